@@ -13,12 +13,16 @@ from email.message import Message
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
-VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "cfe_faiss/__init__.py").read_text(encoding="utf-8"), re.M)[1]
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (ROOT / "cfe_faiss/__init__.py").read_text(encoding="utf-8"), re.M
+)[1]
 NOT_IN_SDIST = (".ci/", ".github/", ".pre-commit-config.yaml")
 
 
 def tracked() -> set[str]:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return set(listed.stdout.splitlines())
 
 
@@ -32,7 +36,11 @@ def check_wheel(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as wheel:
         names = {name for name in wheel.namelist() if not name.endswith("/")}
         own = {name for name in names if not name.startswith(info)}
-        expected = {n for n in tracked() if n.startswith("cfe_faiss/") and not n.startswith("cfe_faiss/native/")}
+        expected = {
+            n
+            for n in tracked()
+            if n.startswith("cfe_faiss/") and not n.startswith("cfe_faiss/native/")
+        }
         wrong = differences(path.name, own, expected | {"cfe_faiss/_native.abi3.so"})
         metadata = message_from_bytes(wheel.read(f"{info}/METADATA"))
         tags = message_from_bytes(wheel.read(f"{info}/WHEEL")).get_all("Tag")
@@ -61,20 +69,32 @@ def check_sdist(path: Path) -> list[str]:
         files = [member for member in archive.getmembers() if not member.isdir()]
         names = {str(PurePosixPath(*PurePosixPath(member.name).parts[1:])) for member in files}
         metadata = message_from_bytes(archive.extractfile(f"cfe_faiss-{VERSION}/PKG-INFO").read())
-        odd = [f"{path.name}: {member.name} is not a plain file" for member in files if not member.isfile()]
+        odd = [
+            f"{path.name}: {member.name} is not a plain file"
+            for member in files
+            if not member.isfile()
+        ]
     expected = {name for name in tracked() if not name.startswith(NOT_IN_SDIST)}
-    return differences(path.name, names, expected | {"PKG-INFO"}) + odd + check_metadata(path.name, metadata)
+    return (
+        differences(path.name, names, expected | {"PKG-INFO"})
+        + odd
+        + check_metadata(path.name, metadata)
+    )
 
 
 def main(folder: Path) -> None:
     wheels, sdists = sorted(folder.glob("*.whl")), sorted(folder.glob("*.tar.gz"))
     if not wheels or len(sdists) != 1:
-        sys.exit(f"{folder} must hold wheels and one source distribution, got {[p.name for p in folder.iterdir()]}")
+        sys.exit(
+            f"{folder} must hold wheels and one source distribution, got {[p.name for p in folder.iterdir()]}"
+        )
     wrong = [line for path in wheels for line in check_wheel(path)] + check_sdist(sdists[0])
     if wrong:
         sys.exit("\n".join(wrong))
     for path in (*wheels, *sdists):
-        print(f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB, its files are those of the repository")
+        print(
+            f"{path.name}: {path.stat().st_size / 2**20:.1f} MiB, its files are those of the repository"
+        )
 
 
 if __name__ == "__main__":

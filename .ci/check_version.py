@@ -21,7 +21,11 @@ def main(tag: str | None) -> None:
     }
     if tag is not None:
         told["the tag"] = tag.removeprefix("v")
-    wrong = [f"{name} says {other}, the package {version}" for name, other in told.items() if other != version]
+    wrong = [
+        f"{name} says {other}, the package {version}"
+        for name, other in told.items()
+        if other != version
+    ]
     if wrong:
         sys.exit("\n".join(wrong))
     print(f"version {version}, in {', '.join(told)}, too")

@@ -92,9 +92,21 @@ def ray() -> None:
     from cfe_faiss.scale import Job
 
     data, finder = people()
-    job = Job("job", features=data.x, edges=data.edge_index, labels=finder.labels, k=3, exact=True, pairs=0, nlist=4)
+    job = Job(
+        "job",
+        features=data.x,
+        edges=data.edge_index,
+        labels=finder.labels,
+        k=3,
+        exact=True,
+        pairs=0,
+        nlist=4,
+    )
     job.run("ray", workers=1)
-    assert job.evidence().to_table()["evidence"].to_pylist() == finder.local(k=3, exact=True).evidence.ravel().tolist()
+    assert (
+        job.evidence().to_table()["evidence"].to_pylist()
+        == finder.local(k=3, exact=True).evidence.ravel().tolist()
+    )
 
 
 EXTRAS: dict[str, Callable[[], None]] = {
@@ -117,7 +129,9 @@ def main(installed: list[str]) -> None:
                 warnings.simplefilter("ignore")  # those of the others' packages
                 use()
         except ImportError as error:
-            if name in installed or not re.search(r'pip install "cfe-faiss\[[a-z-]+\]"', str(error)):
+            if name in installed or not re.search(
+                r'pip install "cfe-faiss\[[a-z-]+\]"', str(error)
+            ):
                 raise
 
 

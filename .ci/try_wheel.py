@@ -29,7 +29,11 @@ def usable(python: str) -> bool:
         return False
     if done.returncode:
         said = [line for line in f"{done.stderr}\n{done.stdout}".splitlines() if line.strip()]
-        reason = said[-1 if said[0].startswith("Traceback") else 0] if said else f"exit status {done.returncode}"
+        reason = (
+            said[-1 if said[0].startswith("Traceback") else 0]
+            if said
+            else f"exit status {done.returncode}"
+        )
         print(f"left out: {python} ({reason})", flush=True)
     return done.returncode == 0
 
@@ -43,7 +47,16 @@ def attempt(python: str, wheel: Path, extras: list[str]) -> bool:
         inside, empty = f"{folder}/env/bin/python", Path(folder, "empty")
         empty.mkdir()
         requirement = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
-        install = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
+        install = [
+            inside,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "-c",
+            ROOT / "constraints.txt",
+        ]
         smoke = [inside, "-I", ROOT / ".ci" / "smoke.py", *extras]
         environment = os.environ | {"PATH": f"{folder}/env/bin{os.pathsep}{os.environ['PATH']}"}
         for command in ([*install, "--only-binary", ":all:", requirement], smoke):
@@ -55,7 +68,9 @@ def attempt(python: str, wheel: Path, extras: list[str]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pythons", nargs="*", default=NAMES)
     parser.add_argument("--extras", nargs="*", default=EXTRAS, choices=EXTRAS)

@@ -37,18 +37,24 @@ SINGLES, REPEATS = 200, 9
 def clusters(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
     """Return rows around 60 centres."""
     centres = rng.normal(size=(60, d))
-    return (centres[rng.integers(0, 60, ROWS)] + 0.7 * rng.normal(size=(ROWS, d))).astype(np.float32)
+    return (centres[rng.integers(0, 60, ROWS)] + 0.7 * rng.normal(size=(ROWS, d))).astype(
+        np.float32
+    )
 
 
 def low_rank(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
     """Return rows near a subspace of 8 dimensions, as KS vectors are."""
     basis = rng.normal(size=(8, d))
-    return (rng.normal(size=(ROWS, 8)) @ basis + 0.2 * rng.normal(size=(ROWS, d))).astype(np.float32)
+    return (rng.normal(size=(ROWS, 8)) @ basis + 0.2 * rng.normal(size=(ROWS, d))).astype(
+        np.float32
+    )
 
 
 def sparse(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
     """Return rows with a few large numbers, as tables and bags of words have them."""
-    return (rng.exponential(size=(ROWS, d)) * (rng.random((ROWS, d)) < 0.2) + 1e-3).astype(np.float32)
+    return (rng.exponential(size=(ROWS, d)) * (rng.random((ROWS, d)) < 0.2) + 1e-3).astype(
+        np.float32
+    )
 
 
 DATA = {"clusters": clusters, "low rank": low_rank, "sparse": sparse}
@@ -83,7 +89,10 @@ def measure(name: str, d: int) -> dict[str, Any]:
         return lambda: index.search_stored(k=K, nprobe=FEW)
 
     def single(index: Any, nprobe: int) -> Callable[[], object]:
-        return lambda: [index.search_evidence(X[q : q + 1], labels[q : q + 1], K, nprobe) for q in range(SINGLES)]
+        return lambda: [
+            index.search_evidence(X[q : q + 1], labels[q : q + 1], K, nprobe)
+            for q in range(SINGLES)
+        ]
 
     floats, of_bytes = indexes
     return {
@@ -98,7 +107,10 @@ def measure(name: str, d: int) -> dict[str, Any]:
 def fit(rows: list[dict[str, Any]], key: str) -> int:
     """Return the dimension from which on bytes pay: all larger dimensions have a geometric mean below the limit."""
     limit = 1.0 if key == "batch" else WORTH_MEMORY
-    means = {d: float(np.exp(np.mean([np.log(row[key]) for row in rows if row["d"] == d]))) for d in DIMENSIONS}
+    means = {
+        d: float(np.exp(np.mean([np.log(row[key]) for row in rows if row["d"] == d])))
+        for d in DIMENSIONS
+    }
     slower = [d for d in DIMENSIONS if means[d] > limit]
     larger = [d for d in DIMENSIONS if d > max(slower, default=0)]
     return min(larger, default=1 << 30)
@@ -113,19 +125,25 @@ def measure_level() -> None:
 def main() -> None:
     """Measure each instruction set in a process of its own, and save the measurements and the rule."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--here", action="store_true", help="measure in this process and print the result")
+    parser.add_argument(
+        "--here", action="store_true", help="measure in this process and print the result"
+    )
     if parser.parse_args().here:
         measure_level()
         return
     levels = {}
     for level in (name for name in _native.available_levels() if name != "generic"):
         run = [sys.executable, __file__, "--here"]
-        printed = subprocess.run(run, env=os.environ | {"CFE_SIMD": level}, capture_output=True, check=True).stdout
+        printed = subprocess.run(
+            run, env=os.environ | {"CFE_SIMD": level}, capture_output=True, check=True
+        ).stdout
         rows = json.loads(printed)
         rule = {key: fit(rows, key) for key in ("batch", "single_few", "single_many")}
         levels[level] = {"rule": rule, "measurements": rows}
         print(level, rule)
-    save("block_elements", {"rows": ROWS, "nlist": NLIST, "few": FEW, "many": MANY, "levels": levels})
+    save(
+        "block_elements", {"rows": ROWS, "nlist": NLIST, "few": FEW, "many": MANY, "levels": levels}
+    )
 
 
 if __name__ == "__main__":

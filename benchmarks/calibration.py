@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibration_cells import CELLS, CHANGES, LARGE, Cell, Change, People, many_values, people, two_models
+from calibration_cells import (
+    CELLS,
+    CHANGES,
+    LARGE,
+    Cell,
+    Change,
+    People,
+    many_values,
+    people,
+    two_models,
+)
 from calibration_tables import TABLES
 from common import RESULTS, save
 from numpy.typing import NDArray
@@ -51,7 +61,9 @@ def tested(X: Any, decisions: Any, attributes: Mapping[str, Any]) -> audit.Direc
     return audit.direct_effects(finder, sensitive=list(attributes), unfavourable=0)
 
 
-def outcomes(effects: audit.DirectEffects | audit.ModelComparison, value: str = "1") -> Iterator[tuple[str, str]]:
+def outcomes(
+    effects: audit.DirectEffects | audit.ModelComparison, value: str = "1"
+) -> Iterator[tuple[str, str]]:
     """Yield test and outcome for the carriers of a value, each test taken alone."""
     rows = effects.table[effects.table["value"] == value]
     for row in rows.itertuples():
@@ -83,8 +95,12 @@ def marked(title: str, counts: Results) -> str:
 def carriers_tested(drawn: People, metric: str) -> dict[str, ScoreTest]:
     """Return both tests of the carriers as `audit.direct_effects` makes them, without those of all others."""
     attribute = {"attribute": drawn.carries.astype(int)}
-    finder = cfe.EvidenceFinder.from_vectors(drawn.X, drawn.decisions, features=attribute, metric=metric)
-    sample, carries, _ = question(finder, "attribute", ("value", 1), 0, None, DEFAULT_BINS, drawn.persons)
+    finder = cfe.EvidenceFinder.from_vectors(
+        drawn.X, drawn.decisions, features=attribute, metric=metric
+    )
+    sample, carries, _ = question(
+        finder, "attribute", ("value", 1), 0, None, DEFAULT_BINS, drawn.persons
+    )
     _, tests = sample.test(carries, [sample.evidence_contrast, sample.situation_contrast(K)])
     return dict(zip(TESTS, tests, strict=True))
 
@@ -95,7 +111,10 @@ def run_cell(name: str, cell: Cell, results: Results, runs: int) -> bool:
     todo = min(BATCH if cell.n < 10_000 else 2, runs - counts["runs"])
     for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
         for test, result in carriers_tested(people(name, cell, seed), cell.metric).items():
-            for outcome in (verdict(result.statistic, result.p_value, ALPHA), *(["few"] if result.few else [])):
+            for outcome in (
+                verdict(result.statistic, result.p_value, ALPHA),
+                *(["few"] if result.few else []),
+            ):
                 counts[test][outcome] = counts[test].get(outcome, 0) + 1
     counts["runs"] += max(0, todo)
     return todo > 0
@@ -117,13 +136,17 @@ def run_families(results: Results, kind: str, runs: int) -> bool:
 
 def run_change(name: str, change: Change, results: Results, runs: int) -> bool:
     """Add one batch of comparisons of two models; return whether any was lacking."""
-    counts = counts_of(results["changes"], name, {"named": 0, **{test: {} for test in CHANGE_TESTS}})
+    counts = counts_of(
+        results["changes"], name, {"named": 0, **{test: {} for test in CHANGE_TESTS}}
+    )
     todo = min(BATCH, runs - counts["runs"])
     for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
         drawn, after = two_models(name, change, seed)
         attribute = {"attribute": drawn.carries.astype(int)}
         finder = cfe.EvidenceFinder.from_vectors(drawn.X, drawn.decisions, features=attribute)
-        compared = audit.compare_models(finder, {"v2": after}, pairs=1, sensitive=["attribute"], unfavourable=0)
+        compared = audit.compare_models(
+            finder, {"v2": after}, pairs=1, sensitive=["attribute"], unfavourable=0
+        )
         counts["named"] += bool(compared.table["named"].any())
         for test, outcome in outcomes(compared):
             counts[test][outcome] = counts[test].get(outcome, 0) + 1
@@ -138,10 +161,15 @@ def run_costs(results: Results) -> None:
         if d != X.shape[1]:
             rng = np.random.default_rng(0)
             X = np.column_stack([X, rng.normal(size=(n, d - X.shape[1])) / 8])
-        tested(X[:300], decisions[:300], {"attribute 0": attributes["attribute 0"][:300]})  # imports
+        tested(
+            X[:300], decisions[:300], {"attribute 0": attributes["attribute 0"][:300]}
+        )  # imports
         clock, processor = time.perf_counter(), time.process_time()
         tested(X, decisions, attributes)
-        results["costs"][f"{n:,} x {d}"] = [time.perf_counter() - clock, time.process_time() - processor]
+        results["costs"][f"{n:,} x {d}"] = [
+            time.perf_counter() - clock,
+            time.process_time() - processor,
+        ]
 
 
 def run_real(results: Results, name: str) -> None:
@@ -177,7 +205,10 @@ def predicted(model: str, X: NDArray[np.float64], y: NDArray[np.int64]) -> NDArr
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import cross_val_predict
 
-    models = {"boosting": HistGradientBoostingClassifier(max_iter=60), "logistic": LogisticRegression(max_iter=1000)}
+    models = {
+        "boosting": HistGradientBoostingClassifier(max_iter=60),
+        "logistic": LogisticRegression(max_iter=1000),
+    }
     scores: NDArray[np.float64] = cross_val_predict(models[model], X, y, method="decision_function")
     return scores
 
@@ -198,7 +229,9 @@ def keeps(promised: float, measured: float, runs: int) -> bool:
     shares, with their pooled variance.
     """
     pooled = (PROMISE_RUNS * promised + runs * measured) / (PROMISE_RUNS + runs) / 100
-    return promised - measured <= 300 * float(np.sqrt(pooled * (1 - pooled) * (1 / PROMISE_RUNS + 1 / runs)))
+    return promised - measured <= 300 * float(
+        np.sqrt(pooled * (1 - pooled) * (1 / PROMISE_RUNS + 1 / runs))
+    )
 
 
 def alarms(counts: Mapping[str, Any], test: str) -> float:
@@ -218,7 +251,16 @@ def levels(results: Results, cells: Mapping[str, Cell], limits: bool = False) ->
         told = "/".join(str(counts[test].get("cannot tell", 0)) for test in TESTS)
         few = "/".join(str(counts[test].get("few", 0)) for test in TESTS)
         title = marked(cell.title, counts)
-        rows.append([title, counts["runs"], *(f"{s:.1f}" for s in shares), told, few, *([] if limits else [held])])
+        rows.append(
+            [
+                title,
+                counts["runs"],
+                *(f"{s:.1f}" for s in shares),
+                told,
+                few,
+                *([] if limits else [held]),
+            ]
+        )
     if not limits and rows:
         runs = sum(row[1] for row in rows)
         sums = [sum(row[1] * float(row[column]) for row in rows) / runs for column in (2, 3)]
@@ -240,10 +282,23 @@ def powers(results: Results, cells: Mapping[str, Cell]) -> str:
         floor, held = "", ""
         if cell.floor:
             floor = "/".join(f"{value:g}" for value in cell.floor)
-            held = "yes" if all(keeps(f, s, runs) for f, s in zip(cell.floor, shares, strict=True)) else "**no**"
+            held = (
+                "yes"
+                if all(keeps(f, s, runs) for f, s in zip(cell.floor, shares, strict=True))
+                else "**no**"
+            )
         title = marked(cell.title, counts)
         rows.append([title, runs, *(f"{s:.0f}" for s in shares), wrong, told, floor, held])
-    head = ["planted effect", "runs", "direction, %", "situation, %", "wrong side", "cannot tell", "promised", "held"]
+    head = [
+        "planted effect",
+        "runs",
+        "direction, %",
+        "situation, %",
+        "wrong side",
+        "cannot tell",
+        "promised",
+        "held",
+    ]
     return table(head, rows)
 
 
@@ -260,8 +315,22 @@ def changes(results: Results, null: bool) -> str:
         if null and not change.rates:
             cells[0] = f"({cells[0]})"
         told = "/".join(str(counts[test].get("cannot tell", 0)) for test in CHANGE_TESTS)
-        rows.append([marked(change.title, counts), runs, *cells, f"{percent(counts['named'], runs):.1f}", told])
-    head = ["models" if null else "planted change", "runs", "rates, %", "direction, %", "situation, %"]
+        rows.append(
+            [
+                marked(change.title, counts),
+                runs,
+                *cells,
+                f"{percent(counts['named'], runs):.1f}",
+                told,
+            ]
+        )
+    head = [
+        "models" if null else "planted change",
+        "runs",
+        "rates, %",
+        "direction, %",
+        "situation, %",
+    ]
     return table([*head, "names something, %", "cannot tell"], rows)
 
 
@@ -274,7 +343,14 @@ def families(results: Results) -> str:
         single = percent(counts["below"], counts["told"])
         rows.append([marked(kind, counts), runs, f"{named:.1f}", f"{single:.1f}", f"{counts['told'] / runs:.0f} of 60",
                      "yes" if named <= highest else "**no**"])  # fmt: skip
-    head = ["attributes", "reports", "name something, %", "single tests p <= .05, %", "tests that can tell", "held"]
+    head = [
+        "attributes",
+        "reports",
+        "name something, %",
+        "single tests p <= .05, %",
+        "tests that can tell",
+        "held",
+    ]
     return table(head, rows)
 
 
@@ -286,7 +362,9 @@ def real(results: Results) -> str:
                 of = [line for line in lines if (line["harm"], line["model"]) == (harm, model)]
                 counts = {test: Counter(line[test] for line in of) for test in TESTS}
                 alarms_too = harm == "none"
-                found = [f"{c['disadvantaged'] + alarms_too * c['advantaged']}" for c in counts.values()]
+                found = [
+                    f"{c['disadvantaged'] + alarms_too * c['advantaged']}" for c in counts.values()
+                ]
                 told = [f"{c['cannot tell']}" for c in counts.values()]
                 rows.append([name, model, harm, len(of), *found, "/".join(told)])
     head = [
@@ -302,7 +380,9 @@ def real(results: Results) -> str:
 
 
 def costs(results: Results) -> str:
-    rows = [[name, *(f"{seconds:.1f}" for seconds in both)] for name, both in results["costs"].items()]
+    rows = [
+        [name, *(f"{seconds:.1f}" for seconds in both)] for name, both in results["costs"].items()
+    ]
     return table(["people x dimensions", "seconds by the clock", "processor seconds"], rows)
 
 

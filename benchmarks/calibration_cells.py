@@ -74,10 +74,16 @@ def ordinary(cell: Cell, rng: Rng, tails: float | None = None) -> People:
     return People(X, carries, decide(cell, rng, X, carries, f))
 
 
-def scored(cell: Cell, rng: Rng, tails: float | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
+def scored(
+    cell: Cell, rng: Rng, tails: float | None = None
+) -> tuple[Floats, NDArray[np.bool_], Floats]:
     """Return vectors, who carries the value, and the score."""
     scale = np.arange(1, cell.d + 1) ** -0.5
-    drawn = rng.normal(size=(cell.n, cell.d)) if tails is None else rng.standard_t(tails, (cell.n, cell.d))
+    drawn = (
+        rng.normal(size=(cell.n, cell.d))
+        if tails is None
+        else rng.standard_t(tails, (cell.n, cell.d))
+    )
     X = drawn * scale
     carries, direction = None, np.zeros(cell.d)
     if cell.link == "group":  # the attribute comes first, and moves the features
@@ -89,7 +95,9 @@ def scored(cell: Cell, rng: Rng, tails: float | None = None) -> tuple[Floats, ND
     weights = rng.normal(size=cell.d)
     f = X @ weights + X[:, 0] * X[:, 1]
     if cell.score == "network":
-        f = np.tanh(3 * X @ rng.normal(size=(cell.d, 12)) + rng.normal(size=12)) @ rng.normal(size=12)
+        f = np.tanh(3 * X @ rng.normal(size=(cell.d, 12)) + rng.normal(size=12)) @ rng.normal(
+            size=12
+        )
     f = standard(f, cell.refused)
     if carries is not None and np.corrcoef(carries, f)[0, 1] > 0:
         f = standard(-f, cell.refused)  # carriers score lower, as in the other cells
@@ -106,10 +114,16 @@ def categories(cell: Cell, rng: Rng) -> People:
     """A one-hot table with many people alike, its rows sorted by the attribute."""
     latent = rng.normal(size=(cell.n, 1)) + rng.normal(size=(cell.n, 5))
     levels = [
-        np.digitize(latent[:, j], cuts) for j, cuts in enumerate(([-1, 1], [-1, 0, 1], [0], [-2, -1, 1, 2], [0, 2]))
+        np.digitize(latent[:, j], cuts)
+        for j, cuts in enumerate(([-1, 1], [-1, 0, 1], [0], [-2, -1, 1, 2], [0, 2]))
     ]
     X = np.column_stack([np.eye(level.max() + 1)[level] for level in levels])
-    f = standard(X @ rng.normal(size=X.shape[1]) + levels[0] * (levels[2] == 1) + 1e-3 * rng.normal(size=cell.n), 0.4)
+    f = standard(
+        X @ rng.normal(size=X.shape[1])
+        + levels[0] * (levels[2] == 1)
+        + 1e-3 * rng.normal(size=cell.n),
+        0.4,
+    )
     carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, f, X, np.zeros(0), rng))
     return sorted_by_attribute(X, carries, decide(cell, rng, X, carries, f))
 
@@ -125,7 +139,9 @@ def corners(cell: Cell, rng: Rng) -> People:
 def repeated(cell: Cell, rng: Rng) -> People:
     """Half of the people, each of them twice."""
     once = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
-    return People(np.repeat(once.X, 2, axis=0), np.repeat(once.carries, 2), np.repeat(once.decisions, 2))
+    return People(
+        np.repeat(once.X, 2, axis=0), np.repeat(once.carries, 2), np.repeat(once.decisions, 2)
+    )
 
 
 def repeated_people(cell: Cell, rng: Rng, *, most: int = 2, moves: float = 0.0) -> People:
@@ -135,17 +151,23 @@ def repeated_people(cell: Cell, rng: Rng, *, most: int = 2, moves: float = 0.0) 
     """
     count = 2 * cell.n // (most + 2 * (most == 2))
     persons = np.repeat(np.arange(count), most if most == 2 else rng.integers(1, most + 1, count))
-    drawn = rng.normal(size=(count, cell.d))[persons] + moves * rng.normal(size=(len(persons), cell.d))
+    drawn = rng.normal(size=(count, cell.d))[persons] + moves * rng.normal(
+        size=(len(persons), cell.d)
+    )
     X = drawn * np.arange(1, cell.d + 1) ** -0.5
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     weights = rng.normal(size=cell.d)
     f = standard(X @ weights + X[:, 0] * X[:, 1], cell.refused)
     mean = np.bincount(persons, weights=f) / np.bincount(persons)
-    carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, mean, X, weights, rng))[persons]
+    carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, mean, X, weights, rng))[
+        persons
+    ]
     return People(X, carries, decide(cell, rng, X, carries, f), persons)
 
 
-def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]) -> People:
+def sorted_by_attribute(
+    X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]
+) -> People:
     order = np.argsort(carries, kind="stable")
     return People(X[order], carries[order], decisions[order])
 
@@ -153,7 +175,9 @@ def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArra
 def graph(cell: Cell, rng: Rng) -> People:
     """KS vectors of a graph whose edges mostly join people of one group, with features that differ by group."""
     carries = rng.random(cell.n) < cell.share
-    x = rng.normal(size=(cell.n, cell.d)) - 0.5 * np.outer(carries, rng.normal(size=cell.d) / np.sqrt(cell.d))
+    x = rng.normal(size=(cell.n, cell.d)) - 0.5 * np.outer(
+        carries, rng.normal(size=cell.d) / np.sqrt(cell.d)
+    )
     first, second = rng.integers(0, cell.n, (2, 12 * cell.n))
     kept = rng.random(len(first)) < np.where(carries[first] == carries[second], 0.4, 0.05)
     edges = np.stack([first[kept], second[kept]])
@@ -189,7 +213,9 @@ def drawn_by(rng: Rng, share: float, logits: Floats) -> NDArray[np.bool_]:
     return rng.random(len(logits)) < expit(middle + logits)
 
 
-def decide(cell: Cell, rng: Rng, X: Floats, carries: NDArray[np.bool_], f: Floats) -> NDArray[np.int64]:
+def decide(
+    cell: Cell, rng: Rng, X: Floats, carries: NDArray[np.bool_], f: Floats
+) -> NDArray[np.int64]:
     lowered = cell.size * carries
     score = f - lowered if cell.harm == "shift" else f
     if cell.rule == "boosting":
@@ -214,33 +240,55 @@ def standard(f: Floats, refused: float) -> Floats:
 CELLS: dict[str, Cell] = {}
 for _s in (10, 50, 90):
     CELLS[f"independent_{_s}"] = Cell(f"independent, {_s} % carry", _s / 100)
-    CELLS[f"independent_chance_{_s}"] = Cell(f"independent, decisions by chance, {_s} % carry", _s / 100, rule="chance")
+    CELLS[f"independent_chance_{_s}"] = Cell(
+        f"independent, decisions by chance, {_s} % carry", _s / 100, rule="chance"
+    )
 for _s in (10, 50):
     CELLS[f"moderate_{_s}"] = Cell(f"moderately correlated, {_s} % carry", _s / 100, "linear", 0.8)
     CELLS[f"strong_{_s}"] = Cell(f"strongly correlated, {_s} % carry", _s / 100, "linear")
     CELLS[f"strong_chance_{_s}"] = replace(
-        CELLS[f"strong_{_s}"], title=f"strongly correlated, decisions by chance, {_s} % carry", rule="chance"
+        CELLS[f"strong_{_s}"],
+        title=f"strongly correlated, decisions by chance, {_s} % carry",
+        rule="chance",
     )
 CELLS |= {
     "steep_50": Cell("changes steeply at the border (88 to 12 %)", link="steep"),
     "quadratic_50": Cell("quadratic in the score", link="quadratic", strength=1.5),
     "orthogonal_50": Cell("clusters that do not decide", link="orthogonal"),
     "group_50": Cell("groups with other features", link="group"),
-    "group_network_50": Cell("groups with other features, score of a neural network", link="group", score="network"),
+    "group_network_50": Cell(
+        "groups with other features, score of a neural network", link="group", score="network"
+    ),
     "independent_boosting_50": Cell("independent, learned model", rule="boosting"),
-    "strong_boosting_50": Cell("strongly correlated, learned model", link="linear", rule="boosting"),
+    "strong_boosting_50": Cell(
+        "strongly correlated, learned model", link="linear", rule="boosting"
+    ),
     "independent_64d": Cell("independent, d = 64", d=64),
     "strong_64d": Cell("strongly correlated, d = 64", link="linear", d=64),
     "refused_10": Cell("strongly correlated, 10 % refused", link="linear", refused=0.1),
-    "quadratic_refused_10": Cell("quadratic, 10 % refused", link="quadratic", strength=1.5, refused=0.1),
-    "strong_n300": Cell("strongly correlated, n = 300", link="linear", n=300),
-    "tails_50": Cell("heavy tails (t, 2 degrees of freedom), strongly correlated", link="linear", draw=heavy_tails),
-    "table_50": Cell("one-hot table sorted by the attribute, independent", draw=categories),
-    "table_strong_50": Cell("one-hot table sorted, strongly correlated", link="linear", draw=categories),
-    "table_boosting_50": Cell(
-        "one-hot table sorted, correlated, learned model", link="linear", strength=0.8, rule="boosting", draw=categories
+    "quadratic_refused_10": Cell(
+        "quadratic, 10 % refused", link="quadratic", strength=1.5, refused=0.1
     ),
-    "corners_50": Cell("eight different vectors, sorted, decisions by chance", rule="chance", draw=corners),
+    "strong_n300": Cell("strongly correlated, n = 300", link="linear", n=300),
+    "tails_50": Cell(
+        "heavy tails (t, 2 degrees of freedom), strongly correlated",
+        link="linear",
+        draw=heavy_tails,
+    ),
+    "table_50": Cell("one-hot table sorted by the attribute, independent", draw=categories),
+    "table_strong_50": Cell(
+        "one-hot table sorted, strongly correlated", link="linear", draw=categories
+    ),
+    "table_boosting_50": Cell(
+        "one-hot table sorted, correlated, learned model",
+        link="linear",
+        strength=0.8,
+        rule="boosting",
+        draw=categories,
+    ),
+    "corners_50": Cell(
+        "eight different vectors, sorted, decisions by chance", rule="chance", draw=corners
+    ),
     "corners_strong_10": Cell(
         "eight different vectors, sorted, decisions by chance, strongly correlated, 10 % carry",
         share=0.1,
@@ -272,27 +320,45 @@ CELLS |= {
         link="linear",
         draw=partial(repeated_people, most=10, moves=0.2),
     ),
-    "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
+    "network_50": Cell(
+        "follows the score of a neural network", link="linear", score="network", is_limit=True
+    ),
     "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
     "twice_50": Cell("every person twice, rows counted", draw=repeated, is_limit=True),
 }
 _flip = Cell("", harm="flip")
 CELLS |= {
     "flip_50": replace(_flip, title="30 % of the border flipped, 50 % carry", floor=(76, 100)),
-    "flip_10": replace(_flip, title="30 % of the border flipped, 10 % carry", share=0.1, floor=(40, 75)),
-    "shift_50": Cell("score lowered by .15 sd, 50 % carry", harm="shift", size=0.15, floor=(95, 100)),
-    "shift_10": Cell("score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15, floor=(59, 98)),
+    "flip_10": replace(
+        _flip, title="30 % of the border flipped, 10 % carry", share=0.1, floor=(40, 75)
+    ),
+    "shift_50": Cell(
+        "score lowered by .15 sd, 50 % carry", harm="shift", size=0.15, floor=(95, 100)
+    ),
+    "shift_10": Cell(
+        "score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15, floor=(59, 98)
+    ),
     "shift3_50": Cell("score lowered by .3 sd, 50 % carry", harm="shift"),
     "shift3_10": Cell("score lowered by .3 sd, 10 % carry", 0.1, harm="shift"),
     "flip_moderate_50": replace(
         _flip, title="flipped, moderately correlated", link="linear", strength=0.8, floor=(89, 99)
     ),
     "flip_moderate_10": replace(
-        _flip, title="flipped, moderately correlated, 10 % carry", share=0.1, link="linear", strength=0.8
+        _flip,
+        title="flipped, moderately correlated, 10 % carry",
+        share=0.1,
+        link="linear",
+        strength=0.8,
     ),
-    "flip_strong_50": replace(_flip, title="flipped, strongly correlated", link="linear", floor=(92, 100)),
+    "flip_strong_50": replace(
+        _flip, title="flipped, strongly correlated", link="linear", floor=(92, 100)
+    ),
     "flip_strong_10": replace(
-        _flip, title="flipped, strongly correlated, 10 % carry (2 people)", share=0.1, link="linear", floor=(9, 34)
+        _flip,
+        title="flipped, strongly correlated, 10 % carry (2 people)",
+        share=0.1,
+        link="linear",
+        floor=(9, 34),
     ),
     "flip_opposite_50": replace(
         _flip, title="flipped, carriers score higher", link="linear", strength=-2.0, floor=(93, 98)
@@ -308,22 +374,36 @@ CELLS |= {
     "flip_strong_network_50": replace(
         _flip, title="flipped, strongly correlated, neural network", link="linear", score="network"
     ),
-    "learned_50": Cell("model that learned the bias", rule="boosting", harm="learned", size=0.4, floor=(100, 100)),
+    "learned_50": Cell(
+        "model that learned the bias", rule="boosting", harm="learned", size=0.4, floor=(100, 100)
+    ),
     "learned_strong_50": Cell(
-        "model that learned the bias, strongly correlated", link="linear", rule="boosting", harm="learned", size=0.4
+        "model that learned the bias, strongly correlated",
+        link="linear",
+        rule="boosting",
+        harm="learned",
+        size=0.4,
     ),
     "shift3_64d": Cell("score lowered by .3 sd, d = 64", harm="shift", d=64, floor=(100, 100)),
     "flip_tails_50": replace(_flip, title="flipped, heavy tails", draw=heavy_tails),
-    "flip_table_50": replace(_flip, title="flipped, one-hot table sorted", draw=categories, floor=(70, 97)),
+    "flip_table_50": replace(
+        _flip, title="flipped, one-hot table sorted", draw=categories, floor=(70, 97)
+    ),
     "flip_graph_50": replace(
-        _flip, title="flipped, KS vectors of a graph with homophily in A", d=16, draw=graph, floor=(70, 97)
+        _flip,
+        title="flipped, KS vectors of a graph with homophily in A",
+        d=16,
+        draw=graph,
+        floor=(70, 97),
     ),
     "flip_n3000": replace(_flip, title="flipped, 10 % carry, n = 3,000", share=0.1, n=3000),
 }
 LARGE = {
     "strong_n30000": Cell("strongly correlated, n = 30,000", link="linear", n=30_000),
     "quadratic_n30000": Cell("quadratic, n = 30,000", link="quadratic", strength=1.5, n=30_000),
-    "strong_64d_n30000": Cell("strongly correlated, n = 30,000, d = 64", link="linear", n=30_000, d=64),
+    "strong_64d_n30000": Cell(
+        "strongly correlated, n = 30,000, d = 64", link="linear", n=30_000, d=64
+    ),
 }
 """Cells that take a tenth of the runs."""
 
@@ -368,23 +448,33 @@ CHANGES: dict[str, Change] = {
     "same_strong_10": _same("strongly correlated, 10 % carry", link="linear", share=0.1),
     "same_steep_50": _same("changes steeply at the border", link="steep"),
     "same_boosting_50": _same("independent, two learned models", rule="boosting"),
-    "same_boosting_strong_50": _same("strongly correlated, two learned models", rule="boosting", link="linear"),
+    "same_boosting_strong_50": _same(
+        "strongly correlated, two learned models", rule="boosting", link="linear"
+    ),
     "same_harm_50": _same("both models lower the score of carriers by .3 sd", harm="shift"),
     "same_harm_strong_50": _same("the same, strongly correlated", harm="shift", link="linear"),
     "worse_flip_50": _worse("30 % of the border flipped, 50 % carry", "flip", 0.3),
     "worse_flip_10": _worse("30 % of the border flipped, 10 % carry", "flip", 0.3, share=0.1),
-    "worse_flip_strong_50": _worse("30 % of the border flipped, strongly correlated", "flip", 0.3, link="linear"),
+    "worse_flip_strong_50": _worse(
+        "30 % of the border flipped, strongly correlated", "flip", 0.3, link="linear"
+    ),
     "worse_shift_50": _worse("score lowered by .3 sd, 50 % carry", "shift", 0.3),
-    "worse_shift_chance_50": _worse("score lowered by .3 sd, decisions by chance", "shift", 0.3, rule="chance"),
+    "worse_shift_chance_50": _worse(
+        "score lowered by .3 sd, decisions by chance", "shift", 0.3, rule="chance"
+    ),
     "worse_learned_50": _worse(
         "score of the labels lowered by .4 sd, two learned models", "learned", 0.4, rule="boosting"
     ),
 }
 _flipped = CHANGES["worse_flip_50"]
-CHANGES["better_flip_50"] = Change("a flipped border mended, 50 % carry", _flipped.after, _flipped.before, "advantaged")
+CHANGES["better_flip_50"] = Change(
+    "a flipped border mended, 50 % carry", _flipped.after, _flipped.before, "advantaged"
+)
 
 
-def many_values(kind: str, seed: int, n: int = 1500) -> tuple[Floats, NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+def many_values(
+    kind: str, seed: int, n: int = 1500
+) -> tuple[Floats, NDArray[np.int64], dict[str, NDArray[np.int64]]]:
     """Return vectors, decisions and six attributes of five values without any effect.
 
     kind: "independent", "correlated" (with vectors and score) or "rare" (values of .5 to 2 % and one of 95 %).
@@ -393,7 +483,11 @@ def many_values(kind: str, seed: int, n: int = 1500) -> tuple[Floats, NDArray[np
     X, _, decisions, _ = ordinary(Cell("", n=n), rng)
     attributes = {}
     for j in range(6):
-        shares = np.array([0.95, 0.02, 0.015, 0.01, 0.005]) if kind == "rare" else rng.dirichlet(np.full(5, 5.0))
+        shares = (
+            np.array([0.95, 0.02, 0.015, 0.01, 0.005])
+            if kind == "rare"
+            else rng.dirichlet(np.full(5, 5.0))
+        )
         logits = np.log(shares) + np.zeros((n, 5))
         if kind == "correlated":
             logits = logits + 2 * X @ rng.normal(size=(X.shape[1], 5))

@@ -50,7 +50,9 @@ def findings(planted: str, n: int, runs: int) -> dict[str, Any]:
         for attribute, value in wanted:
             score -= (0.9 if "&" in attribute else 0.6) * (values[attribute] == value)
         finder = cfe.EvidenceFinder.from_vectors(X, (score > 0).astype(int), features=people)
-        effects = audit.direct_effects(finder, sensitive=[*people], unfavourable=0, intersections=CROSSED)
+        effects = audit.direct_effects(
+            finder, sensitive=[*people], unfavourable=0, intersections=CROSSED
+        )
         named = effects.table[effects.table["named"]]
         standing = named[named["same_as"] == ""]
         stand = {*zip(standing["attribute"], standing["value"], strict=True)}
@@ -59,7 +61,12 @@ def findings(planted: str, n: int, runs: int) -> dict[str, Any]:
         counts["missing"] += bool(wanted - stand)
         counts["named"] += len(named.groupby(["attribute", "value"]))
         counts["stand"] += len(stand)
-    return {"planted": planted, "people": n, "runs": runs, **{name: count / runs for name, count in counts.items()}}
+    return {
+        "planted": planted,
+        "people": n,
+        "runs": runs,
+        **{name: count / runs for name, count in counts.items()},
+    }
 
 
 def directions(n: int, correlation: float, runs: int) -> dict[str, Any]:
@@ -68,7 +75,9 @@ def directions(n: int, correlation: float, runs: int) -> dict[str, Any]:
     truth = {"x0": "high", "x1": "low"}
     for run in range(runs):
         rng = np.random.default_rng([n, run, int(10 * correlation)])
-        X = np.sqrt(1 - correlation) * rng.normal(size=(n, 6)) + np.sqrt(correlation) * rng.normal(size=(n, 1))
+        X = np.sqrt(1 - correlation) * rng.normal(size=(n, 6)) + np.sqrt(correlation) * rng.normal(
+            size=(n, 1)
+        )
         granted = X[:, 0] - 0.5 * X[:, 1] + rng.normal(size=n) > 0
         features = {f"x{column}": X[:, column] for column in range(6)}
         finder = cfe.EvidenceFinder.from_vectors(X, granted.astype(int), features=features)
@@ -91,9 +100,24 @@ def page(result: dict[str, Any]) -> str:
         "intersections are tested, with both direct tests. *Named*: values that a test names, mirror images among "
         "them. *Stand*: those that no stronger finding explains. *Right*: exactly the planted ones stand.",
         table(
-            ("planted", "people", "runs", "named", "stand", "right", "another stands", "a planted one is missing"),
+            (
+                "planted",
+                "people",
+                "runs",
+                "named",
+                "stand",
+                "right",
+                "another stands",
+                "a planted one is missing",
+            ),
             [
-                [row["planted"], row["people"], row["runs"], f"{row['named']:.1f}", f"{row['stand']:.2f}"]
+                [
+                    row["planted"],
+                    row["people"],
+                    row["runs"],
+                    f"{row['named']:.1f}",
+                    f"{row['stand']:.2f}",
+                ]
                 + [percent(row[name]) for name in ("right", "another", "missing")]
                 for row in found
             ],
@@ -114,12 +138,18 @@ def page(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--direction-runs", type=int, default=400)
     given = parser.parse_args()
     result = {
-        "directions": [directions(n, correlation, given.direction_runs) for n in ROWS for correlation in CORRELATIONS],
+        "directions": [
+            directions(n, correlation, given.direction_runs)
+            for n in ROWS
+            for correlation in CORRELATIONS
+        ],
         "findings": [findings(planted, n, given.runs) for n in PEOPLE for planted in PLANTED],
     }
     print(save("calibration_findings", result | {"environment": environment()}))

@@ -60,12 +60,16 @@ RATES = (0.1, 0.5, 0.9)
 POWER_RATES = (0.3, 0.6)
 
 
-def draws(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: int) -> Iterator[NDArray[np.int64]]:
+def draws(
+    sizes: list[int], rates: NDArray[np.float64], runs: int, seed: int
+) -> Iterator[NDArray[np.int64]]:
     rng = np.random.default_rng([seed, len(sizes), sum(sizes), int(1000 * rates.sum())])
     yield from rng.binomial(sizes, rates, (runs, len(sizes))).astype(np.int64)
 
 
-def rates_cell(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: int = 0) -> dict[str, float]:
+def rates_cell(
+    sizes: list[int], rates: NDArray[np.float64], runs: int, seed: int = 0
+) -> dict[str, float]:
     """Return how often something is found, and how often no interval of a sample misses the truth."""
     cases = np.array(sizes, np.int64)
     x = np.array(list(draws(sizes, rates, runs, seed)))
@@ -92,7 +96,9 @@ def rates_cell(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: in
             held[name][own] = (right | ~others[own]).all(axis=1)
             if name == "ratios":
                 conditions = [high < 0.8, low > 1.25, high < 1, low > 1]
-                verdicts[own] = np.select(conditions, ["below 0.8", "above 1.25", "below 1", "above 1"], "")
+                verdicts[own] = np.select(
+                    conditions, ["below 0.8", "above 1.25", "below 1", "above 1"], ""
+                )
         overall = (x * ranked)[own].sum(axis=1) / np.maximum((cases * ranked)[own].sum(axis=1), 1)
         for run, rate in zip(own, overall, strict=True):
             if others[run].any():
@@ -113,11 +119,15 @@ def rates_cell(sizes: list[int], rates: NDArray[np.float64], runs: int, seed: in
     }
 
 
-def _check(x: NDArray[np.int64], cases: NDArray[np.int64], verdicts: Any, others: Any, power: Any) -> None:
+def _check(
+    x: NDArray[np.int64], cases: NDArray[np.int64], verdicts: Any, others: Any, power: Any
+) -> None:
     """Compare the first samples, which are computed together here, with what the audit says of each."""
     for own, verdict, compared, least in zip(x[:20], verdicts, others, power, strict=False):
         found = compare_rates(own, cases, 0.95)
-        assert [v if v.startswith(("below", "above")) else "" for v in found["verdict"]] == verdict.tolist()
+        assert [
+            v if v.startswith(("below", "above")) else "" for v in found["verdict"]
+        ] == verdict.tolist()
         assert not compared.any() or np.isclose(np.nanmin(found["power"]), least)
 
 
@@ -158,7 +168,10 @@ def odds(cell: tuple[str, tuple[float, float, float], int]) -> dict[str, Any]:
             continue  # no interval, which therefore misses nothing
         own = np.flatnonzero((keys == key).all(axis=1))
         ranked += len(own)
-        gaps = [_gaps(part[own], cases, which) for part, which in zip(drawn, key.reshape(2, -1), strict=True)]
+        gaps = [
+            _gaps(part[own], cases, which)
+            for part, which in zip(drawn, key.reshape(2, -1), strict=True)
+        ]
         low, high = (np.maximum(gaps[0][end], gaps[1][end]) for end in (0, 1))
         ratio_low, ratio_high = (np.minimum(gaps[0][end], gaps[1][end]) for end in (2, 3))
         expected = largest_gap(drawn[0][own[0]], cases, 0.975)
@@ -171,7 +184,9 @@ def odds(cell: tuple[str, tuple[float, float, float], int]) -> dict[str, Any]:
     return {"sizes": name, "tpr": tpr, "fpr": fpr, "gap": gap, "ranked": ranked / runs, **shares}
 
 
-def _gaps(x: NDArray[np.int64], cases: NDArray[np.int64], ranked: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+def _gaps(
+    x: NDArray[np.int64], cases: NDArray[np.int64], ranked: NDArray[np.bool_]
+) -> list[NDArray[np.float64]]:
     """Return the bounds of the largest difference and of the least ratio of each sample, as `largest_gap` does."""
     x, n = x[:, ranked], cases[ranked]
     each = float(2 * ndtr(critical_value(len(n), 0.975)) - 1)
@@ -247,7 +262,16 @@ def page(result: dict[str, Any]) -> str:
         "Share of samples with a finding, and with all intervals right. *Cannot tell*: no finding, and a power below "
         "50 % for a ratio of 0.7, or no two groups that can be ranked.",
         table(
-            ("people", "rate", "differs", "below 0.8 at 0.8", "cannot tell", "ratios", "differences", "rates"),
+            (
+                "people",
+                "rate",
+                "differs",
+                "below 0.8 at 0.8",
+                "cannot tell",
+                "ratios",
+                "differences",
+                "rates",
+            ),
             _lines(
                 levels,
                 ("sizes", "rate"),
@@ -258,15 +282,30 @@ def page(result: dict[str, Any]) -> str:
         "*Stated* is the mean of the column `power` where the groups are equal, as they are taken to be by who finds "
         "nothing; wanted: the share that is found.",
         table(
-            ("groups", "people each", "rate", "found", "stated", "below 0.8", "cannot tell", "ratios hold"),
-            _lines(powers, ("groups", "size", "rate"), ("differs", "stated", "below_0.8", "cannot_tell", "ratios")),
+            (
+                "groups",
+                "people each",
+                "rate",
+                "found",
+                "stated",
+                "below 0.8",
+                "cannot tell",
+                "ratios hold",
+            ),
+            _lines(
+                powers,
+                ("groups", "size", "rate"),
+                ("differs", "stated", "below_0.8", "cannot_tell", "ratios"),
+            ),
         ),
         "## Equalised odds",
         "The last group has a lower true positive rate by the gap, and a higher false positive rate by half of it. The "
         "sizes count people of each true class. *Found*: the interval of the difference lies above 0.",
         table(
             ("people", "TPR", "FPR", "gap", "ranked", "difference holds", "ratio holds", "found"),
-            _lines(gaps, ("sizes", "tpr", "fpr", "gap"), ("ranked", "difference", "ratio", "found")),
+            _lines(
+                gaps, ("sizes", "tpr", "fpr", "gap"), ("ranked", "difference", "ratio", "found")
+            ),
         ),
         "## Consistency, and accuracy within the evidence",
         "Classes (or errors, for the accuracy within the n/10 closest pairs) are drawn with a probability that depends "
@@ -276,7 +315,17 @@ def page(result: dict[str, Any]) -> str:
         "finely than the cells do. *Holds*: the interval of the share holds its mean, given the probabilities.",
         table(
             (
-                *("probability", "nodes", "d", "samples", "share", "expected", "below", "above", "holds"),
+                *(
+                    "probability",
+                    "nodes",
+                    "d",
+                    "samples",
+                    "share",
+                    "expected",
+                    "below",
+                    "above",
+                    "holds",
+                ),
                 *("accuracy", "expected", "below", "above"),
             ),
             _lines(
@@ -292,30 +341,42 @@ def page(result: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _lines(rows: list[dict[str, Any]], names: tuple[str, ...], shares: tuple[str, ...]) -> Iterator[list[Any]]:
+def _lines(
+    rows: list[dict[str, Any]], names: tuple[str, ...], shares: tuple[str, ...]
+) -> Iterator[list[Any]]:
     for row in rows:
         yield [row[name] for name in names] + [percent(row[name]) for name in shares]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--neighbour-runs", type=int, default=200)
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS, help="the others stay as they are")
+    parser.add_argument(
+        "--parts", nargs="+", default=list(PARTS), choices=PARTS, help="the others stay as they are"
+    )
     given = parser.parse_args()
     gaps = ((0.8, 0.2, 0.0), (0.8, 0.2, 0.1), (0.6, 0.4, 0.2))
     cells: dict[str, Iterable[tuple[Any, ...]]] = {
         "level": product(SIZES, RATES, [given.runs]),
         "power": product(POWER_RATES, (2, 5, 10), (100, 200, 500), [given.runs]),
         "odds": product(SIZES, gaps, [given.runs]),
-        "neighbours": ((place, n, d, given.neighbour_runs) for n, d in ((300, 3), (300, 12)) for place in PLACES),
+        "neighbours": (
+            (place, n, d, given.neighbour_runs)
+            for n, d in ((300, 3), (300, 12))
+            for place in PLACES
+        ),
     }
     before = RESULTS / "calibration_rates.json"
     result = json.loads(before.read_text()) if before.exists() else {}
     result["runs"] = given.runs
     for part in given.parts:
         result[part] = [PARTS[part](cell) for cell in cells[part]]
-        print(f"{part}: written to {save('calibration_rates', result | {'environment': environment()})}")
+        print(
+            f"{part}: written to {save('calibration_rates', result | {'environment': environment()})}"
+        )
     if result.keys() >= PARTS.keys():
         (RESULTS / "calibration_rates.md").write_text(page(result))
 

@@ -20,7 +20,9 @@ Columns = Mapping[str, NDArray[Any]]
 N = 1_000
 
 
-def encoded(cell: Cell, rng: Rng, columns: Columns, carries: NDArray[np.bool_], f: Floats) -> People:
+def encoded(
+    cell: Cell, rng: Rng, columns: Columns, carries: NDArray[np.bool_], f: Floats
+) -> People:
     """Return people with vectors as a table gives them; f < 0 is refused."""
     refused = f < 0
     if cell.harm == "flip":
@@ -60,7 +62,9 @@ def heavy_threshold(cell: Cell, rng: Rng) -> People:
     return encoded(cell, rng, numbers(X.round(3)), carries, X[:, 0] / 1.5)
 
 
-def two_thresholds(cell: Cell, rng: Rng, *, is_lognormal: bool = False, needs_both: bool = True) -> People:
+def two_thresholds(
+    cell: Cell, rng: Rng, *, is_lognormal: bool = False, needs_both: bool = True
+) -> People:
     X, carries = shifted(cell, rng, 0.8, 2)
     f = X[:, :2].min(axis=1) + 0.7 if needs_both else X[:, :2].max(axis=1) - 0.2
     return encoded(cell, rng, numbers(np.exp(X) if is_lognormal else X.round(3)), carries, f)
@@ -156,7 +160,9 @@ def applicants(cell: Cell, rng: Rng, *, by_logarithm: bool = False) -> People:
     if by_logarithm:
         debt[rng.random(cell.n) < 0.1] = np.nan
     columns = {"job": np.array(list("abcde"))[job], "town": np.array(list("xyz"))[town]}
-    return encoded(cell, rng, columns | {"income": income.round(2), "debt": debt, "age": age}, carries, f)
+    return encoded(
+        cell, rng, columns | {"income": income.round(2), "debt": debt, "age": age}, carries, f
+    )
 
 
 def categories(cell: Cell, rng: Rng) -> People:
@@ -179,14 +185,24 @@ def _cells() -> dict[str, Cell]:
     either = partial(two_thresholds, needs_both=False)
     by_ranks = partial(heavy_tails, by_ranks=True)
     by_logarithm = partial(applicants, by_logarithm=True)
-    cells = {f"threshold_{d}": table("threshold of one column", threshold, d) for d in (1, 2, 3, 5, 12)}
+    cells = {
+        f"threshold_{d}": table("threshold of one column", threshold, d) for d in (1, 2, 3, 5, 12)
+    }
     for d in (1, 2, 3):
-        cells[f"threshold_lognormal_{d}"] = table("threshold of a lognormal amount", lognormal_threshold, d)
-        cells[f"threshold_tails_{d}"] = table("threshold of a column with heavy tails", heavy_threshold, d)
+        cells[f"threshold_lognormal_{d}"] = table(
+            "threshold of a lognormal amount", lognormal_threshold, d
+        )
+        cells[f"threshold_tails_{d}"] = table(
+            "threshold of a column with heavy tails", heavy_threshold, d
+        )
     for d in (2, 3):
         cells[f"both_{d}"] = table("thresholds of two columns, both needed", two_thresholds, d)
-        cells[f"both_lognormal_{d}"] = table("thresholds of two lognormal amounts", lognormal_thresholds, d)
-    cells["either_2"] = table("thresholds of two columns, one needed, 20 % carry", either, 2, share=0.2)
+        cells[f"both_lognormal_{d}"] = table(
+            "thresholds of two lognormal amounts", lognormal_thresholds, d
+        )
+    cells["either_2"] = table(
+        "thresholds of two columns, one needed, 20 % carry", either, 2, share=0.2
+    )
     for d in (1, 2, 3):
         cells[f"ratings_{d}"] = table("answers 1 to 5", ratings, d)
     cells |= {
@@ -202,7 +218,9 @@ def _cells() -> dict[str, Cell]:
         "zeros_3": table("amounts that are mostly 0", zeros, 3),
         "zeros_20": table("amounts that are mostly 0", zeros, 20),
         "bands_3": table("attribute jumps between bands of age", bands, 3),
-        "middle_3": table("attribute follows the distance from the middle", distance_from_middle, 3),
+        "middle_3": table(
+            "attribute follows the distance from the middle", distance_from_middle, 3
+        ),
         "credit_2": table("income less debt", credit, 2),
         "credit_4": table("income less debt", credit, 4),
         "credit_10": table("income less debt", credit, 10),
@@ -211,8 +229,23 @@ def _cells() -> dict[str, Cell]:
         "categories_4": table("texts only", categories, 4),
     }
     harmed = (
-        *("threshold_2", "threshold_3", "threshold_5", "threshold_lognormal_3", "ratings_3", "tails_amounts_8"),
-        *("lognormal_5", "zeros_3", "credit_2", "credit_4", "applicants", "applicants_missing", "categories_4"),
+        *(
+            "threshold_2",
+            "threshold_3",
+            "threshold_5",
+            "threshold_lognormal_3",
+            "ratings_3",
+            "tails_amounts_8",
+        ),
+        *(
+            "lognormal_5",
+            "zeros_3",
+            "credit_2",
+            "credit_4",
+            "applicants",
+            "applicants_missing",
+            "categories_4",
+        ),
     )
     flips = {f"flip_{name}": cells[name].flipped() for name in harmed}
     return cells | flips

@@ -45,7 +45,9 @@ def steps_of(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> d
         "remove": lambda i: index.remove_ids([i]),
         "add": add,
         "upsert": upsert,
-        "update": lambda i: index.update_vectors([i], 0.99 * X[i : i + 1] + 0.01 * X[i - 1 : i or None]),
+        "update": lambda i: index.update_vectors(
+            [i], 0.99 * X[i : i + 1] + 0.01 * X[i - 1 : i or None]
+        ),
         "move": lambda i: index.update_vectors([i], X[i - 1 : i or None]),
     }
 
@@ -79,7 +81,9 @@ def measure(n: int, d: int, wanted_ms: float, changes: int = CHANGES) -> dict[st
     chosen = np.random.default_rng(1).permutation(n)[:changes].tolist()
     kinds: dict[str, Any] = {}
     for name, step in steps.items():
-        times = np.array([[seconds(partial(step, i)), seconds(search), seconds(search)] for i in chosen])
+        times = np.array(
+            [[seconds(partial(step, i)), seconds(search), seconds(search)] for i in chosen]
+        )
         kinds[name] = {
             "change": quantiles(times[:, 0]),
             "change_and_search": quantiles(times[:, 0] + times[:, 1]),
@@ -88,15 +92,22 @@ def measure(n: int, d: int, wanted_ms: float, changes: int = CHANGES) -> dict[st
         print(f"{n:,} x {d}, {name}: {kinds[name]}", flush=True)
     copy = cfe.clone_index(index)
     pick = np.random.default_rng(2).permutation(n)[:QUERIES].tolist()
-    found = [[one.search_evidence(X[i : i + 1], labels[i : i + 1], K, NPROBE) for i in pick] for one in (index, copy)]
+    found = [
+        [one.search_evidence(X[i : i + 1], labels[i : i + 1], K, NPROBE) for i in pick]
+        for one in (index, copy)
+    ]
     equal = all(
-        np.array_equal(a, b) for ours, other in zip(*found, strict=True) for a, b in zip(ours, other, strict=True)
+        np.array_equal(a, b)
+        for ours, other in zip(*found, strict=True)
+        for a, b in zip(ours, other, strict=True)
     )
     return {**result, "changes": kinds, "same_results_as_a_copy": equal}
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--changes", type=int, default=CHANGES, help="of each kind")
     parser.add_argument("--name", default="changes", help="of the result")
     args = parser.parse_args(argv)

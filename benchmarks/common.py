@@ -62,7 +62,9 @@ def merged(parts: list[tuple[NDArray[np.float32], NDArray[np.int64]]]) -> Any:
     return faiss.merge_knn_results(D, I, keep_max=True)
 
 
-def search_with_each(index: Any, xq: NDArray[np.float32], k: int, parameters: list[Any], nprobe: int) -> Any:
+def search_with_each(
+    index: Any, xq: NDArray[np.float32], k: int, parameters: list[Any], nprobe: int
+) -> Any:
     """Search an inverted file with each of several parameters after one coarse search; return what is best of all.
 
     The index's ``parallel_mode`` has to be 3: otherwise this takes one thread.
@@ -78,7 +80,9 @@ def search_with_each(index: Any, xq: NDArray[np.float32], k: int, parameters: li
 
 
 def paired_times(
-    functions: Mapping[Name, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
+    functions: Mapping[Name, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[dict[Name, float], dict[Name, list[float]]]:
     """Time the functions in turns, after one untimed call each, and return the medians and all times in seconds.
 
@@ -107,13 +111,19 @@ def _processor() -> str:
     """Return the name of the processor, with the numbers that tell its kind where the name does not."""
     told = _cpuinfo()
     name = told.get("model name") or platform.processor() or platform.machine()
-    kind = ", ".join(f"{key.removeprefix('cpu ')} {told[key]}" for key in ("cpu family", "model") if key in told)
+    kind = ", ".join(
+        f"{key.removeprefix('cpu ')} {told[key]}" for key in ("cpu family", "model") if key in told
+    )
     return f"{name} ({kind})" if kind else name
 
 
 def _instruction_sets() -> list[str]:
     flags = _cpuinfo().get("flags", _cpuinfo().get("Features", "")).split()
-    return [name for name in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "asimd", "asimddp") if name in flags]
+    return [
+        name
+        for name in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "asimd", "asimddp")
+        if name in flags
+    ]
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -37,19 +37,36 @@ WHERE = {
     "exact SCHOOL, antiexact WHITE": {"exact": "SCHOOL", "antiexact": "WHITE"},
     "exact WHITE, antiexact AGE": {"exact": "WHITE", "antiexact": "AGE"},
     "exact on 10 attributes": {
-        "exact": ["ALCHY", "JUNKY", "SUPER", "MARRIED", "FELON", "WORKREL", "PROPTY", "PERSON", "MALE", "FILE"]
+        "exact": [
+            "ALCHY",
+            "JUNKY",
+            "SUPER",
+            "MARRIED",
+            "FELON",
+            "WORKREL",
+            "PROPTY",
+            "PERSON",
+            "MALE",
+            "FILE",
+        ]
     },
     "caliper AGE 24": {"caliper": {"AGE": 24}},
     "permitted AGE, target 1": {"permitted": {"AGE": (240, 480)}, "target": 1},
     "at most 3 changed": {"max_changed": 3},
     "min_hops 2": {"min_hops": 2},
     "no common neighbour": {"common_neighbors": False},
-    "exact WHITE, antiexact MARRIED, replace=False": {"exact": "WHITE", "antiexact": "MARRIED", "replace": False},
+    "exact WHITE, antiexact MARRIED, replace=False": {
+        "exact": "WHITE",
+        "antiexact": "MARRIED",
+        "replace": False,
+    },
 }
 Row = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
-def by_numpy(X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraints, table: Attributes) -> Row:
+def by_numpy(
+    X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraints, table: Attributes
+) -> Row:
     """Compare all nodes, under ``exact`` and ``antiexact``."""
     D, I = np.empty((len(X), K), np.float32), np.empty((len(X), K), np.int64)
     for start in range(0, len(X), CHUNK):
@@ -68,7 +85,9 @@ def by_numpy(X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraint
     return D, I
 
 
-def by_faiss(X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraints, table: Attributes) -> Row:
+def by_faiss(
+    X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraints, table: Attributes
+) -> Row:
     """Search the nodes of each class and each of the values together."""
     keys = np.stack([labels, *(table[name].codes for name in (*where.exact, *where.antiexact))])
     D, I = np.full((len(X), K), -np.inf, np.float32), np.full((len(X), K), -1, np.int64)
@@ -76,7 +95,9 @@ def by_faiss(X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraint
     for key in np.unique(keys, axis=1).T:
         own = np.flatnonzero((key == keys.T).all(axis=1))
         differ = [0, *range(1 + same, len(key))]
-        others = (key[1 : 1 + same] == keys[1 : 1 + same].T).all(axis=1) & (key[differ] != keys[differ].T).all(axis=1)
+        others = (key[1 : 1 + same] == keys[1 : 1 + same].T).all(axis=1) & (
+            key[differ] != keys[differ].T
+        ).all(axis=1)
         rows = np.flatnonzero(others)
         if len(rows):
             k = min(K, len(rows))
@@ -88,7 +109,9 @@ def by_faiss(X: NDArray[np.float32], labels: NDArray[Any], where: cfe.Constraint
 def check(name: str, found: cfe.finder.LocalEvidence, peer: Row) -> None:
     """Raise RuntimeError unless two results agree, up to the rounding of float32 products."""
     ours = np.where(found.evidence >= 0, found.similarity, -np.inf)
-    if not np.array_equal(np.isinf(ours), np.isinf(peer[0])) or not np.allclose(ours, peer[0], rtol=0, atol=1e-6):
+    if not np.array_equal(np.isinf(ours), np.isinf(peer[0])) or not np.allclose(
+        ours, peer[0], rtol=0, atol=1e-6
+    ):
         raise RuntimeError(f"{name}: the results differ")
 
 
@@ -134,7 +157,16 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     for name, arguments in WHERE.items():
         results.append(compared(name, finder, arguments))
-        save("constraints", {"graph": "bail", "nodes": len(graph.X), "k": K, "wanted": WANTED, "constraints": results})
+        save(
+            "constraints",
+            {
+                "graph": "bail",
+                "nodes": len(graph.X),
+                "k": K,
+                "wanted": WANTED,
+                "constraints": results,
+            },
+        )
 
 
 if __name__ == "__main__":

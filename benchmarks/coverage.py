@@ -41,7 +41,9 @@ def index_of(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
     return index
 
 
-def graphs(n: int, classes: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], np.random.Generator]]:
+def graphs(
+    n: int, classes: int
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64], np.random.Generator]]:
     for seed in range(GRAPHS):
         yield *nodes_of(n, classes, seed), np.random.default_rng([seed, n, classes, 1])
 
@@ -100,12 +102,20 @@ def accuracies(n: int, drawn: str, trials: int) -> list[dict[str, Any]]:
             means[k].append(float(mean))
             held[k] += ((points["low"] <= mean) & (mean <= points["high"])).tolist()
     return [
-        {"nodes": n, "drawn_anew": drawn, "k": k, "accuracy": float(np.mean(means[k])), "held": float(np.mean(held[k]))}
+        {
+            "nodes": n,
+            "drawn_anew": drawn,
+            "k": k,
+            "accuracy": float(np.mean(means[k])),
+            "held": float(np.mean(held[k])),
+        }
         for k in ks
     ]
 
 
-def learnt(X: NDArray[np.float32], y: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def learnt(
+    X: NDArray[np.float32], y: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
     """Return the classes by a least-squares model that has learnt from 60 of the nodes."""
     seen = rng.choice(len(X), 60, replace=False)
     with_one = np.column_stack([X, np.ones(len(X))])
@@ -115,7 +125,9 @@ def learnt(X: NDArray[np.float32], y: NDArray[np.int64], rng: np.random.Generato
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=2000, help="attributes per cell")
     trials = parser.parse_args().trials
     content: dict[str, Any] = {"trials": trials, "graphs": GRAPHS}
@@ -127,7 +139,10 @@ def main() -> None:
     ]
     print(pd.DataFrame(content["consistency"]).round(3).to_string())
     content["accuracy"] = [
-        row for drawn in ("true classes", "model") for n in NODES[1:] for row in accuracies(n, drawn, trials)
+        row
+        for drawn in ("true classes", "model")
+        for n in NODES[1:]
+        for row in accuracies(n, drawn, trials)
     ]
     print(pd.DataFrame(content["accuracy"]).round(3).to_string())
     print(f"written to {save('coverage', content)}")

@@ -61,7 +61,11 @@ def synthetic(
     def versions() -> Versions:
         if kind == "clusters move":
             for angle in (0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5):
-                yield angle, scale * unit((np.cos(angle) * centres + np.sin(angle) * others)[centre] + noise)
+                yield (
+                    angle,
+                    scale
+                    * unit((np.cos(angle) * centres + np.sin(angle) * others)[centre] + noise),
+                )
         if kind == "clusters are exchanged":
             for share in (0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0):
                 is_new = (order < share * n)[:, None]
@@ -73,7 +77,9 @@ def synthetic(
     return labels, versions()
 
 
-def graph_versions(name: str, kind: str, rng: np.random.Generator) -> tuple[NDArray[np.int64], Versions]:
+def graph_versions(
+    name: str, kind: str, rng: np.random.Generator
+) -> tuple[NDArray[np.int64], Versions]:
     """Return true classes of a graph and versions of its KS vectors, with ever more random edges or features."""
     data = load(name)
     x = np.asarray(data.x).astype(np.float32)
@@ -110,7 +116,10 @@ def candidates(index: cfe.IndexEvidenceIVF) -> dict[str, float]:
     """Return the numbers that might tell, of an index as it is; ``similarity`` is that of rows with their centroids."""
     with index.holding() as snapshot:
         sizes, sums = np.diff(snapshot.starts), list_sums(snapshot)
-        found = {"drift": index.drift(), "imbalance": float(len(sizes) * (sizes**2).sum() / sizes.sum() ** 2)}
+        found = {
+            "drift": index.drift(),
+            "imbalance": float(len(sizes) * (sizes**2).sum() / sizes.sum() ** 2),
+        }
         if snapshot.metric == "cosine":
             similarity = float((sums * snapshot.centroids[0]).sum())
             found["centroids_moved"] = 1 - similarity / float(np.linalg.norm(sums, axis=1).sum())
@@ -124,7 +133,11 @@ def searched(index: cfe.IndexEvidenceIVF, ids: NDArray[np.int64]) -> dict[str, f
     points = []
     with index.holding() as snapshot:
         rows, sizes = snapshot.find(ids), np.diff(snapshot.starts)
-        X, labels, effort = snapshot.rows(rows)[0].copy(), snapshot.labels[rows], index.default_effort()
+        X, labels, effort = (
+            snapshot.rows(rows)[0].copy(),
+            snapshot.labels[rows],
+            index.default_effort(),
+        )
         for nprobe in SWEEP:
             if nprobe > index.nlist:
                 break
@@ -143,12 +156,18 @@ def searched(index: cfe.IndexEvidenceIVF, ids: NDArray[np.int64]) -> dict[str, f
     return {
         "recall": recalls[at],
         "rows_at_nprobe": scanned[at],
-        "rows_at_recall": float(np.exp(np.interp(RECALL, np.maximum.accumulate(recalls), np.log(scanned)))),
+        "rows_at_recall": float(
+            np.exp(np.interp(RECALL, np.maximum.accumulate(recalls), np.log(scanned)))
+        ),
     }
 
 
 def measure(
-    name: str, labels: NDArray[np.int64], versions: Versions, rng: np.random.Generator, metric: str = "cosine"
+    name: str,
+    labels: NDArray[np.int64],
+    versions: Versions,
+    rng: np.random.Generator,
+    metric: str = "cosine",
 ) -> dict[str, Any]:
     faiss.omp_set_num_threads(1)
     steps: list[dict[str, Any]] = []
@@ -156,17 +175,29 @@ def measure(
     for size, X in versions:
         fresh = trained(X, labels, metric)
         if kept is None:
-            kept, ids = trained(X, labels, metric), rng.choice(len(X), min(QUERIES, len(X)), replace=False)
+            kept, ids = (
+                trained(X, labels, metric),
+                rng.choice(len(X), min(QUERIES, len(X)), replace=False),
+            )
         else:
             kept.update_vectors(np.arange(len(X)), X)
-        step = {"size": size, "kept": searched(kept, ids), "trained": searched(fresh, ids), **candidates(kept)}
+        step = {
+            "size": size,
+            "kept": searched(kept, ids),
+            "trained": searched(fresh, ids),
+            **candidates(kept),
+        }
         if metric == "cosine":
             step["similarity_lost"] = 1 - step["similarity"] / (steps or [step])[0]["similarity"]
         step["drift_trained"] = fresh.drift()
         step["rows_ratio"] = step["kept"]["rows_at_recall"] / step["trained"]["rows_at_recall"]
         step["recall_lost"] = step["trained"]["recall"] - step["kept"]["recall"]
         steps.append(step)
-        print(name, {key: value for key, value in step.items() if not isinstance(value, dict)}, flush=True)
+        print(
+            name,
+            {key: value for key, value in step.items() if not isinstance(value, dict)},
+            flush=True,
+        )
     return {"name": name, "n": len(labels), "d": X.shape[1], "steps": steps}
 
 
@@ -175,7 +206,9 @@ def correlations(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     steps = [step for run in runs for step in run["steps"]]
     return {
         name: {
-            loss: float(spearmanr([step[name] for step in steps], [step[loss] for step in steps]).statistic)
+            loss: float(
+                spearmanr([step[name] for step in steps], [step[loss] for step in steps]).statistic
+            )
             for loss in ("rows_ratio", "recall_lost")
         }
         for name in CANDIDATES
@@ -184,19 +217,28 @@ def correlations(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--others", action="store_true", help='measure "ip" and "l2" instead of "cosine"')
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--others", action="store_true", help='measure "ip" and "l2" instead of "cosine"'
+    )
     args = parser.parse_args(argv)
     rng, runs = np.random.default_rng(0), []
     if args.others:
         for metric, kind in product(("ip", "l2"), MOVES):
-            runs.append(measure(f"{kind}, {metric}", *synthetic(kind, rng, lengths=True), rng, metric))
+            runs.append(
+                measure(f"{kind}, {metric}", *synthetic(kind, rng, lengths=True), rng, metric)
+            )
     else:
         for kind in (*MOVES, "common shift"):
             runs.append(measure(kind, *synthetic(kind, rng), rng))
         for name, kind in GRAPHS:
             runs.append(measure(f"{name}, {kind}", *graph_versions(name, kind, rng), rng))
-    path = save("drift_others" if args.others else "drift", {"runs": runs, "correlations": correlations(runs)})
+    path = save(
+        "drift_others" if args.others else "drift",
+        {"runs": runs, "correlations": correlations(runs)},
+    )
     print(f"written to {path}")
 
 

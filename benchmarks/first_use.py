@@ -84,11 +84,15 @@ def measure(path: Path, repeats: int, imports: int) -> dict[str, Any]:
     fresh("--child-import")  # reads the files
     imported = [fresh("--child-import") for _ in range(imports)]
     runs = [fresh("--child-steps", str(path)) for _ in range(repeats)]
-    beyond = {step: median(run["first"][step] - run["second"][step] for run in runs) for step in STEPS}
+    beyond = {
+        step: median(run["first"][step] - run["second"][step] for run in runs) for step in STEPS
+    }
     return {
         "import_seconds": median(run["cfe_faiss"] for run in imported),
         "beyond_second_use": beyond,
-        "beyond_second_use_in_all": median(sum(run["first"].values()) - sum(run["second"].values()) for run in runs),
+        "beyond_second_use_in_all": median(
+            sum(run["first"].values()) - sum(run["second"].values()) for run in runs
+        ),
         "runs": runs,
         "imports": imported,
         "wanted": {"beyond_second_use_in_all": FIRST_WANTED, "import_seconds": IMPORT_WANTED},
@@ -107,7 +111,9 @@ def facebook(path: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--imports", type=int, default=7)
     parser.add_argument("--name", default="first_use", help="of the result")

@@ -63,7 +63,9 @@ class Job(argparse.Namespace):
 
     def read(self, name: str, mode: str = "r") -> NDArray[Any]:
         """Return an array of the folder: memory-mapped if the job is to run on disk."""
-        array: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode=mode if self.on_disk else None)  # type: ignore[arg-type]
+        array: NDArray[Any] = np.load(
+            self.folder / f"{name}.npy", mmap_mode=mode if self.on_disk else None
+        )  # type: ignore[arg-type]
         return array
 
     def write(self, **arrays: NDArray[Any]) -> None:
@@ -80,7 +82,9 @@ class Job(argparse.Namespace):
         return self.folder / f"{step}.json"
 
     def parameters(self) -> dict[str, Any]:
-        names = ("nodes", "homophily", "nlist", "nprobe", "on_disk") + (("memory",) if self.on_disk else ())
+        names = ("nodes", "homophily", "nlist", "nprobe", "on_disk") + (
+            ("memory",) if self.on_disk else ()
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -115,9 +119,13 @@ def ks(job: Job) -> dict[str, Any]:
         X, seconds = timed(lambda: cfe.ks_vectors(x, graph, LAYERS))
         job.write(X=X)
         return {"seconds": seconds}
-    out = np.lib.format.open_memmap(job.folder / "X.npy", mode="w+", dtype=np.float32, shape=x.shape)
+    out = np.lib.format.open_memmap(
+        job.folder / "X.npy", mode="w+", dtype=np.float32, shape=x.shape
+    )
     _, seconds = timed(
-        lambda: cfe.ks_vectors(x, graph, LAYERS, out=out, workspace=job.folder, memory=job.memory, progress=True)
+        lambda: cfe.ks_vectors(
+            x, graph, LAYERS, out=out, workspace=job.folder, memory=job.memory, progress=True
+        )
     )
     return {"seconds": seconds}
 
@@ -143,7 +151,10 @@ def ks_against_products(job: Job) -> dict[str, Any]:
         for _ in range(LAYERS):
             matrix @ dense
 
-    functions = {"ks_vectors": lambda: cfe.ks_vectors(x, graph, LAYERS, out=out), "products": products}
+    functions = {
+        "ks_vectors": lambda: cfe.ks_vectors(x, graph, LAYERS, out=out),
+        "products": products,
+    }
     medians, times = paired_times(functions, job.repeats)
     return {
         "seconds": times,
@@ -191,7 +202,9 @@ def search(job: Job) -> dict[str, Any]:
     exact = exact_evidence(job, queries)
     settings = []
     for nprobe in (job.nprobe, 2 * job.nprobe, 4 * job.nprobe, 8 * job.nprobe):
-        (D, I), seconds = timed(lambda nprobe=nprobe: index.search_stored(k=K, nprobe=nprobe, progress=True))
+        (D, I), seconds = timed(
+            lambda nprobe=nprobe: index.search_stored(k=K, nprobe=nprobe, progress=True)
+        )
         recall = cfe.metrics.recall(I[queries], exact[1], D[queries], exact[0])
         settings.append(
             {
@@ -227,20 +240,28 @@ def stock(job: Job) -> dict[str, Any]:
     X, labels = job.read("X"), job.read("labels")
     order = np.argsort(labels, kind="stable")
     X_by_class = X[order]
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(X.shape[1]), X.shape[1], job.nlist, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFFlat(
+        faiss.IndexFlatIP(X.shape[1]), X.shape[1], job.nlist, faiss.METRIC_INNER_PRODUCT
+    )
     index.cp.spherical = True
     index.parallel_mode = 3  # otherwise search_preassigned takes one thread
     _, train_seconds = timed(lambda: index.train(X))
     _, add_seconds = timed(lambda: index.add(X_by_class))
     queries = sampled(job)
     exact = exact_evidence(job, queries)
-    timed_queries = np.random.default_rng(SEED + 1).choice(job.nodes, min(TIMED, job.nodes), replace=False)
+    timed_queries = np.random.default_rng(SEED + 1).choice(
+        job.nodes, min(TIMED, job.nodes), replace=False
+    )
     classes, starts = np.unique(labels[order], return_index=True)
     ends = np.append(starts[1:], len(labels))
     bits = [np.packbits(labels[order] != c, bitorder="little") for c in classes]
     bitmaps = [[faiss.IDSelectorBitmap(some)] for some in bits]
     ranges = [
-        [faiss.IDSelectorRange(low, high, True) for low, high in ((0, int(a)), (int(b), len(labels))) if low < high]
+        [
+            faiss.IDSelectorRange(low, high, True)
+            for low, high in ((0, int(a)), (int(b), len(labels)))
+            if low < high
+        ]
         for a, b in zip(starts, ends, strict=True)
     ]
 
@@ -249,7 +270,9 @@ def stock(job: Job) -> dict[str, Any]:
         for c, chosen in zip(classes, selectors, strict=True):
             own = np.flatnonzero(labels[nodes] == c)
             if len(own):
-                params = [faiss.SearchParametersIVF(sel=selector, nprobe=nprobe) for selector in chosen]
+                params = [
+                    faiss.SearchParametersIVF(sel=selector, nprobe=nprobe) for selector in chosen
+                ]
                 D[own], I[own] = search_with_each(index, X[nodes[own]], K, params, nprobe)
         return D, order[I]
 
@@ -258,15 +281,23 @@ def stock(job: Job) -> dict[str, Any]:
         nprobe, recall = max(1, job.nprobe // 4), 0.0
         while recall < RECALLS[-1] and nprobe < job.nlist:
             D, I = evidence(queries, selectors, nprobe)
-            _, seconds = timed(lambda nprobe=nprobe, selectors=selectors: evidence(timed_queries, selectors, nprobe))
+            _, seconds = timed(
+                lambda nprobe=nprobe, selectors=selectors: evidence(
+                    timed_queries, selectors, nprobe
+                )
+            )
             recall = cfe.metrics.recall(I, exact[1], D, exact[0])
             speed = len(timed_queries) / seconds
-            settings.append({"how": how, "nprobe": nprobe, "nodes_per_second": speed, "recall": recall})
+            settings.append(
+                {"how": how, "nprobe": nprobe, "nodes_per_second": speed, "recall": recall}
+            )
             nprobe = math.ceil(1.5 * nprobe)
     return {"train_seconds": train_seconds, "add_seconds": add_seconds, "settings": settings}
 
 
-def exact_evidence(job: Job, queries: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def exact_evidence(
+    job: Job, queries: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the K best of all vectors with other labels, by comparing with all of them in blocks."""
     X, labels = job.read("X"), job.read("labels")
     xq, labels_q = np.array(X[queries]), labels[queries]
@@ -277,7 +308,9 @@ def exact_evidence(job: Job, queries: NDArray[np.int64]) -> tuple[NDArray[np.flo
         scores = xq @ X[block].T
         scores[labels_q[:, None] == labels[block]] = -np.inf
         D = np.concatenate([D, scores], axis=1)
-        I = np.concatenate([I, np.tile(np.arange(first, first + scores.shape[1]), (len(queries), 1))], axis=1)
+        I = np.concatenate(
+            [I, np.tile(np.arange(first, first + scores.shape[1]), (len(queries), 1))], axis=1
+        )
         best = np.argsort(-D, axis=1, kind="stable")[:, :K]
         D, I = np.take_along_axis(D, best, axis=1), np.take_along_axis(I, best, axis=1)
     return D, I
@@ -298,17 +331,30 @@ def pairs(job: Job) -> dict[str, Any]:
 
 
 STEPS: dict[str, Step] = {
-    step.__name__: step for step in (generate, ks, ks_against_products, train, add, search, pairs, stock)
+    step.__name__: step
+    for step in (generate, ks, ks_against_products, train, add, search, pairs, stock)
 }
-PARTS = {"generate": ["generate"], "ks": ["generate", "ks", "ks_against_products"], "all": list(STEPS)}
+PARTS = {
+    "generate": ["generate"],
+    "ks": ["generate", "ks", "ks_against_products"],
+    "all": list(STEPS),
+}
 
 
 def peak_memory() -> int:
     """Return the largest resident memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # what getrusage tells starts from the memory of the process that started this one
-        return next(1024 * int(line.split()[1]) for line in status.read_text().splitlines() if "VmHWM" in line)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    if (
+        status.exists()
+    ):  # what getrusage tells starts from the memory of the process that started this one
+        return next(
+            1024 * int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if "VmHWM" in line
+        )
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def run_alone(job: Job, name: str) -> None:
@@ -324,16 +370,26 @@ def reported(job: Job, name: str) -> dict[str, Any] | None:
 
 
 def command_line() -> Job:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--part", choices=PARTS, default="all")
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--homophily", type=float, default=0.5)
     parser.add_argument("--nlist", type=int, help="default: 4 sqrt(nodes)")
     parser.add_argument("--nprobe", type=int, default=32)
-    parser.add_argument("--on-disk", action="store_true", help="from memory-mapped arrays, by blocks")
-    parser.add_argument("--memory", type=int, default=1 << 30, help="bytes for the blocks of KS vectors, on disk")
-    parser.add_argument("--repeats", type=int, default=3, help="timed rounds next to the sparse products")
-    parser.add_argument("--folder", type=Path, help="of the arrays between the steps; default: a temporary one")
+    parser.add_argument(
+        "--on-disk", action="store_true", help="from memory-mapped arrays, by blocks"
+    )
+    parser.add_argument(
+        "--memory", type=int, default=1 << 30, help="bytes for the blocks of KS vectors, on disk"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="timed rounds next to the sparse products"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="of the arrays between the steps; default: a temporary one"
+    )
     parser.add_argument("--result", type=Path, help="JSON file; default: in benchmarks/results")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     job = parser.parse_args(namespace=Job())
@@ -350,7 +406,9 @@ def main() -> None:
         result = STEPS[job.step](job)
         # Where others use the machine, processor time says more than the clock. All of the process, reading included.
         result |= {"process_cpu_seconds": time.process_time(), "peak_memory_bytes": peak_memory()}
-        job.report(job.step).write_text(json.dumps({"parameters": job.parameters(), "result": result}))
+        job.report(job.step).write_text(
+            json.dumps({"parameters": job.parameters(), "result": result})
+        )
         return
     job.folder.mkdir(parents=True, exist_ok=True)
     print(f"arrays in {job.folder}")
@@ -361,10 +419,17 @@ def main() -> None:
         if reported(job, name) is None:
             run_alone(job, name)
         steps[name] = reported(job, name)
-        content = {"question": __doc__.splitlines()[0], "parameters": job.parameters(), "steps": steps}
+        content = {
+            "question": __doc__.splitlines()[0],
+            "parameters": job.parameters(),
+            "steps": steps,
+        }
         save(str(job.result.resolve().with_suffix("")), content)
         told = {key: value for key, value in steps[name].items() if key != "peak_memory_bytes"}
-        print(f"{name}: peak memory {steps[name]['peak_memory_bytes'] / 1e9:.2f} GB, {told}", flush=True)
+        print(
+            f"{name}: peak memory {steps[name]['peak_memory_bytes'] / 1e9:.2f} GB, {told}",
+            flush=True,
+        )
     print(f"results in {job.result}")
 
 

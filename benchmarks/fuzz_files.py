@@ -53,12 +53,48 @@ BATCH = 1000
 SECONDS = 600
 MEMORY = 4 << 30
 TRAILER = struct.Struct("<QQI4s")
-NUMBERS = (0, 1, 2, 3, 7, 63, 64, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    63,
+    64,
+    255,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**40,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
 VALUES: tuple[Any, ...] = (
     *(sign * number for number in NUMBERS for sign in (1, -1)),
     *(None, True, False, "", "labels", "references", "vectors", "<f4", "<i4", "<i8", "|O", "<U9"),
-    *("EvidenceIVF", "EvidenceFlat", "EvidenceIDMap2", "EvidenceIVFScalarQuantizer", "EvidenceIVFPQ"),
-    *(0.5, 1e300, float("nan"), float("inf"), [], [0], [-1], [2**40, 2**40], [[1]], [1.5], {}, {"name": "labels"}),
+    *(
+        "EvidenceIVF",
+        "EvidenceFlat",
+        "EvidenceIDMap2",
+        "EvidenceIVFScalarQuantizer",
+        "EvidenceIVFPQ",
+    ),
+    *(
+        0.5,
+        1e300,
+        float("nan"),
+        float("inf"),
+        [],
+        [0],
+        [-1],
+        [2**40, 2**40],
+        [[1]],
+        [1.5],
+        {},
+        {"name": "labels"},
+    ),
 )
 
 
@@ -143,7 +179,9 @@ def forged(whole: bytes, other: bytes, rng: np.random.Generator) -> bytes:
             forge_field(header, rng)
         case 1:  # the payload's numbers
             place = int(rng.integers(min(size - 8, 400)))
-            body[place : place + 8] = struct.pack("<Q", int(rng.choice(np.array(NUMBERS, np.uint64))))
+            body[place : place + 8] = struct.pack(
+                "<Q", int(rng.choice(np.array(NUMBERS, np.uint64)))
+            )
         case 2:
             body[int(rng.integers(size))] ^= 1 << rng.integers(8)
         case 3:
@@ -197,7 +235,11 @@ def renew_checksums(body: bytearray, header: Any) -> None:
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
             continue
     payload = header.get("payload")
-    if isinstance(payload, dict) and type(payload.get("size")) is int and 0 <= payload["size"] <= len(body):
+    if (
+        isinstance(payload, dict)
+        and type(payload.get("size")) is int
+        and 0 <= payload["size"] <= len(body)
+    ):
         payload["crc32"] = zlib.crc32(body[: payload["size"]])
         made = structure(body, header)
         if made is not None:
@@ -236,8 +278,15 @@ def named(section: Any) -> str | None:
 def structure(body: bytearray, header: Any) -> Payload | None:
     try:
         metric = header["parameters"].get("metric")
-        return read_payload(header.get("kind"), cast(BinaryIO, BytesIO(body)), header["payload"]["size"], metric)
-    except (ValueError, KeyError, TypeError, AttributeError):  # the last three: its kind was changed
+        return read_payload(
+            header.get("kind"), cast(BinaryIO, BytesIO(body)), header["payload"]["size"], metric
+        )
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):  # the last three: its kind was changed
         return None
 
 
@@ -250,7 +299,12 @@ def case_of(number: int, seed: int, files: dict[str, bytes]) -> tuple[str, str, 
     kind, other = (str(name) for name in rng.choice(KINDS, 2))
     sort = "damage" if rng.random() < 0.5 else "forgery"
     mutate = damaged if sort == "damage" else forged
-    return kind, sort, mutate(files[kind], files[other], rng), faiss.IO_FLAG_MMAP if rng.random() < 0.5 else 0
+    return (
+        kind,
+        sort,
+        mutate(files[kind], files[other], rng),
+        faiss.IO_FLAG_MMAP if rng.random() < 0.5 else 0,
+    )
 
 
 def outcome(path: Path, sort: str, flags: int, expected: list[np.ndarray]) -> str:
@@ -258,7 +312,9 @@ def outcome(path: Path, sort: str, flags: int, expected: list[np.ndarray]) -> st
         found = cfe.read_index(path, flags)
         got = results(found)
     except ValueError as error:
-        return "clean error" if str(path) in str(error) else f"WRONG: error without the file: {error}"
+        return (
+            "clean error" if str(path) in str(error) else f"WRONG: error without the file: {error}"
+        )
     except MemoryError as error:
         return f"WRONG: huge allocation: {error}"
     except Exception as error:
@@ -269,7 +325,11 @@ def outcome(path: Path, sort: str, flags: int, expected: list[np.ndarray]) -> st
         verify_index(path)
     except ValueError:
         # Mapped files are searched without a look at all their vectors, codes and ids.
-        return "mapped, refused by verify_index" if flags else "WRONG: verify_index refuses what read_index accepts"
+        return (
+            "mapped, refused by verify_index"
+            if flags
+            else "WRONG: verify_index refuses what read_index accepts"
+        )
     if sort == "damage":
         return "WRONG: other results"
     *_, I, _, members_I, _, _, range_I, ids, _ = got
@@ -285,7 +345,9 @@ def child(folder: Path, first: int, last: int, seed: int) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     path = folder / f"case-{first}.index"
-    whole = {data: kind for kind, data in files.items()}  # a cut of one file into another may give the other one
+    whole = {
+        data: kind for kind, data in files.items()
+    }  # a cut of one file into another may give the other one
     for number in range(first, last):
         print(number, flush=True)
         kind, sort, data, flags = case_of(number, seed, files)
@@ -316,7 +378,9 @@ def counted(script: str, folder: Path, cases: int, seed: int) -> dict[str, int]:
         command = [sys.executable, script, "--child", str(folder), str(first), str(last), str(seed)]
         ended = "crash"
         try:
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False
+            )
             output, finished = done.stdout, done.returncode == 0
         except subprocess.TimeoutExpired as expired:
             output, finished, ended = (expired.stdout or b"").decode(), False, "hang"
@@ -335,16 +399,26 @@ def counted(script: str, folder: Path, cases: int, seed: int) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def main(name: str, fuzz: Callable[[int, int], dict[str, int]], enough: int, child: Callable[..., None]) -> None:
+def main(
+    name: str, fuzz: Callable[[int, int], dict[str, int]], enough: int, child: Callable[..., None]
+) -> None:
     """Run all cases, or as a child process some of them; the result of ``enough`` or more is kept."""
     if sys.argv[1:2] == ["--child"]:
         child(Path(sys.argv[2]), *(int(argument) for argument in sys.argv[3:]))
         return
-    cases, seed = ([int(argument) for argument in sys.argv[1:]] + [enough, 0][len(sys.argv) - 1 :])[:2]
+    cases, seed = ([int(argument) for argument in sys.argv[1:]] + [enough, 0][len(sys.argv) - 1 :])[
+        :2
+    ]
     start = time.perf_counter()
     counts = fuzz(cases, seed)
     wrong = sum(count for name, count in counts.items() if "WRONG" in name)
-    result = {"cases": cases, "seed": seed, "seconds": time.perf_counter() - start, "counts": counts, "wrong": wrong}
+    result = {
+        "cases": cases,
+        "seed": seed,
+        "seconds": time.perf_counter() - start,
+        "counts": counts,
+        "wrong": wrong,
+    }
     print(json.dumps(result, indent=2))
     if cases >= enough:
         print(f"written to {save(name, result)}")

@@ -62,7 +62,9 @@ def case_of(number: int, seed: int, files: dict[str, bytes]) -> tuple[str, bytes
     """Return the name of the file that a case damages, and its contents then."""
     rng = np.random.default_rng([seed, number])
     name, other = (str(one) for one in rng.choice(sorted(files), 2))
-    if rng.random() < 0.5:  # most bytes are vectors and ids, and there is nothing else to notice damage there
+    if (
+        rng.random() < 0.5
+    ):  # most bytes are vectors and ids, and there is nothing else to notice damage there
         data = bytearray(files[name])
         data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
         return name, bytes(data)
@@ -75,7 +77,11 @@ def outcome(folder: Path, order: int, expected: list[np.ndarray]) -> str:
     except FileNotFoundError:
         return "clean error: no such file"
     except ValueError as error:
-        return "clean error" if folder.name in str(error) else f"WRONG: error without the file: {error}"
+        return (
+            "clean error"
+            if folder.name in str(error)
+            else f"WRONG: error without the file: {error}"
+        )
     except Exception as error:
         return f"WRONG: {type(error).__name__}: {error}"
     return "same results" if same(found, expected) else "WRONG: other results"
@@ -94,7 +100,8 @@ def child(folder: Path, first: int, last: int, seed: int) -> None:
         name, data = case_of(number, seed, files)
         (place / name).write_bytes(data)
         print(
-            f"{'list of shards' if name.endswith('json') else 'shard'}: {outcome(place, number, expected)}", flush=True
+            f"{'list of shards' if name.endswith('json') else 'shard'}: {outcome(place, number, expected)}",
+            flush=True,
         )
         (place / name).unlink()  # who has the old one mapped keeps it
         (place / name).write_bytes(files[name])

@@ -48,7 +48,9 @@ def ours(name: str, index: cfe.IndexEvidenceFlat) -> tuple[cfe.Pairs, dict[str, 
     streamed, stream_seconds = timed(lambda: sum(map(len, cfe.evidence_pairs(index, threshold))))
     if streamed < K:
         raise RuntimeError(f"{streamed} pairs were streamed, expected at least {K}")
-    print(f"{name}: {index.ntotal:,} nodes: {seconds:.2f} s; above {threshold:.4f}, streamed: {stream_seconds:.2f} s")
+    print(
+        f"{name}: {index.ntotal:,} nodes: {seconds:.2f} s; above {threshold:.4f}, streamed: {stream_seconds:.2f} s"
+    )
     return pairs, {
         "graph": name,
         "nodes": index.ntotal,
@@ -67,14 +69,23 @@ def compared(name: str, index: cfe.IndexEvidenceFlat) -> dict[str, Any]:
     expected, seconds = timed(lambda: find_best(all_pairs(index.storage()), K))
     found = pairs.source, pairs.target, pairs.similarity
     equal = all(np.array_equal(x, y) for x, y in zip(found, expected, strict=True))
-    print(f"{name}: comparing all pairs {seconds:.2f} s: {seconds / result['seconds']:.1f}x; equal: {equal}")
+    print(
+        f"{name}: comparing all pairs {seconds:.2f} s: {seconds / result['seconds']:.1f}x; equal: {equal}"
+    )
     if not equal:
         raise RuntimeError("the two results differ")
-    return {**result, "comparing_all_seconds": seconds, "speedup": seconds / result["seconds"], "equal": equal}
+    return {
+        **result,
+        "comparing_all_seconds": seconds,
+        "speedup": seconds / result["seconds"],
+        "equal": equal,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=CUT, help="of the synthetic graph")
     parser.add_argument("--homophily", type=float, default=0.5, help="of the synthetic graph")
     arguments = parser.parse_args()

@@ -26,4 +26,6 @@ def graph(name: str, seed: int = 0) -> Graph:
     data = load(name, seed=seed)
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed, progress=True)
-    return Graph(name, cfe.ks_vectors(data.x, data.edge_index), predict(model, data), report.test_accuracy)
+    return Graph(
+        name, cfe.ks_vectors(data.x, data.edge_index), predict(model, data), report.test_accuracy
+    )

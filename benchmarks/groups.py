@@ -62,7 +62,9 @@ def eligible_share(index: cfe.IndexEvidenceIVF) -> float:
     """Return the mean share of the rows in a list that are eligible to a row of this list."""
     with index.holding() as snapshot:
         lists = np.repeat(np.arange(index.nlist), np.diff(snapshot.starts))
-        _, number, counts = np.unique([lists, snapshot.labels], axis=1, return_inverse=True, return_counts=True)
+        _, number, counts = np.unique(
+            [lists, snapshot.labels], axis=1, return_inverse=True, return_counts=True
+        )
         sizes = np.diff(snapshot.starts)[lists]
         return float((1 - counts[number.reshape(-1)] / sizes).mean())
 
@@ -81,7 +83,8 @@ def groups(X: NDArray[np.float32], repeats: int) -> dict[str, Any]:
         "all rows, nprobe": lambda name: lambda: indexes[name].search_stored(k=K, nprobe=NPROBE),
         "single queries, nprobe": lambda name: (
             lambda: [
-                indexes[name].search_evidence(X[i : i + 1], parts[name][i : i + 1], K, NPROBE) for i in some.tolist()
+                indexes[name].search_evidence(X[i : i + 1], parts[name][i : i + 1], K, NPROBE)
+                for i in some.tolist()
             ]
         ),
         "all rows, exact": lambda name: lambda: indexes[name].search_stored(k=K, exact=True),
@@ -89,9 +92,16 @@ def groups(X: NDArray[np.float32], repeats: int) -> dict[str, Any]:
     }
     for way, call in ways.items():
         seconds = in_turns({name: call(name) for name in parts}, repeats if "nprobe" in way else 1)
-        shares = {name: eligible_share(indexes[name]) if "nprobe" in way else None for name in parts}
-        per_row = {name: seconds[name] / (share or _all(parts[name])) for name, share in shares.items()}
-        found[way] = {"seconds": seconds, "per scanned row": per_row["groups of two"] / per_row["two classes"]}
+        shares = {
+            name: eligible_share(indexes[name]) if "nprobe" in way else None for name in parts
+        }
+        per_row = {
+            name: seconds[name] / (share or _all(parts[name])) for name, share in shares.items()
+        }
+        found[way] = {
+            "seconds": seconds,
+            "per scanned row": per_row["groups of two"] / per_row["two classes"],
+        }
         print(way, found[way], flush=True)
     return found
 
@@ -123,7 +133,10 @@ def rules(X: NDArray[np.float32], repeats: int) -> dict[str, Any]:
                 asked,
                 K,
                 NPROBE,
-                **{name: part[: len(asked)] if "exclude" in name else part for name, part in rule.items()},
+                **{
+                    name: part[: len(asked)] if "exclude" in name else part
+                    for name, part in rule.items()
+                },
             )
             for name, rule in how.items()
         }
@@ -143,7 +156,9 @@ def per_label(X: NDArray[np.float32], repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for nprobe in (1, 2, 4, 8):
         calls = {
-            "search_per_label": lambda nprobe=nprobe: index.search_per_label(Q, asked, K, nprobe)[1],
+            "search_per_label": lambda nprobe=nprobe: index.search_per_label(Q, asked, K, nprobe)[
+                1
+            ],
             "one search per label": lambda nprobe=nprobe: np.stack(
                 [index.search_evidence(Q, asked, K, nprobe, sel=mask)[1] for mask in masks], axis=1
             ),
@@ -151,7 +166,9 @@ def per_label(X: NDArray[np.float32], repeats: int) -> dict[str, Any]:
         part = found[f"nprobe {nprobe}"] = {"seconds": in_turns(calls, repeats)}
         for name, call in calls.items():
             I = call().reshape(-1, K)
-            part[f"recall, {name}"] = float(np.mean([np.isin(a, b).mean() for a, b in zip(I, exact, strict=True)]))
+            part[f"recall, {name}"] = float(
+                np.mean([np.isin(a, b).mean() for a, b in zip(I, exact, strict=True)])
+            )
         print(nprobe, part, flush=True)
     return found
 
@@ -165,15 +182,22 @@ def pairs(repeats: int, n: int) -> dict[str, Any]:
         last = float(cfe.global_evidence(flat, 1000).similarity[-1])
         calls = {
             "global_evidence": lambda flat=flat: cfe.global_evidence(flat, 1000),
-            "evidence_pairs": lambda flat=flat, last=last: sum(map(len, cfe.evidence_pairs(flat, last))),
+            "evidence_pairs": lambda flat=flat, last=last: sum(
+                map(len, cfe.evidence_pairs(flat, last))
+            ),
         }
-        found[f"{intrinsic} dimensions"] = {"similarity": last, **in_turns(calls, repeats if intrinsic < D else 1)}
+        found[f"{intrinsic} dimensions"] = {
+            "similarity": last,
+            **in_turns(calls, repeats if intrinsic < D else 1),
+        }
         print(intrinsic, found[f"{intrinsic} dimensions"], flush=True)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--only", choices=["groups", "rules", "labels", "pairs"])

@@ -25,7 +25,10 @@ def enumerated(n1: int, n0: int, p1: float, p0: float) -> dict[str, float]:
     x1, x0 = np.meshgrid(np.arange(n1 + 1), np.arange(n0 + 1), indexing="ij")
     chance = binom.pmf(x1, n1, p1) * binom.pmf(x0, n0, p0)
     covered = {}
-    for name, truth, interval in (("ratio", p1 / p0, risk_ratio), ("difference", p1 - p0, newcombe)):
+    for name, truth, interval in (
+        ("ratio", p1 / p0, risk_ratio),
+        ("difference", p1 - p0, newcombe),
+    ):
         low, high = interval(x1, n1, x0, n0)
         covered[name] = float(chance[(low <= truth) & (truth <= high)].sum())
     return covered
@@ -37,14 +40,18 @@ def simulated(clusters: int, sizes: tuple[int, ...], share: float, correlation: 
     held = 0
     for _ in range(RUNS):
         n = rng.choice(sizes, clusters)
-        low, high = clustered_wilson(rng.binomial(n, rng.beta(share * scale, (1 - share) * scale, clusters)), n)
+        low, high = clustered_wilson(
+            rng.binomial(n, rng.beta(share * scale, (1 - share) * scale, clusters)), n
+        )
         held += low <= share <= high
     return held / RUNS
 
 
 def main() -> None:
     two = [
-        {"n1": n1, "n0": n0, "p1": p1, "p0": p0, **enumerated(n1, n0, p1, p0)} for n1, n0 in CASES for p1, p0 in SHARES
+        {"n1": n1, "n0": n0, "p1": p1, "p0": p0, **enumerated(n1, n0, p1, p0)}
+        for n1, n0 in CASES
+        for p1, p0 in SHARES
     ]
     for name in ("ratio", "difference"):
         values = [row[name] for row in two]
@@ -65,9 +72,15 @@ def main() -> None:
                         }
                     )
         for title in SIZES:
-            values = [row["held"] for row in clustered if row["clusters"] == clusters and row["sizes"] == title]
+            values = [
+                row["held"]
+                for row in clustered
+                if row["clusters"] == clusters and row["sizes"] == title
+            ]
             print(f"{clusters} clusters {title}: {min(values):.3f} to {max(values):.3f}")
-    print(f"written to {save('interval_coverage', {'runs': RUNS, 'two_shares': two, 'clustered': clustered})}")
+    print(
+        f"written to {save('interval_coverage', {'runs': RUNS, 'two_shares': two, 'clustered': clustered})}"
+    )
 
 
 if __name__ == "__main__":

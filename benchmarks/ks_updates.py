@@ -34,7 +34,9 @@ NUM_LAYERS = 3
 WANTED = {"surroundings": 1.5, "full": 1.2}
 
 
-def draw(rng: np.random.Generator, graph: Graph, size: int, kind: str) -> tuple[Any, Any, NDArray[np.int64]]:
+def draw(
+    rng: np.random.Generator, graph: Graph, size: int, kind: str
+) -> tuple[Any, Any, NDArray[np.int64]]:
     """Return an update, the one that takes it back, and the nodes at its edges."""
     if kind == "features":
         nodes = rng.choice(graph.num_nodes, size, replace=False)
@@ -46,12 +48,16 @@ def draw(rng: np.random.Generator, graph: Graph, size: int, kind: str) -> tuple[
         return {"remove_edges": edges}, {"add_edges": edges}, np.unique(edges)
     edges = rng.integers(0, graph.num_nodes, (2, size))
     owners = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    present = np.isin(edges[1] * graph.num_nodes + edges[0], owners * graph.num_nodes + graph.indices)
+    present = np.isin(
+        edges[1] * graph.num_nodes + edges[0], owners * graph.num_nodes + graph.indices
+    )
     edges = edges[:, (edges[0] != edges[1]) & ~present]
     return {"add_edges": edges}, {"remove_edges": edges}, np.unique(edges)
 
 
-def one_update(ks: cfe.KSVectors, graph: Graph, x: Floats, rng: np.random.Generator, kind: str, size: int) -> Row:
+def one_update(
+    ks: cfe.KSVectors, graph: Graph, x: Floats, rng: np.random.Generator, kind: str, size: int
+) -> Row:
     """Time an update and a full computation of the same version, and take the update back."""
     update, back, nodes = draw(rng, graph, size, kind)
     new_x = x
@@ -73,7 +79,13 @@ def one_update(ks: cfe.KSVectors, graph: Graph, x: Floats, rng: np.random.Genera
     same = bool((expected.view(np.int32) == ks.vectors.view(np.int32)).all())
     ks.update(**back)
     edges = int(np.diff(graph.indptr)[region].sum())
-    return spent, full, (edges + len(region)) / (graph.num_edges + graph.num_nodes), len(region), same
+    return (
+        spent,
+        full,
+        (edges + len(region)) / (graph.num_edges + graph.num_nodes),
+        len(region),
+        same,
+    )
 
 
 def measure(name: str, changes: int) -> dict[str, Any]:
@@ -82,8 +94,13 @@ def measure(name: str, changes: int) -> dict[str, Any]:
     graph, x = as_graph(data), np.array(data.x, np.float32)
     runs: list[dict[str, Any]] = []
     for store_layers, kind, size in itertools.product((True, False), KINDS, SIZES):
-        ks, rng = cfe.KSVectors(x, graph, NUM_LAYERS, store_layers=store_layers), np.random.default_rng(size)
-        rows = [one_update(ks, graph, x, rng, kind, size) for _ in range(max(FEWEST, changes // size))]
+        ks, rng = (
+            cfe.KSVectors(x, graph, NUM_LAYERS, store_layers=store_layers),
+            np.random.default_rng(size),
+        )
+        rows = [
+            one_update(ks, graph, x, rng, kind, size) for _ in range(max(FEWEST, changes // size))
+        ]
         spent, full, share, reached, same = (np.array(column) for column in zip(*rows, strict=True))
         runs.append(
             {
@@ -100,11 +117,19 @@ def measure(name: str, changes: int) -> dict[str, Any]:
             }
         )
         print(name, runs[-1], flush=True)
-    return {"graph": name, "nodes": len(x), "dimension": x.shape[1], "edges": graph.num_edges // 2, "runs": runs}
+    return {
+        "graph": name,
+        "nodes": len(x),
+        "dimension": x.shape[1],
+        "edges": graph.num_edges // 2,
+        "runs": runs,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--changes", type=int, default=CHANGES, help="updates of one edge or row")
     parser.add_argument("--name", default="ks_updates", help="of the result")
     args = parser.parse_args(argv)

@@ -78,7 +78,9 @@ def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
     unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     lengths = ks._unit_rows(x, unit, aggregate)
     new_lengths = np.empty_like(lengths)
-    weights = np.random.default_rng(SEED).random(graph.num_edges, dtype=np.float32) + np.float32(0.5)
+    weights = np.random.default_rng(SEED).random(graph.num_edges, dtype=np.float32) + np.float32(
+        0.5
+    )
     weighted_graph = replace(graph, weights=weights)
     matrix, weighted_matrix = adjacency(graph, np.ones_like(weights)), adjacency(graph, weights)
     dense = torch.from_numpy(x)
@@ -88,9 +90,13 @@ def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
         plain, weighted = (propagation_of(one, x.shape[1], 0.5) for one in (graph, weighted_graph))
         medians, times = paired_times(
             {
-                "ks_step": lambda steps=plain: steps.step(unit, lengths, aggregate, new_unit, new_lengths),
+                "ks_step": lambda steps=plain: steps.step(
+                    unit, lengths, aggregate, new_unit, new_lengths
+                ),
                 "spmm": lambda: matrix @ dense,
-                "ks_step_weighted": lambda steps=weighted: steps.step(unit, lengths, aggregate, new_unit, new_lengths),
+                "ks_step_weighted": lambda steps=weighted: steps.step(
+                    unit, lengths, aggregate, new_unit, new_lengths
+                ),
                 "spmm_weighted": lambda: weighted_matrix @ dense,
             },
             REPEATS if graph.num_edges > 1_000_000 else ROUNDS_OF_SMALL,
@@ -103,7 +109,8 @@ def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
                 "ratio_of_medians": medians["ks_step"] / medians["spmm"],
                 "ratio_of_minima": min(times["ks_step"]) / min(times["spmm"]),
                 "weighted_ratio_of_medians": medians["ks_step_weighted"] / medians["spmm_weighted"],
-                "weighted_to_plain_ratio_of_medians": medians["ks_step_weighted"] / medians["ks_step"],
+                "weighted_to_plain_ratio_of_medians": medians["ks_step_weighted"]
+                / medians["ks_step"],
             }
         )
         print({key: value for key, value in rows[-1].items() if key != "seconds"}, flush=True)
@@ -115,13 +122,17 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
     set_threads(1)
     start = time.perf_counter()
     ones = np.ones(graph.num_edges, np.float32)
-    matrix = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2)
+    matrix = scipy.sparse.csr_array(
+        (ones, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2
+    )
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
     found = time.perf_counter() - start
     number = np.empty(graph.num_nodes, np.int64)
     number[order] = np.arange(graph.num_nodes)
     targets = np.repeat(number, np.diff(graph.indptr))
-    moved_graph = as_graph(np.stack([number[graph.indices], targets]), graph.num_nodes, directed=True)
+    moved_graph = as_graph(
+        np.stack([number[graph.indices], targets]), graph.num_nodes, directed=True
+    )
     moved_x = x[order]
     moved = time.perf_counter() - start - found
 
@@ -131,7 +142,9 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
         propagation, new_lengths = propagation_of(graph, x.shape[1], 0.5), np.empty_like(lengths)
         return lambda: propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
 
-    medians, _ = paired_times({"given": steps(graph, x), "reordered": steps(moved_graph, moved_x)}, REPEATS)
+    medians, _ = paired_times(
+        {"given": steps(graph, x), "reordered": steps(moved_graph, moved_x)}, REPEATS
+    )
     result = {"median_seconds": medians, "seconds_to_find_order": found, "seconds_to_move": moved}
     print("reordered", result, flush=True)
     return result
@@ -140,7 +153,12 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
 def main() -> None:
     runs: list[dict[str, object]] = []
     for name, graph, x in problems():
-        shape = {"graph": name, "nodes": graph.num_nodes, "directed_edges": graph.num_edges, "dimension": x.shape[1]}
+        shape = {
+            "graph": name,
+            "nodes": graph.num_nodes,
+            "directed_edges": graph.num_edges,
+            "dimension": x.shape[1],
+        }
         print(shape)
         runs.append({**shape, "turns": compare(graph, x), "reordered": reorder(graph, x)})
     set_threads(max(THREADS))

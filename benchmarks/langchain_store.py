@@ -16,6 +16,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -58,7 +59,9 @@ class Corpus:
         cluster = rng.integers(0, CLUSTERS, n + queries)
         X = rng.normal(size=(CLUSTERS, d))[cluster] + 1.5 * rng.normal(size=(n + queries, d))
         X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
-        labels = np.where(rng.random(n + queries) < 0.9, cluster, rng.integers(0, CLUSTERS, n + queries)) % len(CLASSES)
+        labels = np.where(
+            rng.random(n + queries) < 0.9, cluster, rng.integers(0, CLUSTERS, n + queries)
+        ) % len(CLASSES)
         texts = [f"ticket {i}" for i in range(n + queries)]
         self.embedding = Lookup(texts, X)
         self.X, self.Q = X[:n], X[n:]
@@ -83,7 +86,13 @@ def empty(rival: str, embedding: Embeddings, d: int) -> Any:
     if rival == "ours":
         return EvidenceVectorStore(embedding)
     index = faiss.IndexFlatIP(d)
-    return FAISS(embedding, index, InMemoryDocstore(), {}, distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT)
+    return FAISS(
+        embedding,
+        index,
+        InMemoryDocstore(),
+        {},
+        distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT,
+    )
 
 
 def load(rival: str, folder: Path, embedding: Embeddings) -> Any:
@@ -114,7 +123,8 @@ def whole_stores(corpus: Corpus, rounds: int, folder: Path) -> tuple[Seconds, di
             store, metadatas = empty(rival, corpus.embedding, corpus.X.shape[1]), corpus.metadatas()
             timed("add", rival, lambda: store.add_texts(corpus.texts, metadatas, ids=corpus.ids))  # noqa: B023
             timed("save", rival, lambda: store.save_local(str(folder / rival)))  # noqa: B023
-            stores[rival] = timed("load", rival, lambda: load(rival, folder / rival, corpus.embedding))  # noqa: B023
+            read = partial(load, rival, folder / rival, corpus.embedding)
+            stores[rival] = timed("load", rival, read)
     return seconds, stores
 
 
@@ -126,13 +136,18 @@ def recall(found: list[list[Any]], corpus: Corpus, allowed: list[NDArray[np.bool
         exact = corpus.exact(query, allowed[query])
         wanted += len(exact)
         if len(exact):
-            scores = [float(corpus.X[places[document.id]] @ corpus.Q[query]) for document in documents]
+            scores = [
+                float(corpus.X[places[document.id]] @ corpus.Q[query]) for document in documents
+            ]
             hits += min(sum(bool(score >= exact[-1] - 1e-6) for score in scores), len(exact))
     return hits / wanted if wanted else 1.0
 
 
 def compare(
-    corpus: Corpus, searches: dict[str, Callable[[int], list[Any]]], allowed: list[NDArray[np.bool_]], rounds: int
+    corpus: Corpus,
+    searches: dict[str, Callable[[int], list[Any]]],
+    allowed: list[NDArray[np.bool_]],
+    rounds: int,
 ) -> dict[str, Any]:
     """Time each rival's searches, a query for each row of ``allowed``, in turns; tell milliseconds a query."""
     queries = range(len(allowed))
@@ -164,15 +179,21 @@ def searches(corpus: Corpus, stores: dict[str, Any], rounds: int) -> dict[str, A
             "theirs": lambda i, f=wanted: theirs.similarity_search(queries[i], K, filter=f),  # type: ignore[misc]
         }
         all_fetched: dict[str, Callable[[int], list[Any]]] = {
-            "theirs, fetch_k all": lambda i, f=wanted: theirs.similarity_search(queries[i], K, filter=f, fetch_k=n),  # type: ignore[misc]
+            "theirs, fetch_k all": lambda i, f=wanted: theirs.similarity_search(
+                queries[i], K, filter=f, fetch_k=n
+            ),  # type: ignore[misc]
         }
         result[f"filtered, {share:.1%}"] = compare(corpus, rivals, allowed, rounds)
         if faiss.omp_get_max_threads() == 1:
             result[f"filtered, {share:.1%}"] |= compare(corpus, all_fetched, allowed[:FEW], 1)
     others = [np.array(CLASSES)[corpus.labels] != label for label in corpus.query_labels]
     evidence: dict[str, Callable[[int], list[Any]]] = {
-        "ours": lambda i: ours.evidence_search_by_vector(corpus.Q[i], K, label=corpus.query_labels[i]),
-        "theirs": lambda i: theirs.similarity_search(queries[i], K, filter={"label": {"$neq": corpus.query_labels[i]}}),
+        "ours": lambda i: ours.evidence_search_by_vector(
+            corpus.Q[i], K, label=corpus.query_labels[i]
+        ),
+        "theirs": lambda i: theirs.similarity_search(
+            queries[i], K, filter={"label": {"$neq": corpus.query_labels[i]}}
+        ),
     }
     result["evidence"] = compare(corpus, evidence, others, rounds)
     return result
@@ -183,7 +204,9 @@ def measure(n: int, d: int, queries: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         seconds, stores = whole_stores(corpus, rounds, Path(folder))
         sizes = {
-            rival: sum(path.stat().st_size for path in (Path(folder) / rival).rglob("*") if path.is_file())
+            rival: sum(
+                path.stat().st_size for path in (Path(folder) / rival).rglob("*") if path.is_file()
+            )
             for rival in stores
         }
         found = {}
@@ -198,7 +221,10 @@ def measure(n: int, d: int, queries: int, rounds: int) -> dict[str, Any]:
         "rounds": rounds,
         "seconds": seconds,
         "median_seconds": {
-            step: {rival: {clock: median(values) for clock, values in times.items()} for rival, times in rivals.items()}
+            step: {
+                rival: {clock: median(values) for clock, values in times.items()}
+                for rival, times in rivals.items()
+            }
             for step, rivals in seconds.items()
         },
         "bytes_on_disk": sizes,
@@ -207,7 +233,9 @@ def measure(n: int, d: int, queries: int, rounds: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=N)
     parser.add_argument("--dimension", type=int, default=D)
     parser.add_argument("--queries", type=int, default=QUERIES)

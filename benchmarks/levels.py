@@ -48,14 +48,18 @@ def child(path: str, settings: list[tuple[int, int]]) -> list[dict[str, Any]]:
             D, I = index.search_stored(k=K, nprobe=nprobe)
             times.append(time.perf_counter() - start)
             digest = hashlib.sha256(D.tobytes() + I.tobytes()).hexdigest()[:16]
-        found.append({"nlist": nlist, "nprobe": nprobe, "seconds": min(times[1:]), "digest": digest})
+        found.append(
+            {"nlist": nlist, "nprobe": nprobe, "seconds": min(times[1:]), "digest": digest}
+        )
     return found
 
 
 def run(level: str, path: Path, settings: list[tuple[int, int]]) -> list[dict[str, Any]] | str:
     """Return what a process at a level finds, or why it cannot."""
     command = [sys.executable, __file__, "--child", str(path), json.dumps(settings)]
-    done = subprocess.run(command, env={**os.environ, "CFE_SIMD": level}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env={**os.environ, "CFE_SIMD": level}, capture_output=True, text=True
+    )
     if done.returncode:
         return done.stderr.strip().splitlines()[-1]
     rows: list[dict[str, Any]] = json.loads(done.stdout)
@@ -77,17 +81,27 @@ def compare(path: Path, settings: list[tuple[int, int]], rounds: int) -> dict[st
     kept = {level: rows for level, rows in runs.items() if level not in left_out}
     results = []
     for i, (nlist, nprobe) in enumerate(settings):
-        seconds = {level: median(rows[i]["seconds"] for rows in all_) for level, all_ in kept.items()}
+        seconds = {
+            level: median(rows[i]["seconds"] for rows in all_) for level, all_ in kept.items()
+        }
         digests = {rows[i]["digest"] for all_ in kept.values() for rows in all_}
         fastest = next(iter(seconds.values()), None)
         ratios = {level: value / fastest for level, value in seconds.items()} if fastest else {}
-        row = {"nlist": nlist, "nprobe": nprobe, "seconds": seconds, "ratio": ratios, "same_bits": len(digests) == 1}
+        row = {
+            "nlist": nlist,
+            "nprobe": nprobe,
+            "seconds": seconds,
+            "ratio": ratios,
+            "same_bits": len(digests) == 1,
+        }
         results.append(row)
     return {"settings": results, "left_out": left_out}
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args(argv)
     import graphs

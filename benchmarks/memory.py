@@ -68,7 +68,9 @@ def use(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
     all_nodes(index)
 
 
-def measure(name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder: Path) -> dict[str, Any]:
+def measure(
+    name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder: Path
+) -> dict[str, Any]:
     n, d = X.shape
     rows = np.random.default_rng(1).permutation(n)[:QUERIES]
     np.savez(folder / "queries.npz", X=X[rows], labels=labels[rows])
@@ -83,15 +85,25 @@ def measure(name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder
         index.add_with_labels(X, labels)
         cfe.write_index(index, folder / "index")
         del index
-        command = [sys.executable, __file__, "--in-use", str(folder / "index"), str(folder / "queries.npz")]
+        command = [
+            sys.executable,
+            __file__,
+            "--in-use",
+            str(folder / "index"),
+            str(folder / "queries.npz"),
+        ]
         found[factory] = json.loads(subprocess.check_output(command))
         print(f"{name} {factory}: {found[factory]}", flush=True)
     return {"graph": name, "nodes": n, "dimension": d, "bytes_per_vector": found}
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", default="memory", help=f"of the result; {BEFORE} with that package installed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--name", default="memory", help=f"of the result; {BEFORE} with that package installed"
+    )
     args = parser.parse_args(argv)
     import graphs
     from single_query import synthetic

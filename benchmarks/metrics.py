@@ -29,7 +29,11 @@ import cfe_faiss as cfe
 
 K, RECALL, SAMPLE, TIMED, SINGLE, REPEATS = 10, 0.95, 500, 2000, 200, 7
 WANTED = 0.9
-CONSTANTS = {"cosine": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
+CONSTANTS = {
+    "cosine": faiss.METRIC_INNER_PRODUCT,
+    "l2": faiss.METRIC_L2,
+    "ip": faiss.METRIC_INNER_PRODUCT,
+}
 EXACT, SLOW = "exact, per class", 3  # rivals that take longer than SLOW exact searches are left out
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -59,7 +63,9 @@ def load(name: str) -> tuple[Floats, Ints]:
         centre = rng.integers(0, 200, 20_000)
         X = rng.normal(size=(200, 384))[centre] + rng.normal(size=(20_000, 384))
         X *= rng.lognormal(sigma=0.7, size=(20_000, 1)) / np.linalg.norm(X, axis=1, keepdims=True)
-        return X.astype(np.float32), np.where(rng.random(20_000) < 0.5, centre % 4, rng.integers(0, 4, 20_000))
+        return X.astype(np.float32), np.where(
+            rng.random(20_000) < 0.5, centre % 4, rng.integers(0, 4, 20_000)
+        )
     from graphs import graph  # loads torch
 
     from cfe_faiss.datasets import load as load_graph
@@ -98,20 +104,34 @@ def rivals(data: Data) -> Iterator[tuple[str, Rival]]:
         return merged([(D, np.where(I < 0, -1, rows[c][I])) for c, D, I in parts], metric)
 
     own = {c: X[some] for c, some in rows.items()}
-    yield EXACT, Rival(lambda xq, label, _: of_others(label, lambda c: faiss.knn(xq, own[c], K, metric=metric)), [0])
+    yield (
+        EXACT,
+        Rival(
+            lambda xq, label, _: of_others(
+                label, lambda c: faiss.knn(xq, own[c], K, metric=metric)
+            ),
+            [0],
+        ),
+    )
 
-    selectors = {c: faiss.IDSelectorBitmap(np.packbits(labels != c, bitorder="little")) for c in classes}
+    selectors = {
+        c: faiss.IDSelectorBitmap(np.packbits(labels != c, bitorder="little")) for c in classes
+    }
     ivf = ivf_of(X, metric, 2 * int(len(X) ** 0.5))
 
     def selected(xq: Floats, label: int, nprobe: int) -> Results:
-        return ivf.search(xq, K, params=faiss.SearchParametersIVF(sel=selectors[label], nprobe=nprobe))
+        return ivf.search(
+            xq, K, params=faiss.SearchParametersIVF(sel=selectors[label], nprobe=nprobe)
+        )
 
     yield "IVF and selector", Rival(selected, settings(ivf.nlist))
 
     each = {c: ivf_of(some, metric, max(1, 2 * int(len(some) ** 0.5))) for c, some in own.items()}
 
     def per_class(xq: Floats, label: int, nprobe: int) -> Results:
-        return of_others(label, lambda c: each[c].search(xq, K, params=faiss.SearchParametersIVF(nprobe=nprobe)))
+        return of_others(
+            label, lambda c: each[c].search(xq, K, params=faiss.SearchParametersIVF(nprobe=nprobe))
+        )
 
     yield "IVF per class", Rival(per_class, settings(max(index.nlist for index in each.values())))
 
@@ -120,7 +140,9 @@ def rivals(data: Data) -> Iterator[tuple[str, Rival]]:
     graph.add(X)
 
     def hnsw(xq: Floats, label: int, ef: int) -> Results:
-        return graph.search(xq, K, params=faiss.SearchParametersHNSW(sel=selectors[label], efSearch=ef))
+        return graph.search(
+            xq, K, params=faiss.SearchParametersHNSW(sel=selectors[label], efSearch=ef)
+        )
 
     yield "HNSW and selector", Rival(hnsw, [step for step in settings(2000) if step >= K])
 
@@ -141,7 +163,9 @@ def recall_of(found: Results, exact: Results, metric: int) -> float:
     return float(((sign * found[0] <= last + 1e-4 * abs(last)) & (found[1] >= 0)).mean())
 
 
-def tuned(rival: Rival, data: Data, rows: Ints, exact: Results, longest: float) -> tuple[int, float, float]:
+def tuned(
+    rival: Rival, data: Data, rows: Ints, exact: Results, longest: float
+) -> tuple[int, float, float]:
     """Return the smallest setting that reaches the recall, the recall, and the seconds for the rows.
 
     ``longest`` ends the search for it.
@@ -189,7 +213,13 @@ def measure(name: str) -> list[dict[str, Any]]:
                     figures[key] = times[of] / runs[of][1] * 1e6
     for result in results:
         for rival, figures in result["rivals"].items():
-            print(name, result["metric"], rival, {key: round(value, 3) for key, value in figures.items()}, flush=True)
+            print(
+                name,
+                result["metric"],
+                rival,
+                {key: round(value, 3) for key, value in figures.items()},
+                flush=True,
+            )
     return results
 
 
@@ -216,7 +246,9 @@ def tuned_rivals(name: str, metric: str) -> tuple[dict[str, Any], dict[str, Any]
         "ours, exact": (lambda: flat.search_stored(k=K), n),
     }
     single: dict[str, Callable[[], object]] = {
-        "ours": lambda: one_by_one(lambda xq, label: ours.search_evidence(xq, label, K, recall=RECALL)),
+        "ours": lambda: one_by_one(
+            lambda xq, label: ours.search_evidence(xq, label, K, recall=RECALL)
+        ),
         "ours, exact": lambda: one_by_one(lambda xq, label: flat.search_evidence(xq, label, K)),
     }
     found = {
@@ -239,7 +271,11 @@ def tuned_rivals(name: str, metric: str) -> tuple[dict[str, Any], dict[str, Any]
 
         single[rival_name] = partial(one_by_one, one)
     one_query = {rival_name: (search, SINGLE) for rival_name, search in single.items()}
-    return {"data": name, "metric": metric, "n": n, "d": X.shape[1], "rivals": figures}, every, one_query
+    return (
+        {"data": name, "metric": metric, "n": n, "d": X.shape[1], "rivals": figures},
+        every,
+        one_query,
+    )
 
 
 def main() -> None:

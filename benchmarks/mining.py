@@ -60,12 +60,19 @@ def trust(X: Floats, y: Ints) -> Task:
 
     def original() -> Any:
         """Do as the authors' code, which has one k-d tree for each class, with the nearest row of each."""
-        far = np.column_stack([cKDTree(X[y == one]).query(queries)[0] for one in range(y.max() + 1)])
+        far = np.column_stack(
+            [cKDTree(X[y == one]).query(queries)[0] for one in range(y.max() + 1)]
+        )
         own = far[np.arange(len(far)), predicted]
         far[np.arange(len(far)), predicted] = np.inf
         return far.min(axis=1) / (own + 1e-12)
 
-    return "trust_scores, k-d trees", lambda: mining.trust_scores(X, y, queries, predicted), original, np.allclose
+    return (
+        "trust_scores, k-d trees",
+        lambda: mining.trust_scores(X, y, queries, predicted),
+        original,
+        np.allclose,
+    )
 
 
 def balanced(X: Floats, batches: Ints) -> Task:
@@ -82,7 +89,9 @@ def balanced(X: Floats, batches: Ints) -> Task:
         return mining.batch_balanced_neighbors(X, batches, K)[0].astype(np.float32)
 
     def same(one: Any, two: Any) -> bool:
-        return float(np.abs(one - two).max()) < 1e-2 * float(one.max())  # FAISS's distances are rounded
+        return float(np.abs(one - two).max()) < 1e-2 * float(
+            one.max()
+        )  # FAISS's distances are rounded
 
     return "batch_balanced_neighbors, bbknn with FAISS", ours, original, same
 
@@ -96,7 +105,9 @@ def negatives(X: Floats, _: Ints) -> Task:
     units = X / np.linalg.norm(X, axis=1, keepdims=True)
     anchors, corpus = units[:n], units[n:]
     near = faiss.knn(anchors, corpus, 1, metric=faiss.METRIC_INNER_PRODUCT)[1][:, 0]
-    vectors = {f"anchor {i}": one for i, one in enumerate(anchors)} | {f"text {i}": one for i, one in enumerate(corpus)}
+    vectors = {f"anchor {i}": one for i, one in enumerate(anchors)} | {
+        f"text {i}": one for i, one in enumerate(corpus)
+    }
     data = datasets.Dataset.from_dict(
         {"anchor": [f"anchor {i}" for i in range(n)], "positive": [f"text {i}" for i in near]}
     )
@@ -115,13 +126,21 @@ def negatives(X: Floats, _: Ints) -> Task:
 
     def original() -> Any:
         mined = mine_hard_negatives(
-            data, stub, corpus=texts, num_negatives=K, relative_margin=0.05, output_format="triplet", verbose=False
+            data,
+            stub,
+            corpus=texts,
+            num_negatives=K,
+            relative_margin=0.05,
+            output_format="triplet",
+            verbose=False,
         )
         return list(zip(mined["anchor"], mined["negative"], strict=True))
 
     def ours() -> Any:
         _, I = mining.hard_negatives(anchors, corpus, near, K, relative_margin=0.05)
-        return [(f"anchor {i}", f"text {I[i, j]}") for i, j in zip(*np.nonzero(I >= 0), strict=True)]
+        return [
+            (f"anchor {i}", f"text {I[i, j]}") for i, j in zip(*np.nonzero(I >= 0), strict=True)
+        ]
 
     def same(one: Any, two: Any) -> bool:
         # The original's scores are float32 products, so candidates with almost equal scores may change places.
@@ -140,7 +159,11 @@ def leaks(X: Floats, groups: Ints) -> Task:
         index = faiss.IndexFlatIP(X.shape[1])
         index.add(units[train])
         lims, _, found = index.range_search(units[test], THRESHOLD)
-        pairs = zip(np.repeat(test, np.diff(lims).astype(np.int64)).tolist(), train[found].tolist(), strict=True)
+        pairs = zip(
+            np.repeat(test, np.diff(lims).astype(np.int64)).tolist(),
+            train[found].tolist(),
+            strict=True,
+        )
         return {(min(pair), max(pair)) for pair in pairs}
 
     def ours() -> set[tuple[int, int]]:
@@ -172,8 +195,14 @@ def measure(n: int, d: int, repeats: int = 3) -> dict[str, Any]:
                 results[who] = call()
                 seconds[who].append(time.perf_counter() - start)
         least = {who: min(times) for who, times in seconds.items()}
-        found[name] = {"seconds": least, "same_results": bool(same(results["ours"], results["original"]))}
-        print(f"{name}: {least['ours']:.3f} s against {least['original']:.3f} s", found[name]["same_results"])
+        found[name] = {
+            "seconds": least,
+            "same_results": bool(same(results["ours"], results["original"])),
+        }
+        print(
+            f"{name}: {least['ours']:.3f} s against {least['original']:.3f} s",
+            found[name]["same_results"],
+        )
     return {"rows": n, "d": d, "functions": found}
 
 

@@ -30,7 +30,9 @@ def people() -> tuple[pd.DataFrame, np.ndarray]:
     codes[changed, column[changed]] = rng.integers(0, values[column[changed]])
     frame = pd.DataFrame(
         {
-            f"a{j}": pd.Categorical.from_codes(codes[:, j], [f"value {v}" for v in range(values[j])])
+            f"a{j}": pd.Categorical.from_codes(
+                codes[:, j], [f"value {v}" for v in range(values[j])]
+            )
             for j in range(ATTRIBUTES)
         }
     )
@@ -62,7 +64,9 @@ def main() -> None:
     seconds[f"{SHOWN} most similar"] = time.perf_counter() - start
     for name, taken in seconds.items():
         print(f"{name}: {taken:.1f} s")
-    print(f"{listed:,} pairs listed, {(peak - before) / 1024:.0f} MiB beyond the data at most; {shown!r}")
+    print(
+        f"{listed:,} pairs listed, {(peak - before) / 1024:.0f} MiB beyond the data at most; {shown!r}"
+    )
     result = {
         "n": N,
         "attributes": ATTRIBUTES,

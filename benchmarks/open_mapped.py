@@ -97,8 +97,14 @@ def main(n: int) -> None:
             ][1:]  # the first one warms the page cache
             medians = {key: median(run[key] for run in found) for key in found[0]}
             print(name, {key: round(value, 2) for key, value in medians.items()})
-            results[name] = {"file_mb": path.stat().st_size / 1e6, "median": medians, "processes": found}
-    print(f"written to {save('open_mapped', {'n': n, 'd': D, 'nlist': NLIST, 'k': K, 'indexes': results})}")
+            results[name] = {
+                "file_mb": path.stat().st_size / 1e6,
+                "median": medians,
+                "processes": found,
+            }
+    print(
+        f"written to {save('open_mapped', {'n': n, 'd': D, 'nlist': NLIST, 'k': K, 'indexes': results})}"
+    )
 
 
 if __name__ == "__main__":

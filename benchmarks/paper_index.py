@@ -54,7 +54,8 @@ def measure(variant: str, seed: int, graph: graphs.Graph, D: Any, I: Any) -> dic
         "build_seconds": built - start,
         "search_seconds": searched - built,
         "average_similarity": cfe.metrics.average_similarity(found_D),
-        "average_similarity_ratio": cfe.metrics.average_similarity(found_D) / cfe.metrics.average_similarity(D),
+        "average_similarity_ratio": cfe.metrics.average_similarity(found_D)
+        / cfe.metrics.average_similarity(D),
         "recall": cfe.metrics.recall(found_I, I, found_D, D),
         "short_rows": float((found_I[:, -1] < 0).mean()),
         "eligible_scanned": scanned_share(index, graph),
@@ -70,7 +71,10 @@ def main() -> None:
         flat.search_stored(k=K)  # the first time is slower
         start = time.perf_counter()
         D, I = flat.search_stored(k=K)
-        exact = {"search_seconds": time.perf_counter() - start, "average_similarity": cfe.metrics.average_similarity(D)}
+        exact = {
+            "search_seconds": time.perf_counter() - start,
+            "average_similarity": cfe.metrics.average_similarity(D),
+        }
         print(
             f"{name}: {graph.X.shape[0]:,} x {graph.X.shape[1]}, test accuracy {graph.test_accuracy:.3f}, "
             f"exact AS {exact['average_similarity']:.4f} in {exact['search_seconds']:.2f} s"
@@ -81,7 +85,9 @@ def main() -> None:
             text = f"  {variant:10}"
             for key in ("average_similarity_ratio", "recall", "short_rows", "eligible_scanned"):
                 values = [run[key] for run in own]
-                text += f"  {key.removeprefix('average_')} {np.mean(values):.4f} ± {np.std(values):.4f}"
+                text += (
+                    f"  {key.removeprefix('average_')} {np.mean(values):.4f} ± {np.std(values):.4f}"
+                )
             print(text + f"  build {np.median([run['build_seconds'] for run in own]):.2f} s")
         results.append(
             {
@@ -93,7 +99,9 @@ def main() -> None:
                 "runs": runs,
             }
         )
-    print(f"written to {save('paper_index', {'k': K, 'partitions': 50, 'clusters': 10, 'graphs': results})}")
+    print(
+        f"written to {save('paper_index', {'k': K, 'partitions': 50, 'clusters': 10, 'graphs': results})}"
+    )
 
 
 if __name__ == "__main__":

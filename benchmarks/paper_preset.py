@@ -21,25 +21,36 @@ PARTITIONS, CLUSTERS = 50, 10
 REPEATS = 5
 
 
-def ours(X: NDArray[np.float32], labels: NDArray[np.int64], partitions: int) -> cfe.IndexEvidenceIVF:
+def ours(
+    X: NDArray[np.float32], labels: NDArray[np.int64], partitions: int
+) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF.paper(X.shape[1], partitions, CLUSTERS)
     index.train(X)
     index.add_with_labels(X, labels)
     return index
 
 
-def kmeans(X: NDArray[np.float32], niter: int, partitions: int, sampled: bool, assigned: bool) -> None:
+def kmeans(
+    X: NDArray[np.float32], niter: int, partitions: int, sampled: bool, assigned: bool
+) -> None:
     most = 256 if sampled else len(X)
     for seed in range(partitions):
         kept = faiss.Kmeans(
-            X.shape[1], CLUSTERS, niter=niter, spherical=True, seed=seed + 1, max_points_per_centroid=most
+            X.shape[1],
+            CLUSTERS,
+            niter=niter,
+            spherical=True,
+            seed=seed + 1,
+            max_points_per_centroid=most,
         )
         kept.train(X)
         if assigned:
             kept.assign(X)
 
 
-def compare(X: NDArray[np.float32], labels: NDArray[np.int64], partitions: int, repeats: int) -> dict[str, Any]:
+def compare(
+    X: NDArray[np.float32], labels: NDArray[np.int64], partitions: int, repeats: int
+) -> dict[str, Any]:
     niter = cfe.IndexEvidenceIVF.paper(X.shape[1]).cp.niter
     results = {}
     for threads in (1, 2):
@@ -53,14 +64,18 @@ def compare(X: NDArray[np.float32], labels: NDArray[np.int64], partitions: int, 
             },
             repeats,
         )
-        ratios = {name: medians["ours"] / value for name, value in medians.items() if name != "ours"}
+        ratios = {
+            name: medians["ours"] / value for name, value in medians.items() if name != "ours"
+        }
         results[str(threads)] = {"median_seconds": medians, "seconds": times, "ours_takes": ratios}
         print(f"{threads} threads: {medians}", flush=True)
     return {"niter": niter, "partitions": partitions, "clusters": CLUSTERS, "threads": results}
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=REPEATS)
     args = parser.parse_args(argv)
     import graphs

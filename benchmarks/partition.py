@@ -41,8 +41,12 @@ def renumbered(graph: Graph, order: Order) -> Graph:
 
 def cuthill_mckee(graph: Graph) -> Order:
     ones = np.ones(graph.num_edges, np.int8)
-    matrix = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2)
-    order: Order = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)
+    matrix = scipy.sparse.csr_array(
+        (ones, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2
+    )
+    order: Order = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(
+        np.int64
+    )
     return order
 
 
@@ -71,14 +75,18 @@ def step_of(graph: Graph, x: NDArray[np.float32]) -> Callable[[], object]:
     return lambda: propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
 
 
-def measured(graph: Graph, x: NDArray[np.float32], find: Callable[[Graph], Order]) -> dict[str, Any]:
+def measured(
+    graph: Graph, x: NDArray[np.float32], find: Callable[[Graph], Order]
+) -> dict[str, Any]:
     """Return what an order costs, and a step with it next to one without."""
     start = time.perf_counter(), time.process_time()
     order = find(graph)
     found = time.perf_counter() - start[0], time.process_time() - start[1]
     moved_graph, moved_x = renumbered(graph, order), x[order]
     moved = time.perf_counter() - start[0] - found[0]
-    medians, times = paired_times({"given": step_of(graph, x), "reordered": step_of(moved_graph, moved_x)}, REPEATS)
+    medians, times = paired_times(
+        {"given": step_of(graph, x), "reordered": step_of(moved_graph, moved_x)}, REPEATS
+    )
     saved = LAYERS * (medians["given"] - medians["reordered"])
     return {
         "seconds_to_find_order": found[0],
@@ -93,7 +101,9 @@ def measured(graph: Graph, x: NDArray[np.float32], find: Callable[[Graph], Order
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=NODES)
     nodes = parser.parse_args().nodes
     faiss.omp_set_num_threads(1)
@@ -113,7 +123,10 @@ def main() -> None:
         shape = {"nodes": nodes, "directed_edges": edges, "d": D, "blocks": BLOCKS, "steps": LAYERS}
         at_random = {"rows_of_other_blocks_read": rows_read(graph)}
         question = __doc__.splitlines()[0]
-        save(f"partition_{nodes}", {"question": question, **shape, "at random": at_random, "orders": runs})
+        save(
+            f"partition_{nodes}",
+            {"question": question, **shape, "at random": at_random, "orders": runs},
+        )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,12 @@ from cfe_faiss.search.recall import LEAST_ROWS, smallest
 RECALLS = (0.9, 0.95, 0.99)
 MODES = ("stored rows", "new, in a batch", "new, one by one")
 K, NEW = 10, 10_000
-KINDS = ("EvidenceIVF564,SQfp16", "EvidenceIVF564,SQ8", "EvidenceIVF564,PQ4,RFlat", "EvidenceIVF564x2,Flat")
+KINDS = (
+    "EvidenceIVF564,SQfp16",
+    "EvidenceIVF564,SQ8",
+    "EvidenceIVF564,PQ4,RFlat",
+    "EvidenceIVF564x2,Flat",
+)
 GRAPHS, CROWDED, SKEWED = 40, 6, 4
 SHARES = {
     "99:1": np.array([0.99, 0.01]),
@@ -67,14 +72,28 @@ def unit(X: NDArray[np.float64]) -> Floats:
 def clusters(seed: int, factor: int) -> Set:
     """Return vectors around centres whose spread, number and classes are drawn at random."""
     rng = np.random.default_rng(seed)
-    n, d, classes = int(10 ** rng.uniform(2.7, 4)), int(2 ** rng.uniform(2, 7.6)), int(rng.integers(2, 21))
+    n, d, classes = (
+        int(10 ** rng.uniform(2.7, 4)),
+        int(2 ** rng.uniform(2, 7.6)),
+        int(rng.integers(2, 21)),
+    )
     centres = rng.normal(size=(max(2, int(n / 10 ** rng.uniform(0.7, 2.5))), d))
     unequal, spread, by_centre = rng.uniform(1, 3), rng.uniform(0.1, 1.5), rng.random()
     centre = (len(centres) * rng.random(n + NEW) ** unequal).astype(np.int64)
     X = unit(centres[centre] + spread * rng.normal(size=(n + NEW, d)))
-    labels = np.where(rng.random(n + NEW) < by_centre, centre % classes, rng.integers(0, classes, n + NEW))
+    labels = np.where(
+        rng.random(n + NEW) < by_centre, centre % classes, rng.integers(0, classes, n + NEW)
+    )
     nlist = max(1, round(factor * n**0.5))
-    return Set("clusters", f"clusters {seed}", X[:n], labels[:n], X[n:], labels[n:], f"EvidenceIVF{nlist},Flat")
+    return Set(
+        "clusters",
+        f"clusters {seed}",
+        X[:n],
+        labels[:n],
+        X[n:],
+        labels[n:],
+        f"EvidenceIVF{nlist},Flat",
+    )
 
 
 def skewed(shares: str, seed: int, index: str = "EvidenceIVF564,Flat") -> Set:
@@ -89,9 +108,13 @@ def skewed(shares: str, seed: int, index: str = "EvidenceIVF564,Flat") -> Set:
     drawn = rng.choice(len(share), len(centre), p=share)
     labels = np.where(rng.random(len(centre)) < mixing, drawn, of_centre[centre])
     later = np.arange(n, len(X))
-    few = np.isin(labels[later], np.flatnonzero(share < 0.05))  # rare classes have more queries, for less noise
+    few = np.isin(
+        labels[later], np.flatnonzero(share < 0.05)
+    )  # rare classes have more queries, for less noise
     later = np.concatenate([later[~few][: NEW - few.sum()], later[few]])
-    return Set(shares, f"{shares} {seed} {index}", X[:n], labels[:n], X[later], labels[later], index)
+    return Set(
+        shares, f"{shares} {seed} {index}", X[:n], labels[:n], X[later], labels[later], index
+    )
 
 
 def held_out(kind: str, name: str, X: Floats, labels: Ints, stored: int) -> Set:
@@ -112,7 +135,9 @@ def sets(args: argparse.Namespace) -> Iterator[Set]:
     if args.skewed:
         for index in KINDS:
             for shares in SHARES:
-                yield skewed(shares, first + args.skewed, index)._replace(kind="codecs and partitions")
+                yield skewed(shares, first + args.skewed, index)._replace(
+                    kind="codecs and partitions"
+                )
     if args.crowded:
         from engine.graphs import crowded
 
@@ -126,7 +151,9 @@ def sets(args: argparse.Namespace) -> Iterator[Set]:
         for name in graphs.NAMES:
             found = graphs.graph(name)
             yield held_out("real", name, found.X, found.labels, len(found.X))
-            yield held_out("real", f"{name}, a fifth held out", found.X, found.labels, len(found.X) * 4 // 5)
+            yield held_out(
+                "real", f"{name}, a fifth held out", found.X, found.labels, len(found.X) * 4 // 5
+            )
 
 
 class Reached(NamedTuple):
@@ -169,7 +196,9 @@ def recalls(found: Results, exact: Results) -> NDArray[np.float64]:
 
 def smallest_for_mean(index: Any, exact: Results, recall: float, batched: bool) -> int:
     """Return the smallest nprobe whose mean recall, over a sample of stored rows, has a lower bound that reaches it."""
-    ids = np.sort(np.random.default_rng(2).permutation(index.ntotal)[: _MEAN_SAMPLE // (1 if batched else 4)])
+    ids = np.sort(
+        np.random.default_rng(2).permutation(index.ntotal)[: _MEAN_SAMPLE // (1 if batched else 4)]
+    )
     best = exact[0][ids], exact[1][ids]
 
     def reaches(nprobe: int) -> bool:
@@ -177,7 +206,10 @@ def smallest_for_mean(index: Any, exact: Results, recall: float, batched: bool) 
             D, I = index.search_stored(k=K, nprobe=nprobe)
             D, I = D[ids], I[ids]
         else:
-            D, I = joined(index.search_stored(few, K, nprobe) for few in np.array_split(ids, -(-len(ids) // _ALONE)))
+            D, I = joined(
+                index.search_stored(few, K, nprobe)
+                for few in np.array_split(ids, -(-len(ids) // _ALONE))
+            )
         values = recalls((D, I), best)
         return bool(values.mean() - _MEAN_CERTAIN * values.std() / len(values) ** 0.5 >= recall)
 
@@ -191,7 +223,10 @@ def joined(rows: Iterable[Results]) -> Results:
 
 def lists_probed(index: Any, recall: float, labels: Ints, stored: bool) -> float:
     """Return how many lists a query probes, in the mean."""
-    snapshot, effort = index.storage(), Effort.of(recall=recall).with_defaults(index.default_effort())
+    snapshot, effort = (
+        index.storage(),
+        Effort.of(recall=recall).with_defaults(index.default_effort()),
+    )
     found = calibration_for(snapshot, snapshot.n if stored else 1, K, effort, stored=stored)
     return float(found.look_up(labels.astype(np.int32)).mean())
 
@@ -205,17 +240,38 @@ def measured(one: Set) -> dict[str, Any]:
     classes, counts = np.unique(one.labels, return_counts=True)
     exact = index.search_stored(k=K, exact=True)
     exact_new = index.search_evidence(one.new, one.new_labels, K, exact=True)
-    row: dict[str, Any] = {"kind": one.kind, "set": one.name, "rows": len(one.X), "dimension": one.X.shape[1]}
-    row |= {"index": one.index, "classes": len(classes), "new queries": len(one.new), "asked for": {}}
+    row: dict[str, Any] = {
+        "kind": one.kind,
+        "set": one.name,
+        "rows": len(one.X),
+        "dimension": one.X.shape[1],
+    }
+    row |= {
+        "index": one.index,
+        "classes": len(classes),
+        "new queries": len(one.new),
+        "asked for": {},
+    }
     for recall in RECALLS:
-        reached = {MODES[0]: Reached(recalls(index.search_stored(k=K, recall=recall), exact), one.labels, False)}
+        reached = {
+            MODES[0]: Reached(
+                recalls(index.search_stored(k=K, recall=recall), exact), one.labels, False
+            )
+        }
         if len(one.new):
-            queries = [(one.new[i : i + 1], one.new_labels[i : i + 1].astype(np.int32)) for i in range(len(one.new))]
+            queries = [
+                (one.new[i : i + 1], one.new_labels[i : i + 1].astype(np.int32))
+                for i in range(len(one.new))
+            ]
             batch = index.search_evidence(one.new, one.new_labels, K, recall=recall)
-            found = joined(index.search_evidence(x, label, K, recall=recall) for x, label in queries)
+            found = joined(
+                index.search_evidence(x, label, K, recall=recall) for x, label in queries
+            )
             reached[MODES[1]] = Reached(recalls(batch, exact_new), one.new_labels, True)
             reached[MODES[2]] = Reached(recalls(found, exact_new), one.new_labels, True)
-        for_mean = {stored: smallest_for_mean(index, exact, recall, stored) for stored in (True, False)}
+        for_mean = {
+            stored: smallest_for_mean(index, exact, recall, stored) for stored in (True, False)
+        }
         row["asked for"][str(recall)] = {
             mode: {
                 **values.told(recall, classes[counts >= LEAST_ROWS].tolist()),
@@ -243,7 +299,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 ]
                 if not cells:  # such as new queries of a graph that has none
                     continue
-                least = [(*cell["least class"], cell["set"]) for cell in cells if cell["least class"]]
+                least = [
+                    (*cell["least class"], cell["set"]) for cell in cells if cell["least class"]
+                ]
                 ratios = [cell["lists"] / cell["lists for the mean"] for cell in cells]
                 told.setdefault(kind, {}).setdefault(mode, {})[recall] = {
                     "sets": len(cells),
@@ -252,7 +310,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
                     "means below": np.sum([cell["mean below"] for cell in cells], axis=0).tolist(),
                     "classes": sum(cell["classes"] for cell in cells),
                     "least class": min(least, default=None),
-                    "classes below": np.sum([cell["classes below"] for cell in cells], axis=0).tolist(),
+                    "classes below": np.sum(
+                        [cell["classes below"] for cell in cells], axis=0
+                    ).tolist(),
                     "lists": float(np.mean([cell["lists"] for cell in cells])),
                     "ratio": float(np.exp(np.mean(np.log(ratios)))),
                 }
@@ -260,7 +320,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--graphs", type=int, default=GRAPHS)
     parser.add_argument("--crowded", type=int, default=CROWDED)
     parser.add_argument("--skewed", type=int, default=SKEWED)

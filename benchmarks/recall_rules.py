@@ -24,9 +24,15 @@ CLASS_SLACK, LEAST_CLASS = 0.01, 100
 def data_sets(rng: np.random.Generator, rows: int) -> dict[str, NDArray[np.float32]]:
     """Return vectors around centres, near a subspace, and without structure."""
     centres = rng.normal(size=(50, 24))
-    near_subspace = rng.normal(size=(rows, 6)) @ rng.normal(size=(6, 32)) + 0.2 * rng.normal(size=(rows, 32))
+    near_subspace = rng.normal(size=(rows, 6)) @ rng.normal(size=(6, 32)) + 0.2 * rng.normal(
+        size=(rows, 32)
+    )
     around_centres = centres[rng.integers(0, 50, rows)] + 0.7 * rng.normal(size=(rows, 24))
-    vectors = {"clusters": around_centres, "subspace": near_subspace, "noise": rng.normal(size=(rows, 12))}
+    vectors = {
+        "clusters": around_centres,
+        "subspace": near_subspace,
+        "noise": rng.normal(size=(rows, 12)),
+    }
     return {name: X.astype(np.float32) for name, X in vectors.items()}
 
 
@@ -56,7 +62,9 @@ def rules_for(index: Any, metric: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def searches(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> Iterator[tuple[str, Any, Any]]:
+def searches(
+    index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield the name of a set of queries, its search function, and its classes."""
     stored, some = labels[:ROWS], np.arange(0, ROWS, 9)
     new = np.maximum(labels[ROWS:], 0)
@@ -76,7 +84,9 @@ def filled_in(search: Any, labels: NDArray[np.int64], rules: dict[str, Any]) -> 
     return rules
 
 
-def measure(search: Any, labels: NDArray[np.int64], target: float, rules: dict[str, Any]) -> dict[str, Any]:
+def measure(
+    search: Any, labels: NDArray[np.int64], target: float, rules: dict[str, Any]
+) -> dict[str, Any]:
     """Return the mean recall, the least of a class, and what the promise lacks."""
     expected = search(exact=True, **rules)[1]
     found = search(recall=target, **rules)[1]
@@ -92,7 +102,9 @@ def measure(search: Any, labels: NDArray[np.int64], target: float, rules: dict[s
         "mean": float(recalls.mean()),
         "least_class": float(least),
         "complete": bool(((found >= 0).sum(axis=1) == wanted).all()),
-        "falls_short": bool(recalls.mean() < target - error or least < target - CLASS_SLACK - 2 * error),
+        "falls_short": bool(
+            recalls.mean() < target - error or least < target - CLASS_SLACK - 2 * error
+        ),
     }
 
 
@@ -103,7 +115,10 @@ def main() -> None:
     for metric in ("cosine", "ip", "l2"):
         rng = np.random.default_rng(1)
         for name, X in data_sets(rng, ROWS + NEW).items():
-            labels, index = labels_of(rng, X), cfe.IndexEvidenceIVF(X.shape[1], NLIST, metric=metric)
+            labels, index = (
+                labels_of(rng, X),
+                cfe.IndexEvidenceIVF(X.shape[1], NLIST, metric=metric),
+            )
             index.train(X[:ROWS])
             index.add_with_ids(X[:ROWS], np.arange(ROWS))
             index.relabel(labels[:ROWS])

@@ -47,11 +47,15 @@ def new_classes() -> dict[str, Any]:
     return {"n": N, "d": D, "nlist": NLIST, "seconds": seconds, "share": share}
 
 
-def models(number: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
+def models(
+    number: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
     """Return people and the classes that some models predict, which differ for 5 % of the people."""
     X = rng.normal(size=(PEOPLE, COLUMNS)).astype(np.float32)
     first = (X[:, 0] + 0.3 * rng.normal(size=PEOPLE) > 0).astype(np.int64)
-    return X, [np.where(rng.random(PEOPLE) < 0.05, 1 - first, first) if i else first for i in range(number)]
+    return X, [
+        np.where(rng.random(PEOPLE) < 0.05, 1 - first, first) if i else first for i in range(number)
+    ]
 
 
 def compared() -> dict[str, dict[str, float]]:
@@ -79,13 +83,21 @@ def compared() -> dict[str, dict[str, float]]:
         }
         seconds[name] = paired_times(steps, REPEATS)[0]
         seconds[name]["further model"] = seconds[name]["two models"] - seconds[name]["one model"]
-        seconds[name]["ratio"] = seconds[name]["further model"] / seconds[name]["relabel and search"]
+        seconds[name]["ratio"] = (
+            seconds[name]["further model"] / seconds[name]["relabel and search"]
+        )
         print(name, seconds[name], flush=True)
     return seconds
 
 
 def main() -> None:
-    of_models = {"people": PEOPLE, "columns": COLUMNS, "k": K, "pairs": PAIRS, "seconds": compared()}
+    of_models = {
+        "people": PEOPLE,
+        "columns": COLUMNS,
+        "k": K,
+        "pairs": PAIRS,
+        "seconds": compared(),
+    }
     print(f"written to {save('relabel', {**new_classes(), 'models': of_models})}")
 
 

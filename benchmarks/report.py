@@ -105,7 +105,9 @@ def exact_all_nodes() -> str:
         "Exact top-10 evidence of all nodes against `faiss.knn` of each class against all others, medians in turns. "
         "Wanted: no slower on Facebook. On the 1,000 nodes of German, where either takes milliseconds, filling the "
         "result heaps dominates, and we are slower.\n\n"
-        + table(("graph", "size", "IndexEvidenceFlat", "faiss.knn by class", "ours is faster by"), rows)
+        + table(
+            ("graph", "size", "IndexEvidenceFlat", "faiss.knn by class", "ours is faster by"), rows
+        )
     )
 
 
@@ -120,19 +122,36 @@ def paper_index() -> str:
                     variant,
                     *(
                         spread([run[key] for run in runs])
-                        for key in ("average_similarity_ratio", "recall", "short_rows", "eligible_scanned")
+                        for key in (
+                            "average_similarity_ratio",
+                            "recall",
+                            "short_rows",
+                            "eligible_scanned",
+                        )
                     ),
                     f"{median(run['build_seconds'] for run in runs):.2f} s",
                 )
             )
     exact = ", ".join(
-        f"{graph['graph']} {graph['exact']['average_similarity']:.4f}" for graph in result("paper_index")["graphs"]
+        f"{graph['graph']} {graph['exact']['average_similarity']:.4f}"
+        for graph in result("paper_index")["graphs"]
     )
     return (
         "The paper's index (p = 50, m = 10, theta = pi/3) and its ablations, top-10 of all nodes, mean ± standard "
         "deviation over three seeds of the clustering. AS is the paper's average similarity, here as a share of the "
         f"exact one (exact AS: {exact}). Wanted: built on Facebook in at most 5 s.\n\n"
-        + table(("graph", "index", "AS / exact", "recall@10", "short rows", "eligible scanned", "build"), rows)
+        + table(
+            (
+                "graph",
+                "index",
+                "AS / exact",
+                "recall@10",
+                "short rows",
+                "eligible scanned",
+                "build",
+            ),
+            rows,
+        )
         + "\n\nConsequences for the paper's claims:\n\n"
         "- *LocalCE-I comes close to the exact AS*: holds on Bail and Facebook; on Cora it loses a seventh, and on "
         "German, where a cluster often holds fewer than ten nodes of the other class, half. Recall is lower than AS "
@@ -151,7 +170,13 @@ def paper_index() -> str:
 def where_time_goes() -> str:
     results = result("where_time_goes")["results"]
     rows = [
-        (row["graph"], f"{row['recall']:.4f}", row["nlist"], row["nprobe"], *(f"{us:.2f}" for us in row["us"].values()))
+        (
+            row["graph"],
+            f"{row['recall']:.4f}",
+            row["nlist"],
+            row["nprobe"],
+            *(f"{us:.2f}" for us in row["us"].values()),
+        )
         for row in results
     ]
     return (
@@ -159,7 +184,8 @@ def where_time_goes() -> str:
         "no row can be among the results: they are a lower bound for this engine. In few "
         "dimensions, as on Bail, the products are the smaller part; grouping, routing and keeping "
         "rows take the rest. With one list for a query hardly anything is multiplied, and that is the least that this "
-        "engine takes for any recall.\n\n" + table(("graph", "recall@10", "nlist", "nprobe", *results[0]["us"]), rows)
+        "engine takes for any recall.\n\n"
+        + table(("graph", "recall@10", "nlist", "nprobe", *results[0]["us"]), rows)
     )
 
 
@@ -246,7 +272,9 @@ def codecs() -> str:
         for graph in content["graphs"]
         for codec, row in graph["codecs"].items()
     ]
-    sizes = ", ".join(f"{graph['graph']} {graph['nodes']:,} x {graph['dimension']}" for graph in content["graphs"])
+    sizes = ", ".join(
+        f"{graph['graph']} {graph['nodes']:,} x {graph['dimension']}" for graph in content["graphs"]
+    )
     return (
         f"Codecs of the inverted file ({sizes}): bytes a vector in the file and in a process, opened into memory or "
         f"mapped, after opening and after {content['queries']} queries; recall@10 of evidence against float32, by "
@@ -290,7 +318,10 @@ def full_scale() -> str:
             *(
                 told
                 for run in (steps, on_disk)
-                for told in (f"{run[name]['seconds']:.1f} s", f"{run[name]['peak_memory_bytes'] / 1e9:.1f} GB")
+                for told in (
+                    f"{run[name]['seconds']:.1f} s",
+                    f"{run[name]['peak_memory_bytes'] / 1e9:.1f} GB",
+                )
             ),
         )
         for name, what in named.items()
@@ -359,10 +390,23 @@ def constraints() -> str:
     rows = []
     for row in content["constraints"]:
         seconds = row["fastest_cpu_seconds"]
-        peers = (f"{seconds[peer]:.3f} s" if peer in seconds else "" for peer in ("numpy", "faiss.knn by value"))
+        peers = (
+            f"{seconds[peer]:.3f} s" if peer in seconds else ""
+            for peer in ("numpy", "faiss.knn by value")
+        )
         both = (f"{seconds[name]:.3f} s" for name in ("constrained", "unconstrained"))
-        rows.append((row["name"], *both, f"{row['ratio']:.2f}", f"{row['complete_rows']:.3f}", *peers))
-    head = ("condition", "with it", "without any", "ratio", "complete rows", "NumPy", "faiss.knn by value")
+        rows.append(
+            (row["name"], *both, f"{row['ratio']:.2f}", f"{row['complete_rows']:.3f}", *peers)
+        )
+    head = (
+        "condition",
+        "with it",
+        "without any",
+        "ratio",
+        "complete rows",
+        "NumPy",
+        "faiss.knn by value",
+    )
     return (
         f"Exact top-{content['k']} evidence of all {content['nodes']:,} nodes of Bail under constraints, next to the "
         "search without any: the fastest processor times, in turns. NumPy compares all nodes and leaves out what is "
@@ -377,7 +421,8 @@ def fuzz_files() -> str:
     rows = [(outcome, f"{count:,}") for outcome, count in content["counts"].items()]
     return (
         f"{content['cases']:,} mutated index files given to the reader in processes whose crash would be noticed; "
-        f"crashes, hangs and wrong results: {content['wrong']}.\n\n" + table(("outcome", "files"), rows)
+        f"crashes, hangs and wrong results: {content['wrong']}.\n\n"
+        + table(("outcome", "files"), rows)
     )
 
 
@@ -395,7 +440,12 @@ def shard_checksums() -> str:
     content = result("shard_checksums")
     kinds = content["seconds"]
     rows = [
-        (what, f"{1000 * kinds['with'][what]:.2f} ms", f"{1000 * kinds['without'][what]:.2f} ms", f"{ratio:.2f}")
+        (
+            what,
+            f"{1000 * kinds['with'][what]:.2f} ms",
+            f"{1000 * kinds['without'][what]:.2f} ms",
+            f"{ratio:.2f}",
+        )
         for what, ratio in content["ratio"].items()
     ]
     return (
@@ -414,8 +464,15 @@ def first_use() -> str:
         (step, *(f"{run['beyond_second_use'][step]:.3f} s" for _, run in columns))
         for step in content["beyond_second_use"]
     ]
-    rows.append(("**in all**", *(f"**{run['beyond_second_use_in_all']:.2f} s**" for _, run in columns)))
-    rows.append(("import, beyond numpy and faiss", *(f"{run['import_seconds']:.2f} s" for _, run in columns)))
+    rows.append(
+        ("**in all**", *(f"**{run['beyond_second_use_in_all']:.2f} s**" for _, run in columns))
+    )
+    rows.append(
+        (
+            "import, beyond numpy and faiss",
+            *(f"{run['import_seconds']:.2f} s" for _, run in columns),
+        )
+    )
     return (
         "The additional time of the first use of everything on Facebook over the second, in a fresh process with "
         f"nothing cached. Goal: {wanted['beyond_second_use_in_all']:g} s in all, {wanted['import_seconds']:g} s for "
@@ -439,13 +496,28 @@ def small_adds() -> str:
     for kind, row in content["indexes"].items():
         if "us_per_add_and_search" in row:
             times = row["us_per_add_and_search"]
-            numbers = f"{times['ours']:.1f} us", f"{times['stock']:.1f} us", "", f"{times['ours'] / times['stock']:.2f}"
+            numbers = (
+                f"{times['ours']:.1f} us",
+                f"{times['stock']:.1f} us",
+                "",
+                f"{times['ours'] / times['stock']:.2f}",
+            )
             rows.append((f"{kind}, each add followed by a search", *numbers, ""))
     return (
         f"{content['adds']:,} adds of one vector where {content['stored']:,} x {content['dimension']} are stored, in "
         "turns with stock IndexIVFFlat and IndexIDMap2 over IndexFlat. The additional time of the first search "
         f"afterwards counts for ours. Goal: a ratio of at most {content['wanted']:g} for the inverted file.\n\n"
-        + table(("index", "ours", "stock", "first search longer by", "ratio", "results as if added at once"), rows)
+        + table(
+            (
+                "index",
+                "ours",
+                "stock",
+                "first search longer by",
+                "ratio",
+                "results as if added at once",
+            ),
+            rows,
+        )
     )
 
 
@@ -463,7 +535,9 @@ def changes() -> str:
         for run in content["runs"]
         for name, kind in run["changes"].items()
     ]
-    lookups = " and ".join(f"{run['first_lookup_seconds']:.2f} s at {run['n']:,} rows" for run in content["runs"])
+    lookups = " and ".join(
+        f"{run['first_lookup_seconds']:.2f} s at {run['n']:,} rows" for run in content["runs"]
+    )
     same = all(run["same_results_as_a_copy"] for run in content["runs"])
     return (
         "Changes of one row of an inverted file, each followed by a search, which derives the data of the changed "
@@ -489,11 +563,21 @@ def groups() -> str:
     ]
     names = "search_per_label", "one search per label"
     of_labels = [
-        (nprobe, *(f"{run['seconds'][name]:.3f} s at recall {run[f'recall, {name}']:.3f}" for name in names))
+        (
+            nprobe,
+            *(
+                f"{run['seconds'][name]:.3f} s at recall {run[f'recall, {name}']:.3f}"
+                for name in names
+            ),
+        )
         for nprobe, run in labels.items()
     ]
     of_pairs = [
-        (rows, *(f"{run[name]:.2f} s" for name in ("global_evidence", "evidence_pairs")), f"{run['similarity']:.3f}")
+        (
+            rows,
+            *(f"{run[name]:.2f} s" for name in ("global_evidence", "evidence_pairs")),
+            f"{run['similarity']:.3f}",
+        )
         for rows, run in pairs.items()
     ]
     return (
@@ -507,7 +591,10 @@ def groups() -> str:
         + table(("", *names), of_labels)
         + "\n\nThe 1,000 most similar pairs, and all pairs at the similarity of the last of them. Wanted: at most "
         "twice the time.\n\n"
-        + table(("rows near a subspace of", "global_evidence(k=1000)", "evidence_pairs", "similarity"), of_pairs)
+        + table(
+            ("rows near a subspace of", "global_evidence(k=1000)", "evidence_pairs", "similarity"),
+            of_pairs,
+        )
     )
 
 
@@ -524,10 +611,18 @@ def metrics() -> str:
             best = min(times, key=times.__getitem__)
             ratio = times[best] / ours
             of_cosine.setdefault((data, time), ratio)  # its results come first
-            row += [f"{ours:.1f} us", f"{exact:.1f} us", f"{times[best]:.1f} us ({best})", f"{ratio:.2f}"]
+            row += [
+                f"{ours:.1f} us",
+                f"{exact:.1f} us",
+                f"{times[best]:.1f} us ({best})",
+                f"{ratio:.2f}",
+            ]
             row.append(f"{ratio / of_cosine[data, time]:.2f}")
         rows.append(tuple(row))
-    wanted, ratios = content["wanted"], [float(row[i]) for row in rows if row[1] != "cosine" for i in (6, 11)]
+    wanted, ratios = (
+        content["wanted"],
+        [float(row[i]) for row in rows if row[1] != "cosine" for i in (6, 11)],
+    )
     reached = sum(ratio >= wanted for ratio in ratios)
     columns = [
         f"{what}{name}"
@@ -562,7 +657,10 @@ def ks_updates() -> str:
         for run in graph["runs"]
     ]
     runs = [run for graph in content["graphs"] for run in graph["runs"]]
-    stored, same = [run for run in runs if run["stored_layers"]], all(run["same_bits"] for run in runs)
+    stored, same = (
+        [run for run in runs if run["stored_layers"]],
+        all(run["same_bits"] for run in runs),
+    )
 
     def kept(some: list[Any], ratio: str, most: float) -> str:
         return f"{sum(round(run[ratio], 2) <= most for run in some)} of {len(some)} changes"
@@ -609,7 +707,12 @@ def drift() -> str:
         for step in run["steps"]
     ]
     correlated = [
-        (metrics, name.replace("_", " "), f"{losses['rows_ratio']:.2f}", f"{losses['recall_lost']:.2f}")
+        (
+            metrics,
+            name.replace("_", " "),
+            f"{losses['rows_ratio']:.2f}",
+            f"{losses['recall_lost']:.2f}",
+        )
         for metrics, part in (("cosine", content), ("ip, l2", others))
         for name, losses in part["correlations"].items()
     ]
@@ -636,7 +739,9 @@ def drift() -> str:
         + "\n\nSpearman's correlation of the candidates with the losses, over all steps together. The other candidates "
         "are the angle between centroids and means of lists (the mean of 1 - cos), the loss of similarity of rows to "
         "their centroids since training, and FAISS's imbalance factor.\n\n"
-        + table(("metric", "number", "with the ratio of rows", "with the loss of recall"), correlated)
+        + table(
+            ("metric", "number", "with the ratio of rows", "with the loss of recall"), correlated
+        )
     )
 
 
@@ -648,12 +753,18 @@ def store() -> str:
         (
             f"{row['share']:.1%}",
             f"{row['rows']:,}",
-            *(f"{row['ms_per_query'][name]:.2f} ms" for name in ("store.search", "store.evidence", "stock search")),
+            *(
+                f"{row['ms_per_query'][name]:.2f} ms"
+                for name in ("store.search", "store.evidence", "stock search")
+            ),
             f"{row['same_results']:.0%}",
         )
         for row in content["filtered"]
     ]
-    steps = [(step, f"{times['store']:.2f} s", f"{times['index']:.2f} s") for step, times in content["seconds"].items()]
+    steps = [
+        (step, f"{times['store']:.2f} s", f"{times['index']:.2f} s")
+        for step, times in content["seconds"].items()
+    ]
     return (
         f"{content['rows']:,} rows of {content['dimension']} dimensions with ids, classes, three keys of metadata and "
         f"a text, k = {content['k']}. Evidence of one query through a store over an inverted file of {single['nlist']} "
@@ -663,7 +774,10 @@ def store() -> str:
         + table(("one query", "median"), queries)
         + "\n\nOne query among the rows that a filter leaves, next to stock IndexFlatIP with the ready bitmap of these "
         f"rows. The first filter on a key takes {content['first_filter_seconds']:.2f} s more.\n\n"
-        + table(("left", "rows", "store.search", "store.evidence", "stock search", "same results"), searches)
+        + table(
+            ("left", "rows", "store.search", "store.evidence", "stock search", "same results"),
+            searches,
+        )
         + "\n\nAll rows, through a store and of the index alone:\n\n"
         + table(("step", "store", "index"), steps)
     )
@@ -685,18 +799,31 @@ def levels() -> str:
         for row in graph["settings"]
         for level in row["seconds"]
     ]
-    left_out = {f"{level} ({why})" for graph in content["graphs"] for level, why in graph["left_out"].items()}
+    left_out = {
+        f"{level} ({why})"
+        for graph in content["graphs"]
+        for level, why in graph["left_out"].items()
+    }
     return (
         "All nodes on one thread with the core's instruction sets, processes in turns. Wanted: AVX2 at most "
         f"{content['wanted']:g} times as long as AVX-512 with VNNI. Not run: {', '.join(sorted(left_out)) or 'none'}."
-        "\n\n" + table(("graph", "nlist", "nprobe", "CFE_SIMD", "time", "of the first", "same bits at all"), rows)
+        "\n\n"
+        + table(
+            ("graph", "nlist", "nprobe", "CFE_SIMD", "time", "of the first", "same bits at all"),
+            rows,
+        )
     )
 
 
 def paper_preset() -> str:
     content = result("paper_preset")
     rows = [
-        (threads, name, f"{seconds:.2f} s", f"{run['ours_takes'][name]:.2f}" if name != "ours" else "")
+        (
+            threads,
+            name,
+            f"{seconds:.2f} s",
+            f"{run['ours_takes'][name]:.2f}" if name != "ours" else "",
+        )
         for threads, run in content["threads"].items()
         for name, seconds in run["median_seconds"].items()
     ]
@@ -724,14 +851,19 @@ def memory() -> str:
                 )
             )
     steps = next(iter(content["graphs"][0]["bytes_per_vector"].values()))
-    return "Bytes per vector of an index in a process, in brackets at commit 2deb883. Goal: no more.\n\n" + table(
-        ("graph", "index", *steps, "ratio"), rows
+    return (
+        "Bytes per vector of an index in a process, in brackets at commit 2deb883. Goal: no more.\n\n"
+        + table(("graph", "index", *steps, "ratio"), rows)
     )
 
 
 def recall_kept() -> str:
     content = result("recall_kept")
-    unfinished = "**The run is not finished: sets of some kinds are missing.**\n\n" if "unfinished" in content else ""
+    unfinished = (
+        "**The run is not finished: sets of some kinds are missing.**\n\n"
+        if "unfinished" in content
+        else ""
+    )
     cells = [
         (kind, mode, wanted, told)
         for kind, modes in content["summary"].items()
@@ -757,7 +889,17 @@ def recall_kept() -> str:
                 f"{told['ratio']:.2f}",
             )
         )
-    head = ("sets", "search", "asked for", "number", "mean", "least mean", "means below", "classes", "least class")
+    head = (
+        "sets",
+        "search",
+        "asked for",
+        "number",
+        "mean",
+        "least mean",
+        "means below",
+        "classes",
+        "least class",
+    )
     return (
         "The recall@10 that `recall=` gives on sets for which nothing was tuned: small synthetic ones of shapes drawn "
         "at random; classes 99:1, 90:10, and 20 classes of Zipf sizes; codecs and partitions; crowded graphs; and the "
@@ -782,12 +924,28 @@ def percent(share: float | None) -> str:
 def interval_coverage() -> str:
     content = result("interval_coverage")
     rows = []
-    for name, title in (("ratio", "ratio of shares (Koopman)"), ("difference", "difference of shares (Newcombe)")):
+    for name, title in (
+        ("ratio", "ratio of shares (Koopman)"),
+        ("difference", "difference of shares (Newcombe)"),
+    ):
         held = [row[name] for row in content["two_shares"]]
         rows.append((title, len(held), percent(min(held)), percent(max(held))))
-    for clusters, sizes in dict.fromkeys((row["clusters"], row["sizes"]) for row in content["clustered"]):
-        held = [row["held"] for row in content["clustered"] if (row["clusters"], row["sizes"]) == (clusters, sizes)]
-        rows.append((f"share in {clusters:,} clusters {sizes}", len(held), percent(min(held)), percent(max(held))))
+    for clusters, sizes in dict.fromkeys(
+        (row["clusters"], row["sizes"]) for row in content["clustered"]
+    ):
+        held = [
+            row["held"]
+            for row in content["clustered"]
+            if (row["clusters"], row["sizes"]) == (clusters, sizes)
+        ]
+        rows.append(
+            (
+                f"share in {clusters:,} clusters {sizes}",
+                len(held),
+                percent(min(held)),
+                percent(max(held)),
+            )
+        )
     return (
         "How often 95 % intervals hold the truth: of two shares by enumeration, of clustered cases (`only_in`) in "
         f"{content['runs']:,} simulated samples each. Wanted: 93 % at least. Where a sixth of the clusters hold four "
@@ -802,7 +960,8 @@ def only_in() -> str:
     return (
         f"`audit.only_in` for one of {content['attributes']} categorical attributes of {content['n']:,} nodes: "
         f"{content['pairs']:,} pairs, {content['different']:,} of them classified differently. Wanted: under 60 s. It "
-        f"took {content['peak_mib_beyond_data']:.0f} MiB beyond the data at most.\n\n" + table(("step", "time"), rows)
+        f"took {content['peak_mib_beyond_data']:.0f} MiB beyond the data at most.\n\n"
+        + table(("step", "time"), rows)
     )
 
 
@@ -822,7 +981,13 @@ def coverage() -> str:
         for row in content["consistency"]
     ]
     accuracy = [
-        (f"{row['nodes']:,}", row["drawn_anew"], row["k"], f"{row['accuracy']:.3f}", percent(row["held"]))
+        (
+            f"{row['nodes']:,}",
+            row["drawn_anew"],
+            row["k"],
+            f"{row['accuracy']:.3f}",
+            percent(row["held"]),
+        )
         for row in content["accuracy"]
     ]
     return (
@@ -885,7 +1050,10 @@ def langchain_store() -> str:
         f"{sizes['ours'] / 1e6:.0f} MB, theirs {sizes['theirs'] / 1e6:.0f} MB.\n\n"
         + table(("step", "clock", "ours", "theirs", "ratio"), steps)
         + "\n\n"
-        + table((f"search, k = {content['k']}", "threads", "store", "a query", "ours takes", "recall"), searched)
+        + table(
+            (f"search, k = {content['k']}", "threads", "store", "a query", "ours takes", "recall"),
+            searched,
+        )
     )
 
 
@@ -905,7 +1073,10 @@ def mining() -> str:
         "The functions of `cfe_faiss.mining` next to the libraries that they equal, in turns, on "
         f"{content['rows']:,} rows of {content['d']} numbers around centres. The results are compared. FAISS's own "
         "searches beat ours where the ratio is below 1.\n\n"
-        + table(("function", "original", "ours", "the original's", "ours is faster by", "same results"), rows)
+        + table(
+            ("function", "original", "ours", "the original's", "ours is faster by", "same results"),
+            rows,
+        )
     )
 
 

@@ -81,7 +81,9 @@ def renumbered(
     if parts > 1:
         leaving = np.flatnonzero(rng.random(len(source), dtype=np.float32) < ELSEWHERE)
         where[leaving] = rng.integers(0, parts, len(leaving))
-    return np.stack([number[source.astype(np.int64) + part * nodes], number[target + where * nodes]])
+    return np.stack(
+        [number[source.astype(np.int64) + part * nodes], number[target + where * nodes]]
+    )
 
 
 def joined(pieces: list[Path], path: Path) -> None:
@@ -105,7 +107,12 @@ def run_job(folder: Path, inputs: Path, executor: str, workers: int, memory: str
     with memory_of_workers(job) as most:
         job.run(executor, workers=workers, memory=memory, progress=True)  # type: ignore[arg-type]
     seconds = time.perf_counter() - start
-    return {"wall_seconds": seconds, "memory_of_workers": most, "stages": stages_of(job), **checked(job, inputs)}
+    return {
+        "wall_seconds": seconds,
+        "memory_of_workers": most,
+        "stages": stages_of(job),
+        **checked(job, inputs),
+    }
 
 
 @contextmanager
@@ -116,10 +123,15 @@ def memory_of_workers(job: Job) -> Iterator[dict[str, dict[str, int]]]:
 
     def watch() -> None:
         while not over.wait(1.0):
-            left = (status.name for status in job.status() if status.finished < (status.blocks or 0))
+            left = (
+                status.name for status in job.status() if status.finished < (status.blocks or 0)
+            )
             own = most.setdefault(next(left, "end"), {"anonymous": 0, "resident": 0})
             anonymous, resident = memory_of(descendants(os.getpid()))
-            own["anonymous"], own["resident"] = max(own["anonymous"], anonymous), max(own["resident"], resident)
+            own["anonymous"], own["resident"] = (
+                max(own["anonymous"], anonymous),
+                max(own["resident"], resident),
+            )
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -135,7 +147,9 @@ def descendants(parent: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(
+                int(path.parent.name)
+            )
         except OSError:
             continue
     found, waiting = [], [parent]
@@ -172,7 +186,9 @@ def stages_of(job: Job) -> list[dict[str, Any]]:
     manifest = Manifest(job.directory)
     found = []
     for status in job.status():
-        own = [task for (stage, _), task in sorted(manifest.finished.items()) if stage == status.name]
+        own = [
+            task for (stage, _), task in sorted(manifest.finished.items()) if stage == status.name
+        ]
         found.append(
             {
                 "stage": status.name,
@@ -192,7 +208,9 @@ def checked(job: Job, inputs: Path) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     labels = np.load(inputs / "y.npy")
-    nodes = np.sort(np.random.default_rng(SEED).choice(len(labels), min(QUERIES, len(labels)), replace=False))
+    nodes = np.sort(
+        np.random.default_rng(SEED).choice(len(labels), min(QUERIES, len(labels)), replace=False)
+    )
     table = job.evidence().to_table(filter=pc.field("node").isin(nodes))
     I, D = np.full((len(nodes), K), -1, np.int64), np.full((len(nodes), K), -np.inf, np.float32)
     places = np.searchsorted(nodes, table["node"].to_numpy()), table["rank"].to_numpy() - 1
@@ -228,7 +246,10 @@ def in_memory(inputs: Path) -> dict[str, Any]:
     seconds: dict[str, float] = {}
 
     def timed(name: str, start: tuple[float, float]) -> tuple[float, float]:
-        seconds[name], seconds[f"{name}_cpu"] = time.perf_counter() - start[0], time.process_time() - start[1]
+        seconds[name], seconds[f"{name}_cpu"] = (
+            time.perf_counter() - start[0],
+            time.process_time() - start[1],
+        )
         return time.perf_counter(), time.process_time()
 
     begin = now = time.perf_counter(), time.process_time()
@@ -279,7 +300,9 @@ def growth(arguments: argparse.Namespace) -> None:
     place = arguments.folder / f"job-{arguments.nodes * arguments.parts}-{arguments.workers}"
     if arguments.so_far:
         whole = {status.name for status in Job(place).status() if status.finished == status.blocks}
-        found: dict[str, Any] = {"stages": [one for one in stages_of(Job(place)) if one["stage"] in whole]}
+        found: dict[str, Any] = {
+            "stages": [one for one in stages_of(Job(place)) if one["stage"] in whole]
+        }
     else:
         found = alone("local", inputs, place, arguments.workers, arguments.memory)
     edges = int(np.load(inputs / "edges.npy", mmap_mode="r").shape[1])
@@ -296,7 +319,12 @@ def evidence(arguments: argparse.Namespace) -> None:
     index = ShardedEvidenceIndex.open(arguments.folder / "index")
     start = time.process_time()
     nprobe = index.nprobe_for(RECALL, K)
-    found: dict[str, Any] = {"nodes": index.ntotal, "d": index.d, "shards": len(index.shards), "nprobe": nprobe}
+    found: dict[str, Any] = {
+        "nodes": index.ntotal,
+        "d": index.d,
+        "shards": len(index.shards),
+        "nprobe": nprobe,
+    }
     found |= {"nprobe_cpu_seconds": time.process_time() - start, "searched": [], "cpu_seconds": []}
     rng, ids, D, I = np.random.default_rng(SEED), [], [], []
     for number in range(0, len(index.shards), EVERY):
@@ -313,7 +341,10 @@ def evidence(arguments: argparse.Namespace) -> None:
 
 
 def inputs_of(arguments: argparse.Namespace, csr: bool, d: int) -> Path:
-    folder: Path = arguments.folder / f"inputs-{arguments.nodes}-{arguments.parts}-{d}-{'csr' if csr else 'edges'}"
+    folder: Path = (
+        arguments.folder
+        / f"inputs-{arguments.nodes}-{arguments.parts}-{d}-{'csr' if csr else 'edges'}"
+    )
     if not (folder / "y.npy").exists():
         folder.mkdir(parents=True, exist_ok=True)
         start = time.perf_counter()
@@ -328,7 +359,9 @@ def keep(name: str, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("compare", "growth", "evidence", "one"))
     parser.add_argument("one", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--nodes", type=int, default=NODES, help="of a part")
@@ -337,7 +370,9 @@ def main() -> None:
     parser.add_argument("--memory", default="8GB")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument(
-        "--so-far", action="store_true", help="run nothing: keep what a job that was ended had finished"
+        "--so-far",
+        action="store_true",
+        help="run nothing: keep what a job that was ended had finished",
     )
     parser.add_argument("--folder", type=Path, default=Path("benchmarks/scale-data"))
     arguments = parser.parse_args()

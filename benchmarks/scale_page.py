@@ -20,7 +20,10 @@ from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
 PAGE = RESULTS / "scale.md"
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
-OF_A_NODE, OF_A_LIST = 28, 300  # bytes that a worker holds for each node, and for each list in each shard
+OF_A_NODE, OF_A_LIST = (
+    28,
+    300,
+)  # bytes that a worker holds for each node, and for each list in each shard
 GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
@@ -34,7 +37,9 @@ Run = dict[str, Any]
 
 def runs(workers: int = 2) -> list[Run]:
     """Return the jobs that were measured with so many workers, from the smallest graph on."""
-    found = [json.loads(path.read_text()) for path in RESULTS.glob(f"scale_growth_*_{workers}.json")]
+    found = [
+        json.loads(path.read_text()) for path in RESULTS.glob(f"scale_growth_*_{workers}.json")
+    ]
     return sorted(found, key=lambda run: int(run["nodes"]))
 
 
@@ -77,7 +82,9 @@ def growth() -> str:
         values = [cpu(run, name) for run in of]
         base = "edges" if name in OF_EDGES else "nodes"
         # What takes less is the start of a task, which does not grow.
-        known = [(float(run[base]), value) for run, value in zip(of, values, strict=True) if value > 0.5]
+        known = [
+            (float(run[base]), value) for run, value in zip(of, values, strict=True) if value > 0.5
+        ]
         law = f"{base} ^ {exponent(known):.2f}" if len(known) > 1 else ""
         rows.append((name, *(f"{value:,.1f} s" if value >= 0 else "" for value in values), law))
     totals = [sum(cpu(run, name) for name in names(of)) for run in whole]
@@ -119,7 +126,14 @@ def largest() -> str:
                 f"{memory['anonymous'] / GIB:.2f} GB" if memory else "",
             )
         )
-    head = ("stage", "tasks", "time / workers", "processor time", "written", "memory of a worker, with mapped files")
+    head = (
+        "stage",
+        "tasks",
+        "time / workers",
+        "processor time",
+        "written",
+        "memory of a worker, with mapped files",
+    )
     found = (
         f"recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others"
         if is_whole(run)
@@ -172,7 +186,12 @@ def schedules() -> str:
         "of the tasks, one core for each worker; nothing is lost to disks or networks in it:\n\n"
         + table(("nodes", *(f"{workers} workers" for workers in WORKERS)), rows)
         + "\n\n`train` is one task, which all others wait for; in fact it has all cores of its machine."
-        + "".join(by_the_clock(one, two) for one in runs(1) for two in runs(2) if one["nodes"] == two["nodes"])
+        + "".join(
+            by_the_clock(one, two)
+            for one in runs(1)
+            for two in runs(2)
+            if one["nodes"] == two["nodes"]
+        )
     )
 
 
@@ -253,8 +272,18 @@ def on_paper() -> str:
                     f"{math.ceil(total / (DAYS * 86_400 * CORES)):,}",
                 )
             )
-    head = ("nodes", "d", "graph and KS vectors", "training", "evidence and pairs", "results", "beside it, at most")
-    finished = " or ".join(f"{nodes:,}" for nodes in sorted({int(last_with(name)["nodes"]) for name in of}))
+    head = (
+        "nodes",
+        "d",
+        "graph and KS vectors",
+        "training",
+        "evidence and pairs",
+        "results",
+        "beside it, at most",
+    )
+    finished = " or ".join(
+        f"{nodes:,}" for nodes in sorted({int(last_with(name)["nodes"]) for name in of})
+    )
     return (
         f"On paper, {degree:.0f} directed edges a node: hours of one core of this processor, in proportion to edges, "
         "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
@@ -292,11 +321,21 @@ def compared() -> str:
     content = json.loads((RESULTS / "scale_compare.json").read_text())
     turns, recall = content["turns"], content["turns"][-1]["local"]["recall"]
     times = {way: [times_of(turn[way]) for turn in turns] for way in ("memory", "local", "ray")}
-    medians = {way: [median(column) for column in zip(*rows, strict=True)] for way, rows in times.items()}
+    medians = {
+        way: [median(column) for column in zip(*rows, strict=True)] for way, rows in times.items()
+    }
     called = {"memory": "in memory", "local": "job, local", "ray": "job, Ray"}
-    rows = [(called[way], *(f"{value:,.0f} s" for value in values)) for way, values in medians.items()]
-    size = "" if content["nodes"] >= 1_569_960 else "Both were wanted at 1,569,960 nodes, which was not run."
-    against_memory = [local / memory for local, memory in zip(medians["local"], medians["memory"], strict=True)]
+    rows = [
+        (called[way], *(f"{value:,.0f} s" for value in values)) for way, values in medians.items()
+    ]
+    size = (
+        ""
+        if content["nodes"] >= 1_569_960
+        else "Both were wanted at 1,569,960 nodes, which was not run."
+    )
+    against_memory = [
+        local / memory for local, memory in zip(medians["local"], medians["memory"], strict=True)
+    ]
     return (
         f"{content['nodes']:,} nodes, d = {content['d']}, two workers or two threads, {len(turns)} turn(s), medians; "
         f"from files to evidence of all nodes at `recall=0.95` ({recall:.3f} over 1,000 nodes) "
@@ -331,7 +370,14 @@ def orders_of(content: dict[str, Any]) -> str:
         f"With numbers at random a block reads {content['at random']['rows_of_other_blocks_read']:.0%} of all rows "
         "from other blocks:\n\n"
         + table(
-            ("order", "to find it and move all", "KS step before", "after", "rows read from others", "pays in 3 steps"),
+            (
+                "order",
+                "to find it and move all",
+                "KS step before",
+                "after",
+                "rows read from others",
+                "pays in 3 steps",
+            ),
             rows,
         )
     )
@@ -349,16 +395,19 @@ SECTIONS = {
 
 def page() -> str:
     environment = runs()[-1]["environment"]
-    where = (
-        f"{environment['processor']}, {environment['cores']} cores, faiss-cpu {environment['packages']['faiss-cpu']}"
-    )
+    version = environment["packages"]["faiss-cpu"]
+    where = f"{environment['processor']}, {environment['cores']} cores, faiss-cpu {version}"
     parts = [
         "# Jobs over a folder\n\nFrom `python benchmarks/scale.py` and `python benchmarks/partition.py`, written by "
         f"`python benchmarks/scale_page.py` ({where}). Graphs are synthetic, of AmazonProducts' shape."
     ]
     for title, section in SECTIONS.items():
         try:
-            marks = ("<!-- on paper -->\n\n", "\n\n<!-- end of on paper -->") if section is on_paper else ("", "")
+            marks = (
+                ("<!-- on paper -->\n\n", "\n\n<!-- end of on paper -->")
+                if section is on_paper
+                else ("", "")
+            )
             parts.append(f"## {title}\n\n{marks[0]}{section()}{marks[1]}")
         except (FileNotFoundError, StopIteration):
             print(f"left out: {title}")

@@ -34,9 +34,13 @@ def without_checksums(path: Path) -> None:
     content = path.read_bytes()
     start, length, _, magic = TRAILER.unpack(content[-TRAILER.size :])
     header = json.loads(content[start : start + length]) | {"version": 2}
-    header["sections"] = [section for section in header["sections"] if section["name"] != "list_checksums"]
+    header["sections"] = [
+        section for section in header["sections"] if section["name"] != "list_checksums"
+    ]
     encoded = json.dumps(header).encode()
-    path.write_bytes(content[:start] + encoded + TRAILER.pack(start, len(encoded), zlib.crc32(encoded), magic))
+    path.write_bytes(
+        content[:start] + encoded + TRAILER.pack(start, len(encoded), zlib.crc32(encoded), magic)
+    )
 
 
 def without(folder: Path, target: Path) -> Path:
@@ -62,11 +66,15 @@ def turn(folder: Path, X: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     found["open"] = time.perf_counter() - start
 
     def single(place: int) -> Callable[[], Any]:
-        return lambda: index.search_evidence(X[place : place + 1], labels[place : place + 1], 10, nprobe=NPROBE)
+        return lambda: index.search_evidence(
+            X[place : place + 1], labels[place : place + 1], 10, nprobe=NPROBE
+        )
 
     found["first query"] = seconds(single(0))
     found["the next 100 queries"] = sum(seconds(single(place)) for place in range(1, 101))
-    found["a query whose lists were read"] = statistics.median(seconds(single(0)) for _ in range(50))
+    found["a query whose lists were read"] = statistics.median(
+        seconds(single(0)) for _ in range(50)
+    )
     found["all rows, after them"] = seconds(lambda: index.search_stored(k=10, nprobe=NPROBE))
     fresh = ShardedEvidenceIndex.open(folder)
     found["all rows, first search"] = seconds(lambda: fresh.search_stored(k=10, nprobe=NPROBE))
@@ -92,7 +100,10 @@ def main(n: int, d: int) -> None:
                 for what, took in turn(folders[name], X, labels).items():
                     times[name].setdefault(what, []).append(took)
         checking = seconds(lambda: ShardedEvidenceIndex.open(folder).to_stock())
-    medians = {name: {what: statistics.median(took) for what, took in kinds.items()} for name, kinds in times.items()}
+    medians = {
+        name: {what: statistics.median(took) for what, took in kinds.items()}
+        for name, kinds in times.items()
+    }
     ratios = {what: medians["with"][what] / medians["without"][what] for what in medians["with"]}
     result = {
         "n": n,

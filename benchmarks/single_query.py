@@ -24,7 +24,9 @@ QUERIES = 500
 SWEEP = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-def synthetic(n: int, d: int = 128, classes: int = 7, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def synthetic(
+    n: int, d: int = 128, classes: int = 7, seed: int = 0
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return vectors around n / 50 centres; a vector has its centre's class with probability 0.9."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(n // 50, d)).astype(np.float32)
@@ -34,7 +36,9 @@ def synthetic(n: int, d: int = 128, classes: int = 7, seed: int = 0) -> tuple[ND
     return X / np.linalg.norm(X, axis=1, keepdims=True), labels
 
 
-def cheapest(search: Callable[[int, int], Any], queries: NDArray[np.int64], D: Any, I: Any) -> dict[str, Any]:
+def cheapest(
+    search: Callable[[int, int], Any], queries: NDArray[np.int64], D: Any, I: Any
+) -> dict[str, Any]:
     """Sweep a parameter upwards until the recall is reached; return it with its recall and latencies."""
     setting: dict[str, Any] = {}
     for parameter in SWEEP:
@@ -48,7 +52,13 @@ def cheapest(search: Callable[[int, int], Any], queries: NDArray[np.int64], D: A
             times.append(time.perf_counter() - start)
         p50, p99 = np.percentile(times, [50, 99]) * 1e6
         short = float((found_I[:, -1] < 0).mean())
-        setting = {"parameter": parameter, "recall": reached, "p50_us": p50, "p99_us": p99, "short_rows": short}
+        setting = {
+            "parameter": parameter,
+            "recall": reached,
+            "p50_us": p50,
+            "p99_us": p99,
+            "short_rows": short,
+        }
         if reached >= RECALL:
             break
     return setting
@@ -71,7 +81,10 @@ def compare(name: str, X: NDArray[np.float32], labels: NDArray[np.int64]) -> dic
     stock.add(X)
     hnsw = faiss.IndexHNSWFlat(d, 32, faiss.METRIC_INNER_PRODUCT)
     hnsw.add(X)
-    others = {c: faiss.IDSelectorBitmap(np.packbits(labels != c, bitorder="little")) for c in np.unique(labels)}
+    others = {
+        c: faiss.IDSelectorBitmap(np.packbits(labels != c, bitorder="little"))
+        for c in np.unique(labels)
+    }
 
     def search_stock(q: int, nprobe: int) -> Any:
         params = faiss.SearchParametersIVF(sel=others[labels[q]], nprobe=nprobe)
@@ -83,7 +96,10 @@ def compare(name: str, X: NDArray[np.float32], labels: NDArray[np.int64]) -> dic
 
     rows = {}
     for index, search in (
-        ("ours", lambda q, nprobe: ours.search_evidence(X[q : q + 1], labels[q : q + 1], K, nprobe)),
+        (
+            "ours",
+            lambda q, nprobe: ours.search_evidence(X[q : q + 1], labels[q : q + 1], K, nprobe),
+        ),
         ("stock IVF + selector", search_stock),
         ("stock HNSW + selector", search_hnsw),
     ):
@@ -102,7 +118,9 @@ def main() -> None:
     for name in ("facebook", "bail"):
         graph = graphs.graph(name)
         results.append(compare(name, graph.X, graph.labels))
-    print(f"written to {save('single_query', {'k': K, 'recall': RECALL, 'queries': QUERIES, 'graphs': results})}")
+    print(
+        f"written to {save('single_query', {'k': K, 'recall': RECALL, 'queries': QUERIES, 'graphs': results})}"
+    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ Add = Callable[[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]], obje
 
 
 def stock_ivf(X: NDArray[np.float32], nlist: int) -> Any:
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(X.shape[1]), X.shape[1], nlist, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFFlat(
+        faiss.IndexFlatIP(X.shape[1]), X.shape[1], nlist, faiss.METRIC_INNER_PRODUCT
+    )
     index.cp.spherical = True
     index.cp.niter = 10
     index.train(X)
@@ -62,7 +64,9 @@ def in_turns(
     return seconds
 
 
-def searched_adds(ours: Any, stock: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> dict[str, float]:
+def searched_adds(
+    ours: Any, stock: Any, X: NDArray[np.float32], labels: NDArray[np.int64]
+) -> dict[str, float]:
     """Add vectors one by one and search for each after it was added; return the seconds that this takes each index."""
     stock.nprobe = NPROBE
     first = ours.ntotal
@@ -92,7 +96,9 @@ def first_search(search: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def one_by_one(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64], **effort: int) -> Any:
-    found = [index.search_evidence(X[i : i + 1], labels[i : i + 1], K, **effort) for i in range(len(X))]
+    found = [
+        index.search_evidence(X[i : i + 1], labels[i : i + 1], K, **effort) for i in range(len(X))
+    ]
     return tuple(np.concatenate(arrays) for arrays in zip(*found, strict=True))
 
 
@@ -132,7 +138,9 @@ def measure(stored: int, adds: int, d: int) -> dict[str, Any]:
         seconds = in_turns(adders, X, labels, stored)
         found, settled = first_search(lambda index=ours, search=search: search(index))  # type: ignore[misc]
         at_once.add_with_labels(X, labels, ids)
-        equal = same(ours, at_once, search) and same(ours, at_once, lambda index: index.search_stored(pick, K))
+        equal = same(ours, at_once, search) and same(
+            ours, at_once, lambda index: index.search_stored(pick, K)
+        )
         result[kind] = {
             "seconds": seconds,
             "us_per_add": {name: 1e6 * value / adds for name, value in seconds.items()},
@@ -142,13 +150,24 @@ def measure(stored: int, adds: int, d: int) -> dict[str, Any]:
         }
         if kind == "ivf":
             seconds = searched_adds(ours, stock, *searched)
-            result[kind]["us_per_add_and_search"] = {name: 1e6 * value / SEARCHED for name, value in seconds.items()}
+            result[kind]["us_per_add_and_search"] = {
+                name: 1e6 * value / SEARCHED for name, value in seconds.items()
+            }
         print(f"{stored:,} stored, {kind}: {result[kind]}", flush=True)
-    return {"stored": stored, "adds": adds, "dimension": d, "nlist": nlist, "wanted": WANTED, "indexes": result}
+    return {
+        "stored": stored,
+        "adds": adds,
+        "dimension": d,
+        "nlist": nlist,
+        "wanted": WANTED,
+        "indexes": result,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--stored", type=int, default=STORED)
     parser.add_argument("--adds", type=int, default=ADDS)
     parser.add_argument("--dimension", type=int, default=D)

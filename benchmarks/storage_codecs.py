@@ -46,7 +46,9 @@ def resident() -> np.ndarray:
     ctypes.CDLL(None).malloc_trim(0)
     lines = Path("/proc/self/status").read_text().splitlines()
     held = {
-        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if name[:3] == "Rss"
+        name: int(rest.split()[0])
+        for name, _, rest in (line.partition(":") for line in lines)
+        if name[:3] == "Rss"
     }
     return 1024 * np.array([held["RssAnon"], sum(held.values())])
 
@@ -56,7 +58,9 @@ def open_and_search(path: str, queries: str, mapped: bool) -> dict[str, Any]:
     with np.load(queries) as arrays:
         X, labels = arrays["X"], arrays["labels"]
     faiss.omp_set_num_threads(1)
-    tiny = cfe.index_factory(8, "EvidenceIVF2,Flat")  # so that the memory of what is loaded once does not count
+    tiny = cfe.index_factory(
+        8, "EvidenceIVF2,Flat"
+    )  # so that the memory of what is loaded once does not count
     tiny.train(np.eye(8))
     tiny.add_with_labels(np.eye(8), np.arange(8))
     tiny.search_evidence(np.eye(8)[:1], [0], 2, 1)
@@ -89,13 +93,19 @@ def memory(path: Path, queries: Path) -> dict[str, Any]:
     return found
 
 
-def recall(found: tuple[Any, Any], truth: tuple[Any, Any], xq: NDArray[np.float32], X: NDArray[np.float32]) -> float:
+def recall(
+    found: tuple[Any, Any], truth: tuple[Any, Any], xq: NDArray[np.float32], X: NDArray[np.float32]
+) -> float:
     similarities = np.einsum("qkd,qd->qk", X[found[1]], xq)
     return cfe.metrics.recall(found[1], truth[1], similarities, truth[0] - 1e-6)
 
 
 def alone(
-    index: Any, X: NDArray[np.float32], labels: NDArray[np.int64], queries: NDArray[np.int64], nprobe: int
+    index: Any,
+    X: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    queries: NDArray[np.int64],
+    nprobe: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Search one by one: every codec is then routed and probed in the same way."""
     found = [index.search_evidence(X[q : q + 1], labels[q : q + 1], K, nprobe) for q in queries]
@@ -103,7 +113,9 @@ def alone(
     return D, I
 
 
-def compare(name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder: Path) -> dict[str, Any]:
+def compare(
+    name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder: Path
+) -> dict[str, Any]:
     n, d = X.shape
     nlist = 4 * int(n**0.5)
     rng = np.random.default_rng(1)
@@ -124,7 +136,10 @@ def compare(name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder
         built = perf_counter() - start
         path = folder / "a.index"
         cfe.write_index(index, path)
-        recalls = {nprobe: recall(alone(index, X, labels, queries, nprobe), truth, X[queries], X) for nprobe in PROBES}
+        recalls = {
+            nprobe: recall(alone(index, X, labels, queries, nprobe), truth, X[queries], X)
+            for nprobe in PROBES
+        }
         rows[codec] = {
             "build_seconds": built,
             "file_bytes": path.stat().st_size / n,
@@ -148,11 +163,18 @@ def compare(name: str, X: NDArray[np.float32], labels: NDArray[np.int64], folder
         index.search_evidence(X[many], labels[many], K, TIMED_PROBES)
 
     for kind, call, number in (("single", one_by_one, len(queries)), ("many", together, len(many))):
-        tasks = {codec: lambda index=index, call=call: call(index) for codec, index in indexes.items()}
+        tasks = {
+            codec: lambda index=index, call=call: call(index) for codec, index in indexes.items()
+        }
         times, _ = paired_times(tasks, REPEATS)
         for codec, seconds in times.items():
-            rows[codec][kind] = {"us_per_query": 1e6 * seconds / number, "ratio": seconds / times["Flat"]}
-            print(f"{name:10} {codec:11} {kind}: {1e6 * seconds / number:.1f} us, {seconds / times['Flat']:.2f}x Flat")
+            rows[codec][kind] = {
+                "us_per_query": 1e6 * seconds / number,
+                "ratio": seconds / times["Flat"],
+            }
+            print(
+                f"{name:10} {codec:11} {kind}: {1e6 * seconds / number:.1f} us, {seconds / times['Flat']:.2f}x Flat"
+            )
     return {"graph": name, "nodes": n, "dimension": d, "nlist": nlist, "codecs": rows}
 
 

@@ -39,7 +39,9 @@ class Rows:
         centres = rng.normal(size=(CLUSTERS, d)).astype(np.float32)
         self.X = centres[cluster] + 1.5 * rng.standard_normal((n, d), dtype=np.float32)
         self.X /= np.linalg.norm(self.X, axis=1, keepdims=True)
-        self.numbers = np.where(rng.random(n) < 0.9, cluster, rng.integers(0, CLUSTERS, n)) % len(CLASSES)
+        self.numbers = np.where(rng.random(n) < 0.9, cluster, rng.integers(0, CLUSTERS, n)) % len(
+            CLASSES
+        )
         self.part = rng.integers(0, _PARTS, n)
         self.ids = [f"document-{i}" for i in range(n)]
         self.labels = [CLASSES[number] for number in self.numbers]
@@ -47,7 +49,9 @@ class Rows:
             {"part": part, "lang": "de" if part % 2 else "en", "source": f"https://example.org/{i}"}
             for i, part in enumerate(self.part.tolist())
         ]
-        self.documents = [f"The text of document {i}, as long as a sentence or two are." for i in range(n)]
+        self.documents = [
+            f"The text of document {i}, as long as a sentence or two are." for i in range(n)
+        ]
 
     def put(self, store: cfe.EvidenceStore) -> None:
         store.add(self.ids, self.X, self.labels, self.metadata, self.documents)
@@ -70,7 +74,9 @@ def single_queries(rows: Rows, nlist: int, queries: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for i in [*range(20), *range(queries)]:  # the first ones are thrown away
         names = list(ways)
-        for name in names[i % len(names) :] + names[: i % len(names)]:  # who comes first finds the caches cold
+        for name in (
+            names[i % len(names) :] + names[: i % len(names)]
+        ):  # who comes first finds the caches cold
             start = time.process_time()
             ways[name](i)
             seconds[name].append(time.process_time() - start)
@@ -102,17 +108,33 @@ def filtered(rows: Rows, rounds: int) -> tuple[list[dict[str, Any]], float]:
         bits = np.packbits(mask, bitorder="little")
         params = faiss.SearchParameters(sel=faiss.IDSelectorBitmap(bits)) if share < 1 else None
         functions: dict[str, Callable[[], list[Any]]] = {
-            "store.search": lambda where=where: [store.search(rows.X[q], K, where).ids for q in queries],  # type: ignore[misc]
-            "store.evidence": lambda where=where: [store.evidence(rows.ids[q], K, where=where).ids for q in queries],  # type: ignore[misc]
-            "stock search": lambda params=params: [stock.search(rows.X[q : q + 1], K, params=params) for q in queries],  # type: ignore[misc]
+            "store.search": lambda where=where: [
+                store.search(rows.X[q], K, where).ids for q in queries
+            ],  # type: ignore[misc]
+            "store.evidence": lambda where=where: [
+                store.evidence(rows.ids[q], K, where=where).ids for q in queries
+            ],  # type: ignore[misc]
+            "stock search": lambda params=params: [
+                stock.search(rows.X[q : q + 1], K, params=params) for q in queries
+            ],  # type: ignore[misc]
         }
         medians, _ = paired_times(functions, rounds)
         ms = {name: 1e3 * value / len(queries) for name, value in medians.items()}
         exact = [
-            [rows.ids[i] for i in stock.search(rows.X[q : q + 1], K, params=params)[1][0] if i >= 0] for q in queries
+            [rows.ids[i] for i in stock.search(rows.X[q : q + 1], K, params=params)[1][0] if i >= 0]
+            for q in queries
         ]
-        same = np.mean([set(a) == set(b) for a, b in zip(functions["store.search"](), exact, strict=True)])
-        results.append({"share": share, "rows": int(mask.sum()), "ms_per_query": ms, "same_results": float(same)})
+        same = np.mean(
+            [set(a) == set(b) for a, b in zip(functions["store.search"](), exact, strict=True)]
+        )
+        results.append(
+            {
+                "share": share,
+                "rows": int(mask.sum()),
+                "ms_per_query": ms,
+                "same_results": float(same),
+            }
+        )
     return results, first
 
 
@@ -160,7 +182,9 @@ def measure(n: int, d: int, nlist: int, queries: int, rounds: int) -> dict[str, 
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=N)
     parser.add_argument("--dimension", type=int, default=D)
     parser.add_argument("--nlist", type=int, default=NLIST)

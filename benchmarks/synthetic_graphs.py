@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 _COMMUNITY = 800  # nodes, on average
-_COMMUNITIES_PER_CLASS = 4  # at least, so that every class is home of some, and none has to be a large one
+_COMMUNITIES_PER_CLASS = (
+    4  # at least, so that every class is home of some, and none has to be a large one
+)
 _DEPARTMENT = 50  # communities
 _SPREAD = 0.5  # standard deviation of the logarithm of the communities' sizes
 _INSIDE = 0.7  # share of the edges inside of communities, or the homophily, if that is more
@@ -87,7 +89,11 @@ class SyntheticGraph:
 
         targets = np.repeat(np.arange(self.graph.num_nodes), np.diff(self.graph.indptr))
         x, y = torch.from_numpy(self.x), torch.from_numpy(self.labels.astype(np.int64))
-        data = Data(x=x, edge_index=torch.from_numpy(np.stack([self.graph.indices.astype(np.int64), targets])), y=y)
+        data = Data(
+            x=x,
+            edge_index=torch.from_numpy(np.stack([self.graph.indices.astype(np.int64), targets])),
+            y=y,
+        )
         data.x_raw, data.name = x, self.name
         data.feature_names = [f"feature {i}" for i in range(self.x.shape[1])]
         data.class_names = [f"class {c}" for c in range(self.num_classes)]
@@ -199,10 +205,14 @@ def _community_graph(
     # Two members of a community are both of its home class with the probability loyal ** 2; all others meet by chance.
     inside = max(_INSIDE, homophily)
     loyal = math.sqrt(homophily / inside)
-    labels = np.where(rng.random(n) < loyal, home[community], home[rng.permutation(community)]).astype(np.int32)
+    labels = np.where(
+        rng.random(n) < loyal, home[community], home[rng.permutation(community)]
+    ).astype(np.int32)
 
     graph = as_graph(_edges(community, n * degree / 2, inside, rng), n)
-    return SyntheticGraph(name, _features(community, labels, d, num_classes, rng), graph, labels, num_classes)
+    return SyntheticGraph(
+        name, _features(community, labels, d, num_classes, rng), graph, labels, num_classes
+    )
 
 
 def _num_communities(n: int, num_classes: int) -> int:
@@ -216,7 +226,9 @@ def _homes(communities: int, num_classes: int, rng: np.random.Generator) -> NDAr
     return rng.permutation(np.concatenate([np.arange(num_classes), others])).astype(np.int32)
 
 
-def _edges(community: NDArray[np.int32], wanted: float, inside: float, rng: np.random.Generator) -> NDArray[np.int32]:
+def _edges(
+    community: NDArray[np.int32], wanted: float, inside: float, rng: np.random.Generator
+) -> NDArray[np.int32]:
     """Return about so many undirected edges, one direction each, shape (2, m)."""
     n = len(community)
     order = np.argsort(community, kind="stable").astype(np.int32)
@@ -233,7 +245,9 @@ def _edges(community: NDArray[np.int32], wanted: float, inside: float, rng: np.r
     # The number of tries is rounded up or down at random, so that it is right on average.
     demand = (1 - rng.random(n)) ** (-1 / _TAIL)
     cumulated = np.concatenate([[0.0], np.cumsum(demand)])
-    tries = np.floor((1 - inside) * wanted * demand / cumulated[-1] + rng.random(n)).astype(np.int64)
+    tries = np.floor((1 - inside) * wanted * demand / cumulated[-1] + rng.random(n)).astype(
+        np.int64
+    )
 
     department = np.arange(len(sizes)) // _DEPARTMENT
     tops = np.repeat(np.cumsum(np.bincount(department, sizes).astype(np.int64))[department], sizes)
@@ -243,11 +257,15 @@ def _edges(community: NDArray[np.int32], wanted: float, inside: float, rng: np.r
     return order[np.hstack([inner, np.stack([places, others])])]
 
 
-def _inner_edges(ends: NDArray[np.int64], key: np.uint64, threshold: np.uint64) -> NDArray[np.int64]:
+def _inner_edges(
+    ends: NDArray[np.int64], key: np.uint64, threshold: np.uint64
+) -> NDArray[np.int64]:
     """Return the pairs of places i < j < ends[i] whose random bits lie below the threshold, (2, m)."""
     lengths = ends - np.arange(1, len(ends) + 1)
     found = []
-    for part in np.split(np.arange(len(ends)), np.flatnonzero(np.diff(np.cumsum(lengths) // _AT_ONCE)) + 1):
+    for part in np.split(
+        np.arange(len(ends)), np.flatnonzero(np.diff(np.cumsum(lengths) // _AT_ONCE)) + 1
+    ):
         i = np.repeat(part, lengths[part])
         starts = np.cumsum(lengths[part]) - lengths[part]
         j = i + 1 + np.arange(len(i)) - np.repeat(starts, lengths[part])
@@ -257,7 +275,11 @@ def _inner_edges(ends: NDArray[np.int64], key: np.uint64, threshold: np.uint64) 
 
 
 def _other_ends(
-    bottoms: NDArray[np.int64], tops: NDArray[np.int64], first: int, cumulated: NDArray[np.float64], key: np.uint64
+    bottoms: NDArray[np.int64],
+    tops: NDArray[np.int64],
+    first: int,
+    cumulated: NDArray[np.float64],
+    key: np.uint64,
 ) -> NDArray[np.int64]:
     """Return for each edge a random place between bottom and top, or anywhere, with probabilities by demand."""
     edges = np.arange(first, first + len(bottoms), dtype=np.uint64)
@@ -278,7 +300,11 @@ def random_bits(key: np.uint64, counters: NDArray[np.uint64]) -> NDArray[np.uint
 
 
 def _features(
-    community: NDArray[np.int32], labels: NDArray[np.int32], d: int, num_classes: int, rng: np.random.Generator
+    community: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    d: int,
+    num_classes: int,
+    rng: np.random.Generator,
 ) -> NDArray[np.float32]:
     n, communities = len(community), int(community.max()) + 1
     department = np.arange(communities) // _DEPARTMENT
@@ -288,7 +314,11 @@ def _features(
     ).astype(np.float32)
     of_class = (_PARTS["class"] * rng.standard_normal((num_classes, d))).astype(np.float32)
     scale = (np.arange(1.0, d + 1) ** -_DECAY).astype(np.float32)
-    x, own, key = np.empty((n, d), dtype=np.float32), np.float32(_PARTS["own"] / _SUM_DEVIATION), _key(rng)
+    x, own, key = (
+        np.empty((n, d), dtype=np.float32),
+        np.float32(_PARTS["own"] / _SUM_DEVIATION),
+        _key(rng),
+    )
     for start in range(0, n, step := max(_AT_ONCE // d, 1)):
         rows = slice(start, min(start + step, n))
         bits = random_bits(key, np.arange(rows.start * d, rows.stop * d, dtype=np.uint64))

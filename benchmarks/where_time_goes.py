@@ -36,7 +36,9 @@ def settings(name: str) -> list[tuple[int, int]]:
     """Return the number of lists and nprobe that were found for ours, for one recall after the other."""
     content = json.loads((RESULTS / "engine_short.json").read_text())
     found = next(graph for graph in content["graphs"] if graph["graph"] == name)["paired"]["all"]
-    return [(rows["ours"]["parameters"]["nlist"], rows["ours"]["setting"]) for rows in found.values()]
+    return [
+        (rows["ours"]["parameters"]["nlist"], rows["ours"]["setting"]) for rows in found.values()
+    ]
 
 
 def least(function: Callable[[], Any]) -> tuple[Any, float]:
@@ -56,7 +58,9 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     queries = Queries.of_rows(storage, np.arange(storage.n))
     large, grouped = least(lambda: grouping.group(queries, routes))
     everything = slice(0, len(large))
-    (groups, looked_into, X), routed = least(lambda: grouping.routed_some(large, everything, routes, queries, nprobe))
+    (groups, looked_into, X), routed = least(
+        lambda: grouping.routed_some(large, everything, routes, queries, nprobe)
+    )
     means = grouping.arranged(X, np.arange(len(X)), groups.starts)[1]
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
@@ -67,7 +71,11 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
         blocks.search(X, labels, groups.starts, looked_into, groups.order, D, I, resume=resume)
 
     # With results that no row reaches, nothing is kept.
-    _, full = least(lambda: scanned(np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64), resume=True))
+    _, full = least(
+        lambda: scanned(
+            np.full((len(X), K), OUT_OF_REACH), np.zeros((len(X), K), np.int64), resume=True
+        )
+    )
     D, I = np.empty((len(X), K), np.float32), np.empty((len(X), K), np.int64)
     _, scan = least(lambda: scanned(D, I, resume=False))
     _, whole = least(lambda: index.search_stored(k=K, nprobe=nprobe))
@@ -98,7 +106,9 @@ def main() -> None:
                 index.search_stored(k=K, nprobe=nprobe)  # makes what searches keep
                 seconds = parts(index, nprobe)
             rows = {part: 1e6 * value / len(graph.X) for part, value in seconds.items()}
-            results.append({"graph": name, "recall": recall, "nlist": nlist, "nprobe": nprobe, "us": rows})
+            results.append(
+                {"graph": name, "recall": recall, "nlist": nlist, "nprobe": nprobe, "us": rows}
+            )
             print(results[-1], flush=True)
     save("where_time_goes", {"question": __doc__.splitlines()[0], "results": results})
 

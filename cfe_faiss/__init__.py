@@ -1,8 +1,8 @@
 """Counterfactual evidence for node classification, as a FAISS plug-in.
 
-Given vectors of nodes (:func:`ks_vectors`) and the classes that a model predicts for them, an evidence index finds the
-most similar nodes of other classes. The method is that of Qiu, Chen, Khan, Zhao and Bonchi, "Finding
-Counterfactual Evidences for Node Classification", KDD 2025.
+Given vectors of nodes (:func:`ks_vectors`) and the classes that a model predicts for them, an
+evidence index finds the most similar nodes of other classes. The method is that of Qiu, Chen, Khan,
+Zhao and Bonchi, "Finding Counterfactual Evidences for Node Classification", KDD 2025.
 """
 
 from cfe_faiss.base import interrupts  # noqa: F401 - on the command line, Ctrl-C also ends imports
@@ -29,7 +29,11 @@ from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
-from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import (
+    IndexEvidenceIVF,
+    IndexEvidenceIVFPQ,
+    IndexEvidenceIVFScalarQuantizer,
+)
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex

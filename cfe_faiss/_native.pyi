@@ -33,7 +33,10 @@ def unit_rows(X: NDArray[np.float32], unit: NDArray[np.float32]) -> int:
     """
 
 def normalise_rows(
-    rows: NDArray[np.float32], norms: NDArray[np.float64], threads: int, release: Callable[[], object] | None = None
+    rows: NDArray[np.float32],
+    norms: NDArray[np.float64],
+    threads: int,
+    release: Callable[[], object] | None = None,
 ) -> None:
     """Divide each row by its norm in place; zero rows stay zero. Write the norms, (n,): not finite where a row is not.
 
@@ -101,7 +104,9 @@ class GraphBuilder:
     def place(self, edges: NDArray[np.int64], weights: NDArray[np.float32] | None = None) -> None:
         """Put the neighbours that edges give, and the weights, (m,), to where their nodes' neighbours go."""
 
-    def finish(self, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    def finish(
+        self, threads: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
 
 def gather_lists(
@@ -239,7 +244,9 @@ class Rows:
     def starts(self) -> NDArray[np.int64]:
         """Return the first row of each list and, last, the number of rows, (nlist + 1,); not to be written to."""
 
-    def gather(self, rows: NDArray[np.int64], X: NDArray[np.float32], ids: NDArray[np.int64]) -> None:
+    def gather(
+        self, rows: NDArray[np.int64], X: NDArray[np.float32], ids: NDArray[np.int64]
+    ) -> None:
         """Write vectors, decoded, and ids of some rows, (m,), to ``X``, (m, d), and ``ids``, (m,).
 
         Raises
@@ -317,7 +324,9 @@ class ListScan:
         If the references do not fit the rows or each other.
     """
 
-    def __init__(self, rows: Rows, references: NDArray[np.int32], reference_starts: NDArray[np.int64]) -> None: ...
+    def __init__(
+        self, rows: Rows, references: NDArray[np.int32], reference_starts: NDArray[np.int64]
+    ) -> None: ...
     def scan(
         self,
         X: NDArray[np.float32],
@@ -534,18 +543,30 @@ class ClassCentroids:
     def changed(self) -> int:
         """Number of lists that changed after the blocks were made; their means are kept separately."""
 
-    def with_changes(self, rows: Rows, lists: NDArray[np.int64], small_share: float) -> ClassCentroids:
+    def with_changes(
+        self, rows: Rows, lists: NDArray[np.int64], small_share: float
+    ) -> ClassCentroids:
         """Return the centroids after some lists have changed. The other centroids are shared.
 
         There must be one partition and no second-level clusters. Classes with a share of more than ``small_share`` in a
         list get a separate mean there.
         """
 
-    def rank(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int) -> None:
+    def rank(
+        self,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        found: NDArray[np.int64],
+        threads: int,
+    ) -> None:
         """Write the nearest lists of each row of X to ``found``, (nq, nprobe), nearest first, -1 for none."""
 
     def rank_all(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int
+        self,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        found: NDArray[np.int64],
+        threads: int,
     ) -> None:
         """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
 
@@ -851,7 +872,10 @@ class Unforked:
 
     def __enter__(self) -> None: ...
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None: ...
 
 class Reading(Generic[T]):
@@ -859,7 +883,10 @@ class Reading(Generic[T]):
 
     def __enter__(self) -> T: ...
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None: ...
 
 class Writing(Generic[T]):
@@ -867,7 +894,10 @@ class Writing(Generic[T]):
 
     def __enter__(self) -> T: ...
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None: ...
 
 class ReadWriteLock:
@@ -905,7 +935,9 @@ class FaissLists:
         Whether the functions take the number of a list, or there is only one.
     """
 
-    def __init__(self, size: _Step, codes: _Step, ids: _Step, resize: _Step | None, numbered: bool) -> None: ...
+    def __init__(
+        self, size: _Step, codes: _Step, ids: _Step, resize: _Step | None, numbered: bool
+    ) -> None: ...
 
 class Change:
     """A change of the rows of a :class:`Table`, for :func:`commit`."""

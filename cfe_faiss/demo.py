@@ -68,23 +68,35 @@ def run(  # noqa: PLR0913
     out.mkdir(parents=True, exist_ok=True)
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed, progress=True)
-    finder = EvidenceFinder.from_data(data, model, nodes=data.test_mask if nodes == "test" else None, progress=True)
+    finder = EvidenceFinder.from_data(
+        data, model, nodes=data.test_mask if nodes == "test" else None, progress=True
+    )
     evidence = finder.top_pairs(pairs, progress=True)
 
-    searched = f"{finder.index.ntotal:,} test nodes" if nodes == "test" else f"all {finder.index.ntotal:,} nodes"
+    searched = (
+        f"{finder.index.ntotal:,} test nodes"
+        if nodes == "test"
+        else f"all {finder.index.ntotal:,} nodes"
+    )
     output.write(fill(_context(data, report.test_accuracy), _WIDTH) + "\n")
     if len(evidence) == 0:
-        output.write(f"\nIt puts {searched} in one class, so there is no counterfactual evidence among them.\n")
+        output.write(
+            f"\nIt puts {searched} in one class, so there is no counterfactual evidence among them.\n"
+        )
         return
     output.write("\n" + fill(_introduction(data, searched, len(evidence)), _WIDTH) + "\n")
     cards = [_rows(data, evidence, rank) for rank in range(len(evidence))]
-    label, left, right = (max(map(len, column)) for column in zip(*chain.from_iterable(cards), strict=True))
+    label, left, right = (
+        max(map(len, column)) for column in zip(*chain.from_iterable(cards), strict=True)
+    )
     for rows in cards:
         output.write("\n")
         output.writelines(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows)
     output.flush()
     ends = int(evidence.source[0]), int(evidence.target[0])
-    figure = evidence_figure(data, *ends, evidence.labels, similarity=float(evidence.measure64()[0]))
+    figure = evidence_figure(
+        data, *ends, evidence.labels, similarity=float(evidence.measure64()[0])
+    )
     write_picture(figure, picture, overwrite=overwrite)
     output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 
@@ -101,7 +113,11 @@ def _context(data: Any, test_accuracy: float) -> str:
 
 def _introduction(data: Any, searched: str, count: int) -> str:
     pairs = f"{count:,} most similar pairs" if count > 1 else "most similar pair"
-    features = " Below the classes: the features that differ most, in their own units." if _in_own_units(data) else ""
+    features = (
+        " Below the classes: the features that differ most, in their own units."
+        if _in_own_units(data)
+        else ""
+    )
     return (
         f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in different classes. "
         "Similarity compares the features and the neighbourhoods of two nodes; it is 1 where both are alike. "
@@ -120,7 +136,13 @@ def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
     similarity = format_similarity(float(evidence.measure64()[rank]))
     rows = [(f"Pair {rank + 1}, similarity {similarity}", f"node {source}", f"node {target}")]
     for name, labels in (("predicted class", evidence.labels), ("true class", data.y)):
-        rows.append((f"  {name}", class_name(data, int(labels[source])), class_name(data, int(labels[target]))))
+        rows.append(
+            (
+                f"  {name}",
+                class_name(data, int(labels[source])),
+                class_name(data, int(labels[target])),
+            )
+        )
     if _in_own_units(data):
         for row in differing_features(data, source, target, _FEATURES):
             rows.append((f"  {row.name}", format_value(row.source), format_value(row.target)))

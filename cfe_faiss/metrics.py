@@ -32,7 +32,11 @@ def average_similarity(D: ArrayLike) -> float:
 
 
 def recall(
-    I: ArrayLike, I_exact: ArrayLike, D: ArrayLike, D_exact: ArrayLike, metric: Metric | int = "cosine"
+    I: ArrayLike,
+    I_exact: ArrayLike,
+    D: ArrayLike,
+    D_exact: ArrayLike,
+    metric: Metric | int = "cosine",
 ) -> float:
     """Return the share of the exact results that a search found; a tie with the last exact result counts as found.
 
@@ -66,9 +70,15 @@ def recall(
     """
     ids, exact_ids = as_array("I", I), as_array("I_exact", I_exact)
     similarities, exact_similarities = as_array("D", D), as_array("D_exact", D_exact)
-    for name, array in (("I_exact", exact_ids), ("D", similarities), ("D_exact", exact_similarities)):
+    for name, array in (
+        ("I_exact", exact_ids),
+        ("D", similarities),
+        ("D_exact", exact_similarities),
+    ):
         if array.shape != ids.shape or ids.ndim != 2:
-            raise ValueError(f"{name} must have the shape of I, (n, k), got {array.shape} and {ids.shape}")
+            raise ValueError(
+                f"{name} must have the shape of I, (n, k), got {array.shape} and {ids.shape}"
+            )
     if as_metric("metric", metric) == "l2":
         similarities, exact_similarities = 0 - similarities, 0 - exact_similarities
     wanted = (exact_ids >= 0).sum(axis=1)

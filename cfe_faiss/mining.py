@@ -127,7 +127,9 @@ def hard_negatives(  # noqa: PLR0913
         margin = np.fmax(relative, _limit("absolute_margin", absolute_margin, -np.inf))
         highest[has] = np.minimum(highest[has], (scores[has] - margin)[:, None])
     lowest = _limit("min_score", min_score, -np.inf)
-    S, I = _index_of(C, row_groups).search_evidence(A, anchor_groups, range_max + most, exclude=itself)
+    S, I = _index_of(C, row_groups).search_evidence(
+        A, anchor_groups, range_max + most, exclude=itself
+    )
     pairs = np.arange(len(I))[:, None] * len(C) + I
     S[np.isin(pairs, anchors * len(C) + rows) | (I < 0)] = -np.inf
     S[(highest < S) | (lowest > S)] = -np.inf
@@ -147,7 +149,10 @@ def _limit(name: str, value: float | None, default: float) -> float:
 
 def _listed_pairs(positives: Any, n: int, m: int) -> tuple[Ints, Ints]:
     """Return the anchor and the corpus row of each listed positive."""
-    lists = [list(rows) if hasattr(rows, "__iter__") else [rows] for rows in as_list("positives", positives)]
+    lists = [
+        list(rows) if hasattr(rows, "__iter__") else [rows]
+        for rows in as_list("positives", positives)
+    ]
     if len(lists) != n:
         raise ValueError(f"positives must have one entry for each of {n} anchors, got {len(lists)}")
     anchors = np.repeat(np.arange(n), [len(rows) for rows in lists])
@@ -156,7 +161,9 @@ def _listed_pairs(positives: Any, n: int, m: int) -> tuple[Ints, Ints]:
 
 def _groups_of_positives(groups: tuple[Any, ...], n: int, m: int) -> list[Ints]:
     if len(groups) != 2:
-        raise ValueError(f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}")
+        raise ValueError(
+            f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}"
+        )
     return group_numbers(("anchor_groups", groups[0], n), ("corpus_groups", groups[1], m))
 
 
@@ -177,7 +184,10 @@ def _lowest_scores_in_groups(
     order = np.argsort(row_groups, kind="stable")
     bounds = np.searchsorted(row_groups[order], np.arange(anchor_groups.max(initial=-1) + 2))
     for group in np.unique(anchor_groups).tolist():
-        anchors, rows = np.flatnonzero(anchor_groups == group), order[bounds[group] : bounds[group + 1]]
+        anchors, rows = (
+            np.flatnonzero(anchor_groups == group),
+            order[bounds[group] : bounds[group + 1]],
+        )
         scores = A[anchors].astype(np.float64) @ C[rows].T.astype(np.float64)
         if itself is not None:
             scores[anchors[:, None] == rows] = np.inf
@@ -188,7 +198,8 @@ def _lowest_scores_in_groups(
 def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     """Return all pairs of rows of different groups with a similarity of at least ``threshold``.
 
-    With splits of a data set as groups the pairs are leaks; with labels as groups they are conflicts of labels.
+    With splits of a data set as groups the pairs are leaks; with labels as groups they are
+    conflicts of labels.
 
     Parameters
     ----------
@@ -298,12 +309,15 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
     return np.asarray(links[(nearest == links[:, ::-1]).all(axis=1)])
 
 
-def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2") -> Doubles:
+def trust_scores(
+    X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2"
+) -> Doubles:
     """Return the trust score of each prediction: low scores mark predictions that the data contradict.
 
-    It is the distance to the nearest row of another class than the predicted one, divided by the distance to the
-    nearest row of the predicted class (plus 1e-12). If ``Xq`` equals ``X``, row by row, the queries are the training
-    rows, and each row is left out of its own score: it is compared with the other rows only.
+    It is the distance to the nearest row of another class than the predicted one, divided by the
+    distance to the nearest row of the predicted class (plus 1e-12). If ``Xq`` equals ``X``, row by
+    row, the queries are the training rows, and each row is left out of its own score: it is
+    compared with the other rows only.
 
     Parameters
     ----------
@@ -356,7 +370,9 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
     return scores
 
 
-def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:
+def batch_balanced_neighbors(
+    X: ArrayLike, batches: Any, k: int, *, metric: Metric = "l2"
+) -> tuple[Doubles, Ints]:
     """Return the k nearest rows of each batch for each row.
 
     Parameters
@@ -413,8 +429,9 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
 class _Rows:
     """Rows with groups. It finds the nearest rows of other groups, exactly.
 
-    An index rounds squared distances to float32. Candidates are scored in float64, and a query gets more of them until
-    no other row can be as near. Long rows are scaled to a length that the index takes.
+    An index rounds squared distances to float32. Candidates are scored in float64, and a query gets
+    more of them until no other row can be as near. Long rows are scaled to a length that the index
+    takes.
     """
 
     def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
@@ -427,11 +444,13 @@ class _Rows:
         self.scale = np.float32(2.0 ** -max(0, math.frexp(longest)[1] - _MOST_BITS))
         self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
-    def nearest(self, Xq: Any, groups_q: Ints | None, k: int, exclude: Ints | None = None) -> tuple[Doubles, Ints]:
+    def nearest(
+        self, Xq: Any, groups_q: Ints | None, k: int, exclude: Ints | None = None
+    ) -> tuple[Doubles, Ints]:
         """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
 
-        ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have distance infinity
-        and row -1.
+        ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have
+        distance infinity and row -1.
         """
         queries = as_matrix("Xq", Xq, self.X.shape[1])
         outside = np.full(len(queries), self.groups.max() + 1) if groups_q is None else groups_q
@@ -445,7 +464,9 @@ class _Rows:
             is_complete = np.zeros(len(queries), np.bool_)
             for part in (todo[cut] for cut in slices(len(todo), size)):
                 left_out = None if exclude is None else exclude[part]
-                D[part], I[part], is_complete[part] = self._screen(queries[part], outside[part], k, depth, left_out)
+                D[part], I[part], is_complete[part] = self._screen(
+                    queries[part], outside[part], k, depth, left_out
+                )
             todo = todo[~is_complete[todo]]
             depth *= 4
         return np.sqrt(D), I
@@ -454,7 +475,9 @@ class _Rows:
         self, queries: Floats, groups: Ints, k: int, depth: int, exclude: Ints | None
     ) -> tuple[Doubles, Ints, Bools]:
         """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
-        rounded, I = self.index.search_evidence(queries * self.scale, groups, depth, exclude=exclude)
+        rounded, I = self.index.search_evidence(
+            queries * self.scale, groups, depth, exclude=exclude
+        )
         differences = self.X[I].astype(np.float64) - queries[:, None]
         D = np.where(I < 0, np.inf, np.einsum("ijk,ijk->ij", differences, differences))
         order = np.lexsort((I, D))[:, :k]

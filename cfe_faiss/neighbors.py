@@ -11,7 +11,13 @@ from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, issparse
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone, is_classifier
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    clone,
+    is_classifier,
+)
 from sklearn.utils import assert_all_finite, gen_batches, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
@@ -32,7 +38,11 @@ _BLOCK = 1 << 24
 _ROUNDING = 1e-6
 """Reserve for rounding: the threshold of the range search is lower by this amount, before distances are compared."""
 
-_KINDS = {frozenset({str}): "strings", frozenset({bool}): "booleans", frozenset({int, float}): "numbers"}
+_KINDS = {
+    frozenset({str}): "strings",
+    frozenset({bool}): "booleans",
+    frozenset({int, float}): "numbers",
+}
 
 Mode = Literal["connectivity", "distance"]
 Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
@@ -41,8 +51,9 @@ Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
 class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Nearest samples of other classes, with the interface of ``sklearn.neighbors.NearestNeighbors``.
 
-    It returns the counterfactual evidence of a query: the most similar fitted samples that a classifier puts in other
-    classes. The predicted classes are the arguments ``y`` and ``labels``, or come from ``estimator``.
+    It returns the counterfactual evidence of a query: the most similar fitted samples that a
+    classifier puts in other classes. The predicted classes are the arguments ``y`` and ``labels``,
+    or come from ``estimator``.
 
     Parameters
     ----------
@@ -95,10 +106,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     Distances are float64, of samples in float32. Cosine distances lie in [0, 2] and are accurate to 1e-6. A zero sample
     has distance 1 to every sample. Scale features of different units first, as for any distance.
 
-    ``X`` may be a SciPy sparse matrix or array of any format in every method; the results equal those for dense ``X``.
-    The index holds dense vectors: ``4 * n_samples * n_features`` bytes for ``"EvidenceFlat"``, about twice as much
-    during ``fit``. Other dense copies are blocks of 64 MiB, and training rows of an inverted file, at most 256 per
-    list. Reduce texts with many thousands of terms first, for example with ``TruncatedSVD``.
+    ``X`` may be a SciPy sparse matrix or array of any format in every method; the results equal
+    those for dense ``X``. The index holds dense vectors: ``4 * n_samples * n_features`` bytes for
+    ``"EvidenceFlat"``, about twice as much during ``fit``. Other dense copies are blocks of 64 MiB,
+    and training rows of an inverted file, at most 256 per list. Reduce texts with many thousands of
+    terms first, for example with ``TruncatedSVD``.
 
     Examples
     --------
@@ -158,7 +170,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         classifier = None if self.estimator is None else get_tags(self.estimator)
-        needs_targets = self.neighbors != "any" if classifier is None else classifier.target_tags.required
+        needs_targets = (
+            self.neighbors != "any" if classifier is None else classifier.target_tags.required
+        )
         tags.target_tags.required = needs_targets
         tags.input_tags.sparse = classifier is None or classifier.input_tags.sparse
         tags.transformer_tags.preserves_dtype = []  # distances are float64 for any X
@@ -174,7 +188,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         to_fit = MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=self).add_self_request(self)
-        return router if self.estimator is None else router.add(estimator=self.estimator, method_mapping=to_fit)
+        return (
+            router
+            if self.estimator is None
+            else router.add(estimator=self.estimator, method_mapping=to_fit)
+        )
 
     def fit(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Self:
         """Store the samples with their labels.
@@ -205,7 +223,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         classifier: Any = None
         if self.estimator is not None:
             is_routed = get_config()["enable_metadata_routing"]
-            routed = process_routing(self, "fit", **fit_params).estimator.fit if is_routed else fit_params
+            routed = (
+                process_routing(self, "fit", **fit_params).estimator.fit
+                if is_routed
+                else fit_params
+            )
             classifier = clone(self.estimator).fit(X, y, **routed)
             y = classifier.predict(X)
         if self.neighbors == "any":
@@ -221,7 +243,12 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             index.train(_training_rows(samples, index))
         for rows in _blocks(samples):
             index.add_with_labels(_dense(samples[rows]), labels[rows])
-        self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = classes, classifier, index, len(targets)
+        self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = (
+            classes,
+            classifier,
+            index,
+            len(targets),
+        )
         self.effective_metric_ = self.metric
         self.effective_neighbors_ = self.neighbors
         return self
@@ -241,7 +268,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if self.neighbors == "any" and self.estimator is not None:
             raise ValueError(f'estimator must be None with neighbors="any", got {self.estimator!r}')
         if self.estimator is None and fit_params:
-            raise TypeError(f"fit takes {', '.join(fit_params)} only for an estimator, got estimator=None")
+            raise TypeError(
+                f"fit takes {', '.join(fit_params)} only for an estimator, got estimator=None"
+            )
         if self.estimator is not None and not is_classifier(self.estimator):
             raise TypeError(f"estimator must be a classifier, got {self.estimator!r}")
 
@@ -289,10 +318,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         with _threads(self.n_jobs):
             if X is None:
                 _check_no_labels(labels)
-                D, I = self.index_.search_stored(None, k, neighbors=self.effective_neighbors_, **options)
+                D, I = self.index_.search_stored(
+                    None, k, neighbors=self.effective_neighbors_, **options
+                )
             else:
                 blocks = self._queries(X, labels)
-                found = [self.index_.search_evidence(x, codes, k, **options) for x, codes, _ in blocks]
+                found = [
+                    self.index_.search_evidence(x, codes, k, **options) for x, codes, _ in blocks
+                ]
                 D, I = (np.concatenate(part) for part in zip(*found, strict=True))
         return (self._distances(D, I), I) if return_distance else I
 
@@ -351,7 +384,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     ) -> tuple[NDArray[np.object_], NDArray[np.object_]] | NDArray[np.object_]:
         """Return all fitted samples of other classes within a distance of the query.
 
-        It compares all samples, so it is exact with every index. Time grows with n_queries times n_samples_fit.
+        It compares all samples, so it is exact with every index. Time grows with n_queries times
+        n_samples_fit.
 
         Parameters
         ----------
@@ -491,7 +525,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_is_fitted(self, "index_")
         return self.n_neighbors
 
-    def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[Floats, Ints, Ints | None]]:
+    def _queries(
+        self, X: Any, labels: ArrayLike | None
+    ) -> Iterator[tuple[Floats, Ints, Ints | None]]:
         """Yield blocks of queries as dense vectors, encoded labels, and the sample that is the query itself, (m, 1)."""
         if X is None:
             _check_no_labels(labels)
@@ -507,7 +543,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         else:
             if labels is None:
                 if self.estimator_ is None:
-                    raise ValueError("labels must be given with X: the predicted class of each query, got None")
+                    raise ValueError(
+                        "labels must be given with X: the predicted class of each query, got None"
+                    )
                 labels = self.estimator_.predict(X)
             codes = self._encode(labels, queries.shape[0])
         for rows in _blocks(queries):
@@ -517,30 +555,44 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
         array = as_values("labels", labels)
         if array.shape != (n,):
-            raise ValueError(f"labels must have shape ({n},), one label per query, got {array.shape}")
+            raise ValueError(
+                f"labels must have shape ({n},), one label per query, got {array.shape}"
+            )
         assert_all_finite(np.asarray(labels), input_name="labels")
         fitted_kinds = set(map(type, as_values("classes_", self.classes_[:1]).tolist()))
         types, words = next(kind for kind in _KINDS.items() if fitted_kinds <= kind[0])
-        # Texts for numbers ("1" for 1) would all be unknown, and a search would return samples of the query's class.
+        # Texts for numbers ("1" for 1) would all be unknown, and a search would return samples of
+        # the query's class.
         if not set(map(type, array.tolist())) <= types:
             raise TypeError(f"labels must be {words} as in fit, got {array.tolist()[:8]}")
-        fitted, asked = group_numbers(("classes_", self.classes_, len(self.classes_)), ("labels", array, n))
+        fitted, asked = group_numbers(
+            ("classes_", self.classes_, len(self.classes_)), ("labels", array, n)
+        )
         codes = np.full(n + len(fitted), len(fitted))
         codes[fitted] = np.arange(len(fitted))
         return codes[asked]
 
-    def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Ints, Doubles, Ints]:
+    def _within(
+        self, X: Any, labels: ArrayLike | None, radius: float | None
+    ) -> tuple[Ints, Doubles, Ints]:
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
         metric = self.effective_metric_
-        most = as_number("radius", self.radius if radius is None else radius, -np.inf if metric == "ip" else 0, np.inf)
+        most = as_number(
+            "radius",
+            self.radius if radius is None else radius,
+            -np.inf if metric == "ip" else 0,
+            np.inf,
+        )
         square = most * most * (1 + _ROUNDING)
         thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": square, "ip": -most}
         threshold = thresholds.get(metric, most)
         counts, distances, indices = [], [], []
         for vectors, codes, itself in self._queries(X, labels):
             with _threads(self.n_jobs):
-                lims, D, I = self.index_.range_search_evidence(vectors, codes, threshold, exclude=itself)
+                lims, D, I = self.index_.range_search_evidence(
+                    vectors, codes, threshold, exclude=itself
+                )
             found = self._distances(D, I)
             near = found <= most
             counts.append(np.diff(np.append(0, np.cumsum(near))[lims]))
@@ -550,7 +602,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return lims, np.concatenate(distances), np.concatenate(indices)
 
     def _distances(self, D: Floats, I: Ints) -> Doubles:
-        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[_index_metric(self.effective_metric_)].astype(np.float64)
+        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[
+            _index_metric(self.effective_metric_)
+        ].astype(np.float64)
         if self.effective_metric_ == "euclidean":
             distances = np.sqrt(distances)
         return np.where(I < 0, np.inf, distances)
@@ -559,14 +613,17 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         values = distances if mode == "distance" else np.ones_like(distances)
         shape = len(lims) - 1, self.n_samples_fit_
         index_type = np.int32 if max(*shape, len(indices)) <= np.iinfo(np.int32).max else np.int64
-        return csr_matrix((values, indices.astype(index_type), lims.astype(index_type)), shape=shape)
+        return csr_matrix(
+            (values, indices.astype(index_type), lims.astype(index_type)), shape=shape
+        )
 
 
 class EvidenceTransformer(EvidenceNeighbors):
     """Graph of nearest samples, with the interface of ``sklearn.neighbors.KNeighborsTransformer``.
 
-    It computes the neighbours for estimators that take a precomputed graph: ``Isomap``, ``TSNE``, ``DBSCAN`` or
-    ``SpectralClustering`` in a pipeline, and the ``transformer=`` of ``scanpy.pp.neighbors``.
+    It computes the neighbours for estimators that take a precomputed graph: ``Isomap``, ``TSNE``,
+    ``DBSCAN`` or ``SpectralClustering`` in a pipeline, and the ``transformer=`` of
+    ``scanpy.pp.neighbors``.
 
     Parameters
     ----------
@@ -610,8 +667,15 @@ class EvidenceTransformer(EvidenceNeighbors):
         metric: Metric = "euclidean",
         n_jobs: int | None = None,
     ) -> None:
-        search: dict[str, Any] = {"nprobe": nprobe, "recall": recall, "exact": exact, "memory": memory}
-        super().__init__(n_neighbors, index=index, neighbors=neighbors, metric=metric, n_jobs=n_jobs, **search)
+        search: dict[str, Any] = {
+            "nprobe": nprobe,
+            "recall": recall,
+            "exact": exact,
+            "memory": memory,
+        }
+        super().__init__(
+            n_neighbors, index=index, neighbors=neighbors, metric=metric, n_jobs=n_jobs, **search
+        )
         self.mode = mode
 
     def transform(self, X: Any, labels: ArrayLike | None = None) -> csr_matrix:
@@ -659,7 +723,11 @@ class EvidenceTransformer(EvidenceNeighbors):
             If an argument or a parameter of the constructor is not as described.
         """
         fitted = self.fit(X, y, **fit_params)
-        return fitted.transform(X) if self.neighbors == "any" else fitted.kneighbors_graph(mode=self.mode)
+        return (
+            fitted.transform(X)
+            if self.neighbors == "any"
+            else fitted.kneighbors_graph(mode=self.mode)
+        )
 
     @property
     def _n_features_out(self) -> int:
@@ -675,7 +743,9 @@ def _threads(n_jobs: int | None) -> AbstractContextManager[None]:
     return nullcontext() if n_jobs is None else limit_faiss_threads(effective_n_jobs(n_jobs))
 
 
-def _check_no_labels(labels: ArrayLike | None, only: str = "X only: the fitted samples have their own") -> None:
+def _check_no_labels(
+    labels: ArrayLike | None, only: str = "X only: the fitted samples have their own"
+) -> None:
     if labels is not None:
         raise ValueError(f"labels must be given with {only}")
 

@@ -56,7 +56,11 @@ def pairs_text(count: int, ends: Array, measure: str) -> str:
     if count == 0:
         return "0 pairs"
     first, last = (format_measure(measure, value) for value in ends[[0, -1]])
-    return f"1 pair, {measure} {first}" if count == 1 else f"{count:,} pairs, {measure} {first} to {last}"
+    return (
+        f"1 pair, {measure} {first}"
+        if count == 1
+        else f"{count:,} pairs, {measure} {first} to {last}"
+    )
 
 
 def missing_text(missing: Mapping[str, int]) -> str:
@@ -142,7 +146,9 @@ def global_evidence(  # noqa: PLR0913
     effort = Effort.of(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
     if where is not None and (exact is False or nprobe is not None or recall is not None):
-        raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")
+        raise ValueError(
+            "exact=False, nprobe and recall must be left out with where: such a search is exact"
+        )
     if exact is None and nprobe is None and recall is None:
         effort = effort._replace(exact=True)
     query = Query(1, where=where, attributes=attributes, graph=graph)
@@ -156,7 +162,9 @@ def global_evidence(  # noqa: PLR0913
     return _as_pairs(pairs, index, queries.missing)
 
 
-def _as_pairs(found: Found, index: EvidenceIndex, missing: Mapping[str, int] | None = None) -> Pairs:
+def _as_pairs(
+    found: Found, index: EvidenceIndex, missing: Mapping[str, int] | None = None
+) -> Pairs:
     """Return pairs, best first, from their scores."""
     return Pairs(*found[:2], flipped(found[2], index.metric), missing or {}, index.metric)
 
@@ -229,7 +237,9 @@ def evidence_pairs(
     return _stream(index, candidates, score_at(threshold, index.metric), block)
 
 
-def _stream(index: EvidenceIndex, candidates: CandidatePairs, threshold: float, block: int) -> Iterator[Pairs]:
+def _stream(
+    index: EvidenceIndex, candidates: CandidatePairs, threshold: float, block: int
+) -> Iterator[Pairs]:
     """Run all scans in parallel until a block is full. Resume them for the next block."""
     with _holding_unchanged(index, candidates):
         pending = candidates.above(threshold)
@@ -237,7 +247,9 @@ def _stream(index: EvidenceIndex, candidates: CandidatePairs, threshold: float, 
         with _holding_unchanged(index, candidates):
             pairs, pending = run_until_full(pending, block, candidates.work)
         for part in slices(len(pairs[2]), block):
-            yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, candidates.queries.missing)
+            yield _as_pairs(
+                (pairs[0][part], pairs[1][part], pairs[2][part]), index, candidates.queries.missing
+            )
 
 
 @contextmanager
@@ -249,7 +261,9 @@ def _holding_unchanged(index: EvidenceIndex, candidates: CandidatePairs) -> Iter
         yield
 
 
-def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
+def _find_best_of_each(
+    index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool
+) -> Pairs:
     with index.holding() as snapshot:
         queries = query.bind(snapshot)
         if queries.uses is not None:
@@ -272,7 +286,9 @@ def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) 
             D, I = index.answer_on(snapshot, query, effort, progress)
             S = flipped(D, index.metric)
             row, place = np.nonzero(I >= 0)
-            best = select_best([best, select_best([(ids[row], I[row, place], S[row, place])], k)], k)
+            best = select_best(
+                [best, select_best([(ids[row], I[row, place], S[row, place])], k)], k
+            )
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Palette of Okabe and Ito, with grey instead of black: readers with any common colour blindness can distinguish it. Its
-# length and the number of markers have no common divisor, so classes differ in both until all combinations are used.
+# Palette of Okabe and Ito, with grey instead of black: readers with any common colour blindness can
+# distinguish it. Its length and the number of markers have no common divisor, so classes differ in
+# both until all combinations are used.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7F7F7F")
 _MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
 _LEGEND_COLUMNS = 4
@@ -63,8 +64,9 @@ def evidence_figure(  # noqa: PLR0913
 ) -> "Figure":
     """Draw two similar nodes that a model treats differently.
 
-    The figure shows the neighbourhoods of the two nodes side by side. Colour and shape of a node stand for its
-    predicted class. Below are the features that differ most, in their units and in standard deviations over all nodes.
+    The figure shows the neighbourhoods of the two nodes side by side. Colour and shape of a node
+    stand for its predicted class. Below are the features that differ most, in their units and in
+    standard deviations over all nodes.
 
     Parameters
     ----------
@@ -159,7 +161,10 @@ def evidence_figure(  # noqa: PLR0913
     x = _MARGIN / _WIDTH
     y = _MARGIN / height
     places: dict[str, Any] = {"left": x, "right": 1 - x, "top": 1 - y, "bottom": y, "hspace": 0}
-    mosaic: Any = [[f"{name} 0", f"{name} 1"] if name in ("header", "panel") else [name, name] for name in heights]
+    mosaic: Any = [
+        [f"{name} 0", f"{name} 1"] if name in ("header", "panel") else [name, name]
+        for name in heights
+    ]
     axes = figure.subplot_mosaic(
         mosaic,
         height_ratios=list(heights.values()),
@@ -222,7 +227,10 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
     _write(axes, 0.12, 0.72, f"Node {shorten(node.name, 28)}", 14, weight="bold")
-    for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
+    for y, word, label in (
+        (0.43, "Predicted class", node.predicted),
+        (0.18, "True class", node.true),
+    ):
         if label is not None:
             _write(axes, 0.12, y, f"{word}: {shorten(nodes.class_name(data, label), 32)}", 11.5)
 
@@ -233,7 +241,9 @@ def _card(axes: "Axes") -> None:
     axes.spines[:].set_visible(False)
 
 
-def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s, styles: _Styles) -> None:
+def _draw_neighbourhood(
+    axes: "Axes", data: Any, node: _Node, predicted: Int32s, styles: _Styles
+) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke
 
@@ -251,12 +261,25 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s,
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     places = radius * directions
     chords = [_chord(places[i], places[j]) for i, j in node.near.edges]
-    faint: dict[str, Any] = {"facecolors": "none", "edgecolors": FAINT, "linewidths": 0.9, "alpha": 0.45}
+    faint: dict[str, Any] = {
+        "facecolors": "none",
+        "edgecolors": FAINT,
+        "linewidths": 0.9,
+        "alpha": 0.45,
+    }
     axes.add_collection(PathCollection(chords, zorder=1, **faint))
-    axes.add_collection(LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2))
-    for v, shared, place, (x, y) in zip(node.near.drawn, node.near.shared, places, directions, strict=True):
+    axes.add_collection(
+        LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
+    )
+    for v, shared, place, (x, y) in zip(
+        node.near.drawn, node.near.shared, places, directions, strict=True
+    ):
         colour, marker = styles[int(predicted[v])]
-        look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": 3.0 if shared else 0.8}
+        look: dict[str, Any] = {
+            "color": colour,
+            "markeredgecolor": INK,
+            "markeredgewidth": 3.0 if shared else 0.8,
+        }
         axes.plot(*place, marker=marker, markersize=9 + 9 * scale, zorder=3, **look)
         reach = radius + 0.13 + 0.07 * scale
         side = "left" if x > 0 else "right"
@@ -267,13 +290,23 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s,
             shorten(nodes.node_name(data, v), 10),
             7 + 3.5 * scale,
             ha="center" if abs(x) < 0.2 and not crowded else side,
-            # Names of a crowded ring point outwards, so that they take only their height on the ring.
+            # Names of a crowded ring point outwards, so that they take only their height on the
+            # ring.
             rotation=math.degrees(math.atan2(y * np.sign(x), abs(x))) if crowded else 0,
             rotation_mode="anchor",
             weight="bold" if shared else "normal",
         )
     colour, marker = styles[node.predicted]
-    axes.plot(0, 0, marker=marker, markersize=44, color=colour, markeredgecolor=INK, markeredgewidth=1.6, zorder=4)
+    axes.plot(
+        0,
+        0,
+        marker=marker,
+        markersize=44,
+        color=colour,
+        markeredgecolor=INK,
+        markeredgewidth=1.6,
+        zorder=4,
+    )
     name = shorten(node.name, 10)
     # The name is at the widest part of the shape. The stroke keeps a longer name readable.
     _write(
@@ -318,7 +351,12 @@ def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
     axes.axis("off")
     looks = [(*style, 0.8) for style in styles.values()] + [("white", "o", 3.0)]
     for label, (colour, marker, width) in zip(labels, looks, strict=False):
-        look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width, "markersize": 11}
+        look: dict[str, Any] = {
+            "color": colour,
+            "markeredgecolor": INK,
+            "markeredgewidth": width,
+            "markersize": 11,
+        }
         axes.plot([], [], linestyle="none", marker=marker, label=label, **look)
     legend = axes.legend(
         title="Predicted class",
@@ -352,7 +390,9 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
     _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 
 
-def _draw_features(axes: "Axes", rows: list[nodes.FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
+def _draw_features(
+    axes: "Axes", rows: list[nodes.FeatureDifference], pair: list[_Node], styles: _Styles
+) -> None:
     """Draw a table in three columns: names with both values, a chart of the differences, and the differences."""
     for shaded in range(0, len(rows), 2):
         axes.axhspan(shaded - 0.5, shaded + 0.5, color=PAPER, zorder=0, linewidth=0)
@@ -361,18 +401,26 @@ def _draw_features(axes: "Axes", rows: list[nodes.FeatureDifference], pair: list
     chart.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
     chart.spines[:].set_visible(False)
     chart.patch.set_visible(False)
-    titles = [(x, f"node {shorten(node.name, 10)}") for x, node in zip((0.435, 0.566), pair, strict=True)]
+    titles = [
+        (x, f"node {shorten(node.name, 10)}") for x, node in zip((0.435, 0.566), pair, strict=True)
+    ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):
         _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
         _write(axes, 0.009, y, shorten(row.name, 40), 11)
-        numbers = (nodes.format_value(row.source), nodes.format_value(row.target), f"{row.difference:+.2f}")
+        numbers = (
+            nodes.format_value(row.source),
+            nodes.format_value(row.target),
+            f"{row.difference:+.2f}",
+        )
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
             _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
         for x, node in zip((0.0, row.difference), pair, strict=True):
             colour, marker = styles[node.predicted]
-            chart.plot(x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3)
+            chart.plot(
+                x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3
+            )
     reached = [0.0, *(row.difference for row in rows)]
     pad = 0.1 * (max(reached) - min(reached))
     chart.set_xlim(min(reached) - pad, max(reached) + pad)

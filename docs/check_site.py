@@ -17,7 +17,14 @@ PHONE = 390
 # The theme's article scrolls within the page: wide content does not make the page wider.
 WIDTH = """Math.max(...[document.documentElement, ...document.querySelectorAll(".bd-article-container")]
     .map(part => part.scrollWidth))"""
-LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("video", "src")}
+LOADED = {
+    ("img", "src"),
+    ("script", "src"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+}
 
 
 class Page(HTMLParser):
@@ -49,10 +56,16 @@ def _is_external(link: str) -> bool:
 
 
 def _broken(site: Path) -> Iterator[str]:
-    pages = {path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
+    pages = {
+        path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts
+    }
     for path, page in pages.items():
         where = path.relative_to(site)
-        yield from (f"{where}: loads {link}" for link in page.loaded if _is_external(link) and link[:5] != "data:")
+        yield from (
+            f"{where}: loads {link}"
+            for link in page.loaded
+            if _is_external(link) and link[:5] != "data:"
+        )
         for link in [*page.links, *page.loaded]:
             if _is_external(link):
                 continue
@@ -66,7 +79,11 @@ def _broken(site: Path) -> Iterator[str]:
 
 
 def _chromium() -> str | None:
-    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
 
 
 def _not_fitting(site: Path, executable: str) -> Iterator[str]:
@@ -79,7 +96,10 @@ def _not_fitting(site: Path, executable: str) -> Iterator[str]:
         view = browser.new_page(viewport={"width": PHONE, "height": 844})
         complaints: list[str] = []
         view.on("pageerror", lambda error: complaints.append(str(error)))
-        view.on("request", lambda request: complaints.append(request.url) if "http" in request.url[:4] else None)
+        view.on(
+            "request",
+            lambda request: complaints.append(request.url) if "http" in request.url[:4] else None,
+        )
         for path in sorted(site.rglob("*.html")):
             if "_static" in path.parts:
                 continue

@@ -9,7 +9,9 @@ from sphinx_gallery.sorting import ExplicitOrder
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the examples are small: on a busy machine, threads only wait
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # the examples are small: on a busy machine, threads only wait
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # a pipeline in an example reports to nobody
 
 from public_members import public_methods, public_properties  # noqa: E402
@@ -32,9 +34,17 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_extensions", "_templates", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json"]
+exclude_patterns = [
+    "_extensions",
+    "_templates",
+    "gallery/*.ipynb",
+    "gallery/*.py",
+    "gallery/*.json",
+]
 templates_path = ["_templates"]
-suppress_warnings = ["config.cache"]  # the gallery's order and the templates' functions cannot be pickled
+suppress_warnings = [
+    "config.cache"
+]  # the gallery's order and the templates' functions cannot be pickled
 
 # A name of ours in a cross reference must be one that the reference documents. Other packages' names are not looked up:
 # their inventories are on the network.
@@ -47,7 +57,9 @@ autosummary_filename_map = {
 }
 autosummary_context = {"public_methods": public_methods, "public_properties": public_properties}
 autodoc_typehints = "none"  # signatures name their arguments; types and shapes are in the text
-numpydoc_show_class_members = False  # the templates list them, without what FAISS's and other base classes bring
+numpydoc_show_class_members = (
+    False  # the templates list them, without what FAISS's and other base classes bring
+)
 numpydoc_xref_param_type = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -69,7 +81,9 @@ EXAMPLES = [
     "plot_recall_and_speed.py",
     "plot_weights_of_the_paper.py",
 ]
-LEFT_OUT = ["audit_german_bail.py"]  # it needs the paper's graphs, which the repository does not hold
+LEFT_OUT = [
+    "audit_german_bail.py"
+]  # it needs the paper's graphs, which the repository does not hold
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",

@@ -26,11 +26,15 @@ n = 2000
 income, debt = rng.normal(40, 12, n).round(1), rng.gamma(2, 6, n).round(1)
 age, sex = rng.integers(18, 80, n), rng.integers(0, 2, n)
 granted = income - debt - 20 * sex + rng.normal(0, 3, n) > 22
-knows = [rng.choice(n, 3, p=weight / weight.sum()) for weight in np.exp(-np.abs(age[:, None] - age) / 3)]
+knows = [
+    rng.choice(n, 3, p=weight / weight.sum()) for weight in np.exp(-np.abs(age[:, None] - age) / 3)
+]
 edges = torch.tensor(np.stack([np.repeat(np.arange(n), 3), np.concatenate(knows)]))
 raw = torch.tensor(np.stack([income, debt, age, sex], axis=1), dtype=torch.float32)
 edge_index = torch.cat([edges, edges.flip(0)], dim=1)
-data = Data(x=(raw - raw.mean(0)) / raw.std(0), edge_index=edge_index, y=torch.tensor(granted).long())
+data = Data(
+    x=(raw - raw.mean(0)) / raw.std(0), edge_index=edge_index, y=torch.tensor(granted).long()
+)
 data.x_raw, data.feature_names = raw, ["income", "debt", "age", "sex"]
 part = torch.tensor(rng.permutation(n) % 4)
 data.train_mask, data.val_mask, data.test_mask = part < 2, part == 2, part == 3

@@ -49,9 +49,14 @@ stock = use(faiss.IndexIVFFlat(faiss.IndexFlatIP(D), D, NLIST, faiss.METRIC_INNE
 evidence = cfe.IndexEvidenceIVF(D, NLIST)
 ours = use(evidence)
 print("is a faiss.IndexIVFFlat:", isinstance(evidence, faiss.IndexIVFFlat))
-print("same answers in all lists:", all(np.array_equal(a, b) for a, b in zip(stock[1:], ours[1:], strict=True)))
+print(
+    "same answers in all lists:",
+    all(np.array_equal(a, b) for a, b in zip(stock[1:], ours[1:], strict=True)),
+)
 recalls = [knn_intersection_measure(found_few, found) for found_few, found, *_ in (stock, ours)]
-print(f"found in 8 of {NLIST} lists: {recalls[0]:.2f} by stock FAISS, {recalls[1]:.2f} by the evidence index")
+print(
+    f"found in 8 of {NLIST} lists: {recalls[0]:.2f} by stock FAISS, {recalls[1]:.2f} by the evidence index"
+)
 
 # %%
 # Told the classes that a classifier predicts, the evidence index finds the nearest vectors of other classes.

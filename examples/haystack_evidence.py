@@ -12,7 +12,11 @@ from haystack import Document, Pipeline, component
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from cfe_faiss.integrations.haystack import EvidenceDocumentStore, EvidenceEmbeddingRetriever, EvidenceRetriever
+from cfe_faiss.integrations.haystack import (
+    EvidenceDocumentStore,
+    EvidenceEmbeddingRetriever,
+    EvidenceRetriever,
+)
 
 # %%
 # Tickets, an embedder and a classifier as components. In your application all three are there already.
@@ -29,7 +33,9 @@ URGENT = [
     "I cannot log in to my account since the update",
     "The app crashes after the update and my order is lost",
 ]
-vectorizer = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False)
+vectorizer = HashingVectorizer(
+    n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False
+)
 model = LogisticRegression(C=10).fit(
     vectorizer.transform(ROUTINE + URGENT), ["routine"] * len(ROUTINE) + ["urgent"] * len(URGENT)
 )
@@ -75,19 +81,29 @@ pipeline.connect("embedder.embedding", "similar.query_embedding")
 pipeline.connect("embedder.embedding", "evidence.query_embedding")
 pipeline.connect("classifier.label", "evidence.label")
 
-for ticket in ["My card was charged twice for one order", "How do I change my address after the update"]:
+for ticket in [
+    "My card was charged twice for one order",
+    "How do I change my address after the update",
+]:
     result = pipeline.run(
-        {"embedder": {"text": ticket}, "classifier": {"text": ticket}}, include_outputs_from={"classifier"}
+        {"embedder": {"text": ticket}, "classifier": {"text": ticket}},
+        include_outputs_from={"classifier"},
     )
     print(f"{result['classifier']['label']}: {ticket}")
     print(f"  most similar: {result['similar']['documents'][0].content}")
     for document in result["evidence"]["documents"]:
-        print(f"  but {document.meta['label']}, similarity {document.score:.2f}: {document.content}")
+        print(
+            f"  but {document.meta['label']}, similarity {document.score:.2f}: {document.content}"
+        )
 
 # %%
 # Documents that are stored are asked for by their ids; filters are Haystack's, and exact. Files keep the classes, too.
 
-about_cards = {"field": "content", "operator": "in", "value": [text for text in ROUTINE if "card" in text]}
+about_cards = {
+    "field": "content",
+    "operator": "in",
+    "value": [text for text in ROUTINE if "card" in text],
+}
 with tempfile.TemporaryDirectory() as folder:
     store.save_to_disk(f"{folder}/tickets")
     loaded = EvidenceDocumentStore(embedding_dim=256, path=f"{folder}/tickets")

@@ -30,7 +30,9 @@ URGENT = [
     "I cannot log in to my account since the update",
     "The app crashes after the update and my order is lost",
 ]
-vectorizer = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False)
+vectorizer = HashingVectorizer(
+    n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False
+)
 
 
 class TextEmbeddings(Embeddings):
@@ -55,9 +57,14 @@ def classify(text: str) -> str:
 # asks the classifier for its class, and returns the most similar documents of another one.
 
 documents = [Document(text, metadata={"label": classify(text)}) for text in ROUTINE + URGENT]
-store = EvidenceVectorStore.from_documents(documents, TextEmbeddings(), ids=[f"ticket-{i}" for i in range(8)])
+store = EvidenceVectorStore.from_documents(
+    documents, TextEmbeddings(), ids=[f"ticket-{i}" for i in range(8)]
+)
 retriever = store.as_retriever(search_type="evidence", classifier=classify, search_kwargs={"k": 2})
-for ticket in ["My card was charged twice for one order", "How do I change my address after the update"]:
+for ticket in [
+    "My card was charged twice for one order",
+    "How do I change my address after the update",
+]:
     print(f"{classify(ticket)}: {ticket}")
     for document in retriever.invoke(ticket):
         print(f"  but {document.metadata['label']}: {document.page_content}")

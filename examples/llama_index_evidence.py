@@ -34,7 +34,9 @@ URGENT = [
     "I cannot log in to my account since the update",
     "The app crashes after the update and my order is lost",
 ]
-vectorizer = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False)
+vectorizer = HashingVectorizer(
+    n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False
+)
 
 
 class TextEmbedding(BaseEmbedding):
@@ -73,10 +75,15 @@ VectorStoreIndex.from_documents(documents, storage_context=storage, embed_model=
 # class.
 
 retriever = EvidenceRetriever(store, classify, embedding, similarity_top_k=2)
-for ticket in ["My card was charged twice for one order", "How do I change my address after the update"]:
+for ticket in [
+    "My card was charged twice for one order",
+    "How do I change my address after the update",
+]:
     print(f"{classify(ticket)}: {ticket}")
     for found in retriever.retrieve(ticket):
-        print(f"  but {found.node.metadata['label']}, similarity {found.score:.2f}: {found.node.get_content()}")
+        print(
+            f"  but {found.node.metadata['label']}, similarity {found.score:.2f}: {found.node.get_content()}"
+        )
 
 # %%
 # In a query engine the evidence is what the language model answers from. This one repeats what it is asked.
@@ -95,4 +102,6 @@ with tempfile.TemporaryDirectory() as folder:
     store.persist(f"{folder}/tickets")
     loaded = EvidenceVectorStore.from_persist_path(f"{folder}/tickets")
 for found in loaded.evidence(receipt.node_id, k=1, filters=urgent):
-    print(f"{receipt.get_content()}\n  but {found.node.metadata['label']}: {found.node.get_content()}")
+    print(
+        f"{receipt.get_content()}\n  but {found.node.metadata['label']}: {found.node.get_content()}"
+    )

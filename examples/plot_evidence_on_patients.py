@@ -38,9 +38,9 @@ print(pairs.to_frame().round(4).to_string(index=False))
 
 source, target = int(pairs.source[0]), int(pairs.target[0])
 picture = io.BytesIO()
-evidence_figure(data, source, target, finder.labels, similarity=float(pairs.measure64()[0])).savefig(
-    picture, dpi=150, bbox_inches="tight"
-)
+evidence_figure(
+    data, source, target, finder.labels, similarity=float(pairs.measure64()[0])
+).savefig(picture, dpi=150, bbox_inches="tight")
 picture.seek(0)
 drawn = plt.imread(picture)
 plt.figure(figsize=(8, 8 * drawn.shape[0] / drawn.shape[1]))
@@ -60,7 +60,11 @@ curves, (alike, apart) = plt.subplots(2, 1, figsize=(8, 5), sharex=True, sharey=
 for axes, other in ((alike, target), (apart, ordinary)):
     axes.plot(finder.vectors[source], "o-", markersize=3, label=f"node {source}")
     axes.plot(finder.vectors[other], "s--", markersize=3, label=f"node {other}")
-    axes.set_title(f"similarity {cfe.ks_similarity(finder.vectors, source, other):.2f}", loc="left", fontsize=10)
+    axes.set_title(
+        f"similarity {cfe.ks_similarity(finder.vectors, source, other):.2f}",
+        loc="left",
+        fontsize=10,
+    )
     axes.legend(loc="upper center", ncols=2, fontsize=8)
     axes.axhline(0, color="grey", linewidth=0.5)
 apart.set_xlabel("component of the KS vector, one for each feature")

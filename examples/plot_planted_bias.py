@@ -34,7 +34,10 @@ people = pd.DataFrame(
 covered = people["income"] - people["debt"] + rng.normal(0, 2, n)
 past = {"biased": covered > 20 + 12 * people["sex"], "fair": covered > 26}
 predicted = {
-    name: HistGradientBoostingClassifier(random_state=0).fit(people[:1500], granted[:1500]).predict(people).astype(int)
+    name: HistGradientBoostingClassifier(random_state=0)
+    .fit(people[:1500], granted[:1500])
+    .predict(people)
+    .astype(int)
     for name, granted in past.items()
 }
 
@@ -50,7 +53,10 @@ for name, labels in predicted.items():
     tables[name] = audit.discrimination_scores(finders[name], bins=2)
     print(f"{name} model, women against men, selected:")
     rates = audit.group_metrics(y_pred=labels, sensitive_features=people["sex"], favourable=1)
-    print(rates.table[["value", "count", "rate", "ratio", "verdict"]].round(2).to_string(index=False), end="\n\n")
+    print(
+        rates.table[["value", "count", "rate", "ratio", "verdict"]].round(2).to_string(index=False),
+        end="\n\n",
+    )
 
 # %%
 # What the scores say
@@ -62,7 +68,10 @@ for name, labels in predicted.items():
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharex=True, sharey=True)
 for place, (name, scores) in zip(axes, tables.items(), strict=True):
     scores = scores.sort_values(["feature", "value"])
-    names = [f"{feature} {value}" for feature, value in zip(scores["feature"], scores["value"], strict=True)]
+    names = [
+        f"{feature} {value}"
+        for feature, value in zip(scores["feature"], scores["value"], strict=True)
+    ]
     place.scatter(scores["difference"], names, zorder=3)
     place.axvline(0, color="grey", linewidth=1)
     place.set_title(f"{name} model")

@@ -44,7 +44,9 @@ ours.add_with_labels(X, labels)
 stock = faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
 stock.train(X)
 stock.add(X)
-others = [faiss.IDSelectorBitmap(np.packbits(labels != label, bitorder="little")) for label in range(5)]
+others = [
+    faiss.IDSelectorBitmap(np.packbits(labels != label, bitorder="little")) for label in range(5)
+]
 
 
 def search_stock(nprobe):
@@ -66,7 +68,10 @@ def search_ours(nprobe):
 # The fastest of three runs at each number of lists.
 
 curves = {}
-for name, search in {"stock IVF and selectors": search_stock, "evidence index": search_ours}.items():
+for name, search in {
+    "stock IVF and selectors": search_stock,
+    "evidence index": search_ours,
+}.items():
     points = []
     for nprobe in (1, 2, 4, 8, 16, 32, 64, 128):
         search(nprobe)

@@ -23,11 +23,23 @@ import cfe_faiss as cfe
 things = ["card", "account", "order", "invoice", "app"]
 routine = ["How do I change my {}{}", "Please send me a copy of my {}{}", "Where do I find my {}{}"]
 urgent = ["Somebody else is using my {}{}", "My {} was charged twice{}", "I cannot open my {}{}"]
-places = ["", " in the shop", " at home", " on my phone", " after the move", " for a friend", " since Monday"]
-texts = [text.format(thing, place) for text in routine + urgent for thing in things for place in places]
+places = [
+    "",
+    " in the shop",
+    " at home",
+    " on my phone",
+    " after the move",
+    " for a friend",
+    " since Monday",
+]
+texts = [
+    text.format(thing, place) for text in routine + urgent for thing in things for place in places
+]
 truth = ["routine"] * (len(texts) // 2) + ["urgent"] * (len(texts) // 2)
 
-embed = HashingVectorizer(n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False).transform
+embed = HashingVectorizer(
+    n_features=256, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False
+).transform
 vectors = embed(texts).toarray().astype(np.float32)
 learnt = np.random.default_rng(0).permutation(len(texts))[:60]
 classifier = LogisticRegression(C=10).fit(vectors[learnt], np.array(truth)[learnt])
@@ -41,7 +53,11 @@ store = cfe.EvidenceStore(256)
 ids = [f"ticket-{number}" for number in range(len(texts))]
 predicted = classifier.predict(vectors)
 store.add(
-    ids, vectors, labels=list(predicted), metadata=[{"words": len(text.split())} for text in texts], documents=texts
+    ids,
+    vectors,
+    labels=list(predicted),
+    metadata=[{"words": len(text.split())} for text in texts],
+    documents=texts,
 )
 print(store)
 

@@ -29,7 +29,11 @@ plt.show()
 # A smaller theta makes caps smaller, and weights reach 1 sooner. In 18 dimensions:
 
 for theta in (20, 40, 60, 80):
-    plt.plot(angles, cap_weight(np.radians(angles), 18, np.radians(theta)), label=f"theta = {theta} degrees")
+    plt.plot(
+        angles,
+        cap_weight(np.radians(angles), 18, np.radians(theta)),
+        label=f"theta = {theta} degrees",
+    )
 plt.xlabel("angle between vector and centroid, in degrees")
 plt.ylabel("weight")
 plt.legend()

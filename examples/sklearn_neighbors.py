@@ -24,7 +24,9 @@ data = load_breast_cancer()
 names = data.target_names[data.target]
 X_train, X_test, y_train, y_test = train_test_split(data.data, names, random_state=0)
 
-pipeline = make_pipeline(StandardScaler(), cfe.EvidenceNeighbors(n_neighbors=3, estimator=LogisticRegression()))
+pipeline = make_pipeline(
+    StandardScaler(), cfe.EvidenceNeighbors(n_neighbors=3, estimator=LogisticRegression())
+)
 pipeline.fit(X_train, y_train)
 scaler, neighbors = pipeline
 
@@ -40,7 +42,9 @@ print("The test patients closest to a training patient whom the classifier treat
 for patient in closest[:5]:
     pairs = zip(indices[patient], distances[patient], strict=True)
     found = ", ".join(f"{i} at {distance:.3f}" for i, distance in pairs)
-    print(f"  test patient {patient} is predicted {predicted[patient]}; of the other class: {found}")
+    print(
+        f"  test patient {patient} is predicted {predicted[patient]}; of the other class: {found}"
+    )
 
 # %%
 # Where do the two patients of the closest pair differ?
@@ -58,7 +62,9 @@ for feature in abs(difference).argsort()[:-4:-1]:
 nearest = pipeline.transform(X_test)[:, 0]
 wrong = predicted != y_test
 print(f"errors of the classifier on {len(wrong)} test patients: {wrong.sum()}")
-print(f"... among the quarter with the nearest evidence: {wrong[nearest <= np.quantile(nearest, 0.25)].sum()}")
+print(
+    f"... among the quarter with the nearest evidence: {wrong[nearest <= np.quantile(nearest, 0.25)].sum()}"
+)
 
 figure, axes = plt.subplots(layout="constrained")
 bins = np.linspace(0, nearest.max(), 25)

@@ -25,7 +25,11 @@ N, D = 300, 6
 
 def command(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cfe_faiss", *map(str, arguments)], text=True, timeout=120, check=False, **options
+        [sys.executable, "-m", "cfe_faiss", *map(str, arguments)],
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
     )
 
 
@@ -41,12 +45,18 @@ def records(text: str, style: str) -> list[dict[str, str]]:
 
 
 def assert_similarities(
-    rows: list[dict[str, str]], style: str, index: cfe.IndexEvidenceIDMap2, v: np.ndarray, u: np.ndarray
+    rows: list[dict[str, str]],
+    style: str,
+    index: cfe.IndexEvidenceIDMap2,
+    v: np.ndarray,
+    u: np.ndarray,
 ) -> None:
     """The similarities that were written are the cosines of the stored vectors, in float64."""
     left, right = (index.reconstruct_batch(ids).astype(np.float64) for ids in (v, u))
     expected = (left * right).sum(axis=1) / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    np.testing.assert_allclose(column(rows, "similarity", float), expected, 0, 1e-6 if style == "table" else 1e-14)
+    np.testing.assert_allclose(
+        column(rows, "similarity", float), expected, 0, 1e-6 if style == "table" else 1e-14
+    )
 
 
 def column(rows: list[dict[str, str]], name: str, dtype: type) -> np.ndarray:
@@ -65,7 +75,9 @@ def assert_same(path: Path, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIV
 def frame_of(text: str, style: str) -> pd.DataFrame:
     """What a command wrote, as a table."""
     if style == "csv":
-        return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=["nan"], dtype={"value": str})
+        return pd.read_csv(
+            io.StringIO(text), keep_default_na=False, na_values=["nan"], dtype={"value": str}
+        )
     return pd.DataFrame(json.loads(text))
 
 

@@ -35,7 +35,11 @@ FIRST = ("tests/scale/test_ray.py", "tests/scale/", "tests/benchmarks/")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, so that all workers end at the same time."""
-    items.sort(key=lambda item: next((i for i, part in enumerate(FIRST) if item.nodeid.startswith(part)), len(FIRST)))
+    items.sort(
+        key=lambda item: next(
+            (i for i, part in enumerate(FIRST) if item.nodeid.startswith(part)), len(FIRST)
+        )
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -56,7 +60,9 @@ def data_root() -> Path:
     """Return the folder of the real graphs, or skip: they are not part of the repository."""
     root = Path(os.environ.get("CFE_DATA", Path(__file__).parents[2] / "shared" / "data"))
     if not (root / "nifty").is_dir():
-        pytest.skip(f"the real graphs are not at {root}: set CFE_DATA to the folder that holds them")
+        pytest.skip(
+            f"the real graphs are not at {root}: set CFE_DATA to the folder that holds them"
+        )
     return root
 
 

@@ -24,7 +24,9 @@ class Rules:
     def options(self) -> dict[str, Any]:
         """Return the rules as keywords of a search."""
         given = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: value for name, value in given.items() if (name, value) != ("neighbors", "other")}
+        return {
+            name: value for name, value in given.items() if (name, value) != ("neighbors", "other")
+        }
 
 
 @dataclass
@@ -63,7 +65,9 @@ class Model:
     def remove(self, ids: list[int]) -> int:
         before = len(self.rows)
         left = [(id_, row) for id_, row in sorted(self.rows.items()) if id_ not in set(ids)]
-        self.rows = {place if self.positional else id_: row for place, (id_, row) in enumerate(left)}
+        self.rows = {
+            place if self.positional else id_: row for place, (id_, row) in enumerate(left)
+        }
         return before - len(left)
 
     def vectors(self, ids: list[int]) -> Rows:
@@ -88,7 +92,10 @@ class Model:
         self, scores: NDArray[np.float32], labels: list[Any], asked: list[int | None], rules: Rules
     ) -> NDArray[np.bool_]:
         """Return whether each query, with a label and its own id or None, may find each row, (nq, n)."""
-        ids, of_rows = np.array(self.ids, np.int64), np.array([*self.labels(self.ids), None], object)[:-1]
+        ids, of_rows = (
+            np.array(self.ids, np.int64),
+            np.array([*self.labels(self.ids), None], object)[:-1],
+        )
         known = np.array([label is not None for label in of_rows], bool)
         found = np.ones(scores.shape, bool)
         for q, label in enumerate(labels):
@@ -103,7 +110,10 @@ class Model:
             if rules.exclude is not None:
                 found[q] &= ~np.isin(ids, rules.exclude[q])
             if rules.exclude_labels is not None:
-                found[q] &= np.array([other is None or other not in rules.exclude_labels[q] for other in of_rows], bool)
+                found[q] &= np.array(
+                    [other is None or other not in rules.exclude_labels[q] for other in of_rows],
+                    bool,
+                )
         if rules.within is not None:
             low, high = np.float32(rules.within[0]), np.float32(rules.within[1])
             D = self.as_results(scores)
@@ -115,7 +125,12 @@ class Model:
         return 0 - scores if self.metric == "l2" else scores
 
     def search(
-        self, xq: Rows, labels: list[Any], k: int, rules: Rules, asked: list[int | None] | None = None
+        self,
+        xq: Rows,
+        labels: list[Any],
+        k: int,
+        rules: Rules,
+        asked: list[int | None] | None = None,
     ) -> Results:
         scores, ids = self.scores(xq), np.array(self.ids, np.int64)
         eligible = self.eligible(scores, labels, asked or [None] * len(xq), rules)

@@ -12,7 +12,11 @@ PACKAGE = str(Path(cfe.__file__).parent)
 
 
 def raises_at(
-    line: int, error: type[BaseException], change: Callable[[], Any], where: str = "", libraries: tuple[str, ...] = ()
+    line: int,
+    error: type[BaseException],
+    change: Callable[[], Any],
+    where: str = "",
+    libraries: tuple[str, ...] = (),
 ) -> bool:
     """Raise an error at the n-th line that a change runs in (a part of) the package; return whether it ran so many.
 

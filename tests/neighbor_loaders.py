@@ -62,8 +62,12 @@ class AllTypedNeighbors(BaseSampler):
             places[kind] = torch.full((self.data[kind].num_nodes,), -1)
             places[kind][ids] = torch.arange(len(ids))
         edge = {kind: torch.cat([nodes[kind[0]][:0], *found]) for kind, found in edges.items()}
-        row = {kind: places[kind[0]][self.data[kind].edge_index[0, ids]] for kind, ids in edge.items()}
-        col = {kind: places[kind[2]][self.data[kind].edge_index[1, ids]] for kind, ids in edge.items()}
+        row = {
+            kind: places[kind[0]][self.data[kind].edge_index[0, ids]] for kind, ids in edge.items()
+        }
+        col = {
+            kind: places[kind[2]][self.data[kind].edge_index[1, ids]] for kind, ids in edge.items()
+        }
         return HeteroSamplerOutput(nodes, row, col, edge, metadata=(index.input_id, index.time))
 
 

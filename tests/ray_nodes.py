@@ -35,7 +35,13 @@ sys.exit(node.returncode)
 class Node:
     """The processes of a ``ray start``, which share a session, and end with the process that started them."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, before: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        log: Path,
+        before: tuple[str, ...] = (),
+    ):
         command = [
             sys.executable,
             "-c",
@@ -51,9 +57,16 @@ class Node:
         ]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
-        waited(lambda: b"Ray runtime started" in log.read_bytes() or self._process.poll() is not None, STARTED)
+        waited(
+            lambda: b"Ray runtime started" in log.read_bytes() or self._process.poll() is not None,
+            STARTED,
+        )
         assert self._process.poll() is None, log.read_text()
 
     def processes(self, title: bytes = b"") -> list[int]:
@@ -93,7 +106,9 @@ class Cluster:
         self.environment.pop("RAY_ADDRESS", None)
         self.address = f"127.0.0.1:{free_port()}"
         port = self.address.rpartition(":")[2]
-        self.add("--head", "--port", port, "--include-dashboard=false", "--temp-dir", str(folder / "ray"))
+        self.add(
+            "--head", "--port", port, "--include-dashboard=false", "--temp-dir", str(folder / "ray")
+        )
 
     def add(self, *arguments: str, before: tuple[str, ...] = (), **environment: str) -> Node:
         """Start a node; without arguments, one that joins the head."""

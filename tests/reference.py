@@ -93,7 +93,9 @@ def _sums(terms: NDArray[np.float64]) -> Any:
     return total
 
 
-def weight_matrix(n: int, edges: NDArray[Any], weights: NDArray[Any], *, directed: bool = False) -> NDArray[np.float64]:
+def weight_matrix(
+    n: int, edges: NDArray[Any], weights: NDArray[Any], *, directed: bool = False
+) -> NDArray[np.float64]:
     """Return W, where W[v, u] is the weight with which u counts among the neighbours of v; 0 is no edge."""
     into = np.zeros((n, n))
     np.add.at(into, (edges[1], edges[0]), np.asarray(weights, np.float64))
@@ -103,7 +105,9 @@ def weight_matrix(n: int, edges: NDArray[Any], weights: NDArray[Any], *, directe
     return np.where((into > 0) & (into.T > 0), (into + into.T) / 2, into + into.T)
 
 
-def weighted_ks_vectors(x: NDArray[Any], W: NDArray[np.float64], num_layers: int, alpha: float) -> NDArray[np.float64]:
+def weighted_ks_vectors(
+    x: NDArray[Any], W: NDArray[np.float64], num_layers: int, alpha: float
+) -> NDArray[np.float64]:
     """Return KS vectors by the formula with weights, node by node, in float64."""
 
     def unit_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -155,19 +159,27 @@ def top_pairs(stored: Stored) -> list[tuple[int, int, np.float32]]:
         (min(a, b), max(a, b), S[i, j])
         for i, a in enumerate(stored.ids.tolist())
         for j, b in enumerate(stored.ids.tolist())
-        if i < j and stored.labels[i] != stored.labels[j] and min(stored.labels[i], stored.labels[j]) >= 0
+        if i < j
+        and stored.labels[i] != stored.labels[j]
+        and min(stored.labels[i], stored.labels[j]) >= 0
     ]
     return sorted(pairs, key=lambda pair: (-pair[2], pair[0], pair[1]))
 
 
 @st.composite
-def stored_vectors(draw: st.DrawFn, *, lowest_label: int = 0, least: int = 0, arbitrary_ids: bool = True) -> Stored:
+def stored_vectors(
+    draw: st.DrawFn, *, lowest_label: int = 0, least: int = 0, arbitrary_ids: bool = True
+) -> Stored:
     """Draw vectors from a coarse grid: repeats, ties, zero vectors, single classes and empty sets are common."""
     d = draw(st.integers(1, 20))
     n, nq = draw(st.integers(least, 60)), draw(st.integers(0, 12))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     spread, classes = draw(st.integers(0, 3)), draw(st.integers(1, 4))
-    ids = rng.choice(2**62 if arbitrary_ids else n, n, replace=False) if arbitrary_ids else np.arange(n)
+    ids = (
+        rng.choice(2**62 if arbitrary_ids else n, n, replace=False)
+        if arbitrary_ids
+        else np.arange(n)
+    )
     return Stored(
         X=rng.integers(-spread, spread + 1, (n, d)).astype(np.float32),
         labels=rng.integers(lowest_label, classes, n),
@@ -178,7 +190,9 @@ def stored_vectors(draw: st.DrawFn, *, lowest_label: int = 0, least: int = 0, ar
     )
 
 
-def clustered(n: int, d: int, classes: int, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def clustered(
+    n: int, d: int, classes: int, seed: int = 0
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return vectors around a few centres, and labels that mostly follow the centres."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(12, d))
@@ -192,7 +206,9 @@ def exact_rows(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
     return (rng.integers(-4, 5, (n, d)) / 16).astype(np.float32)
 
 
-def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDArray[np.int32], d: int = 5) -> Routes:
+def routes_of(
+    rng: np.random.Generator, lists: int, partitions: int, labels: NDArray[np.int32], d: int = 5
+) -> Routes:
     """Return routes with any means: not all lists are filled, and not all that have an entry without its label."""
     total = lists * partitions
     filled = rng.random(total) < rng.choice([0.1, 0.8, 1])
@@ -212,7 +228,9 @@ def routes_of(rng: np.random.Generator, lists: int, partitions: int, labels: NDA
     )
 
 
-def ranked_lists(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], lists: int) -> NDArray[np.int64]:
+def ranked_lists(
+    routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], lists: int
+) -> NDArray[np.int64]:
     """Rank the first lists for each query one by one, by (score descending, list ascending); then -1."""
     best = np.full((len(X), lists), -1)
     for q, label in enumerate(labels):

@@ -25,7 +25,8 @@ class Case(NamedTuple):
     @property
     def frame(self) -> pd.DataFrame:
         columns = {
-            name: pd.Series(values, dtype="str" if name in TEXTS else "float64") for name, values in self.table.items()
+            name: pd.Series(values, dtype="str" if name in TEXTS else "float64")
+            for name, values in self.table.items()
         }
         return pd.DataFrame(columns).set_index(pd.Index(self.stored.ids))
 
@@ -78,7 +79,9 @@ def calipers(case: Case) -> list[tuple[str, float]]:
     return [*case.where.get("caliper", {}).items(), *widths]
 
 
-def is_allowed(case: Case, a: int, b: int, hops: NDArray[np.float64], limits: list[tuple[str, float]]) -> bool:
+def is_allowed(
+    case: Case, a: int, b: int, hops: NDArray[np.float64], limits: list[tuple[str, float]]
+) -> bool:
     """Return whether rows a and b meet the conditions that have no direction."""
     where, table, labels = case.where, case.table, case.stored.labels
     if labels[a] == labels[b] or min(labels[a], labels[b]) < 0:
@@ -93,13 +96,18 @@ def is_allowed(case: Case, a: int, b: int, hops: NDArray[np.float64], limits: li
     if not all(far_enough(abs(table[name][a] - table[name][b]), limit) for name, limit in limits):
         return False
     if where.get("max_changed") is not None:
-        changed = sum(values[a] is None or values[b] is None or values[a] != values[b] for values in table.values())
+        changed = sum(
+            values[a] is None or values[b] is None or values[a] != values[b]
+            for values in table.values()
+        )
         if changed > where["max_changed"]:
             return False
     ids = case.stored.ids
     if where.get("min_hops") and hops[ids[a], ids[b]] < where["min_hops"]:
         return False
-    return where.get("common_neighbors", True) or not ((hops[ids[a]] == 1) & (hops[ids[b]] == 1)).any()
+    return (
+        where.get("common_neighbors", True) or not ((hops[ids[a]] == 1) & (hops[ids[b]] == 1)).any()
+    )
 
 
 def allowed_pairs(case: Case) -> NDArray[np.bool_]:
@@ -138,11 +146,15 @@ def ranked_pairs(case: Case) -> list[tuple[int, int, np.float32]]:
     return chosen
 
 
-def best_rows(case: Case, asked: NDArray[np.int64], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def best_rows(
+    case: Case, asked: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the evidence D, I of some rows under the constraints; evidence as often as it may be."""
     allowed, ids = allowed_pairs(case), case.stored.ids
     S = similarities(case.stored.X, case.stored.X)
-    pairs = [(-S[row, b], q, ids[b]) for q, row in enumerate(asked) for b in np.flatnonzero(allowed[row])]
+    pairs = [
+        (-S[row, b], q, ids[b]) for q, row in enumerate(asked) for b in np.flatnonzero(allowed[row])
+    ]
     left = dict.fromkeys(ids.tolist(), uses(case) or len(asked))
     D, I = np.full((len(asked), k), PADDING, np.float32), np.full((len(asked), k), -1, np.int64)
     taken = np.zeros(len(asked), int)
@@ -155,7 +167,9 @@ def best_rows(case: Case, asked: NDArray[np.int64], k: int) -> tuple[NDArray[np.
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, graph: bool = True, reuse: bool = False, undirected: bool = False) -> Case:
+def cases(
+    draw: st.DrawFn, *, graph: bool = True, reuse: bool = False, undirected: bool = False
+) -> Case:
     """Draw vectors with ties, attributes with ties and missing values, a small graph and constraints that fit."""
     stored = draw(stored_vectors(least=12, lowest_label=-1, arbitrary_ids=not graph))
     n = len(stored.ids)
@@ -189,7 +203,11 @@ def cases(draw: st.DrawFn, *, graph: bool = True, reuse: bool = False, undirecte
         where["max_changed"] = draw(st.integers(fewest, most))
     if "permitted" in kinds:
         permitted = {"age": (1, 4), "sex": ["f"], "income": {-0.25, 0.5, 9.0}}
-        names = draw(st.sets(st.sampled_from(["age", "income", *["sex"] * ("f" in table["sex"])]), min_size=1))
+        names = draw(
+            st.sets(
+                st.sampled_from(["age", "income", *["sex"] * ("f" in table["sex"])]), min_size=1
+            )
+        )
         where["permitted"] = {name: permitted[name] for name in names}
     known = sorted({int(label) for label in stored.labels if label >= 0})
     if "target" in kinds and known:
@@ -199,7 +217,13 @@ def cases(draw: st.DrawFn, *, graph: bool = True, reuse: bool = False, undirecte
         edges = rng.integers(0, n, (2, draw(st.integers(1, n))))
         edges[:, 0] = 0, n - 1
         far = {"min_hops": draw(st.integers(2, 5))}
-        where |= draw(st.sampled_from([{}, {}, far, {"common_neighbors": False}, {**far, "common_neighbors": False}]))
+        where |= draw(
+            st.sampled_from(
+                [{}, {}, far, {"common_neighbors": False}, {**far, "common_neighbors": False}]
+            )
+        )
     if reuse:
-        where |= draw(st.sampled_from([{"replace": False}, {"ratio": 1}, {"ratio": 2}, {"ratio": 5}]))
+        where |= draw(
+            st.sampled_from([{"replace": False}, {"ratio": 1}, {"ratio": 2}, {"ratio": 5}])
+        )
     return Case(stored, table, edges, where)

@@ -17,7 +17,9 @@ def scores_of(queries: Queries) -> NDArray[np.float32]:
     X, rows = queries.fetch(slice(None)), snapshot.rows(np.arange(snapshot.n))[0]
     scores = np.empty(nq * snapshot.n, np.float32)
     places = np.divmod(np.arange(nq * snapshot.n), max(1, snapshot.n))
-    row_scores(snapshot.native.metric, np.ascontiguousarray(X), np.ascontiguousarray(rows), *places, scores)
+    row_scores(
+        snapshot.native.metric, np.ascontiguousarray(X), np.ascontiguousarray(rows), *places, scores
+    )
     scores = scores.reshape(nq, snapshot.n)
     within = (queries.rules or Rules()).within
     if within is not None:
@@ -67,7 +69,10 @@ def _meets(queries: Queries) -> NDArray[np.bool_]:
 def search(queries: Queries) -> Arrays:
     """Return the k best scores and ids of each query, (nq, k)."""
     scores, ids = scores_of(queries), queries.snapshot.row_ids
-    D, I = np.full((len(queries), queries.k), PADDING, np.float32), np.full((len(queries), queries.k), -1)
+    D, I = (
+        np.full((len(queries), queries.k), PADDING, np.float32),
+        np.full((len(queries), queries.k), -1),
+    )
     for q, row in enumerate(scores):
         best = np.lexsort((ids, -row))[: min(queries.k, int((row > -np.inf).sum()))]
         D[q, : len(best)], I[q, : len(best)] = row[best], ids[best]

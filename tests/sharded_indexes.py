@@ -53,7 +53,12 @@ def results(index: Any) -> list[Any]:
             found += index.search_evidence(X[:1], LABELS[:1], 4, **how)
     if index.ntotal:
         pairs = cfe.global_evidence(index, 15)
-        found += [pairs.source, pairs.target, pairs.similarity, *index.search_certified(k=3, nprobe=4)]
+        found += [
+            pairs.source,
+            pairs.target,
+            pairs.similarity,
+            *index.search_certified(k=3, nprobe=4),
+        ]
     return [*found, *index.range_search_evidence(X[:9], LABELS[:9], 0.7), *index.search(X[:9], 3)]
 
 

@@ -36,7 +36,11 @@ def simulated(
     return {"X": X, "carries": carries, "labels": labels}
 
 
-def finder_of(people: dict[str, NDArray[Any]], order: Any = slice(None), **more: Any) -> cfe.EvidenceFinder:
+def finder_of(
+    people: dict[str, NDArray[Any]], order: Any = slice(None), **more: Any
+) -> cfe.EvidenceFinder:
     sex = np.where(people["carries"], "f", "m")[order]
     features = {"sex": sex, **{name: np.asarray(values)[order] for name, values in more.items()}}
-    return cfe.EvidenceFinder.from_vectors(people["X"][order], people["labels"][order], features=features)
+    return cfe.EvidenceFinder.from_vectors(
+        people["X"][order], people["labels"][order], features=features
+    )

@@ -35,7 +35,12 @@ def rows_in(
         resize=None,
         numbered=True,
     )
-    return table.rows(lists, d, codec, np.ascontiguousarray(levels.reshape(-1)), 0), (table, codes, ids, vectors)
+    return table.rows(lists, d, codec, np.ascontiguousarray(levels.reshape(-1)), 0), (
+        table,
+        codes,
+        ids,
+        vectors,
+    )
 
 
 class StoredRows:
@@ -60,7 +65,9 @@ class StoredRows:
         self.starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         own_ids = self._lists(np.arange(len(coded)) if ids is None else ids)
         if pq_codes is None:
-            self._kept = rows_in(self._lists(coded.view(np.uint8)), own_ids, labels, d=d, codec=codec, levels=levels)
+            self._kept = rows_in(
+                self._lists(coded.view(np.uint8)), own_ids, labels, d=d, codec=codec, levels=levels
+            )
         else:
             self._kept = rows_in(self._lists(pq_codes), own_ids, labels, d=d, vectors=coded)
         self.rows = self._kept[0]
@@ -69,7 +76,9 @@ class StoredRows:
         return [part.copy() for part in np.split(np.ascontiguousarray(items), self.starts[1:-1])]
 
     def scan(
-        self, references: NDArray[np.int32] = NO_REFERENCES[0], reference_starts: NDArray[np.int64] = NO_REFERENCES[1]
+        self,
+        references: NDArray[np.int32] = NO_REFERENCES[0],
+        reference_starts: NDArray[np.int64] = NO_REFERENCES[1],
     ) -> ListScan:
         """Return what scans the lists; neither may be used longer than these rows live."""
         return ListScan(self.rows, references, reference_starts)

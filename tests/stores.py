@@ -26,7 +26,11 @@ class Made:
 
     def put(self, store: cfe.EvidenceStore, chosen: slice = slice(None)) -> None:
         store.upsert(
-            self.ids[chosen], self.vectors[chosen], self.labels[chosen], self.metadata[chosen], self.documents[chosen]
+            self.ids[chosen],
+            self.vectors[chosen],
+            self.labels[chosen],
+            self.metadata[chosen],
+            self.documents[chosen],
         )
 
 
@@ -36,9 +40,16 @@ def made(n: int, d: int = 8, seed: int = 0) -> Made:
     labels = [CLASSES[i] for i in rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])]
     metadata: list[dict[str, Any]] = []
     for i in range(n):
-        one: dict[str, Any] = {"lang": LANGUAGES[rng.integers(3)], "year": int(rng.integers(1990, 2020))}
+        one: dict[str, Any] = {
+            "lang": LANGUAGES[rng.integers(3)],
+            "year": int(rng.integers(1990, 2020)),
+        }
         if i % 3 == 0:
-            one |= {"tags": ["news", f"t{i % 5}"], "score": float(rng.normal()), "draft": bool(rng.integers(2))}
+            one |= {
+                "tags": ["news", f"t{i % 5}"],
+                "score": float(rng.normal()),
+                "draft": bool(rng.integers(2)),
+            }
         if i % 7 == 0:
             one |= {"author": {"name": f"A{i % 4}"}, "note": None}
         metadata.append(one)
@@ -46,7 +57,9 @@ def made(n: int, d: int = 8, seed: int = 0) -> Made:
     return Made([f"doc-{i}" for i in range(n)], X, labels, metadata, documents)
 
 
-def filled(n: int = 300, d: int = 8, index: str = "EvidenceFlat", seed: int = 0) -> tuple[cfe.EvidenceStore, Made]:
+def filled(
+    n: int = 300, d: int = 8, index: str = "EvidenceFlat", seed: int = 0
+) -> tuple[cfe.EvidenceStore, Made]:
     rows = made(n, d, seed)
     store = cfe.EvidenceStore(d, index)
     if not store.index.is_trained:

@@ -22,7 +22,11 @@ def text() -> str:
 
 def find(path: str) -> list[Path]:
     """Return the files or folders that a path of the page stands for: in the package, its core, or the repository."""
-    return [place for base in (PACKAGE, PACKAGE / "native", ROOT) for place in base.glob(path.rstrip("/"))]
+    return [
+        place
+        for base in (PACKAGE, PACKAGE / "native", ROOT)
+        for place in base.glob(path.rstrip("/"))
+    ]
 
 
 def test_files_are_there() -> None:
@@ -33,17 +37,31 @@ def test_files_are_there() -> None:
 
 def test_names_are_there() -> None:
     sources = [path for end in ("py", "pyi", "h", "cpp") for path in PACKAGE.rglob(f"*.{end}")]
-    words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    words = {
+        word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
+    }
     words |= {path.stem for path in sources}
-    words |= set(re.findall(r"[\w-]+", (ROOT / "pyproject.toml").read_text() + (ROOT / "Makefile").read_text()))
-    named = {name for code in re.findall(r"`([^`]+)`", text()) for name in re.findall(r"[A-Za-z_]\w+", code)}
+    words |= set(
+        re.findall(
+            r"[\w-]+", (ROOT / "pyproject.toml").read_text() + (ROOT / "Makefile").read_text()
+        )
+    )
+    named = {
+        name
+        for code in re.findall(r"`([^`]+)`", text())
+        for name in re.findall(r"[A-Za-z_]\w+", code)
+    }
     assert len(named) > 60
     assert sorted(named - words - {"cfe_faiss", "cpp", "py", "pyi", "md", "toml"}) == []
 
 
 def test_names_are_in_the_files_that_are_said() -> None:
-    said = re.findall(r"`([\w.:]+)`(?: keeps it)? \(`([\w/]+\.(?:py|h|cpp))`", " ".join(text().split()))
+    said = re.findall(
+        r"`([\w.:]+)`(?: keeps it)? \(`([\w/]+\.(?:py|h|cpp))`", " ".join(text().split())
+    )
     assert len(said) > 15
     for name, path in said:
         last = re.split(r"\.|::", name)[-1]
-        assert any(re.search(rf"\b{last}\b", place.read_text(encoding="utf-8")) for place in find(path)), (name, path)
+        assert any(
+            re.search(rf"\b{last}\b", place.read_text(encoding="utf-8")) for place in find(path)
+        ), (name, path)

@@ -26,7 +26,9 @@ UNREACHABLE = "http://127.0.0.1:9"
 
 
 def listing(root):
-    return sorted((str(path.relative_to(root)), path.lstat().st_mtime_ns) for path in root.rglob("*"))
+    return sorted(
+        (str(path.relative_to(root)), path.lstat().st_mtime_ns) for path in root.rglob("*")
+    )
 
 
 def undirected_pairs(data):
@@ -67,7 +69,9 @@ def check_simple_graph(data):
         ("facebook", 22_470, 128, 342_004, 4),
     ],
 )
-def test_real_graphs_have_the_papers_counts_and_leave_the_root_alone(data_root, name, n, d, edges, classes):
+def test_real_graphs_have_the_papers_counts_and_leave_the_root_alone(
+    data_root, name, n, d, edges, classes
+):
     before = listing(data_root)
     data = load(name, data_root)
     assert listing(data_root) == before
@@ -94,7 +98,12 @@ def test_german_columns(data_root):
     assert data.sensitive_name == "Gender"
     # The first client of the file: a man of 67 who borrows 1169 for 6 months and pays back; the second a woman of 22.
     first = dict(zip(data.feature_names, data.x_raw[0].tolist(), strict=True))
-    assert (first["Gender"], first["Age"], first["LoanAmount"], first["LoanDuration"]) == (0, 67, 1169, 6)
+    assert (first["Gender"], first["Age"], first["LoanAmount"], first["LoanDuration"]) == (
+        0,
+        67,
+        1169,
+        6,
+    )
     assert data.y[:2].tolist() == [1, 0]
     assert data.sensitive[:2].tolist() == [0, 1]
     assert data.sensitive.tolist() == data.x_raw[:, data.feature_names.index("Gender")].tolist()
@@ -199,7 +208,12 @@ def test_nifty_files_with_integers_and_floats(german_root, fmt):
     check_complete(data)
     check_simple_graph(data)
     assert data.feature_names == ["Gender", "Age", "LoanAmount", "Constant"]
-    assert data.x_raw.tolist() == [[0, 20, 1000, 7], [1, 30, 3000, 7], [1, 40, 2000, 7], [0, 60, 5000, 7]]
+    assert data.x_raw.tolist() == [
+        [0, 20, 1000, 7],
+        [1, 30, 3000, 7],
+        [1, 40, 2000, 7],
+        [0, 60, 5000, 7],
+    ]
     assert data.x.tolist() == [[0, 0, 0, 0], [1, 0.25, 0.5, 0], [1, 0.5, 0.25, 0], [0, 1, 1, 0]]
     assert data.y.tolist() == [1, 0, 1, 1]
     assert data.sensitive.tolist() == [0, 1, 1, 0]
@@ -243,7 +257,12 @@ def test_missing_nifty_files(german_root):
     (german_root / "nifty/german/german_edges.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"not there: german_edges\.txt") as error:
         load("german", german_root)
-    for part in ("german.csv, german_edges.txt", str(german_root / "nifty/german"), "NIFTY", "CFE_DATA"):
+    for part in (
+        "german.csv, german_edges.txt",
+        str(german_root / "nifty/german"),
+        "NIFTY",
+        "CFE_DATA",
+    ):
         assert part in str(error.value)
 
 
@@ -260,7 +279,15 @@ def write_planetoid(raw, prefix):
     y = np.eye(3)[np.arange(N) % 3]
     graph = {v: [u for u in (v - 1, v + 1) if 0 <= u < N] for v in range(N)}
     graph[0] += [0, 1]
-    parts = {"x": x[:2], "y": y[:2], "allx": x[:-2], "ally": y[:-2], "tx": x[-2:], "ty": y[-2:], "graph": graph}
+    parts = {
+        "x": x[:2],
+        "y": y[:2],
+        "allx": x[:-2],
+        "ally": y[:-2],
+        "tx": x[-2:],
+        "ty": y[-2:],
+        "graph": graph,
+    }
     for part, value in parts.items():
         (raw / f"ind.{prefix}.{part}").write_bytes(pickle.dumps(value))
     (raw / f"ind.{prefix}.test.index").write_text(f"{N - 1}\n{N - 2}\n")
@@ -283,7 +310,9 @@ def write_amazon(raw):
         shape=adjacency.shape,
     )
     np.save(raw / "feats.npy", np.eye(3, 2))
-    (raw / "class_map.json").write_text(json.dumps({"0": [0, 1, 1, 0], "1": [1, 0, 0, 1], "2": [0, 0, 0, 1]}))
+    (raw / "class_map.json").write_text(
+        json.dumps({"0": [0, 1, 1, 0], "1": [1, 0, 0, 1], "2": [0, 0, 0, 1]})
+    )
     (raw / "role.json").write_text(json.dumps({"tr": [0], "va": [1], "te": [2]}))
 
 
@@ -342,7 +371,9 @@ def website(tmp_path):
 
     folder = tmp_path / "website"
     folder.mkdir()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
+    )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield folder, f"http://127.0.0.1:{server.server_port}"
@@ -361,7 +392,9 @@ def test_download_keeps_the_raw_files_only(tmp_path, monkeypatch, website):
     shutil.copy(folder / "data/ind.cora.graph", kept)
     before = kept.stat()
     assert load("cora", root).num_nodes == N
-    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(SOURCES["cora"]["files"])
+    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(
+        SOURCES["cora"]["files"]
+    )
     assert sorted(path.name for path in kept.parent.parent.iterdir()) == ["raw"]
     assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     shutil.rmtree(folder / "data")
@@ -424,11 +457,15 @@ def test_masks_follow_the_seed_alone():
 
 def test_the_seed_of_load_is_that_of_the_masks():
     data = load("patients", seed=5)
-    for mask, expected in zip((data.train_mask, data.val_mask, data.test_mask), split_masks(data.y, 5), strict=True):
+    for mask, expected in zip(
+        (data.train_mask, data.val_mask, data.test_mask), split_masks(data.y, 5), strict=True
+    ):
         assert mask.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(("y", "seed", "error"), [([0.5], 0, TypeError), ([-1], 0, ValueError), ([0], -1, ValueError)])
+@pytest.mark.parametrize(
+    ("y", "seed", "error"), [([0.5], 0, TypeError), ([-1], 0, ValueError), ([0], -1, ValueError)]
+)
 def test_wrong_labels_and_seeds(y, seed, error):
     with pytest.raises(error):
         split_masks(y, seed)
@@ -449,7 +486,9 @@ def test_a_wrong_seed_is_refused_before_anything_is_read():
 
 
 def run_python(code):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100
+    )
 
 
 def test_importing_the_names_loads_no_torch():
@@ -495,7 +534,10 @@ def test_missing_extra():
             except ImportError as error:
                 print(error)
     """)
-    messages = [f'{name} is missing: pip install "cfe-faiss[gnn]"' for name in ("pandas", "torch", "torch_geometric")]
+    messages = [
+        f'{name} is missing: pip install "cfe-faiss[gnn]"'
+        for name in ("pandas", "torch", "torch_geometric")
+    ]
     assert result.stdout.splitlines() == messages, result.stderr
 
 

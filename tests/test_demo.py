@@ -18,7 +18,11 @@ CARD = re.compile(r"Pair (\d+), similarity (\S+) +node (\d+) +node (\d+)\n((?:  
 
 def show(folder: Path, dataset: str = "patients", root: Path | None = None, **options) -> str:
     output = io.StringIO()
-    demo.run(dataset, root, **{"pairs": 3, "nodes": "test", "out": folder, "seed": 0, "output": output} | options)
+    demo.run(
+        dataset,
+        root,
+        **{"pairs": 3, "nodes": "test", "out": folder, "seed": 0, "output": output} | options,
+    )
     return output.getvalue()
 
 
@@ -26,7 +30,9 @@ def expected(nodes: str, seed: int):
     data = load("patients", None, seed)
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed)
-    finder = EvidenceFinder.from_data(data, model, nodes=data.test_mask if nodes == "test" else None)
+    finder = EvidenceFinder.from_data(
+        data, model, nodes=data.test_mask if nodes == "test" else None
+    )
     return SimpleNamespace(data=data, report=report, finder=finder, pairs=finder.top_pairs(3))
 
 
@@ -45,7 +51,9 @@ def cards(text: str) -> list[SimpleNamespace]:
 
 
 def classes_of(data, pairs, labels, rank: int) -> list[str]:
-    return [class_name(data, int(labels[node])) for node in (pairs.source[rank], pairs.target[rank])]
+    return [
+        class_name(data, int(labels[node])) for node in (pairs.source[rank], pairs.target[rank])
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -56,21 +64,30 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 @pytest.mark.parametrize(("nodes", "seed"), [("test", 0), ("all", 1)])
-def test_text_holds_the_results_of_the_api(shown: tuple[str, Path], tmp_path: Path, nodes: str, seed: int) -> None:
+def test_text_holds_the_results_of_the_api(
+    shown: tuple[str, Path], tmp_path: Path, nodes: str, seed: int
+) -> None:
     text = shown[0] if nodes == "test" else show(tmp_path, nodes=nodes, seed=seed)
     true = expected(nodes=nodes, seed=seed)
     pairs = cards(text)
     assert [card.rank for card in pairs] == [1, 2, 3]
     assert [card.source for card in pairs] == true.pairs.source.tolist()
     assert [card.target for card in pairs] == true.pairs.target.tolist()
-    assert [card.similarity for card in pairs] == [format_similarity(value) for value in true.pairs.measure64()]
+    assert [card.similarity for card in pairs] == [
+        format_similarity(value) for value in true.pairs.measure64()
+    ]
     for rank, card in enumerate(pairs):
         predicted, right, *features = card.lines
-        assert predicted == ("predicted class", *classes_of(true.data, true.pairs, true.finder.labels, rank))
+        assert predicted == (
+            "predicted class",
+            *classes_of(true.data, true.pairs, true.finder.labels, rank),
+        )
         assert predicted[1] != predicted[2]
         assert right == ("true class", *classes_of(true.data, true.pairs, true.data.y, rank))
         differing = differing_features(true.data, card.source, card.target, 4)
-        assert features == [(row.name, format_value(row.source), format_value(row.target)) for row in differing]
+        assert features == [
+            (row.name, format_value(row.source), format_value(row.target)) for row in differing
+        ]
 
     words = " ".join(text.split())
     searched = "142 test nodes" if nodes == "test" else "all 569 nodes"
@@ -85,7 +102,10 @@ def test_text_holds_the_results_of_the_api(shown: tuple[str, Path], tmp_path: Pa
 
 def test_picture_of_the_first_pair(shown: tuple[str, Path]) -> None:
     text, folder = shown
-    assert text.splitlines()[-1] == f"A picture of pair 1 and its neighbours: {folder / 'evidence.png'}"
+    assert (
+        text.splitlines()[-1]
+        == f"A picture of pair 1 and its neighbours: {folder / 'evidence.png'}"
+    )
     with Image.open(folder / "evidence.png") as picture:
         assert picture.format == "PNG"
         assert min(picture.size) > 1000
@@ -107,7 +127,9 @@ def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
 @pytest.mark.slow
 def test_columns_without_a_meaning_are_left_out(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "cora", data_root, pairs=2)
-    assert [[line[0] for line in card.lines] for card in cards(text)] == [["predicted class", "true class"]] * 2
+    assert [[line[0] for line in card.lines] for card in cards(text)] == [
+        ["predicted class", "true class"]
+    ] * 2
     assert "own units" not in text
 
 

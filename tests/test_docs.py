@@ -27,7 +27,9 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 GENERATED = {"generated", "gallery"}
 PAGES = [
-    page for page in sorted(DOCS.rglob("*.md")) if not GENERATED.intersection(page.relative_to(DOCS).parts)
+    page
+    for page in sorted(DOCS.rglob("*.md"))
+    if not GENERATED.intersection(page.relative_to(DOCS).parts)
 ] + sorted(ROOT.glob("*.md"))
 BLOCK = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>python|sh)\n(?P<code>.*?)^(?P=indent)(?P=fence)$"
@@ -35,11 +37,16 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 # Pages that train models or write reports: `make docs` and `make slow` run them.
-LONG = {f"docs/{name}.md" for name in ("getting_started/auditor", "how_to/explainer", "how_to/fine_tuning")}
+LONG = {
+    f"docs/{name}.md"
+    for name in ("getting_started/auditor", "how_to/explainer", "how_to/fine_tuning")
+}
 LONG |= {f"docs/user_guide/{name}.md" for name in ("audit", "indexes", "report")}
 INSTALLS = ("pip install ", "apt-get install ", "make ", ".venv/bin/pre-commit ")
 
-pytestmark = pytest.mark.skipif(not (DOCS / "conf.py").is_file(), reason="for a clone of the repository")
+pytestmark = pytest.mark.skipif(
+    not (DOCS / "conf.py").is_file(), reason="for a clone of the repository"
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,9 @@ def run_session(block: Block, names: dict[str, object], page: Path) -> None:
 
 
 def run_python(block: Block, names: dict[str, object], page: Path) -> None:
-    code = compile(block.code, f"{page}, block of line {block.line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(
+        block.code, f"{page}, block of line {block.line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    )
     result = eval(code, names)
     if inspect.iscoroutine(result):
         asyncio.run(result)
@@ -102,7 +111,9 @@ def run_sh(block: Block, page: Path) -> None:
     Commands of cfe-faiss alone, and variables for them, run in this process, which has loaded the packages once. Bash
     runs other blocks.
     """
-    kept = "".join(line for line in block.code.splitlines(keepends=True) if not line.startswith(INSTALLS))
+    kept = "".join(
+        line for line in block.code.splitlines(keepends=True) if not line.startswith(INSTALLS)
+    )
     commands = kept.replace("\\\n", " ").splitlines()
     if not all(re.match(r"cfe-faiss |\w+=", command) for command in commands):
         run_bash(kept, block, page)
@@ -117,7 +128,9 @@ def run_sh(block: Block, page: Path) -> None:
         with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
             status = main(words[1:])
         if status:
-            pytest.fail(f"{page}, line {block.line}: exit code {status}\n{errors.getvalue()}", pytrace=False)
+            pytest.fail(
+                f"{page}, line {block.line}: exit code {status}\n{errors.getvalue()}", pytrace=False
+            )
         if target is not None:
             Path(target).write_text(output.getvalue(), encoding="utf-8")
 
@@ -125,14 +138,18 @@ def run_sh(block: Block, page: Path) -> None:
 def run_bash(commands: str, block: Block, page: Path) -> None:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        },
         capture_output=True,
         text=True,
         timeout=300,
     )
     if done.returncode:
         pytest.fail(
-            f"{page}, line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False
+            f"{page}, line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}",
+            pytrace=False,
         )
 
 
@@ -140,7 +157,9 @@ def run_bash(commands: str, block: Block, page: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if name_of(page) in LONG else [])
+        pytest.param(
+            page, id=name_of(page), marks=[pytest.mark.slow] if name_of(page) in LONG else []
+        )
         for page in PAGES
         if blocks(page)
     ],
@@ -161,9 +180,12 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_blocks_that_are_not_run_say_why() -> None:
     reasons = {
-        name_of(page): re.findall(r"<!-- not run: (.*?) -->", page.read_text(encoding="utf-8")) for page in PAGES
+        name_of(page): re.findall(r"<!-- not run: (.*?) -->", page.read_text(encoding="utf-8"))
+        for page in PAGES
     }
-    assert {name: reason for name, found in reasons.items() for reason in found if len(reason) < 10} == {}
+    assert {
+        name: reason for name, found in reasons.items() for reason in found if len(reason) < 10
+    } == {}
     assert sum(map(len, reasons.values())) < 10
 
 
@@ -171,7 +193,9 @@ def listed() -> list[str]:
     """Return the full names in the autosummary lists of the reference."""
     names = []
     for page in sorted((DOCS / "reference").glob("*.md")):
-        for block in re.findall(r"```\{eval-rst\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for block in re.findall(
+            r"```\{eval-rst\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+        ):
             module = re.search(r"currentmodule:: (\S+)", block)
             assert module is not None, f"{page}: a list without a currentmodule"
             items = block.partition(":toctree:")[2].splitlines()[1:]
@@ -217,7 +241,20 @@ def test_public_names_are_listed(module: str) -> None:
 
 # numpydoc's codes for what is wrong in any docstring: sections unknown or out of order, parameters that do not exist or
 # are documented wrongly, a summary that is missing or longer than a line. (Types are in signatures, hence no PR04.)
-WRONG = {"GL03", "GL06", "GL07", "GL08", "GL10", "PR02", "PR05", "PR06", "PR07", "PR08", "PR09", "PR10"}
+WRONG = {
+    "GL03",
+    "GL06",
+    "GL07",
+    "GL08",
+    "GL10",
+    "PR02",
+    "PR05",
+    "PR06",
+    "PR07",
+    "PR08",
+    "PR09",
+    "PR10",
+}
 WRONG |= {"RT02", "RT05", "SS02", "SS03", "SS04", "SS05", "SS06", "YD01"}
 
 
@@ -230,7 +267,9 @@ def test_docstrings_are_numpydoc(module: str) -> None:
         pytest.skip(str(error))
     names = [name for name in listed() if name.rpartition(".")[0] == module]
     complaints = [(name, *error) for name in names for error in validate(name)["errors"]]
-    hidden = {"PR02"} if module.endswith(".haystack") else set()  # its decorator hides the constructor's parameters
+    hidden = (
+        {"PR02"} if module.endswith(".haystack") else set()
+    )  # its decorator hides the constructor's parameters
     assert [complaint for complaint in complaints if complaint[1] in WRONG - hidden] == []
 
 
@@ -240,8 +279,14 @@ def functions(name: str) -> dict[str, object]:
     found = getattr(importlib.import_module(module), item)
     if not inspect.isclass(found):
         return {name: found} if callable(found) else {}
-    members = ((member, getattr(found, member)) for member in dir(found) if not member.startswith("_"))
-    ours = ((member, value) for member, value in members if getattr(value, "__module__", "").startswith("cfe_faiss"))
+    members = (
+        (member, getattr(found, member)) for member in dir(found) if not member.startswith("_")
+    )
+    ours = (
+        (member, value)
+        for member, value in members
+        if getattr(value, "__module__", "").startswith("cfe_faiss")
+    )
     return {f"{name}.{member}": value for member, value in ours if inspect.isroutine(value)}
 
 
@@ -253,11 +298,15 @@ def test_help_has_60_lines_at_most(module: str) -> None:
     except ImportError as error:
         pytest.skip(str(error))
     # The signature counts as one line: from Python 3.13 on, pydoc breaks it where it is wide.
-    lines = {full: len((inspect.getdoc(value) or "").splitlines()) + 3 for full, value in found.items()}
+    lines = {
+        full: len((inspect.getdoc(value) or "").splitlines()) + 3 for full, value in found.items()
+    }
     assert {full: count for full, count in lines.items() if count > 60} == {}
 
 
-@pytest.mark.parametrize("name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors"])
+@pytest.mark.parametrize(
+    "name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors"]
+)
 def test_help_names_unions(name: str) -> None:
     text = pydoc.render_doc(f"cfe_faiss.{name}", renderer=pydoc.plaintext)
     assert "ArrayLike" in text

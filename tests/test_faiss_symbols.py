@@ -20,11 +20,15 @@ def private_symbols(source: str) -> set[str]:
             case ast.ImportFrom(module=module, names=names) if module is not None:
                 if module.endswith("faiss_functions"):
                     found |= {name.name for name in names} & {"raw"}
-                if "swigfaiss" in module or (module == "faiss" and any("swigfaiss" in one.name for one in names)):
+                if "swigfaiss" in module or (
+                    module == "faiss" and any("swigfaiss" in one.name for one in names)
+                ):
                     found.add("swigfaiss")
             case ast.Import(names=names):
                 found |= {"swigfaiss" for name in names if "swigfaiss" in name.name}
-            case ast.Attribute(attr=name) if name in ("this", "thisown") or "swigfaiss" in name or "__swig" in name:
+            case ast.Attribute(attr=name) if (
+                name in ("this", "thisown") or "swigfaiss" in name or "__swig" in name
+            ):
                 found.add(name)
     return found
 
@@ -58,6 +62,8 @@ def test_symbols_that_are_used_are_checked_at_import() -> None:
     used = {
         node.attr
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "raw"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "raw"
     }
     assert used - {"__file__"} == vars(raw).keys() - {"__file__"}

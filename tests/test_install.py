@@ -61,21 +61,33 @@ def read_only(tmp_path: Path):
         path.chmod(path.stat().st_mode | 0o200)
 
 
-@pytest.mark.skipif(sys.platform != "linux" and os.geteuid() == 0, reason="nothing is read-only for root")
-@pytest.mark.parametrize("home", [pytest.param(None, marks=pytest.mark.slow), "missing"])  # nobody may make it there
+@pytest.mark.skipif(
+    sys.platform != "linux" and os.geteuid() == 0, reason="nothing is read-only for root"
+)
+@pytest.mark.parametrize(
+    "home", [pytest.param(None, marks=pytest.mark.slow), "missing"]
+)  # nobody may make it there
 def test_read_only_installation_without_home(read_only: Path, home: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME"}
     if home is not None:
         environment["HOME"] = str(read_only / home)
     command = [sys.executable, "-c", USE, str(read_only)]
     done = subprocess.run(
-        command, env=environment, preexec_fn=_heed_permissions, cwd="/", capture_output=True, text=True, check=False
+        command,
+        env=environment,
+        preexec_fn=_heed_permissions,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.split()) == 2
 
 
-clone = pytest.mark.skipif(not (ROOT / "Makefile").is_file(), reason="for a clone of the repository")
+clone = pytest.mark.skipif(
+    not (ROOT / "Makefile").is_file(), reason="for a clone of the repository"
+)
 
 
 @clone
@@ -85,11 +97,21 @@ def test_make_says_what_to_install(tmp_path: Path) -> None:
     tools.mkdir()
     for tool in ("find", "sh"):
         (tools / tool).symlink_to(str(shutil.which(tool)))
-    command = [str(shutil.which("make")), "--no-print-directory", "demo", f"VENV={tmp_path / 'venv'}"]
+    command = [
+        str(shutil.which("make")),
+        "--no-print-directory",
+        "demo",
+        f"VENV={tmp_path / 'venv'}",
+    ]
     environment = {"PATH": str(tools)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
-    assert done.stdout == "cfe_faiss is built from C++: install a compiler first (Debian: apt-get install g++)\n"
+    assert (
+        done.stdout
+        == "cfe_faiss is built from C++: install a compiler first (Debian: apt-get install g++)\n"
+    )
     assert len(done.stderr.splitlines()) == 1  # make's own
 
 

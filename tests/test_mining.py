@@ -78,7 +78,9 @@ def test_nearest_enemies_by_cosine_equal_brute_force(case: Any) -> None:
     expected = np.where(y[:, None] != y, distances(X, X, "cosine"), np.inf)
     assert_allclose(D, expected.min(axis=1), atol=1e-6)
     found = I >= 0
-    assert_allclose(expected[np.flatnonzero(found), I[found]], expected.min(axis=1)[found], atol=1e-6)
+    assert_allclose(
+        expected[np.flatnonzero(found), I[found]], expected.min(axis=1)[found], atol=1e-6
+    )
 
 
 def links_of(X: NDArray[np.float32], y: NDArray[Any], metric: str = "l2") -> NDArray[np.int64]:
@@ -130,7 +132,9 @@ def test_batch_balanced_neighbors_equal_brute_force(case: Any, k: int, metric: s
 def test_trust_scores_are_ratios_of_distances(case: Any, metric: str) -> None:
     X, y = case
     rng = np.random.default_rng(len(X))
-    queries = (X[rng.integers(0, len(X), 7)] + 0.1 * rng.normal(size=(7, X.shape[1]))).astype(np.float32)
+    queries = (X[rng.integers(0, len(X), 7)] + 0.1 * rng.normal(size=(7, X.shape[1]))).astype(
+        np.float32
+    )
     predicted = rng.choice(y, 7)
     full = distances(queries, X, metric)
     own = np.where(predicted[:, None] == y, full, np.inf).min(axis=1)
@@ -147,7 +151,9 @@ def test_trust_scores_of_a_classifier_equal_those_of_trees_by_class() -> None:
     """The authors build one k-d tree for each class, and divide the least two distances."""
     X, y = load_iris(return_X_y=True)
     train = np.arange(len(X)) % 3 != 0
-    predicted = LogisticRegression(max_iter=1000).fit(X[train][:, :2], y[train]).predict(X[~train][:, :2])
+    predicted = (
+        LogisticRegression(max_iter=1000).fit(X[train][:, :2], y[train]).predict(X[~train][:, :2])
+    )
     X = X.astype(np.float32)
     trees = [cKDTree(X[train & (y == one)]) for one in range(3)]
     D = np.column_stack([tree.query(X[~train])[0] for tree in trees])
@@ -164,7 +170,9 @@ def test_texts_are_classes() -> None:
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     for one in (names, names.tolist(), names.astype(object)):
         assert_array_equal(mining.tomek_links(X, one), mining.tomek_links(X, y))
-        assert_array_equal(mining.trust_scores(X, one, X[:5], names[-5:]), mining.trust_scores(X, y, X[:5], y[-5:]))
+        assert_array_equal(
+            mining.trust_scores(X, one, X[:5], names[-5:]), mining.trust_scores(X, y, X[:5], y[-5:])
+        )
 
 
 @given(rows(), st.sampled_from(METRICS))
@@ -209,7 +217,9 @@ def test_no_corpus_row_is_a_negative_of_itself() -> None:
     by_group = mining.hard_negatives(C, C, (groups, groups), 3)[1]
     others = np.where(groups[:, None] != groups, S, -np.inf)
     assert_array_equal(by_group, np.argsort(-others, axis=1, kind="stable")[:, :3])
-    own = [[i, (i + 1) % len(C)] for i in range(len(C))]  # a row listed as its own positive sets no margin
+    own = [
+        [i, (i + 1) % len(C)] for i in range(len(C))
+    ]  # a row listed as its own positive sets no margin
     found = mining.hard_negatives(C, C, own, 2, absolute_margin=0.1)
     expected = mining.hard_negatives(C, C, [rows[1:] for rows in own], 2, absolute_margin=0.1)
     assert_array_equal(found[1], expected[1])
@@ -234,9 +244,16 @@ CALLS: dict[str, Any] = {
 def test_missing_groups_are_refused(name: str) -> None:
     for missing in (None, np.nan, pd.NA, pd.NaT):
         for form in (list, pd.Series, lambda items: np.array([*items, 0], object)[:-1]):
-            with pytest.raises(TypeError, match=f"^{name.partition(',')[0]} must hold a group.* missing .* position 2"):
+            with pytest.raises(
+                TypeError,
+                match=f"^{name.partition(',')[0]} must hold a group.* missing .* position 2",
+            ):
                 CALLS[name](form(["a", "b", missing, "c"]))
-    for column in (pa.array([1, 1, None, 2]), pl.Series([1, 1, None, 2]), pd.Series([1, 1, None, 2], dtype="Int64")):
+    for column in (
+        pa.array([1, 1, None, 2]),
+        pl.Series([1, 1, None, 2]),
+        pd.Series([1, 1, None, 2], dtype="Int64"),
+    ):
         with pytest.raises(TypeError, match="missing group at position 2"):
             CALLS[name](column)
 
@@ -259,7 +276,12 @@ def test_groups_of_other_kinds_stay_apart() -> None:
 def test_positives_of_every_library() -> None:
     A, C, own = texts(8, 2)
     expected = mining.hard_negatives(A, C, own, 2)[1]
-    for positives in (own.tolist(), pd.Series(list(own)), pa.array(own.tolist()), [set(rows) for rows in own.tolist()]):
+    for positives in (
+        own.tolist(),
+        pd.Series(list(own)),
+        pa.array(own.tolist()),
+        [set(rows) for rows in own.tolist()],
+    ):
         assert_array_equal(mining.hard_negatives(A, C, positives, 2)[1], expected)
     with pytest.raises(TypeError, match="positives must be integers, got None"):
         mining.hard_negatives(A, C, [[None]] * 8, 2)
@@ -312,7 +334,9 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def texts(n: int, positives: int) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+def texts(
+    n: int, positives: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
     """Return vectors of n questions, of a corpus with ``positives`` answers to each, and the answers' rows."""
     rng = np.random.default_rng(n)
     topics = rng.normal(size=(n, 12))
@@ -344,7 +368,10 @@ def negatives(
             if row not in own
             and S[row] <= options.get("max_score", 2)
             and S[row] >= options.get("min_score", -2)
-            and ("relative_margin" not in options or S[row] <= s - abs(s) * options["relative_margin"])
+            and (
+                "relative_margin" not in options
+                or S[row] <= s - abs(s) * options["relative_margin"]
+            )
             and ("absolute_margin" not in options or S[row] <= s - options["absolute_margin"])
         ]
         found.append(kept[first:last][:k])
@@ -370,12 +397,16 @@ def test_hard_negatives_follow_the_rules(options: dict[str, Any], positives: int
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("positives", [1, 2])
-def test_hard_negatives_equal_sentence_transformers(options: dict[str, Any], positives: int) -> None:
+def test_hard_negatives_equal_sentence_transformers(
+    options: dict[str, Any], positives: int
+) -> None:
     datasets = pytest.importorskip("datasets")
     original = pytest.importorskip("sentence_transformers.util").mine_hard_negatives
     torch = pytest.importorskip("torch")
     A, C, own = texts(40, positives)
-    vectors = {f"question {i}": one for i, one in enumerate(A)} | {f"text {i}": one for i, one in enumerate(C)}
+    vectors = {f"question {i}": one for i, one in enumerate(A)} | {
+        f"text {i}": one for i, one in enumerate(C)
+    }
 
     def encode(names: list[str], **_: Any) -> NDArray[np.float32]:
         return np.stack([vectors[name] for name in names])
@@ -387,10 +418,20 @@ def test_hard_negatives_equal_sentence_transformers(options: dict[str, Any], pos
         similarity=lambda x, y: torch.as_tensor(x) @ torch.as_tensor(y).T,
         similarity_pairwise=lambda x, y: (torch.as_tensor(x) * torch.as_tensor(y)).sum(dim=1),
     )
-    pairs = [(f"question {i}", f"text {row}") for i, rows in enumerate(own.tolist()) for row in rows]
+    pairs = [
+        (f"question {i}", f"text {row}") for i, rows in enumerate(own.tolist()) for row in rows
+    ]
     data = datasets.Dataset.from_list([{"anchor": one, "positive": two} for one, two in pairs])
     corpus = [f"text {i}" for i in range(len(C))]
-    mined = original(data, stub, corpus=corpus, num_negatives=3, verbose=False, output_format="triplet", **options)
+    mined = original(
+        data,
+        stub,
+        corpus=corpus,
+        num_negatives=3,
+        verbose=False,
+        output_format="triplet",
+        **options,
+    )
     theirs: dict[str, list[int]] = {f"question {i}": [] for i in range(len(A))}
     for row in mined:
         number = int(row["negative"].split()[1])
@@ -411,7 +452,9 @@ def test_positives_by_group(options: dict[str, Any]) -> None:
     expected = negatives(A, C, own, len(C), **(options | {"range_max": len(C)}))
     last = options["range_max"]
     for i, found in enumerate(listed(I)):
-        pool = [row for row in np.argsort(-(C.astype(np.float64) @ A[i])).tolist() if row not in own[i]][:last]
+        pool = [
+            row for row in np.argsort(-(C.astype(np.float64) @ A[i])).tolist() if row not in own[i]
+        ][:last]
         first = options.get("range_min", 0)
         allowed = set(negatives(A[i : i + 1], C, own[i : i + 1], len(C), **_cut(options))[0])
         kept = [row for row in pool if row in allowed]
@@ -420,7 +463,9 @@ def test_positives_by_group(options: dict[str, Any]) -> None:
 
 
 def _cut(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: one for name, one in options.items() if name not in ("range_min", "range_max")} | {"range_max": 10**6}
+    return {
+        name: one for name, one in options.items() if name not in ("range_min", "range_max")
+    } | {"range_max": 10**6}
 
 
 def test_anchors_without_positives() -> None:
@@ -455,18 +500,25 @@ def test_tomek_links_equal_imbalanced_learn() -> None:
 def test_edited_nearest_neighbours_take_ours() -> None:
     pytest.importorskip("imblearn")
     from imblearn.under_sampling import EditedNearestNeighbours
-    from imblearn.under_sampling._prototype_selection.tests.test_edited_nearest_neighbours import X, Y
+    from imblearn.under_sampling._prototype_selection.tests.test_edited_nearest_neighbours import (
+        X,
+        Y,
+    )
 
     import cfe_faiss as cfe
 
     ours = cfe.EvidenceNeighbors(4, neighbors="any")  # the first one is the sample itself
     for data, classes in ((X, Y), load_iris(return_X_y=True)):
-        units = np.unique(data, axis=0)  # Euclidean and cosine distances of unit vectors have the same order
+        units = np.unique(
+            data, axis=0
+        )  # Euclidean and cosine distances of unit vectors have the same order
         units = units / np.linalg.norm(units, axis=1, keepdims=True)
         classes = np.random.default_rng(1).permutation(classes[: len(units)])
         for kind in ("all", "mode"):
             expected = EditedNearestNeighbours(kind_sel=kind).fit_resample(units, classes)
-            found = EditedNearestNeighbours(n_neighbors=ours, kind_sel=kind, n_jobs=1).fit_resample(units, classes)
+            found = EditedNearestNeighbours(n_neighbors=ours, kind_sel=kind, n_jobs=1).fit_resample(
+                units, classes
+            )
             for one, two in zip(found, expected, strict=True):
                 assert_array_equal(one, two)
 
@@ -476,7 +528,12 @@ def test_balanced_neighbors_equal_bbknn() -> None:
     X, _ = load_iris(return_X_y=True)
     X = np.unique(X, axis=0).astype(np.float32)
     batches = np.random.default_rng(0).integers(0, 3, len(X))
-    parameters = {"computation": "cKDTree", "neighbors_within_batch": 3, "n_pcs": 4, "metric": "euclidean"}
+    parameters = {
+        "computation": "cKDTree",
+        "neighbors_within_batch": 3,
+        "n_pcs": 4,
+        "metric": "euclidean",
+    }
     theirs, rows = matrix.get_graph(X, batches.astype(str), parameters)
     D, I = mining.batch_balanced_neighbors(X, batches, 3)
     assert_allclose(D, np.sort(theirs, axis=1), rtol=1e-9)
@@ -498,7 +555,10 @@ X3 = np.eye(3, dtype=np.float32)
         (lambda: mining.batch_balanced_neighbors(X3[:0], [], 2), "X must have at least one row"),
         (lambda: mining.tomek_links(X3, [0, 1, np.nan]), "y must hold"),
         (lambda: mining.tomek_links(X3, [0, None, 1]), "y must hold"),
-        (lambda: mining.trust_scores(X3, [0, 1, 1], X3, [0, 1, 2]), "y_pred must hold classes of y, got 2"),
+        (
+            lambda: mining.trust_scores(X3, [0, 1, 1], X3, [0, 1, 2]),
+            "y_pred must hold classes of y, got 2",
+        ),
         (lambda: mining.trust_scores(X3, [0, 1, 1], X3[:, :2], [0, 1, 1]), "Xq must have shape"),
         (lambda: mining.batch_balanced_neighbors(X3, [0, 1, 1], 2), "k must be at most"),
         (lambda: mining.near_duplicates(X3, [0, 1, 1], 2), "threshold must lie in"),
@@ -506,9 +566,15 @@ X3 = np.eye(3, dtype=np.float32)
         (lambda: mining.hard_negatives(X3, X3, [0, 1], 1), "positives must have one entry"),
         (lambda: mining.hard_negatives(X3, X3, [0, 1, 3], 1), "positives must lie in"),
         (lambda: mining.hard_negatives(X3, X3, ([0, 1, 2],), 1), "positives must be"),
-        (lambda: mining.hard_negatives(X3, X3, ([0, 1], [0, 1, 2]), 1), "anchor_groups must have shape"),
+        (
+            lambda: mining.hard_negatives(X3, X3, ([0, 1], [0, 1, 2]), 1),
+            "anchor_groups must have shape",
+        ),
         (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 0), "k must be at least 1"),
-        (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, 3, 3), "range_max must be above range_min"),
+        (
+            lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, 3, 3),
+            "range_max must be above range_min",
+        ),
         (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, max_score="a"), "max_score must be"),  # type: ignore[arg-type]
     ],
 )

@@ -57,7 +57,11 @@ def scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
 
 
 @parametrize_with_checks(
-    [cfe.EvidenceNeighbors(), WITH_CLASSIFIER, cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1)]
+    [
+        cfe.EvidenceNeighbors(),
+        WITH_CLASSIFIER,
+        cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1),
+    ]
 )
 def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
     scikit_learn_checks(estimator, check)
@@ -65,9 +69,14 @@ def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> No
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [PROBED_FULLY, cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB()))]
+    [
+        PROBED_FULLY,
+        cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB())),
+    ]
 )
-def test_scikit_learn_checks_of_other_parameters(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+def test_scikit_learn_checks_of_other_parameters(
+    estimator: cfe.EvidenceNeighbors, check: Any
+) -> None:
     scikit_learn_checks(estimator, check)
 
 
@@ -82,7 +91,9 @@ def fit(stored: Stored, **parameters: Any) -> cfe.EvidenceNeighbors:
 
 def expected(stored: Stored) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     similarity, indices = evidence(stored)
-    return np.where(indices < 0, np.float32(np.inf), np.clip(1 - similarity, 0, 2)).astype(np.float64), indices
+    return np.where(indices < 0, np.float32(np.inf), np.clip(1 - similarity, 0, 2)).astype(
+        np.float64
+    ), indices
 
 
 @given(stored_vectors(least=1, arbitrary_ids=False), st.sampled_from([str, float, int]))
@@ -103,7 +114,9 @@ def test_fitted_rows_are_searched_as_queries(stored: Stored) -> None:
     assert_array_equal(distances, asked_distances)
     assert_array_equal(indices, asked_indices)
     found = indices >= 0
-    assert (stored.labels[indices][found] != np.repeat(stored.labels[:, None], stored.k, axis=1)[found]).all()
+    assert (
+        stored.labels[indices][found] != np.repeat(stored.labels[:, None], stored.k, axis=1)[found]
+    ).all()
 
 
 @given(stored_vectors(least=1, arbitrary_ids=False))
@@ -125,11 +138,15 @@ def test_order_of_samples_does_not_matter(stored: Stored) -> None:
 @given(stored_vectors(least=1, arbitrary_ids=False))
 def test_any_neighbors_are_all_samples(stored: Stored) -> None:
     neighbors = cfe.EvidenceNeighbors(stored.k, neighbors="any").fit(stored.X)
-    everyone = stored._replace(labels=np.zeros(len(stored.X), np.int64), labels_q=np.ones(len(stored.xq), np.int64))
+    everyone = stored._replace(
+        labels=np.zeros(len(stored.X), np.int64), labels_q=np.ones(len(stored.xq), np.int64)
+    )
     if len(stored.xq):
         for found, wanted in zip(neighbors.kneighbors(stored.xq), expected(everyone), strict=True):
             assert_array_equal(found, wanted)
-    alone = stored._replace(labels=np.arange(len(stored.X)), xq=stored.X, labels_q=np.arange(len(stored.X)))
+    alone = stored._replace(
+        labels=np.arange(len(stored.X)), xq=stored.X, labels_q=np.arange(len(stored.X))
+    )
     for found, wanted in zip(neighbors.kneighbors(), expected(alone), strict=True):
         assert_array_equal(found, wanted)
     near, rows = neighbors.radius_neighbors(radius=0.5)
@@ -187,8 +204,14 @@ def test_distances_are_scikit_learns_cosine_distances() -> None:
 
 def test_distances_stay_in_their_range() -> None:
     X = np.random.default_rng(0).normal(size=(300, 40))
-    same = cfe.EvidenceNeighbors(1).fit(X, np.arange(300) % 3).kneighbors(X, labels=np.full(300, 3))[0]
-    opposite = cfe.EvidenceNeighbors(300).fit(X, np.arange(300) % 3).kneighbors(-X, labels=np.full(300, 3))[0]
+    same = (
+        cfe.EvidenceNeighbors(1).fit(X, np.arange(300) % 3).kneighbors(X, labels=np.full(300, 3))[0]
+    )
+    opposite = (
+        cfe.EvidenceNeighbors(300)
+        .fit(X, np.arange(300) % 3)
+        .kneighbors(-X, labels=np.full(300, 3))[0]
+    )
     assert_allclose(same, 0, atol=1e-6)
     assert same.min() == 0
     assert_allclose(opposite[:, -1], 2, atol=1e-6)
@@ -209,7 +232,14 @@ def test_new_label_leaves_nothing_out(fitted: cfe.EvidenceNeighbors) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels", [[True, False, True, True], [-3, 7, -3, -3], [1.0, 0.0, 1.0, 1.0], list("baab"), pd.Series(list("baab"))]
+    "labels",
+    [
+        [True, False, True, True],
+        [-3, 7, -3, -3],
+        [1.0, 0.0, 1.0, 1.0],
+        list("baab"),
+        pd.Series(list("baab")),
+    ],
 )
 def test_labels_of_any_kind(labels: Any) -> None:
     neighbors = cfe.EvidenceNeighbors(4).fit(SAMPLES, labels)
@@ -237,7 +267,10 @@ def test_query_parameters_are_read_at_query_time() -> None:
     truth = exact.kneighbors(X[:300], labels=labels[:300])[0]
     assert_array_equal(full, truth)
     assert few.mean() > truth.mean()
-    assert neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape == (3, 2)
+    assert neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape == (
+        3,
+        2,
+    )
 
 
 @pytest.mark.parametrize("estimator", [cfe.EvidenceNeighbors(5), PROBED_FULLY])
@@ -245,7 +278,9 @@ def test_pickles(estimator: cfe.EvidenceNeighbors) -> None:
     X, labels = clustered(80, 6, 3)
     neighbors = clone(estimator).fit(X, labels)
     copied = pickle.loads(pickle.dumps(neighbors))
-    for one, two in zip(neighbors.kneighbors(X, labels=labels), copied.kneighbors(X, labels=labels), strict=True):
+    for one, two in zip(
+        neighbors.kneighbors(X, labels=labels), copied.kneighbors(X, labels=labels), strict=True
+    ):
         assert_array_equal(one, two)
     assert copied.get_params() == estimator.get_params()
 
@@ -254,7 +289,9 @@ def test_pandas() -> None:
     frame = pd.DataFrame(SAMPLES, columns=["age", "income"])
     neighbors = cfe.EvidenceNeighbors(2).fit(frame, pd.Series(NAMES, dtype="category"))
     assert list(neighbors.feature_names_in_) == ["age", "income"]
-    assert_array_equal(neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1], neighbors.kneighbors()[1])
+    assert_array_equal(
+        neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1], neighbors.kneighbors()[1]
+    )
     with pytest.raises(ValueError, match="feature names should match"):
         neighbors.kneighbors(frame.rename(columns={"age": "height"}), labels=NAMES)
 
@@ -263,7 +300,9 @@ def test_evidence_of_a_classifier_in_a_pipeline() -> None:
     data = load_breast_cancer()
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(data.data, data.target)
     scaled, predicted = model[0].transform(data.data), model.predict(data.data)
-    distances, indices = cfe.EvidenceNeighbors(3).fit(scaled, predicted).kneighbors(scaled, labels=predicted)
+    distances, indices = (
+        cfe.EvidenceNeighbors(3).fit(scaled, predicted).kneighbors(scaled, labels=predicted)
+    )
     assert (predicted[indices] != predicted[:, None]).all()
     assert (np.diff(distances, axis=1) >= 0).all()
 
@@ -285,7 +324,11 @@ def test_samples_are_unchanged() -> None:
         (([[1, 0]], [1]), TypeError, r"labels must be strings as in fit, got \[1\]"),
         (([[1, 0]], [None]), TypeError, "labels must be strings as in fit"),
         (([[1, 0]], [np.nan]), ValueError, "labels contains NaN"),
-        (([[1, 0, 0]], ["good"]), ValueError, "X has 3 features, but EvidenceNeighbors is expecting 2"),
+        (
+            ([[1, 0, 0]], ["good"]),
+            ValueError,
+            "X has 3 features, but EvidenceNeighbors is expecting 2",
+        ),
         (([[1, np.nan]], ["good"]), ValueError, "X contains NaN"),
         (([[1, 1e300]], ["good"]), ValueError, "infinity or a value too large"),
         ((csr_array([[1.0, 0, 0]]), ["good"]), ValueError, "X has 3 features"),
@@ -318,16 +361,33 @@ def test_strings_are_no_numbers() -> None:
         ({"radius": -0.1}, NAMES, ValueError, r"radius must lie in \[0, inf\], got -0.1"),
         ({"estimator": KMeans(2)}, NAMES, TypeError, r"estimator must be a classifier, got KMeans"),
         ({"estimator": LogisticRegression()}, None, ValueError, "requires y to be passed"),
-        ({"estimator": LinearRegression()}, [0, 0, 1, 1], TypeError, "estimator must be a classifier"),
+        (
+            {"estimator": LinearRegression()},
+            [0, 0, 1, 1],
+            TypeError,
+            "estimator must be a classifier",
+        ),
         ({"index": "Flat"}, NAMES, ValueError, "description must begin with"),
-        ({"index": cfe.IndexEvidenceIDMap2(2)}, NAMES, TypeError, "index must be a description or None"),
-        ({"index": "EvidenceIVF9,Flat"}, NAMES, ValueError, "a sample per list, 9, got n_samples = 4"),
+        (
+            {"index": cfe.IndexEvidenceIDMap2(2)},
+            NAMES,
+            TypeError,
+            "index must be a description or None",
+        ),
+        (
+            {"index": "EvidenceIVF9,Flat"},
+            NAMES,
+            ValueError,
+            "a sample per list, 9, got n_samples = 4",
+        ),
         ({}, None, ValueError, "requires y to be passed"),
         ({}, NAMES[:3], ValueError, "inconsistent numbers of samples"),
         ({}, [0.1, 0.7, 0.2, 0.9], ValueError, "continuous"),
     ],
 )
-def test_wrong_fits(parameters: dict[str, Any], labels: Any, error: type[Exception], message: str) -> None:
+def test_wrong_fits(
+    parameters: dict[str, Any], labels: Any, error: type[Exception], message: str
+) -> None:
     neighbors = cfe.EvidenceNeighbors(**parameters)
     with pytest.raises(error, match=message):
         neighbors.fit(SAMPLES, labels)
@@ -338,7 +398,9 @@ def test_wrong_fits(parameters: dict[str, Any], labels: Any, error: type[Excepti
 # --- graphs and radii -------------------------------------------------------------------------------------------------
 
 
-@given(stored_vectors(least=1, arbitrary_ids=False), st.sampled_from([0, 0.05, 0.5, 1, 1.5, 2, np.inf]))
+@given(
+    stored_vectors(least=1, arbitrary_ids=False), st.sampled_from([0, 0.05, 0.5, 1, 1.5, 2, np.inf])
+)
 def test_radius_neighbors_equal_brute_force(stored: Stored, radius: float) -> None:
     assume(len(stored.xq) > 0)
     distances, indices = expected(stored._replace(k=len(stored.X)))
@@ -346,13 +408,17 @@ def test_radius_neighbors_equal_brute_force(stored: Stored, radius: float) -> No
     near[indices < 0] = False
     neighbors = fit(stored)
     for found, truth in zip(
-        neighbors.radius_neighbors(stored.xq, radius, labels=stored.labels_q), (distances, indices), strict=True
+        neighbors.radius_neighbors(stored.xq, radius, labels=stored.labels_q),
+        (distances, indices),
+        strict=True,
     ):
         assert found.shape == (len(stored.xq),)
         for row, wanted, within in zip(found, truth, near, strict=True):
             assert row.dtype == truth.dtype
             assert_array_equal(row, wanted[within])
-    graph = neighbors.radius_neighbors_graph(stored.xq, radius, mode="distance", labels=stored.labels_q)
+    graph = neighbors.radius_neighbors_graph(
+        stored.xq, radius, mode="distance", labels=stored.labels_q
+    )
     assert_array_equal(np.diff(graph.indptr), near.sum(axis=1))
     assert_array_equal(graph.data, distances[near])
 
@@ -378,7 +444,9 @@ def test_fitted_rows_within_a_radius_match_queries(index: str) -> None:
     X, labels = clustered(300, 8, 3)
     neighbors = cfe.EvidenceNeighbors(radius=0.4, index=index).fit(X, labels)
     stored = neighbors.index_.reconstruct_batch(np.arange(300))
-    for one, two in zip(neighbors.radius_neighbors(), neighbors.radius_neighbors(stored, labels=labels), strict=True):
+    for one, two in zip(
+        neighbors.radius_neighbors(), neighbors.radius_neighbors(stored, labels=labels), strict=True
+    ):
         for own, asked, label in zip(one, two, labels, strict=True):
             assert_array_equal(own, asked)
             assert own.dtype == np.float64 or (labels[own] != label).all()
@@ -388,14 +456,19 @@ def test_fitted_rows_within_a_radius_match_queries(index: str) -> None:
 def test_graphs(method: str) -> None:
     X, labels = clustered(60, 5, 3)
     neighbors = cfe.EvidenceNeighbors(70, radius=np.inf).fit(X, labels)
-    near, far = getattr(neighbors, method)(mode="connectivity"), getattr(neighbors, method)(mode="distance")
+    near, far = (
+        getattr(neighbors, method)(mode="connectivity"),
+        getattr(neighbors, method)(mode="distance"),
+    )
     assert near.shape == far.shape == (60, 60)
     assert near.format == far.format == "csr"
     assert near.dtype == far.dtype == np.float64
     assert isinstance(near, csr_matrix)
     assert near.indices.dtype == near.indptr.dtype == np.int32
     assert_array_equal(near.toarray(), labels[:, None] != labels)
-    assert_allclose(far.toarray(), np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6)
+    assert_allclose(
+        far.toarray(), np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6
+    )
     for start, stop in zip(far.indptr, far.indptr[1:], strict=False):
         assert (np.diff(far.data[start:stop]) >= 0).all()
     with pytest.raises(ValueError, match=r"mode must be .* got 'minkowski'"):
@@ -403,7 +476,9 @@ def test_graphs(method: str) -> None:
 
 
 def test_equal_samples_of_other_classes_are_entries_of_the_graph() -> None:
-    graph = cfe.EvidenceNeighbors(1).fit([[1.0, 0], [1, 0]], [0, 1]).kneighbors_graph(mode="distance")
+    graph = (
+        cfe.EvidenceNeighbors(1).fit([[1.0, 0], [1, 0]], [0, 1]).kneighbors_graph(mode="distance")
+    )
     assert graph.nnz == 2
     assert_array_equal(graph.data, [0, 0])
 
@@ -413,7 +488,9 @@ def test_equal_samples_of_other_classes_are_entries_of_the_graph() -> None:
 
 @pytest.mark.parametrize("layout", ["csr", "csc", "coo", "lil", "dok", "bsr"])
 @pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
-def test_sparse_samples_are_as_dense_ones(layout: str, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_samples_are_as_dense_ones(
+    layout: str, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     X = random_array((90, 40), density=0.2, format=layout, rng=rng, dtype=np.float64)
     labels, xq, labels_q = rng.integers(3, size=90), X.tocsr()[:17], rng.integers(3, size=17)
@@ -424,7 +501,10 @@ def test_sparse_samples_are_as_dense_ones(layout: str, index: str, monkeypatch: 
     monkeypatch.setattr("cfe_faiss.neighbors._BLOCK", 7 * 40)
     for one, two in [
         (sparse.kneighbors(), dense.kneighbors()),
-        (sparse.kneighbors(xq.asformat(layout), labels=labels_q), dense.kneighbors(xq.toarray(), labels=labels_q)),
+        (
+            sparse.kneighbors(xq.asformat(layout), labels=labels_q),
+            dense.kneighbors(xq.toarray(), labels=labels_q),
+        ),
     ]:
         assert_array_equal(one[0], two[0])
         assert_array_equal(one[1], two[1])
@@ -473,7 +553,9 @@ def test_training_takes_no_more_rows_than_it_uses() -> None:
     X, labels = clustered(1200, 6, 3)
     neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
     assert neighbors.index_.ntotal == 1200
-    assert_array_equal(neighbors.kneighbors()[1], cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1])
+    assert_array_equal(
+        neighbors.kneighbors()[1], cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1]
+    )
 
 
 # --- with a classifier, in pipelines ----------------------------------------------------------------------------------
@@ -489,8 +571,14 @@ def test_estimator_predicts_the_labels() -> None:
         assert_array_equal(neighbors.estimator_.predict(X), classifier.predict(X))
         for one, two in [
             (neighbors.kneighbors(), given.kneighbors()),
-            (neighbors.kneighbors(X[300:]), given.kneighbors(X[300:], labels=classifier.predict(X[300:]))),
-            (neighbors.kneighbors(X[300:], labels=1 - y[300:]), given.kneighbors(X[300:], labels=1 - y[300:])),
+            (
+                neighbors.kneighbors(X[300:]),
+                given.kneighbors(X[300:], labels=classifier.predict(X[300:])),
+            ),
+            (
+                neighbors.kneighbors(X[300:], labels=1 - y[300:]),
+                given.kneighbors(X[300:], labels=1 - y[300:]),
+            ),
         ]:
             assert_array_equal(one[0], two[0])
             assert_array_equal(one[1], two[1])
@@ -509,7 +597,12 @@ def test_pipeline_with_a_classifier_inside() -> None:
     assert_array_equal(found, pipeline[-1].kneighbors()[0])
     expected = ["evidenceneighbors0", "evidenceneighbors1", "evidenceneighbors2"]
     assert list(pipeline.get_feature_names_out()) == expected
-    frame = clone(pipeline).set_output(transform="pandas").fit(data.data, data.target).transform(data.data[5:9])
+    frame = (
+        clone(pipeline)
+        .set_output(transform="pandas")
+        .fit(data.data, data.target)
+        .transform(data.data[5:9])
+    )
     assert list(frame.columns) == expected
     assert list(frame.index) == [5, 6, 7, 8]
     assert_array_equal(frame, found[5:9])
@@ -527,9 +620,15 @@ def test_distances_to_evidence_are_features_for_what_follows() -> None:
 
 def test_predictions_are_fitted_as_y_by_a_pipeline() -> None:
     data = load_breast_cancer()
-    predicted = make_pipeline(StandardScaler(), LogisticRegression()).fit(data.data, data.target).predict(data.data)
+    predicted = (
+        make_pipeline(StandardScaler(), LogisticRegression())
+        .fit(data.data, data.target)
+        .predict(data.data)
+    )
     pipeline = make_pipeline(StandardScaler(), cfe.EvidenceNeighbors(3)).fit(data.data, predicted)
-    distances, indices = pipeline[-1].kneighbors(pipeline[:-1].transform(data.data), labels=predicted)
+    distances, indices = pipeline[-1].kneighbors(
+        pipeline[:-1].transform(data.data), labels=predicted
+    )
     assert_array_equal(distances, pipeline.fit_transform(data.data, predicted))
     assert (predicted[indices] != predicted[:, None]).all()
 
@@ -548,10 +647,14 @@ def test_metadata_reaches_the_classifier_and_transform() -> None:
     plain = cfe.EvidenceNeighbors(2, estimator=Weighed()).fit(X, labels, sample_weight=weights)
     assert_array_equal(plain.estimator_.weights_, weights)
     with config_context(enable_metadata_routing=True):
-        requested = cfe.EvidenceNeighbors(2, estimator=Weighed().set_fit_request(sample_weight=True))
+        requested = cfe.EvidenceNeighbors(
+            2, estimator=Weighed().set_fit_request(sample_weight=True)
+        )
         pipeline = make_pipeline(MinMaxScaler(), requested).fit(X, labels, sample_weight=weights)
         assert_array_equal(pipeline[-1].estimator_.weights_, weights)
-        with pytest.raises(ValueError, match=r"sample_weight.* are passed but are not explicitly set as requested"):
+        with pytest.raises(
+            ValueError, match=r"sample_weight.* are passed but are not explicitly set as requested"
+        ):
             cfe.EvidenceNeighbors(2, estimator=Weighed()).fit(X, labels, sample_weight=weights)
         given = cfe.EvidenceNeighbors(2).set_transform_request(labels=True)
         pipeline = make_pipeline(StandardScaler(), given).fit(X, labels)
@@ -563,7 +666,10 @@ def test_metadata_reaches_the_classifier_and_transform() -> None:
 def test_grids_reach_the_classifier() -> None:
     parameters = cfe.EvidenceNeighbors(estimator=LogisticRegression()).get_params()
     assert parameters["estimator__C"] == 1
-    assert cfe.EvidenceNeighbors(estimator=LogisticRegression()).set_params(estimator__C=3).estimator.C == 3
+    assert (
+        cfe.EvidenceNeighbors(estimator=LogisticRegression()).set_params(estimator__C=3).estimator.C
+        == 3
+    )
 
 
 def test_sparse_samples_reach_the_classifier() -> None:
@@ -615,11 +721,16 @@ def test_distances_follow_the_metric(metric: Any, index: str) -> None:
 @pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "ip"])
 def test_the_metric_of_fit_holds_until_the_next(kind: Any, metric: str) -> None:
     fitted = kind(2, metric=metric, neighbors="other").fit(SAMPLES, NAMES)
-    before = fitted.kneighbors()[0], fitted.radius_neighbors_graph(radius=1, mode="distance").toarray()
+    before = (
+        fitted.kneighbors()[0],
+        fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(),
+    )
     for other in ("cosine", "euclidean", "sqeuclidean", "ip"):
         fitted.set_params(metric=other)
         assert_array_equal(fitted.kneighbors()[0], before[0])
-        assert_array_equal(fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(), before[1])
+        assert_array_equal(
+            fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(), before[1]
+        )
     assert fitted.effective_metric_ == metric
 
 

@@ -34,8 +34,18 @@ def test_import_is_light_and_first_use_compiles_nothing() -> None:
 def test_public_names_are_there_and_documented() -> None:
     for name in cfe.__all__:
         assert getattr(cfe, name) is not None
-        if name not in ("__version__", "InputWarning", "metrics", "register", "show_versions", "unregister"):
-            assert "Parameters" in getattr(cfe, name).__doc__ or "Attributes" in getattr(cfe, name).__doc__
+        if name not in (
+            "__version__",
+            "InputWarning",
+            "metrics",
+            "register",
+            "show_versions",
+            "unregister",
+        ):
+            assert (
+                "Parameters" in getattr(cfe, name).__doc__
+                or "Attributes" in getattr(cfe, name).__doc__
+            )
 
 
 def test_metadata() -> None:
@@ -48,11 +58,16 @@ def test_metadata() -> None:
     ("folders", "names"),
     [
         (["faiss_cpu-1.15.1.dist-info", "faiss_vectors-1.0.dist-info", "faiss_cpu.libs"], None),
-        (["faiss_cpu-1.15.1.dist-info", "faiss_gpu_cu12-1.13.0.dist-info"], ["faiss-cpu", "faiss-gpu-cu12"]),
+        (
+            ["faiss_cpu-1.15.1.dist-info", "faiss_gpu_cu12-1.13.0.dist-info"],
+            ["faiss-cpu", "faiss-gpu-cu12"],
+        ),
         (["faiss-1.14.0.dist-info", "faiss_cpu-1.15.1.dist-info"], ["faiss", "faiss-cpu"]),
     ],
 )
-def test_two_distributions_of_faiss_are_warned_of(tmp_path: Path, folders: list[str], names: list[str] | None) -> None:
+def test_two_distributions_of_faiss_are_warned_of(
+    tmp_path: Path, folders: list[str], names: list[str] | None
+) -> None:
     installed = Path(faiss.__file__).parents[1]
     for package in ("faiss", "faiss_cpu.libs"):
         if (installed / package).exists():

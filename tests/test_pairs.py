@@ -55,7 +55,9 @@ def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
             assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
 
 
-@pytest.mark.parametrize("d", [2, 16, 90, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 40))])
+@pytest.mark.parametrize(
+    "d", [2, 16, 90, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 40))]
+)
 def test_joined_pairs_of_clusters(d: int) -> None:
     X, labels = clustered(500, d, 4, seed=d)
     X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
@@ -89,7 +91,9 @@ def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) 
         assert list(map(listed, cfe.evidence_pairs(index, 0.5))) == list(map(listed, expected[1]))
 
 
-@given(stored_vectors(least=4, lowest_label=-1), st.sampled_from([-1, -0.5, 0, 1e-7, 0.3, 0.5, 0.9, 1]))
+@given(
+    stored_vectors(least=4, lowest_label=-1), st.sampled_from([-1, -0.5, 0, 1e-7, 0.3, 0.5, 0.9, 1])
+)
 def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
     expected = [pair for pair in top_pairs(stored) if pair[2] >= np.float32(threshold)]
     for index in both_indexes(stored):
@@ -97,12 +101,17 @@ def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
             in_blocks = list(cfe.evidence_pairs(index, threshold, block=stored.k))
         for blocks in (in_blocks, list(cfe.evidence_pairs(index, threshold, block=stored.k))):
             assert all(0 < len(pairs) <= stored.k for pairs in blocks)
-            assert all(listed(pairs) == sorted(listed(pairs), key=lambda p: (-p[2], p[0], p[1])) for pairs in blocks)
+            assert all(
+                listed(pairs) == sorted(listed(pairs), key=lambda p: (-p[2], p[0], p[1]))
+                for pairs in blocks
+            )
             every = [pair for pairs in blocks for pair in listed(pairs)]
             assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
 
 
-def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     X, labels = clustered(2000, 10, 4)
     index = cfe.IndexEvidenceIDMap2(10)
     index.add_with_labels(X, labels)
@@ -111,7 +120,8 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
     pending = []
     run_until_full = exact.run_until_full
     monkeypatch.setattr(
-        "cfe_faiss.pairs.run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args)
+        "cfe_faiss.pairs.run_until_full",
+        lambda *args: pending.append(len(args[0])) or run_until_full(*args),
     )
     blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
     assert len(next(blocks)) == 1000
@@ -137,23 +147,32 @@ def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
 @given(stored_vectors(least=4, lowest_label=-1))
 def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored: Stored) -> None:
     for index in both_indexes(stored):
-        pairs = cfe.global_evidence(index, stored.k, exact=False, nprobe=8 if index.has_lists else None)
+        pairs = cfe.global_evidence(
+            index, stored.k, exact=False, nprobe=8 if index.has_lists else None
+        )
         assert listed(pairs) == top_pairs(stored)[: stored.k]
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
 def test_per_node_is_algorithm_3(stored: Stored) -> None:
-    D, I = evidence(stored._replace(xq=stored.X, labels_q=np.where(stored.labels < 0, -2, stored.labels), k=1))
+    D, I = evidence(
+        stored._replace(xq=stored.X, labels_q=np.where(stored.labels < 0, -2, stored.labels), k=1)
+    )
     best = {
         (min(v, u), max(v, u), s)
-        for v, u, s, label in zip(stored.ids.tolist(), I[:, 0].tolist(), D[:, 0], stored.labels, strict=True)
+        for v, u, s, label in zip(
+            stored.ids.tolist(), I[:, 0].tolist(), D[:, 0], stored.labels, strict=True
+        )
         if u >= 0 and label >= 0
     }
     expected = sorted(best, key=lambda pair: (-pair[2], pair[0], pair[1]))[: stored.k]
     for index in both_indexes(stored):
         assert listed(cfe.global_evidence(index, stored.k, per_node=True)) == expected
         nprobe = 8 if index.has_lists else None
-        assert listed(cfe.global_evidence(index, stored.k, per_node=True, exact=False, nprobe=nprobe)) == expected
+        assert (
+            listed(cfe.global_evidence(index, stored.k, per_node=True, exact=False, nprobe=nprobe))
+            == expected
+        )
 
 
 def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +181,12 @@ def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(exact, "_BUFFER", 100)
     X, labels = clustered(300, 10, 4)
     stored = Stored(
-        np.concatenate([X, X[:50]]), np.concatenate([labels, labels[:50] + 1]), np.arange(350), X, labels, 9
+        np.concatenate([X, X[:50]]),
+        np.concatenate([labels, labels[:50] + 1]),
+        np.arange(350),
+        X,
+        labels,
+        9,
     )
     expected = top_pairs(stored)
     for index in both_indexes(stored):
@@ -202,7 +226,9 @@ def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], me
 
 def test_nothing_stored_gives_no_pairs() -> None:
     for exactly in (True, False):
-        assert_array_equal(cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source, [])
+        assert_array_equal(
+            cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source, []
+        )
     assert list(cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), 0.0)) == []
 
 
@@ -233,12 +259,16 @@ def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
     assert current(index).is_trained
 
 
-@pytest.mark.parametrize("wrong", [faiss.IndexFlatIP(4), cfe.index_factory(4, "L2norm,EvidenceFlat"), None])
+@pytest.mark.parametrize(
+    "wrong", [faiss.IndexFlatIP(4), cfe.index_factory(4, "L2norm,EvidenceFlat"), None]
+)
 def test_only_evidence_indexes_have_pairs(wrong: Any) -> None:
     for use in (
         lambda: cfe.global_evidence(wrong, 3),
         lambda: cfe.evidence_pairs(wrong, 0.5),
         lambda: cfe.EvidenceFinder.from_index(wrong),
     ):
-        with pytest.raises(TypeError, match=f"index must be an evidence index, got {type(wrong).__name__}"):
+        with pytest.raises(
+            TypeError, match=f"index must be an evidence index, got {type(wrong).__name__}"
+        ):
             use()

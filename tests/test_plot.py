@@ -14,11 +14,15 @@ from sklearn.preprocessing import scale
 
 from cfe_faiss.plot import evidence_figure
 
-STAR = SimpleNamespace(x=[[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]], edge_index=[[0, 0], [1, 2]])
+STAR = SimpleNamespace(
+    x=[[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]], edge_index=[[0, 0], [1, 2]]
+)
 
 
 def texts(figure):
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    return [
+        text.get_text() for text in figure.findobj(Text) if text.get_text() and text.get_visible()
+    ]
 
 
 def panels(figure):
@@ -41,8 +45,17 @@ def assert_clear(figure):
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     # ticks beyond the end of an axis are placed but not drawn
-    ticks = {id(label) for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()}
-    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible() and id(text) not in ticks]
+    ticks = {
+        id(label)
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for label in axis.get_ticklabels()
+    }
+    shown = [
+        text
+        for text in figure.findobj(Text)
+        if text.get_text() and text.get_visible() and id(text) not in ticks
+    ]
     boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in shown]
     for text, box in boxes:
         assert min(box.x0, box.y0) >= 0, text
@@ -106,7 +119,9 @@ def test_nodes_carry_colour_and_shape_of_their_predicted_class(patients):
 def test_neighbourhoods_are_those_of_the_graph(patients):
     edges = patients.edge_index
     left, right = panels(evidence_figure(patients, 5, 81, patients.y, max_neighbors=50))
-    near = {v: {*edges[1][edges[0] == v].tolist(), *edges[0][edges[1] == v].tolist()} for v in (5, 81)}
+    near = {
+        v: {*edges[1][edges[0] == v].tolist(), *edges[0][edges[1] == v].tolist()} for v in (5, 81)
+    }
     assert set(drawn(left)) == near[5] | {5}
     assert set(drawn(right)) == near[81] | {81}
     assert drawn(left)[5][:2] == drawn(right)[81][:2] == (0, 0)
@@ -124,7 +139,9 @@ def test_hub_is_cut_to_the_shared_neighbours_and_the_first_others():
     n = 4000
     hub = np.stack([np.zeros(n - 2, int), np.arange(2, n)])
     other = [[1, 1, 1], [3900, 3000, 2]]
-    data = SimpleNamespace(x=np.arange(n)[:, None] % 7, edge_index=np.concatenate([hub, other], axis=1))
+    data = SimpleNamespace(
+        x=np.arange(n)[:, None] % 7, edge_index=np.concatenate([hub, other], axis=1)
+    )
     labels = np.arange(n) % 2
     figure = evidence_figure(data, 0, 1, labels, max_neighbors=5)
     left, right = panels(figure)
@@ -139,7 +156,16 @@ def test_neighbours_of_one_class_stand_together():
     n = 9
     data = SimpleNamespace(x=np.arange(n)[:, None], edge_index=[[0] * 7, list(range(2, 9))])
     left, _ = panels(evidence_figure(data, 0, 1, [0, 1, 0, 1, 0, 1, 0, 1, 0]))
-    assert list(drawn(left)) == [2, 4, 6, 8, 3, 5, 7, 0]  # in the order around the ring, the node itself last
+    assert list(drawn(left)) == [
+        2,
+        4,
+        6,
+        8,
+        3,
+        5,
+        7,
+        0,
+    ]  # in the order around the ring, the node itself last
 
 
 def test_node_without_neighbours_and_without_anything_optional():
@@ -190,7 +216,9 @@ def test_many_classes_with_long_names(classes, max_neighbors):
     labels = np.zeros(n, dtype=int)
     labels[first : first + 34] = rng.permutation(np.arange(34) % classes)
     labels[[first, first + 1]] = [classes - 2, classes - 1]
-    figure = evidence_figure(data, first, first + 1, labels, similarity=1.0, max_neighbors=max_neighbors)
+    figure = evidence_figure(
+        data, first, first + 1, labels, similarity=1.0, max_neighbors=max_neighbors
+    )
     assert_clear(figure)
     nodes = {**drawn(panels(figure)[0]), **drawn(panels(figure)[1])}
     looks = {(labels[v], look[2], look[3]) for v, look in nodes.items()}
@@ -204,7 +232,9 @@ def test_pyg_data():
     torch = pytest.importorskip("torch")
     data_module = pytest.importorskip("torch_geometric.data")
     x = torch.tensor([[1.0], [2.0], [4.0]], requires_grad=True)
-    data = data_module.Data(x=x, edge_index=torch.tensor([[0, 1], [2, 2]]), y=torch.tensor([1, 1, 0]))
+    data = data_module.Data(
+        x=x, edge_index=torch.tensor([[0, 1], [2, 2]]), y=torch.tensor([1, 1, 0])
+    )
     words = texts(evidence_figure(data, 0, 1, torch.tensor([0, 1, 0])))
     assert words.count("True class: class 1") == 2
 
@@ -238,8 +268,16 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
         ({"similarity": float("nan")}, ValueError, "similarity must lie in"),
         ({"max_neighbors": 0}, ValueError, "max_neighbors must be at least 1, got 0"),
         ({"features": 0}, ValueError, "features must be at least 1, got 0"),
-        ({"data": SimpleNamespace(**vars(STAR), y=[0, 1])}, ValueError, r"data\.y must have shape \(4,\)"),
-        ({"data": SimpleNamespace(**vars(STAR), feature_names=["a"])}, ValueError, "must hold 2 names"),
+        (
+            {"data": SimpleNamespace(**vars(STAR), y=[0, 1])},
+            ValueError,
+            r"data\.y must have shape \(4,\)",
+        ),
+        (
+            {"data": SimpleNamespace(**vars(STAR), feature_names=["a"])},
+            ValueError,
+            "must hold 2 names",
+        ),
     ],
 )
 def test_faults(change, error, message):

@@ -12,7 +12,9 @@ import cfe_faiss as cfe
 
 ROOT = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.skipif(not (ROOT / ".github").is_dir(), reason="for a clone of the repository")
+pytestmark = pytest.mark.skipif(
+    not (ROOT / ".github").is_dir(), reason="for a clone of the repository"
+)
 
 
 def read(name: str) -> str:
@@ -28,7 +30,9 @@ def test_citation_has_the_version() -> None:
 
 
 def test_hooks_run_the_tools_that_checks_run() -> None:
-    hooks = re.findall(r"additional_dependencies: \[([\w-]+)==([\d.]+)\]", read(".pre-commit-config.yaml"))
+    hooks = re.findall(
+        r"additional_dependencies: \[([\w-]+)==([\d.]+)\]", read(".pre-commit-config.yaml")
+    )
     assert {"ruff", "clang-format", "check-jsonschema"} <= {name for name, _ in hooks}
     assert {name: version for name, version in hooks if pins().get(name, version) != version} == {}
 
@@ -42,16 +46,25 @@ def test_each_extra_is_tried_before_a_release() -> None:
 
 def test_what_is_installed_directly_is_pinned() -> None:
     project = tomllib.loads(read("pyproject.toml"))["project"]
-    wanted = {requirement for extra in project["optional-dependencies"].values() for requirement in extra}
-    names = {re.match(r"[\w.-]+", requirement)[0] for requirement in wanted | set(project["dependencies"])}
+    wanted = {
+        requirement for extra in project["optional-dependencies"].values() for requirement in extra
+    }
+    names = {
+        re.match(r"[\w.-]+", requirement)[0]
+        for requirement in wanted | set(project["dependencies"])
+    }
     pinned = {re.sub(r"[-_.]+", "-", name).lower() for name in pins()}
-    assert {name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in pinned} == {"cfe-faiss"}
+    assert {name for name in names if re.sub(r"[-_.]+", "-", name).lower() not in pinned} == {
+        "cfe-faiss"
+    }
 
 
 def test_dependencies_without_faiss_are_documented() -> None:
     dependencies = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
     page = read("docs/getting_started/install.md")
-    documented = re.search(r"^pip install --no-deps cfe-faiss\npip install (.*)$", page, re.MULTILINE)
+    documented = re.search(
+        r"^pip install --no-deps cfe-faiss\npip install (.*)$", page, re.MULTILINE
+    )
     others = [requirement for requirement in dependencies if not requirement.startswith("faiss")]
     assert documented is not None
     assert re.findall(r'"([^"]+)"', documented[1]) == others
@@ -68,7 +81,9 @@ def test_torch_that_runs_code_from_files_is_refused() -> None:
 def test_actions_are_pinned_by_commit_and_the_same_everywhere() -> None:
     versions: dict[str, set[str]] = {}
     for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
-        for action in re.findall(r"uses: (.+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE):
+        for action in re.findall(
+            r"uses: (.+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE
+        ):
             if not action.startswith("./"):
                 assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
                 versions.setdefault(action.partition("@")[0], set()).add(action)
@@ -78,7 +93,10 @@ def test_actions_are_pinned_by_commit_and_the_same_everywhere() -> None:
 
 def test_version_check_finds_what_disagrees() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / ".ci" / "check_version.py", "v9.9.9"], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / ".ci" / "check_version.py", "v9.9.9"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert f"the tag says 9.9.9, the package {cfe.__version__}" in done.stderr

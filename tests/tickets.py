@@ -25,7 +25,9 @@ TEXTS = [
     "Is the lamp available in blue",
 ]
 COMPLAINTS = np.array([1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0])
-_pieces = HashingVectorizer(n_features=D, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False)
+_pieces = HashingVectorizer(
+    n_features=D, analyzer="char_wb", ngram_range=(2, 4), alternate_sign=False
+)
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:

@@ -28,7 +28,10 @@ def by_class(
     def on(queries: NDArray[np.int64]) -> Callable[[int], Results]:
         order = np.lexsort((queries if lists is None else lists[queries], graph.labels[queries]))
         batches = np.split(order, np.flatnonzero(np.diff(graph.labels[queries[order]])) + 1)
-        asked = [(batch, graph.X[queries[batch]], int(graph.labels[queries[batch[0]]])) for batch in batches]
+        asked = [
+            (batch, graph.X[queries[batch]], int(graph.labels[queries[batch[0]]]))
+            for batch in batches
+        ]
 
         def run(setting: int) -> Results:
             D, I = np.empty((len(queries), K), np.float32), np.empty((len(queries), K), np.int64)
@@ -46,7 +49,9 @@ def by_class(
 
 def rows_by_label(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the nodes ordered by class (n,), and where each class begins among them (C + 1,)."""
-    return np.argsort(graph.labels, kind="stable"), np.concatenate([[0], np.cumsum(np.bincount(graph.labels))])
+    return np.argsort(graph.labels, kind="stable"), np.concatenate(
+        [[0], np.cumsum(np.bincount(graph.labels))]
+    )
 
 
 def nodes_of(order: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
@@ -68,7 +73,9 @@ def lists_of(index: Any, nodes: NDArray[np.int64]) -> NDArray[np.int32]:
 def nearby(graph: Graph) -> NDArray[np.int32]:
     """Return the nearest of about sqrt(n) means for every node (n,): an order for indexes that have no lists."""
     number = max(1, round(graph.n**0.5))
-    means = faiss.Kmeans(graph.d, number, niter=_ITERATIONS, spherical=True, min_points_per_centroid=1)
+    means = faiss.Kmeans(
+        graph.d, number, niter=_ITERATIONS, spherical=True, min_points_per_centroid=1
+    )
     means.train(graph.X)
     return means.assign(graph.X)[1].astype(np.int32)
 

@@ -34,7 +34,9 @@ class Fetching:
     fetched: int
 
 
-def grid(parameters_of: Callable[[Graph], list[dict[str, Any]]]) -> Callable[[Graph], list[dict[str, Any]]]:
+def grid(
+    parameters_of: Callable[[Graph], list[dict[str, Any]]],
+) -> Callable[[Graph], list[dict[str, Any]]]:
     """Return the grid of an index with numbers of fetched vectors: one that is always enough, if that is not many."""
 
     def both(graph: Graph) -> list[dict[str, Any]]:
@@ -50,7 +52,9 @@ def grid(parameters_of: Callable[[Graph], list[dict[str, Any]]]) -> Callable[[Gr
 
 
 def build(kind: Any, graph: Graph, parameters: dict[str, Any]) -> Fetching:
-    return Fetching(others.of_rows(graph.X, lambda X: kind.build(X, parameters)), parameters[FETCHED])
+    return Fetching(
+        others.of_rows(graph.X, lambda X: kind.build(X, parameters)), parameters[FETCHED]
+    )
 
 
 def save(index: Fetching, folder: Path) -> None:
@@ -142,7 +146,9 @@ class Hnswlib:
         import hnswlib
 
         index = hnswlib.Index(space="ip", dim=X.shape[1])
-        index.init_index(len(X), M=parameters["M"], ef_construction=parameters["efConstruction"], random_seed=0)
+        index.init_index(
+            len(X), M=parameters["M"], ef_construction=parameters["efConstruction"], random_seed=0
+        )
         index.add_items(X, num_threads=int(faiss.omp_get_max_threads()))
         return cls(index)
 

@@ -35,9 +35,17 @@ SEED = 0
 _TRUTH = 4e11  # multiplications that the exact results of a larger graph may take, about
 _FEWEST = 2000
 _ROUNDING = 1e-5  # more than any index is off
-_HIDDEN, _NOISE, _SPREAD, _CONTRAST = 2, 0.02, 0.2, 0.7  # of crowded graphs: quantities behind the features
+_HIDDEN, _NOISE, _SPREAD, _CONTRAST = (
+    2,
+    0.02,
+    0.2,
+    0.7,
+)  # of crowded graphs: quantities behind the features
 _NEIGHBORS, _PROBES = 10, 16
-_CLUSTERS, _RARE = 200, 0.22  # clusters of clustered nodes; share of the rarer class of a mixed rule
+_CLUSTERS, _RARE = (
+    200,
+    0.22,
+)  # clusters of clustered nodes; share of the rarer class of a mixed rule
 _CHECKED, _BLOCK = 50, 1 << 16  # queries compared with float64; rows at a time
 _ALL = 30_000  # nodes up to which there are exact results for all
 
@@ -77,15 +85,27 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
     if name.startswith("crowded-"):
         d, classes, n = map(int, name.split("-")[1:])
         X, labels = crowded(d, classes, n)
-        return X, labels, f"synthetic graph of nearest neighbours, {_NEIGHBORS} for each node, mixed classes"
+        return (
+            X,
+            labels,
+            f"synthetic graph of nearest neighbours, {_NEIGHBORS} for each node, mixed classes",
+        )
     if name.startswith("clumps-"):
         _, rule, n = name.split("-")
         X, labels = clumps(rule, int(n))
-        return X, labels, f"synthetic table with clumps, {_NEIGHBORS} nearest neighbours for each node, {rule} classes"
+        return (
+            X,
+            labels,
+            f"synthetic table with clumps, {_NEIGHBORS} nearest neighbours for each node, {rule} classes",
+        )
     if name.startswith("clusters-"):
         d, n = map(int, name.split("-")[1:])
         X, labels = clusters(d, n)
-        return X, labels, f"synthetic graph of nearest neighbours, {_CLUSTERS} clusters, mixed classes"
+        return (
+            X,
+            labels,
+            f"synthetic graph of nearest neighbours, {_CLUSTERS} clusters, mixed classes",
+        )
     if name.startswith("groups-"):
         from benchmarks.exclusion.data import make, parse
 
@@ -97,10 +117,16 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
 
     data = amazon_shape(n=int(n), homophily=HOMOPHILY[level], seed=SEED)
     X = cfe.ks_vectors(data.x, data.graph, num_layers=3, alpha=0.5, progress=True)
-    return X, data.labels.astype(np.int64), f"synthetic graph of AmazonProducts' shape, homophily {HOMOPHILY[level]}"
+    return (
+        X,
+        data.labels.astype(np.int64),
+        f"synthetic graph of AmazonProducts' shape, homophily {HOMOPHILY[level]}",
+    )
 
 
-def crowded(d: int, classes: int, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def crowded(
+    d: int, classes: int, n: int, seed: int = SEED
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the KS vectors (n, d) and the classes (n,) of a graph whose nodes are linked to their nearest neighbours.
 
     As columns of a table are, features are functions of a few hidden quantities with noise, between 0 and 1: then all
@@ -109,11 +135,15 @@ def crowded(d: int, classes: int, n: int, seed: int = SEED) -> tuple[NDArray[np.
     """
     rng = np.random.default_rng([seed, d, classes, n])
     hidden = rng.normal(size=(n, _HIDDEN))
-    signals = hidden @ rng.normal(size=(_HIDDEN, d)) / _HIDDEN**0.5 + _NOISE * rng.normal(size=(n, d))
+    signals = hidden @ rng.normal(size=(_HIDDEN, d)) / _HIDDEN**0.5 + _NOISE * rng.normal(
+        size=(n, d)
+    )
     x = (1 / (1 + np.exp(-_SPREAD * signals))).astype(np.float32)
     edges = neighbor_edges(x, _NEIGHBORS)
     X = cfe.ks_vectors(x, edges, num_layers=3, alpha=0.5)
-    waves = np.cos(hidden @ rng.normal(size=(_HIDDEN, 4 * classes)) + rng.uniform(0, 2 * np.pi, 4 * classes))
+    waves = np.cos(
+        hidden @ rng.normal(size=(_HIDDEN, 4 * classes)) + rng.uniform(0, 2 * np.pi, 4 * classes)
+    )
     log_odds = _CONTRAST * waves.reshape(n, classes, 4).sum(axis=2)
     drawn = (log_odds + rng.gumbel(size=(n, classes))).argmax(axis=1)  # a sample of the softmax
     return X, drawn.astype(np.int64)
@@ -127,7 +157,9 @@ def clumps(rule: str, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], ND
     """
     rng = np.random.default_rng([seed, n])
     binary = rng.random((n, 3)) < (0.6, 0.45, 0.9)
-    levels = np.stack([rng.choice(4, n, p=(0.02, 0.35, 0.47, 0.16)), rng.binomial(3, 0.35, n)], axis=1)
+    levels = np.stack(
+        [rng.choice(4, n, p=(0.02, 0.35, 0.47, 0.16)), rng.binomial(3, 0.35, n)], axis=1
+    )
     counts = np.minimum(rng.poisson(0.4, (n, 2)), 6)
     amounts = rng.lognormal(1.4 * rng.normal(size=(n, 1)), 1.2, (n, 6))
     x = np.concatenate([binary, levels, counts, amounts], axis=1)
@@ -141,7 +173,9 @@ def clusters(d: int, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], NDA
     rng = np.random.default_rng([seed, d, n])
     of_cluster = rng.choice(_CLUSTERS, n, p=rng.dirichlet(np.ones(_CLUSTERS)))
     spread = _SPREAD * rng.lognormal(0, 0.5, _CLUSTERS)
-    x = rng.normal(size=(_CLUSTERS, d))[of_cluster] + spread[of_cluster, None] * rng.normal(size=(n, d))
+    x = rng.normal(size=(_CLUSTERS, d))[of_cluster] + spread[of_cluster, None] * rng.normal(
+        size=(n, d)
+    )
     x = x.astype(np.float32)
     X = cfe.ks_vectors(x, neighbor_edges(x, _NEIGHBORS), num_layers=3, alpha=0.5)
     return X, _classes(X, "mixed", rng)
@@ -184,7 +218,9 @@ def prepare(name: str, folder: Path) -> None:
     write(folder, name, X, labels, source)
 
 
-def write(folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.int64], source: str) -> None:
+def write(
+    folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.int64], source: str
+) -> None:
     """Write vectors, classes and the exact evidence of all nodes, or of a fixed sample of a larger graph's."""
     X = np.ascontiguousarray(X, np.float32)
     classes, labels = np.unique(labels, return_inverse=True)
@@ -212,14 +248,20 @@ def write(folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.in
     folder.mkdir(parents=True, exist_ok=True)
     for key, array in {"X": X, "labels": labels, "queries": queries, "D": D, "I": I}.items():
         np.save(folder / f"{key}.npy", array)
-    (folder / "info.json").write_text(json.dumps(info, indent=2) + "\n")  # last: it says that the rest is there
+    (folder / "info.json").write_text(
+        json.dumps(info, indent=2) + "\n"
+    )  # last: it says that the rest is there
 
 
-def check_truth(X: NDArray[np.float32], labels: NDArray[Any], queries: NDArray[np.int64], D: NDArray[Any]) -> None:
+def check_truth(
+    X: NDArray[np.float32], labels: NDArray[Any], queries: NDArray[np.int64], D: NDArray[Any]
+) -> None:
     """Raise ValueError unless some exact results equal those of a brute-force search in float64."""
     for row in np.random.default_rng(3).permutation(len(queries))[:_CHECKED]:
         query = queries[row]
-        blocks = [X[low : low + _BLOCK] @ X[query].astype(np.float64) for low in range(0, len(X), _BLOCK)]
+        blocks = [
+            X[low : low + _BLOCK] @ X[query].astype(np.float64) for low in range(0, len(X), _BLOCK)
+        ]
         best = np.sort(np.concatenate(blocks)[labels != labels[query]])[::-1][:K]
         if not np.allclose(D[row][: len(best)], best, rtol=0, atol=_ROUNDING):
             raise ValueError(f"the exact results of node {query} should be {best}, got {D[row]}")
@@ -227,11 +269,15 @@ def check_truth(X: NDArray[np.float32], labels: NDArray[Any], queries: NDArray[n
 
 def load(folder: Path) -> Graph:
     info = json.loads((folder / "info.json").read_text())
-    X, labels, queries, D, I = (np.load(folder / f"{key}.npy") for key in ("X", "labels", "queries", "D", "I"))
+    X, labels, queries, D, I = (
+        np.load(folder / f"{key}.npy") for key in ("X", "labels", "queries", "D", "I")
+    )
     return Graph(info["graph"], X, labels, queries, D, I, info)
 
 
-def quality(graph: Graph, rows: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> dict[str, float]:
+def quality(
+    graph: Graph, rows: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
+) -> dict[str, float]:
     """Return recall, AS ratio and share of short rows of results D, I for the exact results' ``rows``.
 
     Where it matters whether a similarity ties with the last exact one, it is computed anew, the same way for every
@@ -245,7 +291,8 @@ def quality(graph: Graph, rows: NDArray[np.int64], D: NDArray[np.float32], I: ND
     D[row, column] = cfe.ks_similarity(graph.X, graph.queries[rows][row], I[row, column])
     return {
         "recall": cfe.metrics.recall(I, exact_I, D, exact_D),
-        "as_ratio": cfe.metrics.average_similarity(np.where(I < 0, 0, D)) / cfe.metrics.average_similarity(exact_D),
+        "as_ratio": cfe.metrics.average_similarity(np.where(I < 0, 0, D))
+        / cfe.metrics.average_similarity(exact_D),
         "short_rows": float(((I >= 0).sum(axis=1) < (exact_I >= 0).sum(axis=1)).mean()),
     }
 

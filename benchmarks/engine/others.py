@@ -30,7 +30,9 @@ FIRST_EF = 2 * K
 FIRST_NPROBE = 4
 MANY = 256  # classes above which an index for each is not tried
 _MEMORY = 8e9  # bytes that copies of the vectors may take
-_FEW = 256  # vectors up to which libraries that need many to train on are not asked: all are compared
+_FEW = (
+    256  # vectors up to which libraries that need many to train on are not asked: all are compared
+)
 _OPTIMIZED = 8  # classes up to which each index of pyglass tunes how far ahead it prefetches
 
 
@@ -78,7 +80,9 @@ def padded(D: NDArray[np.float32], I: NDArray[Any], k: int = K) -> Results:
     short = ((0, 0), (0, k - I.shape[1]))
     if not short[1][1]:
         return D, I.astype(np.int64)
-    return np.pad(D, short, constant_values=PADDING), np.pad(I.astype(np.int64), short, constant_values=-1)
+    return np.pad(D, short, constant_values=PADDING), np.pad(
+        I.astype(np.int64), short, constant_values=-1
+    )
 
 
 # --- stock IVF and HNSW -----------------------------------------------------------------------------------------------
@@ -108,7 +112,9 @@ def ivf_searcher(indexes: list[Any], graph: Graph) -> Searcher:
     def find(label: int, xq: NDArray[np.float32], nprobe: int) -> Results:
         return indexes[label].search(xq, K, params=parameters(nprobe))  # type: ignore[no-any-return]
 
-    return searcher_of(graph, find, lists, largest=max(index.nlist for index in indexes), first=FIRST_NPROBE)
+    return searcher_of(
+        graph, find, lists, largest=max(index.nlist for index in indexes), first=FIRST_NPROBE
+    )
 
 
 def hnsw_grid(graph: Graph) -> list[dict[str, int]]:
@@ -127,7 +133,9 @@ def hnsw_searcher(indexes: list[Any], graph: Graph) -> Searcher:
     def find(label: int, xq: NDArray[np.float32], ef: int) -> Results:
         return indexes[label].search(xq, K, params=parameters(ef))  # type: ignore[no-any-return]
 
-    return searcher_of(graph, find, nearby(graph), smallest=K, largest=max(K, graph.n), first=FIRST_EF)
+    return searcher_of(
+        graph, find, nearby(graph), smallest=K, largest=max(K, graph.n), first=FIRST_EF
+    )
 
 
 # --- libraries that are no part of FAISS ------------------------------------------------------------------------------
@@ -168,7 +176,9 @@ class Scann:
         )
         builder.set_n_training_threads(int(faiss.omp_get_max_threads()))
         if parameters.get("reorder"):
-            builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(int(parameters["reorder"]))
+            builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(
+                int(parameters["reorder"])
+            )
         else:
             builder = builder.score_brute_force()
         return cls(builder.build())
@@ -187,7 +197,9 @@ class Scann:
         if threads != self.threads:
             self.searcher.set_num_threads(threads)
             self.threads = threads
-        search = self.searcher.search_batched if threads == 1 else self.searcher.search_batched_parallel
+        search = (
+            self.searcher.search_batched if threads == 1 else self.searcher.search_batched_parallel
+        )
         I, D = search(xq, k, leaves_to_search=leaves)
         missing = np.isnan(D)
         if missing.any():
@@ -223,7 +235,9 @@ class Glass:
             (Path(folder) / "graph").write_bytes(graph)
             kept = glass.Graph(str(Path(folder) / "graph"))
         with quiet():
-            self.searcher = glass.Searcher(kept, X, "IP", *(("SQ8U", "FP32") if codes else ("FP32",)))
+            self.searcher = glass.Searcher(
+                kept, X, "IP", *(("SQ8U", "FP32") if codes else ("FP32",))
+            )
             if optimize:
                 self.searcher.optimize()
         self.ef = 0
@@ -235,13 +249,20 @@ class Glass:
         glass.set_num_threads(int(faiss.omp_get_max_threads()))
         with TemporaryDirectory() as folder:
             path = Path(folder) / "graph"
-            glass.Index("HNSW", "IP", "FP32", R=parameters["R"], L=parameters["L"]).build(X).save(str(path))
+            glass.Index("HNSW", "IP", "FP32", R=parameters["R"], L=parameters["L"]).build(X).save(
+                str(path)
+            )
             return cls(path.read_bytes(), X, parameters["codes"], optimize)
 
     @classmethod
     def load(cls, folder: Path) -> "Glass":
         about = np.load(folder / "about.npy")
-        return cls((folder / "graph").read_bytes(), np.load(folder / "X.npy"), int(about[0]), bool(about[1]))
+        return cls(
+            (folder / "graph").read_bytes(),
+            np.load(folder / "X.npy"),
+            int(about[0]),
+            bool(about[1]),
+        )
 
     def find(self, xq: NDArray[np.float32], ef: int, k: int = K) -> Results:
         if ef != self.ef:
@@ -292,7 +313,9 @@ class Usearch:
         D, I = (np.atleast_2d(array) for array in (found.distances, found.keys))
         if len(xq) > 1 and (found.counts < k).any():
             missing = np.arange(I.shape[1]) >= np.asarray(found.counts)[:, None]
-            return padded(np.where(missing, PADDING, 1 - D), np.where(missing, -1, I.astype(np.int64)), k)
+            return padded(
+                np.where(missing, PADDING, 1 - D), np.where(missing, -1, I.astype(np.int64)), k
+            )
         return padded(1 - D, I, k)
 
     def save(self, folder: Path) -> None:
@@ -326,7 +349,11 @@ def scann_float_grid(graph: Graph) -> list[dict[str, float]]:
 
 
 def scann_codes_grid(graph: Graph) -> list[dict[str, float]]:
-    return [{"leaves / sqrt(n)": factor, "reorder": reorder} for factor in LEAF_FACTORS[:4] for reorder in REORDER]
+    return [
+        {"leaves / sqrt(n)": factor, "reorder": reorder}
+        for factor in LEAF_FACTORS[:4]
+        for reorder in REORDER
+    ]
 
 
 def scann(graph: Graph, parameters: dict[str, float]) -> list[Others]:
@@ -350,7 +377,9 @@ def graph_searcher(indexes: list[Others], graph: Graph) -> Searcher:
     def find(label: int, xq: NDArray[np.float32], ef: int) -> Results:
         return indexes[label].find(xq, ef)
 
-    return searcher_of(graph, find, nearby(graph), smallest=K, largest=max(K, graph.n), first=FIRST_EF)
+    return searcher_of(
+        graph, find, nearby(graph), smallest=K, largest=max(K, graph.n), first=FIRST_EF
+    )
 
 
 def glass_grid(graph: Graph) -> list[dict[str, int]]:

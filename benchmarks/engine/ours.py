@@ -53,7 +53,9 @@ def searcher(index: Any, graph: Graph) -> Searcher:
         return lambda nprobe: index.search_stored(ids, K, nprobe=nprobe)
 
     def one(query: int, nprobe: int) -> Results:
-        return index.search_evidence(graph.X[query : query + 1], graph.labels[query : query + 1], K, nprobe)
+        return index.search_evidence(
+            graph.X[query : query + 1], graph.labels[query : query + 1], K, nprobe
+        )
 
     return Searcher(one, on, 1, index.nlist, first=min(FIRST_NPROBE, index.nlist), whole=True)
 
@@ -76,6 +78,8 @@ def paper_searcher(index: Any, graph: Graph) -> Searcher:
         return lambda _: index.search_stored(queries, K, nprobe=1)
 
     def one(query: int, _: int) -> Results:
-        return index.search_evidence(graph.X[query : query + 1], graph.labels[query : query + 1], K, 1)
+        return index.search_evidence(
+            graph.X[query : query + 1], graph.labels[query : query + 1], K, 1
+        )
 
     return Searcher(one, on, 1, 1)

@@ -16,7 +16,14 @@ PACKAGES = ("hnswlib", "scann", "glass", "usearch", "qdrant-client")
 FULL = 1_569_960
 # Wanted as a multiple of the best peer's: all nodes with one thread, and the median of one query; by graph, at either
 # recall. Names ending in - stand for all graphs that begin so.
-ALL_NODES = {"bail": 3.0, "facebook": 3.0, "cora": 1.5, "german": 1.5, "crowded-": 2.0, f"amazon-low-{FULL}": 8.0}
+ALL_NODES = {
+    "bail": 3.0,
+    "facebook": 3.0,
+    "cora": 1.5,
+    "german": 1.5,
+    "crowded-": 2.0,
+    f"amazon-low-{FULL}": 8.0,
+}
 ALL_NODES[f"amazon-high-{FULL}"] = 8.0
 ONE_QUERY = {"bail": 1.5, "facebook": 2.0, "cora": 1.5, "german": 1.5, "amazon-": 1.5}
 TWO_THREADS = 1.8  # times one thread
@@ -25,18 +32,28 @@ Row = tuple[str, ...]
 
 
 def floor(floors: dict[str, float], graph: str) -> float | None:
-    found = (wanted for name, wanted in floors.items() if graph == name or (name[-1] == "-" and graph.startswith(name)))
+    found = (
+        wanted
+        for name, wanted in floors.items()
+        if graph == name or (name[-1] == "-" and graph.startswith(name))
+    )
     return next(found, None)
 
 
-def at(graph: dict[str, Any], mode: str, target: float, threads: str | None = None) -> dict[str, dict[str, Any]]:
+def at(
+    graph: dict[str, Any], mode: str, target: float, threads: str | None = None
+) -> dict[str, dict[str, Any]]:
     """Return each peer's best record that reaches a recall, fastest first; those timed in turns say so.
 
     With other ``threads`` than those it was tuned with, only what was timed in turns.
     """
     if threads is not None:
         timed = graph["paired"].get("threads", {}).get(threads, {}).get(str(target), {})
-        return dict(sorted(((name, {**row, "in_turns": True}) for name, row in timed.items()), key=_slowness))
+        return dict(
+            sorted(
+                ((name, {**row, "in_turns": True}) for name, row in timed.items()), key=_slowness
+            )
+        )
     rows = {}
     for peer in dict.fromkeys(record["peer"] for record in graph["records"]):
         in_turns = graph["paired"][mode].get(str(target), {}).get(peer)
@@ -55,7 +72,11 @@ def best_peer(result: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str | 
 
 
 def versus(
-    result: dict[str, Any], graph: dict[str, Any], mode: str, target: float, threads: str | None = None
+    result: dict[str, Any],
+    graph: dict[str, Any],
+    mode: str,
+    target: float,
+    threads: str | None = None,
 ) -> tuple[float | None, str | None]:
     """Return how many times faster ours is than the best peer, and that peer; None where one of them has no result."""
     rows = at(graph, mode, target, threads)
@@ -65,11 +86,17 @@ def versus(
     return rate(rows[OURS]) / rate(rows[peer]), peer
 
 
-def tails(result: dict[str, Any], graph: dict[str, Any], target: float) -> tuple[float, float, str] | None:
+def tails(
+    result: dict[str, Any], graph: dict[str, Any], target: float
+) -> tuple[float, float, str] | None:
     """Return the p99 of one query with ours, and with the peer of the best median, and that peer's name."""
     rows = at(graph, "single", target)
     peer = best_peer(result, rows)
-    return None if OURS not in rows or peer is None else (rows[OURS]["p99_us"], rows[peer]["p99_us"], peer)
+    return (
+        None
+        if OURS not in rows or peer is None
+        else (rows[OURS]["p99_us"], rows[peer]["p99_us"], peer)
+    )
 
 
 def verdict(met: bool | None) -> str:
@@ -83,10 +110,27 @@ def speed_rows(result: dict[str, Any], mode: str, what: str, floors: dict[str, f
             wanted_here = floor(floors, graph["graph"])
             ratio, peer = versus(result, graph, mode, target)
             reached = OURS in at(graph, mode, target)
-            met = None if wanted_here is None else reached and (ratio is None or ratio >= wanted_here)
-            told = f"{ratio:.2f}x" if ratio else "no peer reaches it" if reached else "ours does not reach it"
+            met = (
+                None if wanted_here is None else reached and (ratio is None or ratio >= wanted_here)
+            )
+            told = (
+                f"{ratio:.2f}x"
+                if ratio
+                else "no peer reaches it"
+                if reached
+                else "ours does not reach it"
+            )
             least = f"{wanted_here:g}x" if wanted_here else ""
-            rows.append((f"{what}, recall >= {target}", graph["graph"], least, told, peer or "", verdict(met)))
+            rows.append(
+                (
+                    f"{what}, recall >= {target}",
+                    graph["graph"],
+                    least,
+                    told,
+                    peer or "",
+                    verdict(met),
+                )
+            )
     return rows
 
 
@@ -98,7 +142,14 @@ def tail_rows(result: dict[str, Any]) -> list[Row]:
                 ours, theirs, peer = found
                 told = f"{ours:,.0f} us, theirs {theirs:,.0f} us"
                 rows.append(
-                    (f"one query, p99, recall >= {target}", graph["graph"], "1x", told, peer, verdict(ours <= theirs))
+                    (
+                        f"one query, p99, recall >= {target}",
+                        graph["graph"],
+                        "1x",
+                        told,
+                        peer,
+                        verdict(ours <= theirs),
+                    )
                 )
     return rows
 
@@ -109,12 +160,24 @@ def thread_rows(result: dict[str, Any]) -> list[Row]:
     for graph in result["graphs"]:
         for threads in graph["paired"].get("threads", {}):
             for target in result["targets"]:
-                alone, more = at(graph, "all", target).get(OURS), at(graph, "all", target, threads).get(OURS)
+                alone, more = (
+                    at(graph, "all", target).get(OURS),
+                    at(graph, "all", target, threads).get(OURS),
+                )
                 if alone and more:
                     gain = rate(more) / rate(alone)
                     what = f"all nodes, {threads} threads / {alone.get('threads', 1)}, recall >= {target}"
                     met = gain >= TWO_THREADS if threads == "2" else None
-                    rows.append((what, graph["graph"], f"{TWO_THREADS:g}x", f"{gain:.2f}x", "", verdict(met)))
+                    rows.append(
+                        (
+                            what,
+                            graph["graph"],
+                            f"{TWO_THREADS:g}x",
+                            f"{gain:.2f}x",
+                            "",
+                            verdict(met),
+                        )
+                    )
                 ratio, peer = versus(result, graph, "all", target, threads)
                 if ratio:
                     what = f"all nodes, {threads} threads, recall >= {target}"
@@ -132,27 +195,48 @@ def wanted(result: dict[str, Any]) -> list[Row]:
         if graph["nodes"] == FULL and ours:
             met = ours["seconds"] < FULL_SECONDS
             took = f"{ours['seconds']:.1f} s"
-            rows.append(("all nodes, built", graph["graph"], f"{FULL_SECONDS:.0f} s", took, "", verdict(met)))
+            rows.append(
+                (
+                    "all nodes, built",
+                    graph["graph"],
+                    f"{FULL_SECONDS:.0f} s",
+                    took,
+                    "",
+                    verdict(met),
+                )
+            )
         build = graph["paired"]["build"]
         if build:
             ratio = build["seconds"]["IVFFlat"] / build["seconds"]["ours"]
             lists = f"IVFFlat, {build['parameters']['nlist']:,} lists"
-            rows.append(("train + add", graph["graph"], "1x", f"{ratio:.2f}x", lists, verdict(ratio >= 1)))
+            rows.append(
+                ("train + add", graph["graph"], "1x", f"{ratio:.2f}x", lists, verdict(ratio >= 1))
+            )
     return rows
 
 
 def faster(rows: dict[str, dict[str, Any]]) -> str:
     """Return the names of those that are faster than ours, and how much."""
     ours = rows[OURS]
-    return ", ".join(f"{name} {rate(row) / rate(ours):.2f}x" for name, row in rows.items() if rate(row) > rate(ours))
+    return ", ".join(
+        f"{name} {rate(row) / rate(ours):.2f}x"
+        for name, row in rows.items()
+        if rate(row) > rate(ours)
+    )
 
 
 def losses(result: dict[str, Any]) -> list[str]:
     """Return a sentence for each comparison that another index wins."""
     found = []
     for graph in result["graphs"]:
-        kinds: list[tuple[str, str, str | None]] = [("all", "all nodes", None), ("single", "one query, median", None)]
-        kinds += [("all", f"all nodes, {threads} threads", threads) for threads in graph["paired"].get("threads", {})]
+        kinds: list[tuple[str, str, str | None]] = [
+            ("all", "all nodes", None),
+            ("single", "one query, median", None),
+        ]
+        kinds += [
+            ("all", f"all nodes, {threads} threads", threads)
+            for threads in graph["paired"].get("threads", {})
+        ]
         for mode, what, threads in kinds:
             for target in result["targets"]:
                 rows = at(graph, mode, target, threads)
@@ -168,13 +252,17 @@ def losses(result: dict[str, Any]) -> list[str]:
         build = graph["paired"]["build"]
         if build and build["seconds"]["ours"] > build["seconds"]["IVFFlat"]:
             ratio = build["seconds"]["ours"] / build["seconds"]["IVFFlat"]
-            found.append(f"{graph['graph']}, train + add: ours takes {ratio:.2f}x as long as stock IVFFlat")
+            found.append(
+                f"{graph['graph']}, train + add: ours takes {ratio:.2f}x as long as stock IVFFlat"
+            )
     return found
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(head)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *map(list, rows)])
+    return "\n".join(
+        f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *map(list, rows)]
+    )
 
 
 def megabytes(size: int | None) -> str:
@@ -210,32 +298,50 @@ def section(result: dict[str, Any], graph: dict[str, Any], picture: str) -> str:
         f"{graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes, the largest with "
         f"{graph['largest_class']:.0%} of the nodes; {graph['source']}; sha256 {graph['sha256']}; recall against exact "
         f"results of {graph['queries_with_exact_results']:,} nodes; {graph['budget_seconds']:,.3g} s for each peer"
-        + (f", {graph['builds']} build{'s' * (graph['builds'] > 1)} of each." if graph.get("builds") else "."),
+        + (
+            f", {graph['builds']} build{'s' * (graph['builds'] > 1)} of each."
+            if graph.get("builds")
+            else "."
+        ),
         f"![{graph['graph']}]({picture})",
     ]
     threads = list(graph["paired"].get("threads", {}))
     head = ("index", "built with", "setting", "recall", "AS / exact", "short rows")
     tail = ("speed / ours", "build, s", "file, MB", "memory, MB", "in turns")
-    for mode, columns in (("all", ("queries/s", "queries timed")), ("single", ("p50, us", "p99, us"))):
+    for mode, columns in (
+        ("all", ("queries/s", "queries timed")),
+        ("single", ("p50, us", "p99, us")),
+    ):
         for target in result["targets"]:
             rows = at(graph, mode, target)
             title = "All nodes" if mode == "all" else "One query at a time"
             parts.append(f"**{title}, recall >= {target}**")
             if rows:
-                parts.append(table((*head, *columns, *tail), [peer_row(*row, rows.get(OURS)) for row in rows.items()]))
+                parts.append(
+                    table(
+                        (*head, *columns, *tail),
+                        [peer_row(*row, rows.get(OURS)) for row in rows.items()],
+                    )
+                )
             for number in threads if mode == "all" else ():
                 with_more = at(graph, mode, target, number).items()
                 speeds = ", ".join(f"{name} {row['per_second']:,.0f}" for name, row in with_more)
                 parts.append(f"With {number} threads, queries/s: {speeds}.")
             short = []
             for peer in result["peers"]:
-                mine = [r["recall"] for r in graph["records"] if (r["peer"], r["mode"]) == (peer, mode)]
+                mine = [
+                    r["recall"] for r in graph["records"] if (r["peer"], r["mode"]) == (peer, mode)
+                ]
                 if peer not in rows:
-                    short.append(f"{peer} ({f'best recall {max(mine):.3f}' if mine else 'nothing in its budget'})")
+                    short.append(
+                        f"{peer} ({f'best recall {max(mine):.3f}' if mine else 'nothing in its budget'})"
+                    )
             if short:
                 parts.append(f"Did not reach it: {', '.join(short)}.")
     if graph["wrong"]:
-        parts.append(f"Not complete: {', '.join(f'{name} ({wrong})' for name, wrong in graph['wrong'].items())}.")
+        parts.append(
+            f"Not complete: {', '.join(f'{name} ({wrong})' for name, wrong in graph['wrong'].items())}."
+        )
     return "\n\n".join(parts)
 
 
@@ -261,7 +367,9 @@ def shared(result: dict[str, Any]) -> str:
 def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path:
     """Write the page of a result beside its JSON, and return where it is."""
     page = path.with_suffix(".md")
-    notes = [f"- {name}: {about['notes']}" for name, about in result["peers"].items() if about["notes"]]
+    notes = [
+        f"- {name}: {about['notes']}" for name, about in result["peers"].items() if about["notes"]
+    ]
     notes += [f"- left out: {name}: {reason}" for name, reason in result["left_out"].items()]
     lost = losses(result)
     threads = result["environment"]["threads"]
@@ -290,7 +398,10 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         "\n".join(notes),
         "## What was wanted",
         table(("what", "graph", "wanted", "ours / best peer", "best peer", ""), wanted(result)),
-        *(section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent))) for graph in result["graphs"]),
+        *(
+            section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent)))
+            for graph in result["graphs"]
+        ),
     ]
     page.write_text("\n\n".join(part for part in parts if part) + "\n")
     return page

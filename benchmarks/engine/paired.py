@@ -45,10 +45,16 @@ def contenders(folder: Path, mode: str, target: float) -> dict[str, dict[str, An
     fastest = max((rate(record) for record in found.values()), default=0.0)
     others = [peer.name for peer in PEERS if peer.name in found and not peer.ours]
     always = {"ours", *sorted(others, key=lambda name: -rate(found[name]))[:BEST]}
-    return {name: record for name, record in found.items() if name in always or rate(record) * NEAR >= fastest}
+    return {
+        name: record
+        for name, record in found.items()
+        if name in always or rate(record) * NEAR >= fastest
+    }
 
 
-def loaded(graph: Graph, folder: Path, records: dict[str, dict[str, Any]]) -> dict[str, tuple[Peer, Any]]:
+def loaded(
+    graph: Graph, folder: Path, records: dict[str, dict[str, Any]]
+) -> dict[str, tuple[Peer, Any]]:
     by_name = {peer.name: peer for peer in PEERS}
     return {
         name: (by_name[name], by_name[name].load(folder / slug(name) / str(record["build"])))
@@ -66,13 +72,21 @@ def compare_all(graph: Graph, folder: Path, target: float, threads: int) -> dict
         run = peer.searcher(index, graph).on(sample(graph.labels, records[name]["queries"]))
         runs[name] = lambda run=run, setting=records[name]["setting"]: run(setting)
     round_takes = sum(record["seconds"] for record in records.values())
-    rounds = _FEW_ROUNDS if round_takes > _LONG else int(np.clip(_ENOUGH / round_takes, _ROUNDS, _MANY_ROUNDS))
+    rounds = (
+        _FEW_ROUNDS
+        if round_takes > _LONG
+        else int(np.clip(_ENOUGH / round_takes, _ROUNDS, _MANY_ROUNDS))
+    )
     faiss.omp_set_num_threads(threads)
     medians, times = paired_times(runs, rounds, clock(threads))
     found = {}
     for name, record in records.items():
         seconds = medians[name]
-        timed = {"seconds": seconds, "times": times[name], "per_second": record["queries"] / seconds}
+        timed = {
+            "seconds": seconds,
+            "times": times[name],
+            "per_second": record["queries"] / seconds,
+        }
         found[name] = {**record, **timed, "threads": threads}
     return found
 
@@ -85,9 +99,14 @@ def compare_single(graph: Graph, folder: Path, target: float) -> dict[str, Any]:
     records = contenders(folder, "single", target)
     if not records:
         return {}
-    searchers = {name: peer.searcher(index, graph) for name, (peer, index) in loaded(graph, folder, records).items()}
+    searchers = {
+        name: peer.searcher(index, graph)
+        for name, (peer, index) in loaded(graph, folder, records).items()
+    }
     rng = np.random.default_rng(4)
-    rows = np.concatenate([rng.permutation(len(graph.queries)) for _ in range(-(-_QUERIES // len(graph.queries)))])
+    rows = np.concatenate(
+        [rng.permutation(len(graph.queries)) for _ in range(-(-_QUERIES // len(graph.queries)))]
+    )
     rows = rows[:_QUERIES]
     times: dict[str, list[float]] = {}
     results: dict[str, list[Any]] = {}
@@ -128,13 +147,21 @@ def compare_builds(graph: Graph, folder: Path) -> dict[str, Any] | None:
             start = time.perf_counter()
             build(graph, parameters)
             times[name].append(time.perf_counter() - start)
-    return {"parameters": parameters, "times": times, "seconds": {name: median(all_) for name, all_ in times.items()}}
+    return {
+        "parameters": parameters,
+        "times": times,
+        "seconds": {name: median(all_) for name, all_ in times.items()},
+    }
 
 
 def main() -> None:
     graph, folder = load(Path(sys.argv[1])), Path(sys.argv[2])
     first, *others = map(int, sys.argv[4:])
-    result: dict[str, Any] = {"all": {}, "single": {}, "threads": {str(number): {} for number in others}}
+    result: dict[str, Any] = {
+        "all": {},
+        "single": {},
+        "threads": {str(number): {} for number in others},
+    }
     for target in TARGETS:
         result["all"][str(target)] = compare_all(graph, folder, target, first)
         for number in others:

@@ -59,7 +59,9 @@ class Peer:
     grid: Callable[[Graph], list[dict[str, Any]]]
     build: Callable[[Graph, dict[str, Any]], Any]
     searcher: Callable[[Any, Graph], Searcher]
-    save: Callable[[Any, Path], None] = lambda index, folder: faiss.write_index(index, str(folder / "index"))
+    save: Callable[[Any, Path], None] = lambda index, folder: faiss.write_index(
+        index, str(folder / "index")
+    )
     load: Callable[[Path], Any] = lambda folder: faiss.read_index(str(folder / "index"))
     needs: str | None = None
     infeasible: Callable[[dict[str, Any]], str | None] = lambda info: None
@@ -83,8 +85,13 @@ def exact_searcher(index: NDArray[np.float32], graph: Graph) -> Searcher:
         for low, high in ((0, starts[label]), (starts[label + 1], graph.n)):
             if low < high:
                 k = int(min(K, high - low))
-                D, I = np.full((len(xq), K), PADDING, np.float32), np.full((len(xq), K), -1, np.int64)
-                D[:, :k], found = faiss.knn(xq, index[low:high], k, metric=faiss.METRIC_INNER_PRODUCT)
+                D, I = (
+                    np.full((len(xq), K), PADDING, np.float32),
+                    np.full((len(xq), K), -1, np.int64),
+                )
+                D[:, :k], found = faiss.knn(
+                    xq, index[low:high], k, metric=faiss.METRIC_INNER_PRODUCT
+                )
                 I[:, :k] = found + low
                 parts.append((D, I))
         D, I = merged(parts)
@@ -153,7 +160,9 @@ def ivf_ranges_searcher(index: Any, graph: Graph) -> Searcher:
             D, I = search_with_each(index, xq, K, selected, nprobe)
         return D, nodes(I)
 
-    return by_class(graph, search, largest=index.nlist, first=FIRST_NPROBE, lists=lists_of(index, order))
+    return by_class(
+        graph, search, largest=index.nlist, first=FIRST_NPROBE, lists=lists_of(index, order)
+    )
 
 
 # --- HNSW -------------------------------------------------------------------------------------------------------------
@@ -173,7 +182,9 @@ def hnsw_searcher(index: Any, graph: Graph) -> Searcher:
     def search(xq: NDArray[np.float32], label: int, ef: int) -> Results:
         return index.search(xq, K, params=parameters(label, ef))
 
-    return by_class(graph, search, smallest=K, largest=max(K, graph.n), first=FIRST_EF, lists=nearby(graph))
+    return by_class(
+        graph, search, smallest=K, largest=max(K, graph.n), first=FIRST_EF, lists=nearby(graph)
+    )
 
 
 def hnsw_per_class(graph: Graph, parameters: dict[str, int]) -> list[Any]:
@@ -187,11 +198,18 @@ def save_each(indexes: list[Any], folder: Path) -> None:
 
 
 def load_each(folder: Path) -> list[Any]:
-    return [faiss.read_index(str(folder / str(label))) for label in range(len(list(folder.iterdir())))]
+    return [
+        faiss.read_index(str(folder / str(label))) for label in range(len(list(folder.iterdir())))
+    ]
 
 
 def per_class_searcher(
-    indexes: list[Any], graph: Graph, parameters_of: Callable[[int], Any], *, smallest: int, first: int
+    indexes: list[Any],
+    graph: Graph,
+    parameters_of: Callable[[int], Any],
+    *,
+    smallest: int,
+    first: int,
 ) -> Searcher:
     order, starts = rows_by_label(graph)
     nodes, parameters = [nodes_of(order[a:b]) for a, b in pairwise(starts)], cache(parameters_of)
@@ -206,7 +224,9 @@ def per_class_searcher(
         return best.D, best.I
 
     largest = max(K, int(np.diff(starts).max()))
-    return by_class(graph, search, smallest=smallest, largest=largest, first=first, lists=nearby(graph))
+    return by_class(
+        graph, search, smallest=smallest, largest=largest, first=first, lists=nearby(graph)
+    )
 
 
 def ivf_per_class(graph: Graph, parameters: dict[str, float]) -> list[Any]:
@@ -217,7 +237,11 @@ def ivf_per_class(graph: Graph, parameters: dict[str, float]) -> list[Any]:
 
 def few_classes(info: dict[str, Any]) -> str | None:
     """Return why one index for each class is not tried, if a query would search too many."""
-    return f"not tried: a query would search {info['classes'] - 1:,} indexes" if info["classes"] > others.MANY else None
+    return (
+        f"not tried: a query would search {info['classes'] - 1:,} indexes"
+        if info["classes"] > others.MANY
+        else None
+    )
 
 
 # --- newer indexes of FAISS -------------------------------------------------------------------------------------------
@@ -232,13 +256,19 @@ def panorama(graph: Graph, parameters: dict[str, int]) -> Any:
 
 
 def fast_scan_grid(graph: Graph) -> list[dict[str, int]]:
-    return [{**parameters, "reorder": number} for parameters in nlists(graph)[:4] for number in others.REORDER]
+    return [
+        {**parameters, "reorder": number}
+        for parameters in nlists(graph)[:4]
+        for number in others.REORDER
+    ]
 
 
 def fast_scan(graph: Graph, parameters: dict[str, int]) -> Any:
     d = graph.d
     M = d // 2 if d % 2 == 0 else d
-    base = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(d), d, parameters["nlist"], M, 4, faiss.METRIC_INNER_PRODUCT)
+    base = faiss.IndexIVFPQFastScan(
+        faiss.IndexFlatIP(d), d, parameters["nlist"], M, 4, faiss.METRIC_INNER_PRODUCT
+    )
     base.pq.cp.min_points_per_centroid = 1
     index = faiss.IndexRefineFlat(filled(base, graph.X), faiss.swig_ptr(graph.X))
     index.k_factor = parameters["reorder"] / K
@@ -262,8 +292,14 @@ def fast_scan_searcher(index: Any, graph: Graph) -> Searcher:
 
 def no_scalar_fast_scan(info: dict[str, Any]) -> str:
     """Return why the fast scan of scalar quantizers is not tried."""
-    found = [name for name in dir(faiss) if name.endswith(("SQFastScan", "ScalarQuantizerFastScan"))]
-    return f"not tried: {found[0]} is newer than this benchmark" if found else f"not tried: not in {faiss.__version__}"
+    found = [
+        name for name in dir(faiss) if name.endswith(("SQFastScan", "ScalarQuantizerFastScan"))
+    ]
+    return (
+        f"not tried: {found[0]} is newer than this benchmark"
+        if found
+        else f"not tried: not in {faiss.__version__}"
+    )
 
 
 # --- Qdrant -----------------------------------------------------------------------------------------------------------
@@ -274,7 +310,9 @@ def qdrant(X: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
     from qdrant_client import QdrantClient, models
 
     client = QdrantClient(":memory:")
-    client.create_collection("all", models.VectorParams(size=X.shape[1], distance=models.Distance.DOT))
+    client.create_collection(
+        "all", models.VectorParams(size=X.shape[1], distance=models.Distance.DOT)
+    )
     payload = [{"group": label} for label in labels.tolist()]
     client.upload_collection("all", vectors=X, payload=payload, ids=range(len(X)))
     return client, X, labels
@@ -286,11 +324,16 @@ def qdrant_searcher(kept: Any, graph: Graph) -> Searcher:
     client = kept[0]
 
     def search(xq: NDArray[np.float32], label: int, setting: int) -> Results:
-        own = models.Filter(must_not=[models.FieldCondition(key="group", match=models.MatchValue(value=label))])
+        own = models.Filter(
+            must_not=[models.FieldCondition(key="group", match=models.MatchValue(value=label))]
+        )
         D, I = np.full((len(xq), K), PADDING, np.float32), np.full((len(xq), K), -1, np.int64)
         for row, x in enumerate(xq.tolist()):
             points = client.query_points("all", query=x, limit=K, query_filter=own).points
-            D[row, : len(points)], I[row, : len(points)] = [p.score for p in points], [p.id for p in points]
+            D[row, : len(points)], I[row, : len(points)] = (
+                [p.score for p in points],
+                [p.id for p in points],
+            )
         return D, I
 
     return by_class(graph, search)
@@ -299,7 +342,9 @@ def qdrant_searcher(kept: Any, graph: Graph) -> Searcher:
 def too_many_for_python(info: dict[str, Any]) -> str | None:
     """Return why Qdrant's local mode is not tried: it compares all payloads in Python for each query."""
     return (
-        f"not tried: its local mode compares {info['nodes']:,} payloads in Python" if info["nodes"] > _PYTHON else None
+        f"not tried: its local mode compares {info['nodes']:,} payloads in Python"
+        if info["nodes"] > _PYTHON
+        else None
     )
 
 
@@ -347,7 +392,15 @@ def _no_parameters(graph: Graph) -> list[dict[str, int]]:
 
 PEERS = (
     Peer("ours", nlists, ours.build, ours.searcher, ours.save, ours.load, ours=True),
-    Peer("ours, exact", _no_parameters, ours.build_exact, ours.exact_searcher, ours.save, ours.load, ours=True),
+    Peer(
+        "ours, exact",
+        _no_parameters,
+        ours.build_exact,
+        ours.exact_searcher,
+        ours.save,
+        ours.load,
+        ours=True,
+    ),
     Peer(
         "faiss.knn per class",
         _no_parameters,
@@ -365,8 +418,17 @@ PEERS = (
         ivf_ranges_searcher,
         notes="rows sorted by class, IDSelectorRange(assume_sorted=True); a batch has one coarse search for both",
     ),
-    Peer("HNSW, selector", hnsw_grid, lambda graph, parameters: hnsw_of(graph.X, parameters), hnsw_searcher),
-    Peer("IVFFlat, drop own", dropping.grid(others.ivf_grid), **dropping.parts(dropping.Ivf, lists=True)),
+    Peer(
+        "HNSW, selector",
+        hnsw_grid,
+        lambda graph, parameters: hnsw_of(graph.X, parameters),
+        hnsw_searcher,
+    ),
+    Peer(
+        "IVFFlat, drop own",
+        dropping.grid(others.ivf_grid),
+        **dropping.parts(dropping.Ivf, lists=True),
+    ),
     Peer("Panorama, bitmap", nlists, panorama, ivf_bitmap_searcher, notes="IndexIVFFlatPanorama"),
     Peer(
         "PQ fast scan, bitmap",
@@ -381,7 +443,12 @@ PEERS = (
         "IVFFlat per class",
         others.ivf_grid,
         ivf_per_class,
-        partial(per_class_searcher, parameters_of=lambda n: faiss.SearchParametersIVF(nprobe=n), smallest=1, first=4),
+        partial(
+            per_class_searcher,
+            parameters_of=lambda n: faiss.SearchParametersIVF(nprobe=n),
+            smallest=1,
+            first=4,
+        ),
         save_each,
         load_each,
         infeasible=few_classes,
@@ -464,7 +531,12 @@ PEERS = (
         needs="hnswlib",
         notes="its filter is a Python call per visited vector, and allows one thread only",
     ),
-    Peer("hnswlib, drop own", dropping.grid(hnsw_grid), **dropping.parts(dropping.Hnswlib), needs="hnswlib"),
+    Peer(
+        "hnswlib, drop own",
+        dropping.grid(hnsw_grid),
+        **dropping.parts(dropping.Hnswlib),
+        needs="hnswlib",
+    ),
     Peer(
         "usearch per other classes",
         others.hnsw_grid,
@@ -476,7 +548,12 @@ PEERS = (
         infeasible=others.infeasible,
         notes="its Python interface takes no filter",
     ),
-    Peer("usearch, drop own", dropping.grid(hnsw_grid), **dropping.parts(others.Usearch), needs="usearch"),
+    Peer(
+        "usearch, drop own",
+        dropping.grid(hnsw_grid),
+        **dropping.parts(others.Usearch),
+        needs="usearch",
+    ),
     Peer(
         "ScaNN, floats, drop own",
         dropping.grid(others.scann_float_grid),

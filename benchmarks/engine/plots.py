@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-MODES = {"all": "all nodes, queries per second", "single": "one query at a time, median, microseconds"}
+MODES = {
+    "all": "all nodes, queries per second",
+    "single": "one query at a time, median, microseconds",
+}
 STYLES = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
 _LOWEST = 0.7  # recall; below it, nothing is of interest
 
@@ -44,12 +47,20 @@ def draw(result: dict[str, Any], folder: Path) -> dict[str, Path]:
                     "markersize": 4,
                 }
                 width = 2.5 if peer == "ours" else 1.0
-                axis.plot([r["recall"] for r in points], speeds, label=peer, linewidth=width, **style)
+                axis.plot(
+                    [r["recall"] for r in points], speeds, label=peer, linewidth=width, **style
+                )
             for target in result["targets"]:
                 axis.axvline(target, color="0.8", linewidth=0.8, zorder=0)
-            axis.set(xlabel=f"recall@{result['k']}", title=title, yscale="log", xlim=(_LOWEST, 1.005))
-        figure.legend(*axes[-1].get_legend_handles_labels(), fontsize="x-small", loc="outside right upper")
-        figure.suptitle(f"{graph['graph']}: {graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes")
+            axis.set(
+                xlabel=f"recall@{result['k']}", title=title, yscale="log", xlim=(_LOWEST, 1.005)
+            )
+        figure.legend(
+            *axes[-1].get_legend_handles_labels(), fontsize="x-small", loc="outside right upper"
+        )
+        figure.suptitle(
+            f"{graph['graph']}: {graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes"
+        )
         paths[graph["graph"]] = folder / f"{graph['graph']}.png"
         figure.savefig(paths[graph["graph"]], dpi=110)
         plt.close(figure)

@@ -33,7 +33,12 @@ from benchmarks.engine.sweep import TARGETS, WHOLE, Effort, read
 
 ROOT = Path(__file__).parents[2]
 GRAPHS = {
-    "short": (*REAL, "amazon-low-20000", "amazon-high-20000", *(f"{shape}-20000" for shape in CROWDED)),
+    "short": (
+        *REAL,
+        "amazon-low-20000",
+        "amazon-high-20000",
+        *(f"{shape}-20000" for shape in CROWDED),
+    ),
     "tables": ("bail", *(f"{shape}-30000" for shape in (*CLUMPS, CLUSTERS))),
     "full": (
         *REAL,
@@ -50,10 +55,16 @@ _PATIENCE = 3.0  # times the budget, after which a peer that still builds is end
 def child(module: str, *arguments: str, timeout: float | None = None) -> str | None:
     """Run a module of this package in a process of its own; return what went wrong, if anything."""
     # Peers do better on a shared machine if idle OpenMP threads sleep; ours does not use OpenMP.
-    threads = {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(THREADS), "OPENBLAS_NUM_THREADS": str(THREADS)}
+    threads = {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "OMP_NUM_THREADS": str(THREADS),
+        "OPENBLAS_NUM_THREADS": str(THREADS),
+    }
     command = [sys.executable, "-m", f"benchmarks.engine.{module}", *arguments]
     try:
-        status = subprocess.run(command, cwd=ROOT, env={**os.environ, **threads}, timeout=timeout).returncode
+        status = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **threads}, timeout=timeout
+        ).returncode
     except subprocess.TimeoutExpired:
         return f"ended after {timeout:.0f} s"
     return f"failed with status {status}" if status else None
@@ -64,7 +75,9 @@ def is_done(state: dict[str, Any] | None, info: dict[str, Any], effort: Effort) 
     return bool(state and state["done"] and {key: state.get(key) for key in asked} == asked)
 
 
-def sweep_peer(peer: Peer, graph_folder: Path, info: dict[str, Any], effort: Effort, folder: Path) -> None:
+def sweep_peer(
+    peer: Peer, graph_folder: Path, info: dict[str, Any], effort: Effort, folder: Path
+) -> None:
     """Sweep one peer; what it had found before it took too long counts, one that failed is tried again next time."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -72,10 +85,20 @@ def sweep_peer(peer: Peer, graph_folder: Path, info: dict[str, Any], effort: Eff
     if not not_for_it:
         timeout = max(_LEAST, _PATIENCE * effort.budget * (WHOLE if peer.ours else 1))
         of_effort = [str(effort.threads), *([] if effort.builds is None else [str(effort.builds)])]
-        command = ["sweep", str(graph_folder), peer.name, str(effort.budget), str(folder), *of_effort]
+        command = [
+            "sweep",
+            str(graph_folder),
+            peer.name,
+            str(effort.budget),
+            str(folder),
+            *of_effort,
+        ]
         wrong = child(*command, timeout=timeout)
     state = read(folder) or {**effort.key(info), "records": []}
-    state |= {"done": wrong is None or bool(not_for_it) or wrong.startswith("ended"), "wrong": wrong}
+    state |= {
+        "done": wrong is None or bool(not_for_it) or wrong.startswith("ended"),
+        "wrong": wrong,
+    }
     (folder / "records.json").write_text(json.dumps(state, indent=1))
 
 
@@ -86,12 +109,21 @@ def graph_result(
 
     The budget is for a small graph; the best peers are timed in turns with each of ``threads``.
     """
-    graph_folder, folder, paired = work / name / "graph", work / name / "peers", work / name / "paired.json"
-    if not (graph_folder / "info.json").exists() and (wrong := child("graphs", name, str(graph_folder))):
+    graph_folder, folder, paired = (
+        work / name / "graph",
+        work / name / "peers",
+        work / name / "paired.json",
+    )
+    if not (graph_folder / "info.json").exists() and (
+        wrong := child("graphs", name, str(graph_folder))
+    ):
         raise RuntimeError(f"preparing {name} {wrong}")
     info = json.loads((graph_folder / "info.json").read_text())
     effort = replace(effort, budget=effort.budget * max(1.0, info["nodes"] / _SMALL))
-    print(f"{name}: {info['nodes']:,} x {info['dimension']}, budget {effort.budget:,.3g} s for each peer", flush=True)
+    print(
+        f"{name}: {info['nodes']:,} x {info['dimension']}, budget {effort.budget:,.3g} s for each peer",
+        flush=True,
+    )
     for peer in peers:
         if peer.name in again or not is_done(read(folder / slug(peer.name)), info, effort):
             print(f"  {peer.name}", flush=True)
@@ -100,7 +132,9 @@ def graph_result(
     timed = list(json.loads(paired.read_text())["threads"]) if paired.exists() else None
     if timed != [str(number) for number in threads[1:]]:
         print("  the fastest in turns", flush=True)
-        if wrong := child("paired", str(graph_folder), str(folder), str(paired), *map(str, threads)):
+        if wrong := child(
+            "paired", str(graph_folder), str(folder), str(paired), *map(str, threads)
+        ):
             raise RuntimeError(f"timing {name} in turns {wrong}")
     states = {peer.name: read(folder / slug(peer.name)) or {"records": []} for peer in peers}
     return {
@@ -148,18 +182,41 @@ ENGINE = Benchmark("engine", __doc__, GRAPHS, BUDGETS, page.write)
 
 def arguments(argv: list[str] | None, benchmark: Benchmark) -> argparse.Namespace:
     work = Path(tempfile.gettempdir()) / f"cfe-{benchmark.name}"
-    parser = argparse.ArgumentParser(description=benchmark.about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=benchmark.about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("form", choices=tuple(benchmark.forms))
     parser.add_argument("--graphs", nargs="+", help="instead of the form's own")
-    parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="instead of all")
-    parser.add_argument("--again", nargs="+", default=[], help="peers to measure anew, as after a change of their code")
-    parser.add_argument("--budget", type=float, help=f"seconds for a peer on a small graph: {benchmark.budgets}")
-    parser.add_argument("--builds", type=int, help="of each peer, at most (default: as many as the budget allows)")
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="to search with, the first to tune with")
+    parser.add_argument(
+        "--peers", nargs="+", choices=[peer.name for peer in PEERS], help="instead of all"
+    )
+    parser.add_argument(
+        "--again",
+        nargs="+",
+        default=[],
+        help="peers to measure anew, as after a change of their code",
+    )
+    parser.add_argument(
+        "--budget", type=float, help=f"seconds for a peer on a small graph: {benchmark.budgets}"
+    )
+    parser.add_argument(
+        "--builds", type=int, help="of each peer, at most (default: as many as the budget allows)"
+    )
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=int,
+        default=[1, 2],
+        help="to search with, the first to tune with",
+    )
     parser.add_argument("--work", type=Path, default=work, help="graphs, indexes")
     parser.add_argument("--name", help="of the result, if it is not to be called as the form")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON, the plots and the page")
-    parser.add_argument("--shared", action="store_true", help="say that the machine does other work meanwhile")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="folder of the JSON, the plots and the page"
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="say that the machine does other work meanwhile"
+    )
     return parser.parse_args(argv)
 
 
@@ -182,7 +239,11 @@ def main(argv: list[str] | None = None, benchmark: Benchmark = ENGINE) -> None:
         "form": args.form,
         "k": K,
         "targets": TARGETS,
-        "peers": {peer.name: {"ours": peer.ours, "notes": peer.notes} for peer in peers if peer.name not in missing},
+        "peers": {
+            peer.name: {"ours": peer.ours, "notes": peer.notes}
+            for peer in peers
+            if peer.name not in missing
+        },
         "left_out": missing,
         "graphs": [],
     }
@@ -193,7 +254,9 @@ def main(argv: list[str] | None = None, benchmark: Benchmark = ENGINE) -> None:
     kept = [peer for peer in peers if peer.name not in missing]
     for name in names:
         if f"the data set {name}" not in missing:
-            result["graphs"].append(graph_result(name, effort, kept, args.again, work, args.threads))
+            result["graphs"].append(
+                graph_result(name, effort, kept, args.again, work, args.threads)
+            )
     # Only now: a run that is stopped leaves the results of the last one.
     path.write_text(json.dumps(result, indent=1) + "\n")
     pictures = plots.draw(result, path.with_suffix(""))

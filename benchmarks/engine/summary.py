@@ -9,7 +9,14 @@ from typing import Any
 from benchmarks.common import RESULTS
 from benchmarks.engine.page import table, versus
 
-PAGES = ("engine_tables", "engine_core", "engine_core_200k", "engine_real", "engine_avx2", "engine_1569960")
+PAGES = (
+    "engine_tables",
+    "engine_core",
+    "engine_core_200k",
+    "engine_real",
+    "engine_avx2",
+    "engine_1569960",
+)
 PAGE = RESULTS / "engine_summary.md"
 
 

@@ -47,11 +47,18 @@ def rate(record: dict[str, Any]) -> float:
 
 def best(records: list[dict[str, Any]], mode: str, target: float) -> dict[str, Any] | None:
     """Return the fastest record of a mode that reaches a recall."""
-    reaching = [record for record in records if record["mode"] == mode and record["recall"] >= target]
+    reaching = [
+        record for record in records if record["mode"] == mode and record["recall"] >= target
+    ]
     return max(reaching, key=rate, default=None)
 
 
-def frontier(recall_at: Callable[[int], float], searcher: Searcher, targets: tuple[float, ...], seconds: float) -> None:
+def frontier(
+    recall_at: Callable[[int], float],
+    searcher: Searcher,
+    targets: tuple[float, ...],
+    seconds: float,
+) -> None:
     """Evaluate settings until the smallest one that reaches each target is known to a tenth, or the time is over.
 
     The setting is raised up to the highest target, to its double at most, or halved below the lowest one, then what
@@ -74,7 +81,12 @@ def frontier(recall_at: Callable[[int], float], searcher: Searcher, targets: tup
     reached, before = evaluate(high), None
     while reached < max(targets) and high < searcher.largest and enough_time(2 * took[high]):
         wanted = expected(recalls, before, high, max(targets)) if before else None
-        before, high = high, min(max(high + 1, math.ceil(wanted)) if wanted else 2 * high, 2 * high, searcher.largest)
+        before, high = (
+            high,
+            min(
+                max(high + 1, math.ceil(wanted)) if wanted else 2 * high, 2 * high, searcher.largest
+            ),
+        )
         reached = evaluate(high)
     reached = recalls[low]
     while reached >= min(targets) and low > searcher.smallest and enough_time(took[low]):
@@ -82,9 +94,16 @@ def frontier(recall_at: Callable[[int], float], searcher: Searcher, targets: tup
         reached = evaluate(low)
     for target in sorted(targets):
         while True:
-            above = min((setting for setting, recall in recalls.items() if recall >= target), default=0)
+            above = min(
+                (setting for setting, recall in recalls.items() if recall >= target), default=0
+            )
             below = max((setting for setting in recalls if setting < above), default=0)
-            if not below or above - below == 1 or above <= _CLOSE * below or not enough_time(took[above]):
+            if (
+                not below
+                or above - below == 1
+                or above <= _CLOSE * below
+                or not enough_time(took[above])
+            ):
                 break
             ratio = above / below
             wanted = expected(recalls, below, above, target) or below * ratio**0.5
@@ -114,11 +133,15 @@ def sample(labels: NDArray[np.int64], size: int, seed: int = 2) -> NDArray[np.in
     rng = np.random.default_rng(seed)
     counts = np.bincount(labels)
     number = max(1, min(int((counts > 0).sum()), size // _BATCH))
-    classes = rng.choice(len(counts), np.count_nonzero(counts), replace=False, p=counts / len(labels))
+    classes = rng.choice(
+        len(counts), np.count_nonzero(counts), replace=False, p=counts / len(labels)
+    )
     held = np.cumsum(np.minimum(counts[classes], size // number))
     classes = classes[: max(number, int(np.searchsorted(held, size)) + 1)]
     by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
-    return np.sort(np.concatenate([rng.permutation(by_class[label])[: size // number] for label in classes]))
+    return np.sort(
+        np.concatenate([rng.permutation(by_class[label])[: size // number] for label in classes])
+    )
 
 
 def measure_all(graph: Graph, searcher: Searcher, setting: int, seconds: float) -> dict[str, Any]:
@@ -132,7 +155,9 @@ def measure_all(graph: Graph, searcher: Searcher, setting: int, seconds: float) 
     reached = quality(graph, np.arange(len(graph.queries)), D, I)
     if len(asked) < graph.n:
         affordable = int(len(asked) / took * seconds)
-        asked = sample(graph.labels, graph.n if affordable > graph.n / 2 else max(_FEWEST, affordable))
+        asked = sample(
+            graph.labels, graph.n if affordable > graph.n / 2 else max(_FEWEST, affordable)
+        )
         run = searcher.on(asked)
         took = timed(run, setting)[1]
     if took < max(seconds, _COLD):  # else the first run was long enough not to be a cold one
@@ -220,7 +245,9 @@ def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[s
             "build": number,
             "parameters": parameters,
             "build_seconds": built,
-            "file_bytes": sum(f.stat().st_size for f in (folder / str(number)).rglob("*") if f.is_file()),
+            "file_bytes": sum(
+                f.stat().st_size for f in (folder / str(number)).rglob("*") if f.is_file()
+            ),
             "memory_bytes": None if before is None or after is None else after - before,
             "threads": effort.threads,
         }
@@ -228,7 +255,9 @@ def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[s
         faiss.omp_set_num_threads(effort.threads)
         for place, mode in enumerate(MODES):
 
-            def recall_at(setting: int, mode: str = mode, searcher: Searcher = searcher, about: Any = about) -> float:
+            def recall_at(
+                setting: int, mode: str = mode, searcher: Searcher = searcher, about: Any = about
+            ) -> float:
                 if mode == "all":
                     found = measure_all(graph, searcher, setting, budget * _PASS)
                 else:
@@ -238,13 +267,19 @@ def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[s
                 print(f"    {line(records[-1])}", flush=True)
                 return float(found["recall"])
 
-            counted = max(len(graph.queries) / graph.n, 1 / WHOLE) if searcher.whole and mode == "all" else 1.0
+            counted = (
+                max(len(graph.queries) / graph.n, 1 / WHOLE)
+                if searcher.whole and mode == "all"
+                else 1.0
+            )
             shares = len(MODES) * (len(grid) - number) - place if number else _FIRST
             share = max(2 * (budget - spent) / shares, budget / (2 * len(MODES) * len(grid)))
             start = time.monotonic()
             frontier(recall_at, searcher, TARGETS, share / counted)
             spent += counted * (time.monotonic() - start)
-        winners = {record["build"] for mode in MODES for t in TARGETS if (record := best(records, mode, t))}
+        winners = {
+            record["build"] for mode in MODES for t in TARGETS if (record := best(records, mode, t))
+        }
         for old in range(number + 1):
             if old not in winners:
                 shutil.rmtree(folder / str(old), ignore_errors=True)
@@ -254,7 +289,11 @@ def sweep(graph: Graph, peer: Peer, effort: Effort, folder: Path) -> list[dict[s
 
 def line(record: dict[str, Any]) -> str:
     """Return a record in one line, for people."""
-    speed = f"{record['per_second']:,.0f} q/s" if record["mode"] == "all" else f"p50 {record['p50_us']:,.0f} us"
+    speed = (
+        f"{record['per_second']:,.0f} q/s"
+        if record["mode"] == "all"
+        else f"p50 {record['p50_us']:,.0f} us"
+    )
     sampled = f" ({record['queries']:,} queries)" if record["mode"] == "all" else ""
     return (
         f"{record['graph']} | {record['peer']} {record['parameters']} | {record['mode']}, {record['setting']}: "
@@ -294,7 +333,12 @@ def private_bytes() -> int | None:
 
 
 def main() -> None:
-    graph, name, budget, folder = load(Path(sys.argv[1])), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4])
+    graph, name, budget, folder = (
+        load(Path(sys.argv[1])),
+        sys.argv[2],
+        float(sys.argv[3]),
+        Path(sys.argv[4]),
+    )
     effort = Effort(budget, *map(int, sys.argv[5:]))
     faiss.omp_set_num_threads(effort.threads)
     peer = next(peer for peer in PEERS if peer.name == name)

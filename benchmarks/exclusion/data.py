@@ -39,7 +39,9 @@ def parse(name: str) -> Shape:
     position, d, n = int(parts[0]), int(parts[3]), int(parts[4])
     groups = n // 2 if parts[2] == "half" else int(parts[2])
     if not (0 <= position <= 100 and 2 <= groups <= n // 2 and d >= 2):
-        raise ValueError(f"the name must have a position of 0 to 100, 2 to n/2 groups and d >= 2, got {name!r}")
+        raise ValueError(
+            f"the name must have a position of 0 to 100, 2 to n/2 groups and d >= 2, got {name!r}"
+        )
     return Shape(position, cast(Literal["equal", "zipf"], parts[1]), groups, d, n)
 
 
@@ -54,7 +56,9 @@ def make(shape: Shape, seed: int = SEED) -> tuple[NDArray[np.float32], NDArray[n
     return X, labels
 
 
-def clustered(n: int, d: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def clustered(
+    n: int, d: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return unit vectors of pairs in clusters, and the rows (n,) in an order in which neighbours are near each other.
 
     The rows of a pair are nearer to each other than to most others of their cluster, as parts of one document are.
@@ -62,7 +66,9 @@ def clustered(n: int, d: int, rng: np.random.Generator) -> tuple[NDArray[np.floa
     pairs = -(-n // 2)
     of_cluster = rng.choice(_CLUSTERS, pairs, p=rng.dirichlet(np.ones(_CLUSTERS)))
     spread = _SPREAD * rng.lognormal(0, 0.5, _CLUSTERS)
-    centers = rng.normal(size=(_CLUSTERS, d))[of_cluster] + spread[of_cluster, None] * rng.normal(size=(pairs, d))
+    centers = rng.normal(size=(_CLUSTERS, d))[of_cluster] + spread[of_cluster, None] * rng.normal(
+        size=(pairs, d)
+    )
     of_pair = rng.permutation(np.repeat(np.arange(pairs), 2)[:n])
     X = centers[of_pair] + _WITHIN * spread[of_cluster[of_pair], None] * rng.normal(size=(n, d))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -72,6 +78,8 @@ def clustered(n: int, d: int, rng: np.random.Generator) -> tuple[NDArray[np.floa
 
 def group_sizes(shape: Shape) -> NDArray[np.int64]:
     """Return the number of rows of each group, (groups,): at least 1 each, n together, the largest first."""
-    weights = np.ones(shape.groups) if shape.sizes == "equal" else 1 / np.arange(1, shape.groups + 1)
+    weights = (
+        np.ones(shape.groups) if shape.sizes == "equal" else 1 / np.arange(1, shape.groups + 1)
+    )
     ends = np.cumsum(weights) / weights.sum() * (shape.n - shape.groups)
     return np.sort(1 + np.diff(np.round(ends).astype(np.int64), prepend=0))[::-1]

@@ -9,7 +9,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.engine.page import OURS, at, best_peer, losses, machine, rate, section, shared, table, versus
+from benchmarks.engine.page import (
+    OURS,
+    at,
+    best_peer,
+    losses,
+    machine,
+    rate,
+    section,
+    shared,
+    table,
+    versus,
+)
 from benchmarks.engine.page import main as write_page
 
 NEWEST = "exclusion_short"
@@ -35,7 +46,19 @@ def speeds(result: dict[str, Any], mode: str) -> str:
                     f"{rate(ours) / rate(found[peer]):.2f}x" if ours and peer else "",
                 )
             )
-    return table(("data set", "vectors", "groups", "recall >=", "ours, q/s", "best peer, q/s", "peer", "ratio"), rows)
+    return table(
+        (
+            "data set",
+            "vectors",
+            "groups",
+            "recall >=",
+            "ours, q/s",
+            "best peer, q/s",
+            "peer",
+            "ratio",
+        ),
+        rows,
+    )
 
 
 def in_short(result: dict[str, Any]) -> str:
@@ -55,7 +78,9 @@ def in_short(result: dict[str, Any]) -> str:
 def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path:
     """Write the page of a result beside its JSON, and return where it is."""
     page, threads = path.with_suffix(".md"), result["environment"]["threads"]
-    notes = [f"- {name}: {about['notes']}" for name, about in result["peers"].items() if about["notes"]]
+    notes = [
+        f"- {name}: {about['notes']}" for name, about in result["peers"].items() if about["notes"]
+    ]
     notes += [f"- left out: {name}: {reason}" for name, reason in result["left_out"].items()]
     parts = [
         "# Nearest rows outside a group",
@@ -78,7 +103,10 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         "classes*: one index per group over all other groups. *Drop own*: one index without a filter, which "
         "fetches more rows than asked for.",
         "\n".join(notes),
-        *(section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent))) for graph in result["graphs"]),
+        *(
+            section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent)))
+            for graph in result["graphs"]
+        ),
     ]
     page.write_text("\n\n".join(part for part in parts if part) + "\n")
     return page

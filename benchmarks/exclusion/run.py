@@ -33,7 +33,9 @@ EXCLUSION = Benchmark(
     name="exclusion",
     about=__doc__,
     forms={
-        "small": tuple(f"groups-{shape}-32-4000" for shape in ("0-equal-2", "50-zipf-100", "100-equal-half")),
+        "small": tuple(
+            f"groups-{shape}-32-4000" for shape in ("0-equal-2", "50-zipf-100", "100-equal-half")
+        ),
         "short": tuple(f"groups-{shape}-64-20000" for shape in SHAPES),
         "full": (*REAL, *(f"groups-{shape}-128-200000" for shape in SHAPES)),
     },

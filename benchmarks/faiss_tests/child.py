@@ -23,7 +23,9 @@ from typing import Any
 import faiss
 import stand_ins
 
-REACHES = re.compile(r"INNER_PRODUCT|METRIC_L2|Index(Flat|IVFFlat|IVFScalar|IDMap)|index_factory|faiss_metric")
+REACHES = re.compile(
+    r"INNER_PRODUCT|METRIC_L2|Index(Flat|IVFFlat|IVFScalar|IDMap)|index_factory|faiss_metric"
+)
 CONSTANT = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 LEVELS = re.compile(r"_(NONE|AVX2|AVX512|AVX512_SPR|ARM_NEON|ARM_SVE|RISCV_RVV)(?=\.)")
 """Suffix that FAISS appends to the name of a test class for each instruction set."""
@@ -46,7 +48,9 @@ class Recorder(unittest.TestResult):
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
         super().stopTest(test)
         state, message, trace = self.problem
-        self.say(test=test.id(), state=state, message=message, trace=trace, made=sorted(stand_ins.made))
+        self.say(
+            test=test.id(), state=state, message=message, trace=trace, made=sorted(stand_ins.made)
+        )
 
     def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
         self.note("error", err)
@@ -83,9 +87,17 @@ def can_reach(test: unittest.TestCase) -> bool:
     """Return whether a test, its class, or the functions and constants that it uses, can create such an index."""
     module, method = sys.modules[type(test).__module__], test.id().rpartition(".")[2]
     sources = [_without_other_tests(cls, method) for cls in type(test).__mro__]
-    beside = {name: inspect.getsource(one) for name, one in vars(module).items() if inspect.isfunction(one)}
+    beside = {
+        name: inspect.getsource(one)
+        for name, one in vars(module).items()
+        if inspect.isfunction(one)
+    }
     beside |= dict(CONSTANT.findall(inspect.getsource(module)))
-    named = [text for name, text in beside.items() if any(re.search(rf"\b{name}\b", source) for source in sources)]
+    named = [
+        text
+        for name, text in beside.items()
+        if any(re.search(rf"\b{name}\b", source) for source in sources)
+    ]
     return any(REACHES.search(text) for text in (*sources, *named))
 
 
@@ -93,11 +105,17 @@ def _without_other_tests(cls: type, method: str) -> str:
     """Return the source of a test class without its other tests; "" if it is not a test class."""
     if not issubclass(cls, unittest.TestCase) or cls is unittest.TestCase:
         return ""
-    functions = {name: inspect.getsource(one) for name, one in vars(cls).items() if inspect.isfunction(one)}
+    functions = {
+        name: inspect.getsource(one) for name, one in vars(cls).items() if inspect.isfunction(one)
+    }
     try:
         source = inspect.getsource(cls)
     except OSError:  # a generated class for an instruction set
-        return "".join(text for name, text in functions.items() if name == method or not name.startswith("test"))
+        return "".join(
+            text
+            for name, text in functions.items()
+            if name == method or not name.startswith("test")
+        )
     for name, text in functions.items():
         if name.startswith("test") and name != method:
             source = source.replace(text, "")
@@ -116,7 +134,9 @@ def main(folder: str, name: str, kind: str, wanted: set[str]) -> None:
     sys.path.insert(0, folder)
     tests = importlib.import_module(name)
     modules = [
-        one for one in list(sys.modules.values()) if Path(getattr(one, "__file__", None) or "/").parent == Path(folder)
+        one
+        for one in list(sys.modules.values())
+        if Path(getattr(one, "__file__", None) or "/").parent == Path(folder)
     ]
     if kind != "stock":
         stand_in = stand_ins.module()

@@ -45,7 +45,9 @@ ERRORS: tuple[tuple[str, str, str], ...] = (
 
 _CODES = "codes are those of vectors, where FAISS by default encodes residuals: their errors differ"
 _IDS = "an exact evidence index takes ids itself, without an `IndexIDMap`"
-_QUANTIZER = "indexes share a quantizer that another one trains; the index that stands in has its own"
+_QUANTIZER = (
+    "indexes share a quantizer that another one trains; the index that stands in has its own"
+)
 _KMEANS = "compared with another stock index trained by the same k-means; the index that stands in has its own k-means"
 _RANKING = "lists are ranked by the means of their rows: results at an nprobe depend on the rows that are stored"
 _ADDED = "FAISS adds to its shards by methods of C++, without labels; rows are added to each shard instead"
@@ -65,14 +67,23 @@ _PANORAMA = (
     "update_vectors",
 )
 TESTS: dict[str, tuple[str, str]] = {
-    "TestReconstructBatch.test_exception": (OTHER, "rows are found by their ids without FAISS's direct map, too"),
+    "TestReconstructBatch.test_exception": (
+        OTHER,
+        "rows are found by their ids without FAISS's direct map, too",
+    ),
     "TestScalarQuantizer_AVX2.test_reconstruct": (OTHER, _CODES),
     "TestClone.test_IVF": (CLASS, "the copy is compared with the class of the stock index"),
     "TestFactoryV2.test_ivf": (CLASS, "the index is compared with the stock class"),
     "TestFactoryTools.test_idmap": (OTHER, _IDS),
-    "TestDocumentation.test_io_error": (OTHER, "methods have their own documentation in place of FAISS's"),
+    "TestDocumentation.test_io_error": (
+        OTHER,
+        "methods have their own documentation in place of FAISS's",
+    ),
     "TestRangeSearch.test_range_search_id_map": (OTHER, _IDS),
-    "TestRemove.test_remove": (OTHER, "a removal leaves ids that are no positions, so FAISS sees an `IndexIDMap2`"),
+    "TestRemove.test_remove": (
+        OTHER,
+        "a removal leaves ids that are no positions, so FAISS sees an `IndexIDMap2`",
+    ),
     "TestRemove.test_remove_regular": (OTHER, _QUANTIZER),
     "TestIVFFlatDedup.test_dedup": (OTHER, _QUANTIZER),
     "TestBinaryPQ_AVX2.test_encode_to_binary": (OTHER, _QUANTIZER),
@@ -84,11 +95,17 @@ TESTS: dict[str, tuple[str, str]] = {
         "ids stay after a removal, where an `IndexFlat` numbers its rows anew",
     ),
     **{f"TestIndexIVFFlatPanorama_AVX2.test_{name}": (OTHER, _KMEANS) for name in _PANORAMA},
-    **{f"TestSelector_AVX2.test_{name}": (OTHER, _RANKING) for name in ("IVFFlat", "IVFFlat_range_sorted", "IVFSQ")},
+    **{
+        f"TestSelector_AVX2.test_{name}": (OTHER, _RANKING)
+        for name in ("IVFFlat", "IVFFlat_range_sorted", "IVFSQ")
+    },
     "TestMerge1_AVX2.test_merge": (OTHER, _QUANTIZER),
     "Shards.test_shards": (REFUSED, _ADDED),
     "Shards.test_shards_ivf_train_add": (REFUSED, _ADDED),
-    "TestReferenced.test_count_refs": (OTHER, "the index that stands in has a quantizer of its own"),
+    "TestReferenced.test_count_refs": (
+        OTHER,
+        "the index that stands in has a quantizer of its own",
+    ),
     "TestException.test_exception": (OTHER, _IDS),
     "TestSWIGWrap.test_id_map_at": (OTHER, _IDS),
 }

@@ -50,7 +50,9 @@ class Row(NamedTuple):
     made: tuple[str, ...]
 
 
-def run_module(checkout: Path, name: str, kind: str, wanted: list[str], seconds: float) -> dict[str, Outcome]:
+def run_module(
+    checkout: Path, name: str, kind: str, wanted: list[str], seconds: float
+) -> dict[str, Outcome]:
     """Run tests of a module (all for none). A crash or a stall of the process is the outcome of the current test."""
     outcomes: dict[str, Outcome] = {}
     left = list(wanted)
@@ -69,12 +71,17 @@ def _run_until_it_stops(
     checkout: Path, arguments: list[str], outcomes: dict[str, Outcome], seconds: float
 ) -> tuple[str | None, set[str], list[str]]:
     """Return the test that ended the process, if any, its replaced classes, and the names of all tests."""
-    env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # the tests ask for more threads than there may be cores
+    env = {
+        **os.environ,
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }  # the tests ask for more threads than there may be cores
     command = [sys.executable, str(HERE / "child.py"), str(checkout / "tests"), *arguments]
     at, made, every = None, set[str](), list[str]()
     with (
         tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=env) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=env
+        ) as process,
     ):
         for text in _lines(process, seconds):
             line = json.loads(text)
@@ -87,7 +94,9 @@ def _run_until_it_stops(
             elif line["state"] == "made":
                 made.add(line["made"])
             else:
-                outcomes[line["test"]] = Outcome(line["state"], line["message"], line["trace"], tuple(line["made"]))
+                outcomes[line["test"]] = Outcome(
+                    line["state"], line["message"], line["trace"], tuple(line["made"])
+                )
                 at = None
         process.kill()
     return at, made, every
@@ -119,7 +128,8 @@ def judge(checkout: Path, name: str, seconds: float) -> list[Row]:
     failed = [test for test, outcome in reached.items() if outcome.state != "ok"]
     stock = run_module(checkout, name, "stock", failed, seconds) if failed else {}
     return [
-        Row(test, *reasons.verdict(test, outcome, stock.get(test)), outcome.made) for test, outcome in reached.items()
+        Row(test, *reasons.verdict(test, outcome, stock.get(test)), outcome.made)
+        for test, outcome in reached.items()
     ]
 
 
@@ -147,7 +157,12 @@ def page(rows: list[Row], version: str, modules: list[str]) -> str:
     for verdict in reasons.VERDICTS[1:]:
         chosen = sorted(row for row in rows if row.verdict == verdict)
         if chosen:
-            lines += ["", f"## {verdict[0].upper()}{verdict[1:]}", "", *reasons.ABOUT.get(verdict, [])]
+            lines += [
+                "",
+                f"## {verdict[0].upper()}{verdict[1:]}",
+                "",
+                *reasons.ABOUT.get(verdict, []),
+            ]
             if any(row.reason for row in chosen):
                 lines += ["| test | reason |", "| --- | --- |"]
                 lines += [f"| `{row.test}` | {_cell(row.reason)} |" for row in chosen]
@@ -164,9 +179,15 @@ def _cell(text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="a copy of FAISS's repository")
-    parser.add_argument("--modules", nargs="*", help="names of test modules; by default all that can make one")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time for a test (default: %(default)s)")
-    parser.add_argument("--version", default="of the checkout", help="what to call the checkout on the page")
+    parser.add_argument(
+        "--modules", nargs="*", help="names of test modules; by default all that can make one"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="time for a test (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--version", default="of the checkout", help="what to call the checkout on the page"
+    )
     parser.add_argument("--output", type=Path, default=PAGE, help="where to write the page")
     given = parser.parse_args()
     checkout = given.checkout.resolve()

@@ -63,7 +63,9 @@ def module() -> types.ModuleType:
         "IndexIVFScalarQuantizer": ivf_sq,
     }.items():
         stock = getattr(faiss, name)
-        setattr(stand_in, name, StandIn(name, (stock,), {"_stock": stock, "_make": staticmethod(make)}))
+        setattr(
+            stand_in, name, StandIn(name, (stock,), {"_stock": stock, "_make": staticmethod(make)})
+        )
     stand_in.index_factory = factory  # type: ignore[attr-defined]
     return stand_in
 
@@ -94,7 +96,12 @@ def ivf_flat(*args: Any) -> Any:
 
 def ivf_sq(*args: Any) -> Any:
     metric = args[4] if len(args) > 4 else faiss.METRIC_L2
-    if len(args) < 4 or args[3] not in KEPT or metric not in METRICS or not _has_plain_quantizer(args[0]):
+    if (
+        len(args) < 4
+        or args[3] not in KEPT
+        or metric not in METRICS
+        or not _has_plain_quantizer(args[0])
+    ):
         return faiss.IndexIVFScalarQuantizer(*args)
     made.add("IndexIVFScalarQuantizer")
     return cfe.IndexEvidenceIVFScalarQuantizer(*args[1:3], qtype=args[3], metric=metric)

@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 from cf_explainer import explain, neighbourhood, without
-from setting import ALPHA, LAYERS, TITLES, Bench, arguments, flat_index, run, save_figure, trained, vectors
+from setting import (
+    ALPHA,
+    LAYERS,
+    TITLES,
+    Bench,
+    arguments,
+    flat_index,
+    run,
+    save_figure,
+    trained,
+    vectors,
+)
 from verdict import Case, Claim, cell, markdown
 
 import cfe_faiss as cfe
@@ -34,7 +45,11 @@ def measure(bench: Bench) -> dict[str, Any]:
     for name in GRAPHS:
         for seed in bench.seeds:
             settings = {"L": LAYERS, "alpha": ALPHA, **bench.training(name), "sample": SAMPLE[name]}
-            rows.append(bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)))
+            rows.append(
+                bench.part(
+                    NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)
+                )
+            )
     return {"rows": rows, "figure_1": figure_1(bench)}
 
 
@@ -47,7 +62,11 @@ def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
     together = flip(finder, sensitive, nodes=model.test, at_once=True)
     example = PAPER_EXAMPLES[name] if not bench.quick else 0
     rng = np.random.default_rng(seed)
-    sample = np.sort(rng.choice(model.test, min(2 if bench.quick else SAMPLE[name], len(model.test)), replace=False))
+    sample = np.sort(
+        rng.choice(
+            model.test, min(2 if bench.quick else SAMPLE[name], len(model.test)), replace=False
+        )
+    )
     return {
         "graph": name,
         "source": model.source,
@@ -86,7 +105,11 @@ def explained(bench: Bench, name: str, model: Any, node: int, column: int) -> di
             data.x, without(data.edge_index, len(data.x), deleted), num_layers=LAYERS, alpha=ALPHA
         )[node]
         nearest = float((X @ changed).max())
-        proposal = {"deleted": len(deleted), "similarity": float(X[node] @ changed), "nearest_real": nearest}
+        proposal = {
+            "deleted": len(deleted),
+            "similarity": float(X[node] @ changed),
+            "nearest_real": nearest,
+        }
     D, I = flat_index(bench, name, model).search_stored([node], 1)
     return {
         "node": node,
@@ -110,7 +133,11 @@ def feature_mask(bench: Bench, model: Any, node: int) -> Any:
         explanation_type="model",
         node_mask_type="common_attributes",
         edge_mask_type="object",
-        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "raw",
+        },
     )
     with torch.random.fork_rng():
         torch.manual_seed(node)
@@ -137,14 +164,18 @@ def figure_1(bench: Bench) -> dict[str, Any]:
                 "class_of_source": model.data.class_names[model.labels[source]],
                 "class_of_paper_evidence": model.data.class_names[model.labels[paper]],
                 "place_of_paper_evidence": int(place[0]) + 1 if len(place) else None,
-                "similarity_of_paper_evidence": float(vectors(bench, name)[source] @ vectors(bench, name)[paper]),
+                "similarity_of_paper_evidence": float(
+                    vectors(bench, name)[source] @ vectors(bench, name)[paper]
+                ),
                 "evidence": int(I[0]) if len(I) else None,
                 "similarity": float(D[0]) if len(D) else None,
                 "eligible": len(I),
             }
         )
         if len(I) and not (bench.folder / "figures" / "figure_1.png").exists():
-            figure = evidence_figure(model.data, source, int(I[0]), model.labels, similarity=float(D[0]))
+            figure = evidence_figure(
+                model.data, source, int(I[0]), model.labels, similarity=float(D[0])
+            )
             save_figure(figure, bench.folder / "figures" / "figure_1.png", dpi=60)
     return {"graph": name, "source": source, "paper_evidence": paper, "rows": rows}
 
@@ -260,30 +291,49 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         one_by_one = [row["flips"] / row["test_nodes"] for row in own]
         change.append(Case(f"{title}, one node at a time, at least 1 %", one_by_one, least=0.01))
         for key, words in FLIPS.items():
-            change.append(Case(f"{title}, {words}", [row[key] / row["test_nodes"] for row in own], above=0))
-            many.append(Case(f"{title}, {words}", [row[key] / PAPER_FLIPS[graph] for row in own], least=0.5))
+            change.append(
+                Case(f"{title}, {words}", [row[key] / row["test_nodes"] for row in own], above=0)
+            )
+            many.append(
+                Case(f"{title}, {words}", [row[key] / PAPER_FLIPS[graph] for row in own], least=0.5)
+            )
         share = [1 - row["flipped_exist"] / row["flips"] for row in own if row["flips"]]
         absent.append(Case(f"{title}, flipped", share, least=0.95))
         missing = [
             np.mean(
-                [case["edge_deletion"]["nearest_real"] < SAME for case in row["explained"] if case["edge_deletion"]]
+                [
+                    case["edge_deletion"]["nearest_real"] < SAME
+                    for case in row["explained"]
+                    if case["edge_deletion"]
+                ]
             )
             for row in own
             if any(case["edge_deletion"] for case in row["explained"])
         ]
         absent.append(Case(f"{title}, edges deleted", missing, least=0.95))
         first.append(
-            Case(title, [np.mean([case["sensitive_rank"] for case in row["explained"]]) for row in own], most=3)
+            Case(
+                title,
+                [np.mean([case["sensitive_rank"] for case in row["explained"]]) for row in own],
+                most=3,
+            )
         )
-        found = [np.mean([case["similarity"] is not None for case in row["explained"]]) for row in own]
+        found = [
+            np.mean([case["similarity"] is not None for case in row["explained"]]) for row in own
+        ]
         real.append(Case(title, found, least=1))
     numbers = "; ".join(
         f"{TITLES[graph]}: {cell([row['flips'] for row in rows_of(result, graph)], 1)} of "
         f"{rows_of(result, graph)[0]['test_nodes']:,} test nodes, in the paper {PAPER_FLIPS[graph]:,}"
         for graph in graphs(result)
     )
-    looked_up = ", ".join(f"{TITLES[g]} {sum(row['flips'] for row in rows_of(result, g))}" for g in graphs(result))
-    cases = {graph: [case for row in rows_of(result, graph) for case in row["explained"]] for graph in graphs(result)}
+    looked_up = ", ".join(
+        f"{TITLES[g]} {sum(row['flips'] for row in rows_of(result, g))}" for g in graphs(result)
+    )
+    cases = {
+        graph: [case for row in rows_of(result, graph) for case in row["explained"]]
+        for graph in graphs(result)
+    }
     sampled = "Few nodes, all seeds together: " + ", ".join(
         f"{TITLES[graph]} {len(own)} explained, {sum(case['edge_deletion'] is not None for case in own)} with a set of "
         "edges to delete"

@@ -50,7 +50,9 @@ def neighbourhood(edge_index: torch.Tensor, n: int, node: int, layers: int) -> N
         near[source[near[target]]] = True
     kept = near[source] | near[target]
     edges = edge_index[:, kept]
-    nodes, flat = torch.unique(torch.cat([edges.flatten(), torch.tensor([node])]), return_inverse=True)
+    nodes, flat = torch.unique(
+        torch.cat([edges.flatten(), torch.tensor([node])]), return_inverse=True
+    )
     local = flat[:-1].view(2, -1)
     inner = near[edges].all(dim=0) & (edges[0] != edges[1])
     low, high = edges.min(dim=0).values, edges.max(dim=0).values
@@ -59,7 +61,9 @@ def neighbourhood(edge_index: torch.Tensor, n: int, node: int, layers: int) -> N
     return Neighbourhood(nodes, int(flat[-1]), local, pair)
 
 
-def explain(model: Any, data: Any, node: int, layers: int = 2, epochs: int = EPOCHS) -> NDArray[np.int64] | None:
+def explain(
+    model: Any, data: Any, node: int, layers: int = 2, epochs: int = EPOCHS
+) -> NDArray[np.int64] | None:
     """Return the undirected edges to delete, (count, 2) node numbers, or None if no deletion was found.
 
     ``model`` is of :func:`cfe_faiss.models.gcn`: its ``network`` takes GCN's normalised edges and their weights.
@@ -88,7 +92,9 @@ def explain(model: Any, data: Any, node: int, layers: int = 2, epochs: int = EPO
             best = deleted.clone()
         optimizer.zero_grad()
         soft = p.sigmoid()
-        loss = (1 - soft).sum() if changed else -nll_loss(log_probabilities(soft)[None], before[None])
+        loss = (
+            (1 - soft).sum() if changed else -nll_loss(log_probabilities(soft)[None], before[None])
+        )
         loss.backward()
         p.grad /= p.grad.abs().max().clamp(min=1e-12)
         optimizer.step()

@@ -77,7 +77,9 @@ def embedded(n: int, seed: int) -> tuple[Any, Any, float]:
     """Return KS vectors, classes, and the CPU seconds that the vectors took."""
     made = amazon_shape(n, degree=DEGREE if n >= SIZES[0] else 0.5, seed=seed)
     with one_thread():
-        X, seconds = timed(lambda: cfe.ks_vectors(made.x, made.graph, num_layers=LAYERS, alpha=ALPHA))
+        X, seconds = timed(
+            lambda: cfe.ks_vectors(made.x, made.graph, num_layers=LAYERS, alpha=ALPHA)
+        )
     return X, made.labels, seconds
 
 
@@ -125,7 +127,11 @@ def query_seconds(index: Any, xq: Any, labels: Any) -> float:
     index.search_evidence(xq[:1], labels[:1], K)  # makes what is made once
     rounds = []
     for _ in range(ROUNDS):
-        _, seconds = timed(lambda: [index.search_evidence(xq[i : i + 1], labels[i : i + 1], K) for i in range(len(xq))])
+        _, seconds = timed(
+            lambda: [
+                index.search_evidence(xq[i : i + 1], labels[i : i + 1], K) for i in range(len(xq))
+            ]
+        )
         rounds.append(seconds / len(xq))
     return min(rounds)
 
@@ -188,13 +194,25 @@ def table(result: dict[str, Any]) -> str:
                 title,
                 index,
                 f"{VARIED[varied]} = {at[0]:,} to {at[-1]:,} ({len(at)} values)",
-                *(f"{np.mean(ends):,.0f}" if "bytes" in key else f"{np.mean(ends):.3g}" for ends in (first, last)),
+                *(
+                    f"{np.mean(ends):,.0f}" if "bytes" in key else f"{np.mean(ends):.3g}"
+                    for ends in (first, last)
+                ),
                 f"{np.mean(values):.2f}",
                 f"{low:.2f} to {high:.2f}",
                 "-" if bound is None else f"{bound:g}",
             )
         )
-    head = ("cost", "index", "against", "at the first", "at the last", "exponent", "95 % interval", "the paper's bound")
+    head = (
+        "cost",
+        "index",
+        "against",
+        "at the first",
+        "at the last",
+        "exponent",
+        "95 % interval",
+        "the paper's bound",
+    )
     shares, smaller = space(result), TINY_SIZES[0] if result["quick"] else MIDDLE
     text = (
         f"{len(result['seeds'])} seeds, k = {result['k']}. While n varies, p = {PARTITIONS} and m = {CLUSTERS}; while "
@@ -219,7 +237,11 @@ def space(result: dict[str, Any]) -> dict[str, float]:
 
 
 def draw(result: dict[str, Any]) -> Any:
-    shown = (("query_seconds", "one query"), ("build_seconds", "construction"), ("extra_bytes", "extra bytes"))
+    shown = (
+        ("query_seconds", "one query"),
+        ("build_seconds", "construction"),
+        ("extra_bytes", "extra bytes"),
+    )
     figure, axes = panels([title for _, title in shown], columns=3)
     for one_axes, (key, _) in zip(axes, shown, strict=True):
         curves, at = {}, []
@@ -241,9 +263,7 @@ def claims(result: dict[str, Any]) -> list[Claim]:
 
     exact, query = ("nodes", "LocalCE-B", "query_seconds"), ("nodes", "LocalCE-I", "query_seconds")
     build, extra = "build_seconds", "extra_bytes"
-    fits = (
-        "exponent b of cost ~ x^b, one for each seed, over all sizes; the bounds are upper ones, and at most 1.2 passes"
-    )
+    fits = "exponent b of cost ~ x^b, one for each seed, over all sizes; bounds are upper ones, and at most 1.2 passes"
     return [
         Claim(
             "The query time of LocalCE-B increases linearly with the number of test nodes.",
@@ -259,7 +279,10 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             [
                 case("in n", query, most=1.2),
                 Case(
-                    "in m, negated", [-b for b in exponents(result, "clusters", *query[1:])], above=0, counted=counted
+                    "in m, negated",
+                    [-b for b in exponents(result, "clusters", *query[1:])],
+                    above=0,
+                    counted=counted,
                 ),
             ],
             "The paper calls it reduced by a factor of the number of clusters, an exponent of -1 in m: the fixed cost "
@@ -269,14 +292,20 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "Index construction takes O(m p n (d + S)).",
             "section 5.1",
             f"{fits}, in n, p and m, each alone",
-            [case(f"in {VARIED[v]}", (v, "LocalCE-I", build), most=1.2) for v in ("nodes", "partitions", "clusters")],
+            [
+                case(f"in {VARIED[v]}", (v, "LocalCE-I", build), most=1.2)
+                for v in ("nodes", "partitions", "clusters")
+            ],
             "Larger sizes no longer fit into the caches, which adds to the exponent in n; KS vectors show it, too.",
         ),
         Claim(
             "The additional space of the index is O(p n).",
             "section 5.1",
             f"{fits}, in n and p, each alone",
-            [case(f"in {VARIED[v]}", (v, "LocalCE-I", extra), most=1.2) for v in ("nodes", "partitions")],
+            [
+                case(f"in {VARIED[v]}", (v, "LocalCE-I", extra), most=1.2)
+                for v in ("nodes", "partitions")
+            ],
         ),
     ]
 

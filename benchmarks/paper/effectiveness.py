@@ -51,7 +51,12 @@ def measure(bench: Bench) -> dict[str, Any]:
                 "global": GLOBAL_KS,
                 **bench.training(name),
             }
-            rows += bench.part(NAME, f"{name}-{seed}", settings, lambda name=name, seed=seed: one(bench, name, seed))
+            rows += bench.part(
+                NAME,
+                f"{name}-{seed}",
+                settings,
+                lambda name=name, seed=seed: one(bench, name, seed),
+            )
     return {"local_ks": LOCAL_KS, "global_ks": GLOBAL_KS, "L": LAYERS, "alpha": ALPHA, "rows": rows}
 
 
@@ -77,7 +82,9 @@ def one(bench: Bench, name: str, seed: int) -> list[dict[str, Any]]:
                     "short_rows": float((I[:, -1] < 0).mean()),
                 }
             )
-        best = cfe.global_evidence(index, max(GLOBAL_KS), per_node=True, exact=variant == "LocalCE-B").similarity
+        best = cfe.global_evidence(
+            index, max(GLOBAL_KS), per_node=True, exact=variant == "LocalCE-B"
+        ).similarity
         rows.append({"index": variant, "local": local, "global": averages(best)})
         if variant == "LocalCE-B":
             pairs = cfe.global_evidence(index, max(GLOBAL_KS)).similarity
@@ -94,13 +101,22 @@ def one(bench: Bench, name: str, seed: int) -> list[dict[str, Any]]:
 
 
 def averages(similarity: Any) -> list[dict[str, float]]:
-    return [{"AS": float(similarity[:k].sum() / k), "pairs": int(min(k, len(similarity)))} for k in GLOBAL_KS]
+    return [
+        {"AS": float(similarity[:k].sum() / k), "pairs": int(min(k, len(similarity)))}
+        for k in GLOBAL_KS
+    ]
 
 
-def values(result: dict[str, Any], graph: str, index: str, kind: str, key: str, k: int | None = None) -> list[Any]:
+def values(
+    result: dict[str, Any], graph: str, index: str, kind: str, key: str, k: int | None = None
+) -> list[Any]:
     """Return one number per seed for each k, or at one k."""
     ks = list(result[f"{kind}_ks"])
-    rows = [row for row in result["rows"] if row["graph"] == graph and row["index"] == index and row[kind]]
+    rows = [
+        row
+        for row in result["rows"]
+        if row["graph"] == graph and row["index"] == index and row[kind]
+    ]
     curves = [[point[key] for point in row[kind]] for row in rows]
     return curves if k is None else [curve[ks.index(k)] for curve in curves]
 
@@ -113,19 +129,10 @@ def table(result: dict[str, Any]) -> str:
     rows = []
     for graph, source in graphs(result).items():
         for index in (*PAPER, "ours", "all pairs"):
-            local = lambda key, g=graph, i=index: cell(values(result, g, i, "local", key, SHOWN_LOCAL))  # noqa: E731
-            rows.append(
-                (
-                    TITLES[graph],
-                    source,
-                    index,
-                    local("AS"),
-                    local("AS_of_found"),
-                    local("recall"),
-                    local("short_rows"),
-                    cell(values(result, graph, index, "global", "AS", SHOWN_GLOBAL), 4),
-                )
-            )
+            keys = ("AS", "AS_of_found", "recall", "short_rows")
+            local = [cell(values(result, graph, index, "local", key, SHOWN_LOCAL)) for key in keys]
+            overall = cell(values(result, graph, index, "global", "AS", SHOWN_GLOBAL), 4)
+            rows.append((TITLES[graph], source, index, *local, overall))
     head = (
         "graph",
         "from",
@@ -138,7 +145,9 @@ def table(result: dict[str, Any]) -> str:
     )
     sizes = []
     for graph in graphs(result):
-        own = [row for row in result["rows"] if row["graph"] == graph and row["index"] == "LocalCE-B"]
+        own = [
+            row for row in result["rows"] if row["graph"] == graph and row["index"] == "LocalCE-B"
+        ]
         smallest = ", ".join(str(row["smallest_class"]) for row in own)
         sizes.append(f"{TITLES[graph]} {own[0]['nodes']:,} (smallest predicted class {smallest})")
     return (
@@ -166,15 +175,32 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         found = []
         for kind, k in (("local", SHOWN_LOCAL), ("global", SHOWN_GLOBAL)):
             for graph, source in names.items():
-                pairs = zip(*(values(result, graph, index, kind, "AS", k) for index in (first, second)), strict=True)
+                pairs = zip(
+                    *(values(result, graph, index, kind, "AS", k) for index in (first, second)),
+                    strict=True,
+                )
                 numbers = [(x / y if y else None) if ratio else x - y for x, y in pairs]
-                found.append(Case(f"{TITLES[graph]}, {kind} k = {k}", numbers, counted=source != SHAPE, **bound))
+                found.append(
+                    Case(
+                        f"{TITLES[graph]}, {kind} k = {k}",
+                        numbers,
+                        counted=source != SHAPE,
+                        **bound,
+                    )
+                )
         return found
 
     falls = []
     for graph, source in names.items():
         curves = np.array(values(result, graph, "LocalCE-B", "local", "AS"))
-        falls.append(Case(TITLES[graph], (-np.diff(curves)).min(axis=1).tolist(), above=0, counted=source != SHAPE))
+        falls.append(
+            Case(
+                TITLES[graph],
+                (-np.diff(curves)).min(axis=1).tolist(),
+                above=0,
+                counted=source != SHAPE,
+            )
+        )
     higher = []
     for graph, source in names.items():
         k = 10

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from figures import finish, lines, panels
 from matplotlib.ticker import LogLocator, NullFormatter
-from setting import TITLES, Bench, arguments, empty_indexes, one_thread, run, titled, trained, vectors
+from setting import (
+    TITLES,
+    Bench,
+    arguments,
+    empty_indexes,
+    one_thread,
+    run,
+    titled,
+    trained,
+    vectors,
+)
 from sources import SHAPE
 from verdict import Case, Claim, cell, markdown
 
@@ -31,7 +41,9 @@ def measure(bench: Bench) -> dict[str, Any]:
     for name in bench.few(GRAPHS, 1):
         for seed in bench.seeds:
             settings = {"ks": KS, "queries": queries, **bench.training(name)}
-            rows += bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s, queries))
+            rows += bench.part(
+                NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s, queries)
+            )
     return {"ks": KS, "queries": queries, "rows": rows}
 
 
@@ -41,13 +53,22 @@ def one(bench: Bench, name: str, seed: int, queries: int) -> list[dict[str, Any]
     for scope, nodes in (("V_test", model.test), ("all nodes", np.arange(len(model.labels)))):
         X, labels = vectors(bench, name)[nodes], model.labels[nodes]
         rows += [
-            {"graph": name, "source": model.source, "scope": scope, "seed": seed, "nodes": len(nodes), **row}
+            {
+                "graph": name,
+                "source": model.source,
+                "scope": scope,
+                "seed": seed,
+                "nodes": len(nodes),
+                **row,
+            }
             for row in timed(X, labels, seed, KS, queries)
         ]
     return rows
 
 
-def timed(X: Any, labels: Any, seed: int, ks: Any, queries: int, variants: Any = VARIANTS) -> list[dict[str, Any]]:
+def timed(
+    X: Any, labels: Any, seed: int, ks: Any, queries: int, variants: Any = VARIANTS
+) -> list[dict[str, Any]]:
     """Build each index over vectors with labels, and time single queries of its members, the indexes in turns."""
     with one_thread():
         indexes, built = {}, {}
@@ -74,13 +95,20 @@ def timed(X: Any, labels: Any, seed: int, ks: Any, queries: int, variants: Any =
             for variant, values in times.items():
                 seconds[variant].append(median(values))
     return [
-        {"index": variant, "build_seconds": built[variant], "query_seconds": seconds[variant], "queries": len(chosen)}
+        {
+            "index": variant,
+            "build_seconds": built[variant],
+            "query_seconds": seconds[variant],
+            "queries": len(chosen),
+        }
         for variant in indexes
     ]
 
 
 def rows_of(result: dict[str, Any], graph: str, scope: str, index: str) -> list[dict[str, Any]]:
-    return [r for r in result["rows"] if (r["graph"], r["scope"], r["index"]) == (graph, scope, index)]
+    return [
+        r for r in result["rows"] if (r["graph"], r["scope"], r["index"]) == (graph, scope, index)
+    ]
 
 
 def graphs(result: dict[str, Any]) -> dict[str, str]:
@@ -106,7 +134,15 @@ def table(result: dict[str, Any]) -> str:
                         f"{paper} s" if paper else "",
                     )
                 )
-    head = ("graph", "from", "nodes", "index", "one query, k = 10, us", "build, s", "build in the paper")
+    head = (
+        "graph",
+        "from",
+        "nodes",
+        "index",
+        "one query, k = 10, us",
+        "build, s",
+        "build in the paper",
+    )
     text = (
         f"One core, one query at a time: median of {result['queries']} queries, indexes in turns; mean ± standard "
         f"deviation over {len(result['seeds'])} seeds."
@@ -116,10 +152,15 @@ def table(result: dict[str, Any]) -> str:
 
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
-    figure, axes = panels([f"{titled(graph, source)}, all nodes" for graph, source in names.items()], columns=2)
+    figure, axes = panels(
+        [f"{titled(graph, source)}, all nodes" for graph, source in names.items()], columns=2
+    )
     for one_axes, graph in zip(axes, names, strict=True):
         curves = {
-            index: [[1e6 * t for t in row["query_seconds"]] for row in rows_of(result, graph, "all nodes", index)]
+            index: [
+                [1e6 * t for t in row["query_seconds"]]
+                for row in rows_of(result, graph, "all nodes", index)
+            ]
             for index in VARIANTS
         }
         lines(one_axes, result["ks"], curves)
@@ -137,15 +178,24 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         for index in VARIANTS[:4]:
             own = rows_of(result, graph, "all nodes", index)
             ratios = [row["query_seconds"][-1] / row["query_seconds"][0] for row in own]
-            flatness.append(Case(f"{TITLES[graph]}, {index}", ratios, most=INSENSITIVE, counted=source != SHAPE))
+            flatness.append(
+                Case(f"{TITLES[graph]}, {index}", ratios, most=INSENSITIVE, counted=source != SHAPE)
+            )
         for index in VARIANTS[1:4]:
             for scope in ("V_test", "all nodes"):
                 pairs = zip(
-                    rows_of(result, graph, scope, "LocalCE-B"), rows_of(result, graph, scope, index), strict=True
+                    rows_of(result, graph, scope, "LocalCE-B"),
+                    rows_of(result, graph, scope, index),
+                    strict=True,
                 )
                 ratios = [a["query_seconds"][at] / b["query_seconds"][at] for a, b in pairs]
                 faster.append(
-                    Case(f"{TITLES[graph]}, {scope}, {index}", ratios, least=SIGNIFICANT, counted=source != SHAPE)
+                    Case(
+                        f"{TITLES[graph]}, {scope}, {index}",
+                        ratios,
+                        least=SIGNIFICANT,
+                        counted=source != SHAPE,
+                    )
                 )
     return [
         Claim(

@@ -35,7 +35,9 @@ class FairGNN(torch.nn.Module):
         Linear: the logit of the sensitive attribute from h.
     """
 
-    def __init__(self, backbone: OnMatrix, estimator: OnMatrix, hidden: int, num_classes: int) -> None:
+    def __init__(
+        self, backbone: OnMatrix, estimator: OnMatrix, hidden: int, num_classes: int
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.estimator = estimator
@@ -85,7 +87,9 @@ def fairgnn(
     d, num_classes = data.x.shape[1], int(data.y.max()) + 1
     of_attribute = {"num_layers": num_layers, "out_channels": 1, "dropout": dropout}
     with seeded(seed, torch.device("cpu")):
-        backbone = OnMatrix(GCN(d, hidden, num_layers, dropout=dropout, normalize=False), normalised=True)
+        backbone = OnMatrix(
+            GCN(d, hidden, num_layers, dropout=dropout, normalize=False), normalised=True
+        )
         if estimator == "gcn":
             guesses = OnMatrix(GCN(d, hidden, **of_attribute, normalize=False), normalised=True)
         else:
@@ -154,10 +158,17 @@ def train_fair(  # noqa: PLR0913
         raise TypeError(f"model must be a FairGNN, got {type(model).__name__}")
     loop.check(model, data)
     alpha, beta = as_number("alpha", alpha, 0, math.inf), as_number("beta", beta, 0, math.inf)
-    lr, weight_decay = as_number("lr", lr, 0, math.inf), as_number("weight_decay", weight_decay, 0, math.inf)
+    lr, weight_decay = (
+        as_number("lr", lr, 0, math.inf),
+        as_number("weight_decay", weight_decay, 0, math.inf),
+    )
     disclosed = _disclosed(data, known, seed)
     adversary = torch.optim.Adam(model.adversary.parameters(), lr=lr, weight_decay=weight_decay)
-    others = [*model.backbone.parameters(), *model.classifier.parameters(), *model.estimator.parameters()]
+    others = [
+        *model.backbone.parameters(),
+        *model.classifier.parameters(),
+        *model.estimator.parameters(),
+    ]
     networks = torch.optim.Adam(others, lr=lr, weight_decay=weight_decay)
 
     def step() -> None:
@@ -182,7 +193,13 @@ def train_fair(  # noqa: PLR0913
         l_c = cross_entropy(logits[data.val_mask], data.y[data.val_mask])
         return float(l_c + alpha * _covariance(logits[data.val_mask], sensitive[data.val_mask]))
 
-    settings = {"lr": lr, "weight_decay": weight_decay, "alpha": alpha, "beta": beta, **disclosed._asdict()}
+    settings = {
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "alpha": alpha,
+        "beta": beta,
+        **disclosed._asdict(),
+    }
     training = loop.Training(model, data, [networks, adversary], step, validate, settings)
     return training.run(epochs, patience, seed, checkpoint, progress=progress)
 
@@ -200,23 +217,31 @@ def _disclosed(data: Any, known: Any, seed: int) -> _Disclosed:
         raise ValueError(f"data must have sensitive, got {data!r}")
     mask = _drawn(data, known, seed) if np.ndim(known) == 0 else as_array("known", known)
     if mask.dtype != np.bool_ or mask.shape != (n,):
-        raise ValueError(f"known must be a number or bool of shape ({n},), got {mask.dtype} {mask.shape}")
+        raise ValueError(
+            f"known must be a number or bool of shape ({n},), got {mask.dtype} {mask.shape}"
+        )
     if not mask.any():
         raise ValueError(f"known must hold at least one node, got none of {n}")
     values = as_labels("data.sensitive", data.sensitive, n)[mask]
     if values.max() > 1:
         raise ValueError(f"data.sensitive must be 0 or 1, got {values.max()}")
     device = data.x.device
-    return _Disclosed(torch.tensor(mask, device=device), torch.tensor(values, dtype=data.x.dtype, device=device))
+    return _Disclosed(
+        torch.tensor(mask, device=device), torch.tensor(values, dtype=data.x.dtype, device=device)
+    )
 
 
 def _drawn(data: Any, known: Any, seed: int) -> NDArray[np.bool_]:
     nodes = np.flatnonzero(as_array("train_mask", data.train_mask))
     count = as_count("known", known)
     if count > len(nodes):
-        raise ValueError(f"known must be at most the number of training nodes, {len(nodes)}, got {count}")
+        raise ValueError(
+            f"known must be at most the number of training nodes, {len(nodes)}, got {count}"
+        )
     mask = np.zeros(len(data.x), dtype=np.bool_)
-    mask[np.random.default_rng(as_count("seed", seed, 0)).choice(nodes, count, replace=False)] = True
+    mask[np.random.default_rng(as_count("seed", seed, 0)).choice(nodes, count, replace=False)] = (
+        True
+    )
     return mask
 
 

@@ -7,7 +7,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 # Okabe and Ito's palette; markers differ too, for readers who see no colours.
-STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#E69F00", "^"), ("#CC79A7", "D"), ("#009E73", "v"), ("#7F7F7F", "P"))
+STYLES = (
+    ("#0072B2", "o"),
+    ("#D55E00", "s"),
+    ("#E69F00", "^"),
+    ("#CC79A7", "D"),
+    ("#009E73", "v"),
+    ("#7F7F7F", "P"),
+)
 
 
 def panels(
@@ -26,7 +33,9 @@ def panels(
     return figure, axes[: len(titles)]
 
 
-def lines(axes: Any, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], log: bool = True) -> None:
+def lines(
+    axes: Any, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], log: bool = True
+) -> None:
     """Draw curves, each (seeds, len(x)); a seed without a value there has NaN or None."""
     for (name, values), (colour, marker) in zip(curves.items(), STYLES, strict=False):
         numbers = np.array(values, dtype=float)
@@ -34,7 +43,9 @@ def lines(axes: Any, x: Sequence[float], curves: Mapping[str, Sequence[Sequence[
         middle, around = np.nanmean(numbers[:, seen], axis=0), np.nanstd(numbers[:, seen], axis=0)
         at = np.asarray(x, dtype=float)[seen]
         axes.plot(at, middle, color=colour, marker=marker, markersize=4, linewidth=1.3, label=name)
-        axes.fill_between(at, middle - around, middle + around, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(
+            at, middle - around, middle + around, color=colour, alpha=0.15, linewidth=0
+        )
     if log:
         axes.set_xscale("log")
         axes.minorticks_off()
@@ -47,6 +58,17 @@ def finish(figure: Figure, axes: Sequence[Any], xlabel: str, ylabel: str) -> Fig
         one.set_xlabel(xlabel, fontsize=9)
         one.set_ylabel(ylabel, fontsize=9)
         one.tick_params(labelsize=8)
-    handles = {label: handle for one in axes for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    handles = {
+        label: handle
+        for one in axes
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=6,
+        fontsize=8,
+        frameon=False,
+    )
     return figure

@@ -42,10 +42,15 @@ def measure(bench: Bench) -> dict[str, Any]:
                 "tuning": EPOCHS,
                 **bench.training(name),
             }
-            row = bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s))
+            row = bench.part(
+                NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)
+            )
             if row["source"] != SHAPE:  # which is not counted
                 row["validation"] = bench.part(
-                    NAME, f"{name}-{seed}-validation", settings, lambda n=name, s=seed: validated(bench, n, s)
+                    NAME,
+                    f"{name}-{seed}-validation",
+                    settings,
+                    lambda n=name, s=seed: validated(bench, n, s),
                 )
             rows.append(row)
     return {"remaining": REMAINING, "epochs": EPOCHS, "rows": rows}
@@ -55,7 +60,10 @@ def chosen_pairs(bench: Bench, name: str, model: Any) -> list[tuple[int, Any]]:
     """Return the top-k global evidence of each k, and how many pairs it is."""
     ks = (5, 10) if bench.quick else KS[name]
     pairs = cfe.global_evidence(flat_index(bench, name, model), max(ks), per_node=True)
-    return [(min(k, len(pairs)), SimpleNamespace(source=pairs.source[:k], target=pairs.target[:k])) for k in ks]
+    return [
+        (min(k, len(pairs)), SimpleNamespace(source=pairs.source[:k], target=pairs.target[:k]))
+        for k in ks
+    ]
 
 
 def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
@@ -87,7 +95,9 @@ def validated(bench: Bench, name: str, seed: int) -> dict[str, Any]:
     for k, chosen in chosen_pairs(bench, name, model):
         tuned = deepcopy(model.model)
         line = tune(bench, name, tuned, model.data, chosen, seed, "validation")
-        curve.append({"k": k, **{key: line[key] for key in ("nodes", "before", "after", "control")}})
+        curve.append(
+            {"k": k, **{key: line[key] for key in ("nodes", "before", "after", "control")}}
+        )
     remaining = np.setdiff1d(model.test, np.union1d(chosen.source, chosen.target))
     near = borderline(bench, name, model, predict(tuned, model.data), remaining)
     return {"curve": curve, "borderline": {key: near[key] for key in ("before", "after")}}
@@ -105,7 +115,9 @@ def tune(
 
 def borderline(bench: Bench, name: str, model: Any, after: Any, remaining: Any) -> dict[str, Any]:
     """Return accuracies before and after within the global evidence of the remaining nodes (by predictions before)."""
-    pairs = cfe.global_evidence(flat_index(bench, name, model, remaining), max(REMAINING), per_node=True)
+    pairs = cfe.global_evidence(
+        flat_index(bench, name, model, remaining), max(REMAINING), per_node=True
+    )
     y = model.data.y.numpy()
     lines: dict[str, list[float | None]] = {"before": [], "after": []}
     for k in REMAINING:
@@ -113,7 +125,8 @@ def borderline(bench: Bench, name: str, model: Any, after: Any, remaining: Any) 
         for key, labels in (("before", model.labels), ("after", after)):
             lines[key].append(float((labels == y)[nodes].mean()) if len(pairs) >= k else None)
     overall = {
-        key: float((labels == y)[remaining].mean()) for key, labels in (("before", model.labels), ("after", after))
+        key: float((labels == y)[remaining].mean())
+        for key, labels in (("before", model.labels), ("after", after))
     }
     return {**lines, "overall": overall, "nodes": len(remaining), "pairs": len(pairs)}
 
@@ -181,11 +194,16 @@ def table(result: dict[str, Any]) -> str:
     for graph in graphs(result):
         own = rows_of(result, graph)
         for i, k in enumerate(result["remaining"]):
-            near = [[of_reading(row, reading)["borderline"] for row in own] for reading in readings_of(own)]
+            near = [
+                [of_reading(row, reading)["borderline"] for row in own]
+                for reading in readings_of(own)
+            ]
             if any(row["before"][i] is not None for row in near[0]):
                 before = cell([row["before"][i] for row in near[0]])
                 after = [cell([row["after"][i] for row in one]) for one in near]
-                second.append((TITLES[graph], k, before, *after, *["-"] * (len(READINGS) - len(near))))
+                second.append(
+                    (TITLES[graph], k, before, *after, *["-"] * (len(READINGS) - len(near)))
+                )
     return (
         f"{len(result['seeds'])} seeds, mean ± standard deviation; accuracies on the test nodes that were not used.\n\n"
         f"{markdown(head, rows)}\n\nAfter the largest k, within the top-k evidence of the nodes that are left:\n\n"
@@ -195,15 +213,24 @@ def table(result: dict[str, Any]) -> str:
 
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
-    titles = [f"{titled(g, s)}: {part}" for part in ("remaining nodes", "their evidence") for g, s in names.items()]
+    titles = [
+        f"{titled(g, s)}: {part}"
+        for part in ("remaining nodes", "their evidence")
+        for g, s in names.items()
+    ]
     figure, axes = panels(titles, columns=len(names))
     for i, graph in enumerate(names):
         own = rows_of(result, graph)
-        curves = {key: [[point[key] for point in row["curve"]] for row in own] for key in ("before", "control")}
+        curves = {
+            key: [[point[key] for point in row["curve"]] for row in own]
+            for key in ("before", "control")
+        }
         near = {"before": [row["borderline"]["before"] for row in own]}
         for reading in readings_of(own):
             parts = [of_reading(row, reading) for row in own]
-            curves[f"after, {reading}"] = [[point["after"] for point in part["curve"]] for part in parts]
+            curves[f"after, {reading}"] = [
+                [point["after"] for point in part["curve"]] for part in parts
+            ]
             near[f"after, {reading}"] = [part["borderline"]["after"] for part in parts]
         lines(axes[i], [point["k"] for point in own[0]["curve"]], curves)
         if any(value is not None for curve in near["before"] for value in curve):
@@ -220,19 +247,39 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             where = f"{title}, {reading}"
             for i, point in enumerate(own[0]["curve"]):
                 case = f"{where}, k = {point['k']}"
-                improves.append(Case(case, gains(own, reading, "before", i), above=0, counted=counted))
-                beyond.append(Case(case, gains(own, reading, "control", i), above=0, counted=counted))
+                improves.append(
+                    Case(case, gains(own, reading, "before", i), above=0, counted=counted)
+                )
+                beyond.append(
+                    Case(case, gains(own, reading, "control", i), above=0, counted=counted)
+                )
             first, last = gains(own, reading, "before", 0), gains(own, reading, "before", -1)
-            narrows.append(Case(where, [a - b for a, b in zip(first, last, strict=True)], above=0, counted=counted))
+            narrows.append(
+                Case(
+                    where,
+                    [a - b for a, b in zip(first, last, strict=True)],
+                    above=0,
+                    counted=counted,
+                )
+            )
             near = [of_reading(row, reading)["borderline"] for row in own]
-            changed = [n["after"][at] - n["before"][at] for n in near if n["before"][at] is not None]
+            changed = [
+                n["after"][at] - n["before"][at] for n in near if n["before"][at] is not None
+            ]
             border.append(Case(f"{where}, k = 100", changed, above=0, counted=counted))
         for i, point in enumerate(own[0]["curve"]):
-            better = minus(gains(own, READINGS[0], "control", i), [row["curve"][i]["random_gain"] for row in own])
-            random.append(Case(f"{title}, {READINGS[0]}, k = {point['k']}", better, above=0, counted=counted))
+            better = minus(
+                gains(own, READINGS[0], "control", i),
+                [row["curve"][i]["random_gain"] for row in own],
+            )
+            random.append(
+                Case(f"{title}, {READINGS[0]}, k = {point['k']}", better, above=0, counted=counted)
+            )
         known = [row["borderline"] for row in own if row["borderline"]["before"][at] is not None]
         easy = [n["overall"]["before"] - n["before"][at] for n in known]
-        easier.append(Case(f"{title}, all that remain against k = 100", easy, above=0, counted=counted))
+        easier.append(
+            Case(f"{title}, all that remain against k = 100", easy, above=0, counted=counted)
+        )
     return [
         Claim(
             "Fine-tuning with the top-k global evidence improves the accuracy on the remaining test nodes.",

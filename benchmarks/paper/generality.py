@@ -31,7 +31,10 @@ def measure(bench: Bench) -> dict[str, Any]:
                 settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, **bench.training(name)}
                 rows.append(
                     bench.part(
-                        NAME, f"{name}-{kind}-{seed}", settings, lambda n=name, m=kind, s=seed: one(bench, n, m, s)
+                        NAME,
+                        f"{name}-{kind}-{seed}",
+                        settings,
+                        lambda n=name, m=kind, s=seed: one(bench, n, m, s),
                     )
                 )
     return {"ks": KS, "L": LAYERS, "alpha": ALPHA, "rows": rows}
@@ -67,7 +70,9 @@ def relative_range(result: dict[str, Any], graph: str, k: int) -> list[float | N
     at = list(result["ks"]).index(k)
     found = []
     for seed in result["seeds"]:
-        of_seed = [row["AS"][at] for row in result["rows"] if row["graph"] == graph and row["seed"] == seed]
+        of_seed = [
+            row["AS"][at] for row in result["rows"] if row["graph"] == graph and row["seed"] == seed
+        ]
         known = [value for value in of_seed if value is not None]
         found.append((max(known) - min(known)) / float(np.mean(known)) if len(known) > 1 else None)
     return found
@@ -105,13 +110,29 @@ def table(result: dict[str, Any]) -> str:
                 )
             )
     alike = markdown(
-        ("graph", f"relative range of AS@{SHOWN} over the GNNs", f"Jaccard index of two GNNs' best {SHOWN} pairs"),
+        (
+            "graph",
+            f"relative range of AS@{SHOWN} over the GNNs",
+            f"Jaccard index of two GNNs' best {SHOWN} pairs",
+        ),
         [
-            (TITLES[graph], cell(relative_range(result, graph, SHOWN), 4), cell(overlaps(result, graph)))
+            (
+                TITLES[graph],
+                cell(relative_range(result, graph, SHOWN), 4),
+                cell(overlaps(result, graph)),
+            )
             for graph in graphs(result)
         ],
     )
-    head = ("graph", "from", "GNN", "test accuracy", "test F1", f"global AS@{SHOWN}", "fewest pairs of a seed")
+    head = (
+        "graph",
+        "from",
+        "GNN",
+        "test accuracy",
+        "test F1",
+        f"global AS@{SHOWN}",
+        "fewest pairs of a seed",
+    )
     return f"{len(result['seeds'])} seeds, mean ± standard deviation.\n\n{markdown(head, rows)}\n\n{alike}"
 
 
@@ -120,7 +141,9 @@ def draw(result: dict[str, Any]) -> Any:
     figure, axes = panels([titled(graph, source) for graph, source in names.items()], columns=2)
     for one_axes, graph in zip(axes, names, strict=True):
         lines(
-            one_axes, result["ks"], {kind.upper(): [row["AS"] for row in rows_of(result, graph, kind)] for kind in GNNS}
+            one_axes,
+            result["ks"],
+            {kind.upper(): [row["AS"] for row in rows_of(result, graph, kind)] for kind in GNNS},
         )
     return finish(figure, axes, "k", "global average similarity")
 
@@ -128,12 +151,22 @@ def draw(result: dict[str, Any]) -> Any:
 def claims(result: dict[str, Any]) -> list[Claim]:
     names = graphs(result)
     cases = [
-        Case(f"{TITLES[graph]}, k = {k}", relative_range(result, graph, k), most=SLIGHT, counted=source != SHAPE)
+        Case(
+            f"{TITLES[graph]}, k = {k}",
+            relative_range(result, graph, k),
+            most=SLIGHT,
+            counted=source != SHAPE,
+        )
         for graph, source in names.items()
         for k in (SHOWN,)
     ]
     same = [
-        Case(f"{TITLES[graph]}, k = {SHOWN}", overlaps(result, graph), least=0.5, counted=source != SHAPE)
+        Case(
+            f"{TITLES[graph]}, k = {SHOWN}",
+            overlaps(result, graph),
+            least=0.5,
+            counted=source != SHAPE,
+        )
         for graph, source in names.items()
     ]
     return [

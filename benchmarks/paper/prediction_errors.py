@@ -11,7 +11,18 @@ from typing import Any
 import faiss
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, LAYERS, TITLES, Bench, arguments, flat_index, run, titled, trained, vectors
+from setting import (
+    ALPHA,
+    LAYERS,
+    TITLES,
+    Bench,
+    arguments,
+    flat_index,
+    run,
+    titled,
+    trained,
+    vectors,
+)
 from sources import SHAPE
 from verdict import Case, Claim, cell, markdown
 
@@ -29,7 +40,11 @@ def measure(bench: Bench) -> dict[str, Any]:
     for name in bench.few(GRAPHS, 1):
         for seed in bench.seeds:
             settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, **bench.training(name)}
-            rows.append(bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)))
+            rows.append(
+                bench.part(
+                    NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)
+                )
+            )
     return {"ks": KS, "rows": rows}
 
 
@@ -45,11 +60,17 @@ def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "overall": float(right[model.test].mean()),
         "overall_nodes": len(model.test),
-        "accuracy": [float(a) if there else None for a, there in zip(curve["accuracy"], reached, strict=True)],
+        "accuracy": [
+            float(a) if there else None for a, there in zip(curve["accuracy"], reached, strict=True)
+        ],
         "nodes": [int(n) for n in curve["nodes"]],
-        "random": [v if there else None for v, there in zip(random_pairs(model, right, seed), reached, strict=True)],
+        "random": [
+            v if there else None
+            for v, there in zip(random_pairs(model, right, seed), reached, strict=True)
+        ],
         "close": [
-            v if there else None for v, there in zip(close_pairs(bench, name, model, right), reached, strict=True)
+            v if there else None
+            for v, there in zip(close_pairs(bench, name, model, right), reached, strict=True)
         ],
         "same_truth": same_truth(bench, name, model),
     }
@@ -71,7 +92,9 @@ def close_pairs(bench: Bench, name: str, model: Any, right: Any) -> list[float]:
         own = nodes[model.labels[nodes] == label]
         if len(own) > 1:
             D, I = faiss.knn(X[own], X[own], 2, metric=faiss.METRIC_INNER_PRODUCT)
-            other = np.where(I[:, 0] == np.arange(len(own)), I[:, 1], I[:, 0])  # of equal vectors either may come first
+            other = np.where(
+                I[:, 0] == np.arange(len(own)), I[:, 1], I[:, 0]
+            )  # of equal vectors either may come first
             ends = np.sort(np.stack([own, own[other]], axis=1), axis=1)
             kept = np.unique(ends, axis=0, return_index=True)[1]
             found.append(np.column_stack([D[kept, 1], ends[kept]]))
@@ -116,7 +139,10 @@ def table(result: dict[str, Any]) -> str:
                     f"{k:,}",
                     len(there),
                     cell([row["nodes"][i] for row in there], 0),
-                    *(cell([row[key][i] for row in there]) for key in ("accuracy", "random", "close", "same_truth")),
+                    *(
+                        cell([row[key][i] for row in there])
+                        for key in ("accuracy", "random", "close", "same_truth")
+                    ),
                     cell([row["overall"] for row in own]),
                 )
             )
@@ -139,10 +165,16 @@ def table(result: dict[str, Any]) -> str:
 def draw(result: dict[str, Any]) -> Any:
     names = graphs(result)
     figure, axes = panels([titled(graph, source) for graph, source in names.items()])
-    words = {"accuracy": "global evidence", "random": "random pairs", "close": "close pairs of one class"}
+    words = {
+        "accuracy": "global evidence",
+        "random": "random pairs",
+        "close": "close pairs of one class",
+    }
     for one_axes, graph in zip(axes, names, strict=True):
         own = rows_of(result, graph)
-        lines(one_axes, result["ks"], {word: [row[key] for row in own] for key, word in words.items()})
+        lines(
+            one_axes, result["ks"], {word: [row[key] for row in own] for key, word in words.items()}
+        )
         overall = float(np.mean([row["overall"] for row in own]))
         one_axes.axhline(overall, color="#D55E00", linestyle="--", label="all test nodes")
     return finish(figure, axes, "k", "accuracy")
@@ -155,17 +187,33 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         own, counted = rows_of(result, graph), source != SHAPE
         enough = [row for row in own if row["accuracy"][at] is not None]
         title = f"{TITLES[graph]}, k = {FIRST}"
-        lower.append(Case(title, [row["overall"] - row["accuracy"][at] for row in enough], above=0, counted=counted))
+        lower.append(
+            Case(
+                title,
+                [row["overall"] - row["accuracy"][at] for row in enough],
+                above=0,
+                counted=counted,
+            )
+        )
         rising.append(
             Case(
                 f"{TITLES[graph]}, largest k against k = {FIRST}",
-                [row["accuracy"][last(row)] - row["accuracy"][at] for row in enough if last(row) > at],
+                [
+                    row["accuracy"][last(row)] - row["accuracy"][at]
+                    for row in enough
+                    if last(row) > at
+                ],
                 above=0,
                 counted=counted,
             )
         )
         by_chance.append(
-            Case(title, [row["random"][at] - row["accuracy"][at] for row in enough], above=0, counted=counted)
+            Case(
+                title,
+                [row["random"][at] - row["accuracy"][at] for row in enough],
+                above=0,
+                counted=counted,
+            )
         )
     return [
         Claim(

@@ -40,7 +40,13 @@ PUBLISHED = {
     "german": [
         ("f1", "gcn", 0.808, 0.808, "NIFTY's README (GitHub, chirag126/nifty), one seed"),
         ("auc", "gcn", 0.7605, 0.7605, "NIFTY's README, one seed"),
-        ("accuracy", "gat", 0.712, 0.712, "README of REFEREE (GitHub, yushundong/referee), one seed"),
+        (
+            "accuracy",
+            "gat",
+            0.712,
+            0.712,
+            "README of REFEREE (GitHub, yushundong/referee), one seed",
+        ),
     ],
 }
 AROUND = 0.03
@@ -54,7 +60,9 @@ def write_page(folder: Path) -> Path:
         if (path := folder / "results" / f"{name}.json").exists()
     }
     if not results:
-        raise FileNotFoundError(f"{folder / 'results'} must hold the result of one experiment at least, got none")
+        raise FileNotFoundError(
+            f"{folder / 'results'} must hold the result of one experiment at least, got none"
+        )
     claims = {name: import_module(name).claims(result) for name, result in results.items()}
     parts = [head(results), summary(claims), accuracies(results), choices()]
     for name, result in results.items():
@@ -93,8 +101,9 @@ def times(results: dict[str, Any]) -> str:
     seconds = {name: result["seconds"] for name, result in results.items()}
     listed = ", ".join(f"{name} {spent / 60:.1f}" for name, spent in seconds.items())
     usual = sum(spent for name, spent in seconds.items() if name != "scalability")
-    return f"Minutes, summed over the parts, training included: {listed}; {usual / 60:.0f} minutes in all" + (
-        " without scalability, which needs `--amazon`." if "scalability" in seconds else "."
+    return (
+        f"Minutes, summed over the parts, training included: {listed}; {usual / 60:.0f} minutes in all"
+        + (" without scalability, which needs `--amazon`." if "scalability" in seconds else ".")
     )
 
 
@@ -110,7 +119,12 @@ def summary(claims: dict[str, list[Any]]) -> str:
         for name, own in claims.items()
         for claim in own
     ]
-    counts = Counter(claim.verdict() for own in claims.values() for claim in own if not claim.text.startswith("(Our"))
+    counts = Counter(
+        claim.verdict()
+        for own in claims.values()
+        for claim in own
+        if not claim.text.startswith("(Our")
+    )
     rule = " ".join((verdict.__doc__ or "").split("\n\n", 1)[1].split())
     total = ", ".join(f"{word}: {count}" for word, count in counts.most_common())
     return (
@@ -141,21 +155,44 @@ def accuracies(results: dict[str, Any]) -> str:
                 real |= {graph} if row["source"] == REAL else set()
     rows = []
     for (graph, kind), by_seed in sorted(found.items()):
-        own = {key: [m[key] for m in by_seed.values()] for key in ("accuracy", "f1", "auc", "majority")}
-        rows.append((TITLES[graph], title_of(kind), len(by_seed), *(cell(values) for values in own.values())))
+        own = {
+            key: [m[key] for m in by_seed.values()] for key in ("accuracy", "f1", "auc", "majority")
+        }
+        rows.append(
+            (
+                TITLES[graph],
+                title_of(kind),
+                len(by_seed),
+                *(cell(values) for values in own.values()),
+            )
+        )
     compared = []
     for graph, lines in PUBLISHED.items():
         for metric, kind, low, high, source in lines:
             if graph in real and (graph, kind) in found:
-                values = [metrics[metric] for metrics in found[graph, kind].values() if metrics[metric] is not None]
+                values = [
+                    metrics[metric]
+                    for metrics in found[graph, kind].values()
+                    if metrics[metric] is not None
+                ]
                 mean = sum(values) / len(values)
-                word = "below" if mean < low - AROUND else "above" if mean > high + AROUND else "agrees"
+                word = (
+                    "below"
+                    if mean < low - AROUND
+                    else "above"
+                    if mean > high + AROUND
+                    else "agrees"
+                )
                 span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-                compared.append((TITLES[graph], title_of(kind), metric, cell(values), span, word, source))
+                compared.append(
+                    (TITLES[graph], title_of(kind), metric, cell(values), span, word, source)
+                )
     head = ("graph", "model", "seeds", "test accuracy", "F1", "AUC", "share of the largest class")
     second = ("graph", "model", "metric", "ours", "published", "ours", "where")
     others = ", ".join(
-        TITLES[graph] for graph in dict.fromkeys(g for g, _ in found) if graph not in PUBLISHED or graph not in real
+        TITLES[graph]
+        for graph in dict.fromkeys(g for g, _ in found)
+        if graph not in PUBLISHED or graph not in real
     )
     return (
         "## Accuracies\n\nBefore anything else: are these models the ones that the literature has?\n\n"
@@ -166,7 +203,9 @@ def accuracies(results: dict[str, Any]) -> str:
 
 
 def choices() -> str:
-    how = ", ".join(f"{TITLES[name]} {lr:g} and {epochs}" for name, (lr, epochs) in TRAINING.items())
+    how = ", ".join(
+        f"{TITLES[name]} {lr:g} and {epochs}" for name, (lr, epochs) in TRAINING.items()
+    )
     return (
         "## What we chose where the paper is silent\n\n"
         f"- KS vectors: L = {LAYERS}, alpha = {ALPHA:g}. Of the whole graph; search and index hold V_test "
@@ -200,7 +239,8 @@ def section(folder: Path, name: str, result: dict[str, Any], claims: list[Any]) 
     for claim in claims:
         note = f"\n\n{claim.note}" if claim.note else ""
         cases = markdown(
-            ("case", "mean ± standard deviation", "bound", "outcome"), [case.row() for case in claim.cases]
+            ("case", "mean ± standard deviation", "bound", "outcome"),
+            [case.row() for case in claim.cases],
         )
         parts.append(
             f"**{claim.text}** ({claim.where}): **{claim.verdict()}**.\n\nMeasured: {claim.measured}.{note}\n\n"
@@ -214,6 +254,10 @@ def section(folder: Path, name: str, result: dict[str, Any], claims: list[Any]) 
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=HERE, help="that holds results/ and figures/")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=HERE, help="that holds results/ and figures/"
+    )
     print(f"written: {write_page(parser.parse_args().folder)}")

@@ -26,10 +26,14 @@ LONG = "scalability"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_arguments(parser)
     parser.add_argument(
-        "--amazon", action="store_true", help=f"run {LONG}.py, too: long, up to 12 GB (tiny with --quick)"
+        "--amazon",
+        action="store_true",
+        help=f"run {LONG}.py, too: long, up to 12 GB (tiny with --quick)",
     )
     parser.add_argument("--only", nargs="+", choices=[*ORDER, LONG], help="these experiments only")
     options = parser.parse_args()
@@ -40,7 +44,9 @@ def main() -> None:
     for i, name in enumerate(names, start=1):
         print(f"\n[{i}/{len(names)}, {time.perf_counter() - start:.0f} s so far]", flush=True)
         run(import_module(name), bench)
-    print(f"\npage: {import_module('report').write_page(bench.folder)}; {time.perf_counter() - start:.0f} s in all")
+    print(
+        f"\npage: {import_module('report').write_page(bench.folder)}; {time.perf_counter() - start:.0f} s in all"
+    )
 
 
 if __name__ == "__main__":

@@ -31,10 +31,16 @@ ALL_SEEDS_UP_TO = 30_000
 @cache
 def embedded(bench: Bench) -> tuple[Any, Any, str]:
     if bench.amazon is not None:
-        X, labels = (np.load(bench.amazon / f"{name}.npy", mmap_mode="r") for name in ("X", "labels"))
+        X, labels = (
+            np.load(bench.amazon / f"{name}.npy", mmap_mode="r") for name in ("X", "labels")
+        )
         return X, labels, SHAPE
     graph, source = amazon(bench.quick)
-    return cfe.ks_vectors(graph.x, graph.edges, num_layers=LAYERS, alpha=ALPHA), graph.labels, source
+    return (
+        cfe.ks_vectors(graph.x, graph.edges, num_layers=LAYERS, alpha=ALPHA),
+        graph.labels,
+        source,
+    )
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -62,7 +68,9 @@ def series(result: dict[str, Any], index: str, key: str) -> dict[int, list[float
     found: dict[int, list[float]] = {}
     for row in result["rows"]:
         if row["index"] == index:
-            found.setdefault(row["nodes"], []).append(row[key][0] if key == "query_seconds" else row[key])
+            found.setdefault(row["nodes"], []).append(
+                row[key][0] if key == "query_seconds" else row[key]
+            )
     return found
 
 
@@ -94,7 +102,11 @@ def draw(result: dict[str, Any]) -> Any:
     for one_axes, key in zip(axes, ("query_seconds", "build_seconds"), strict=True):
         found = {index: series(result, index, key) for index in VARIANTS}
         sizes = sorted(found[VARIANTS[0]])
-        lines(one_axes, sizes, {index: [[float(np.mean(own[n])) for n in sizes]] for index, own in found.items()})
+        lines(
+            one_axes,
+            sizes,
+            {index: [[float(np.mean(own[n])) for n in sizes]] for index, own in found.items()},
+        )
         one_axes.set_yscale("log")
     return finish(figure, axes, "test nodes", "seconds")
 
@@ -105,7 +117,10 @@ def claims(result: dict[str, Any]) -> list[Claim]:
     below = [
         Case(
             f"{index}, all sizes",
-            [float(np.mean(exact[n]) / np.mean(t)) for n, t in series(result, index, "query_seconds").items()],
+            [
+                float(np.mean(exact[n]) / np.mean(t))
+                for n, t in series(result, index, "query_seconds").items()
+            ],
             least=1,
             counted=counted,
         )

@@ -43,7 +43,13 @@ KNOWN = 200
 SEEDS = range(4, 9)
 # Learning rate and epochs at most. After 200 epochs at 0.01 Bail and Facebook are far from converged; these values
 # are as good or better in a third of the time. German needs 200 at 0.01: after fewer, some models name one class only.
-TRAINING = {"cora": (0.02, 80), "german": (0.01, 200), "pubmed": (0.02, 80), "bail": (0.05, 80), "facebook": (0.05, 80)}
+TRAINING = {
+    "cora": (0.02, 80),
+    "german": (0.01, 200),
+    "pubmed": (0.02, 80),
+    "bail": (0.05, 80),
+    "facebook": (0.05, 80),
+}
 METRICS = ("accuracy", "f1", "auc", "parity_difference", "opportunity_difference")
 GNNS = ("gcn", "gat", "gin", "mpnn", "sage")
 TITLES = {
@@ -80,7 +86,9 @@ class Bench:
         """Return all values, or in the quick form the first few."""
         return list(values[:count] if self.quick else values)
 
-    def part(self, experiment: str, name: str, settings: dict[str, Any], compute: Callable[[], Any]) -> Any:
+    def part(
+        self, experiment: str, name: str, settings: dict[str, Any], compute: Callable[[], Any]
+    ) -> Any:
         """Return one part of an experiment, from the cache where it is there with these settings."""
         path = self.folder / "cache" / experiment / f"{name}.json"
         wanted = json.loads(json.dumps({"quick": self.quick, **settings}))
@@ -134,15 +142,25 @@ def vectors(bench: Bench, name: str) -> NDArray[np.float32]:
 def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
     """Return a model of one of the five kinds, or ``fairgnn``; trained here unless the cache has it."""
     data, source = graph(bench.quick, name, seed)
-    model = fair_models.fairgnn(data, seed=seed) if kind == "fairgnn" else models.build(kind, data, seed=seed)
+    model = (
+        fair_models.fairgnn(data, seed=seed)
+        if kind == "fairgnn"
+        else models.build(kind, data, seed=seed)
+    )
     path = bench.folder / "cache" / "models" / f"{name}-{kind}-{seed}.pt"
     how = bench.training(name) if kind != "fairgnn" else {"epochs": 8} if bench.quick else {}
-    wanted = {"source": source, **how, "weights": {k: list(v.shape) for k, v in state(model).items()}}
+    wanted = {
+        "source": source,
+        **how,
+        "weights": {k: list(v.shape) for k, v in state(model).items()},
+    }
     kept = torch.load(path) if path.exists() else None
     if kept is None or kept["wanted"] != wanted:
         start = time.perf_counter()
         if kind == "fairgnn":
-            fair_models.train_fair(model, data, known=20 if bench.quick else KNOWN, seed=seed, **how)
+            fair_models.train_fair(
+                model, data, known=20 if bench.quick else KNOWN, seed=seed, **how
+            )
         else:
             models.train(model, data, seed=seed, **how)
         measures = models.evaluate(model, data, data.test_mask)
@@ -212,21 +230,29 @@ def one_thread() -> Any:
 
 def arguments(description: str | None) -> Bench:
     """Read the command line that all experiments share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_arguments(parser)
     return bench_of(parser.parse_args())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--quick", action="store_true", help="tiny made-up graphs and two seeds: seconds, no file needed"
+        "--quick",
+        action="store_true",
+        help="tiny made-up graphs and two seeds: seconds, no file needed",
     )
     parser.add_argument(
         "--amazon-folder",
         type=Path,
         help="KS vectors (X.npy) and classes (labels.npy) of the Amazon shape, made before",
     )
-    parser.add_argument("--folder", type=Path, help="where results, figures and cache go; default: beside the scripts")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where results, figures and cache go; default: beside the scripts",
+    )
 
 
 def bench_of(options: argparse.Namespace) -> Bench:
@@ -238,7 +264,12 @@ def run(module: Any, bench: Bench) -> None:
     """Measure, and write the JSON result, the table and the figure of one experiment."""
     start = time.perf_counter()
     print(f"{module.NAME}: {module.__doc__.splitlines()[0]}", flush=True)
-    result = {"experiment": module.NAME, "quick": bench.quick, "seeds": list(bench.seeds), **module.measure(bench)}
+    result = {
+        "experiment": module.NAME,
+        "quick": bench.quick,
+        "seeds": list(bench.seeds),
+        **module.measure(bench),
+    }
     name = module.NAME
     result["seconds"] = round(bench.spent.get(name, 0), 1)
     # A line each, without idle digits: files stay small, and can be compared.

@@ -42,14 +42,18 @@ def graph(quick: bool, name: str, seed: int) -> tuple[Any, str]:
         return load(name, root(), seed=seed), REAL
     if name == "pubmed":
         return pubmed_shape(seed=0).to_data(seed), SHAPE
-    raise FileNotFoundError(f"{name} needs {root() / _FILES[name]}: set CFE_DATA to the folder that holds the graphs")
+    raise FileNotFoundError(
+        f"{name} needs {root() / _FILES[name]}: set CFE_DATA to the folder that holds the graphs"
+    )
 
 
 def amazon(quick: bool) -> tuple[Any, str]:
     """Return AmazonProducts or a graph of its shape: ``x``, ``edges`` for ``ks_vectors``, ``labels``; no split."""
     if not quick and available("amazon"):
         data = load("amazon", root())
-        return SimpleNamespace(x=data.x.numpy(), edges=data.edge_index.numpy(), labels=data.y.numpy()), REAL
+        return SimpleNamespace(
+            x=data.x.numpy(), edges=data.edge_index.numpy(), labels=data.y.numpy()
+        ), REAL
     made = amazon_shape(2000, seed=0) if quick else amazon_shape(seed=0)
     return SimpleNamespace(x=made.x, edges=made.graph, labels=made.labels), TINY if quick else SHAPE
 
@@ -68,9 +72,15 @@ def tiny(name: str, seed: int) -> Data:
     n, columns = 320, _COLUMNS.get(name, ())
     rng = np.random.default_rng(sum(name.encode()))
     y = rng.integers(0, 2 if columns else 3, n)
-    raw = rng.normal(size=(n, len(columns) or 12)) + 0.7 * rng.normal(size=(3, len(columns) or 12))[y]
+    raw = (
+        rng.normal(size=(n, len(columns) or 12)) + 0.7 * rng.normal(size=(3, len(columns) or 12))[y]
+    )
     if columns:
-        binary = [column for column, title in enumerate(columns) if title not in ("SCHOOL", "TIME", "FILE", "Age")]
+        binary = [
+            column
+            for column, title in enumerate(columns)
+            if title not in ("SCHOOL", "TIME", "FILE", "Age")
+        ]
         raw[:, binary] = raw[:, binary] > 0
         raw[:, [column for column in range(len(columns)) if column not in binary]] *= 15
         raw = np.abs(np.round(raw))

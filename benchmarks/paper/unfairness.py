@@ -61,15 +61,27 @@ def measure(bench: Bench) -> dict[str, Any]:
     rows = []
     for kind in MODELS:
         for seed in bench.seeds:
-            settings = {"k": K, "L": LAYERS, "alpha": ALPHA, "bins": BINS, "training": bench.training("bail")}
-            rows.append(bench.part(NAME, f"{kind}-{seed}", settings, lambda m=kind, s=seed: one(bench, m, s)))
+            settings = {
+                "k": K,
+                "L": LAYERS,
+                "alpha": ALPHA,
+                "bins": BINS,
+                "training": bench.training("bail"),
+            }
+            rows.append(
+                bench.part(
+                    NAME, f"{kind}-{seed}", settings, lambda m=kind, s=seed: one(bench, m, s)
+                )
+            )
     return {"k": K, "rows": rows, "time_predicts_class": leak(bench)}
 
 
 def one(bench: Bench, kind: str, seed: int) -> dict[str, Any]:
     model = trained(bench, "bail", kind, seed)
     labels, test = model.labels[model.test], model.test
-    unscaled = cfe.ks_vectors(model.data.x_raw, model.data.edge_index, num_layers=LAYERS, alpha=ALPHA)
+    unscaled = cfe.ks_vectors(
+        model.data.x_raw, model.data.edge_index, num_layers=LAYERS, alpha=ALPHA
+    )
     return {
         "model": kind,
         "source": model.source,
@@ -119,10 +131,15 @@ def unseen(model: Any) -> float | None:
 def estimator_accuracy(model: Any) -> dict[str, float]:
     """Return how often FairGNN's estimator is right about the sensitive attribute of a test node, and its majority."""
     with torch.no_grad():
-        guess = (model.model.estimator(model.data.x, model.data.edge_index)[model.test, 0] > 0).long()
+        guess = (
+            model.model.estimator(model.data.x, model.data.edge_index)[model.test, 0] > 0
+        ).long()
     truth = model.data.sensitive[model.test]
     share = float(truth.double().mean())
-    return {"accuracy": rounded((guess == truth).double().mean()), "majority": rounded(max(share, 1 - share))}
+    return {
+        "accuracy": rounded((guess == truth).double().mean()),
+        "majority": rounded(max(share, 1 - share)),
+    }
 
 
 def leak(bench: Bench) -> dict[str, Any]:
@@ -145,7 +162,9 @@ def of_model(result: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [row for row in result["rows"] if row["model"] == kind]
 
 
-def scores(result: dict[str, Any], kind: str, key: str = "scores") -> dict[str, list[dict[str, Any]]]:
+def scores(
+    result: dict[str, Any], kind: str, key: str = "scores"
+) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of each value, one per seed, the highest mean score first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in of_model(result, kind):
@@ -155,7 +174,11 @@ def scores(result: dict[str, Any], kind: str, key: str = "scores") -> dict[str, 
 
 
 def of_value(
-    result: dict[str, Any], kind: str, value: str, among: set[str] | None = None, key: str = "scores"
+    result: dict[str, Any],
+    kind: str,
+    value: str,
+    among: set[str] | None = None,
+    key: str = "scores",
 ) -> tuple[list[int | None], list[float | None]]:
     """Return place (from 1, among all values or these) and score of a value per seed; None where no node has it."""
     places: list[int | None] = []
@@ -236,27 +259,52 @@ def draw(result: dict[str, Any]) -> Any:
         found = scores(result, kind, key)
         own = [[line["score"] for line in found.get(value, [])] or [np.nan] for value in values]
         colours = ["#D55E00" if value == SENSITIVE else "#0072B2" for value in values]
-        one_axes.barh(at, [mean(v) for v in own], xerr=[np.std(v) for v in own], color=colours, alpha=0.8)
-        by_chance = [mean(line["expected"] for line in found[v]) if v in found else np.nan for v in values]
+        one_axes.barh(
+            at, [mean(v) for v in own], xerr=[np.std(v) for v in own], color=colours, alpha=0.8
+        )
+        by_chance = [
+            mean(line["expected"] for line in found[v]) if v in found else np.nan for v in values
+        ]
         one_axes.plot(by_chance, at, "k|", markersize=9, label="random evidence")
-        one_axes.plot([PAPER[kind].get(value, np.nan) for value in values], at, "k*", markersize=6, label="the paper's")
+        one_axes.plot(
+            [PAPER[kind].get(value, np.nan) for value in values],
+            at,
+            "k*",
+            markersize=6,
+            label="the paper's",
+        )
         one_axes.set_yticks(at, values, fontsize=8)
         one_axes.set(xlim=(0, 1.05))
         one_axes.set_xlabel("discrimination score", fontsize=9)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        fontsize=8,
+        frameon=False,
+    )
     return figure
 
 
 def claims(result: dict[str, Any]) -> list[Claim]:
     first, drop, lower, by_chance, seen_again = [], [], [], [], []
     for key, words in SCALES.items():
-        for scope, among in (("all values", None), (f"the {len(NAMED)} values that Table 2 names", NAMED)):
-            (gcn, gcn_scores), (fair, fair_scores) = (of_value(result, m, SENSITIVE, among, key) for m in MODELS)
+        for scope, among in (
+            ("all values", None),
+            (f"the {len(NAMED)} values that Table 2 names", NAMED),
+        ):
+            (gcn, gcn_scores), (fair, fair_scores) = (
+                of_value(result, m, SENSITIVE, among, key) for m in MODELS
+            )
             first.append(Case(f"KS reads {words}, among {scope}", gcn, most=1))
             drop.append(Case(f"KS reads {words}, among {scope}", minus(fair, gcn), least=1))
         lower.append(Case(f"KS reads {words}", minus(gcn_scores, fair_scores), above=0))
         (of_gcn, of_fair) = (scores(result, kind, key).get(SENSITIVE, []) for kind in MODELS)
-        by_chance.append(Case(f"KS reads {words}", [line["score"] - line["expected"] for line in of_gcn], above=0))
+        by_chance.append(
+            Case(
+                f"KS reads {words}", [line["score"] - line["expected"] for line in of_gcn], above=0
+            )
+        )
         seen_again.append(
             f"KS reads {words}: GCN {cell([line['score'] for line in of_gcn])} (random evidence "
             f"{cell([line['expected'] for line in of_gcn])}), FairGNN {cell([line['score'] for line in of_fair])} "

@@ -31,7 +31,9 @@ class Case:
 
     def __post_init__(self) -> None:
         if [self.above, self.least, self.most].count(None) != 2:
-            raise ValueError(f"a case must have one bound, got {self.above}, {self.least} and {self.most}")
+            raise ValueError(
+                f"a case must have one bound, got {self.above}, {self.least} and {self.most}"
+            )
 
     def known(self) -> list[float]:
         return [float(value) for value in self.values if value is not None and math.isfinite(value)]
@@ -57,7 +59,12 @@ class Case:
     def row(self) -> tuple[str, str, str, str]:
         bounds = {">": self.above, ">=": self.least, "<=": self.most}
         bound = next(f"{sign} {value:g}" for sign, value in bounds.items() if value is not None)
-        return self.name, spread(self.known()), bound, self.outcome() + ("" if self.counted else " (not counted)")
+        return (
+            self.name,
+            spread(self.known()),
+            bound,
+            self.outcome() + ("" if self.counted else " (not counted)"),
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,11 @@ def tally(cases: Sequence[Case]) -> str:
     """Count the outcomes of the counted cases, or of all cases if none is counted."""
     counted = [case for case in cases if case.counted]
     outcomes = [case.outcome() for case in counted or cases]
-    return ", ".join(f"{outcomes.count(word)} {word}" for word in ("passes", "fails", "undecided") if word in outcomes)
+    return ", ".join(
+        f"{outcomes.count(word)} {word}"
+        for word in ("passes", "fails", "undecided")
+        if word in outcomes
+    )
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
@@ -114,7 +125,9 @@ def cell(values: Sequence[float | None], digits: int = 3) -> str:
     numbers = [float(value) for value in values if value is not None and math.isfinite(value)]
     if not numbers:
         return "-"
-    return f"{mean(numbers):.{digits}f}" + (f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else "")
+    return f"{mean(numbers):.{digits}f}" + (
+        f" ± {stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    )
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

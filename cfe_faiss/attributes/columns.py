@@ -120,8 +120,9 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     determined by it. For two columns of two values it is the absolute correlation phi. Strengths
     that may occur by chance (p >= 0.001 in an F test) are set to 0.
 
-    Each column is tested separately. Combinations of columns, and edges, may reveal an attribute unnoticed. A strong
-    column may have a meaning independent of the attribute; statistics cannot decide that.
+    Each column is tested separately. Combinations of columns, and edges, may reveal an attribute
+    unnoticed. A strong column may have a meaning independent of the attribute; statistics cannot
+    decide that.
 
     Takes O(n log n) time for each column.
 
@@ -175,14 +176,18 @@ def leave_out(
         found = columns.predictors(name, values, members)
         if not members.any() and not any(is_copy for *_, is_copy in found):
             nearest = f"the nearest is {found[0][0]}" if found else "none comes near it"
-            raise ValueError(f"without must name what data.x holds, got {name!r}, which no column equals: {nearest}")
+            raise ValueError(
+                f"without must name what data.x holds, got {name!r}, which no column equals: {nearest}"
+            )
         named |= members
         predictors += found
     predictors.sort(key=lambda one: -one[0].strength)
     copies = [(proxy, members) for proxy, members, is_copy in predictors if is_copy]
     removed = np.any([named, *(members for _, members in copies)], axis=0)
     if removed.all():
-        raise ValueError(f"without must leave some of the {columns.d} columns of data.x, got {', '.join(names)}")
+        raise ValueError(
+            f"without must leave some of the {columns.d} columns of data.x, got {', '.join(names)}"
+        )
     result = Removed(
         names,
         tuple(columns.names[column] for column in np.flatnonzero(removed).tolist()),
@@ -208,23 +213,36 @@ class _Columns:
         self.is_named = getattr(data, "feature_names", None) is not None
         self.names = feature_names(data, self.d)
         check_distinct("data.feature_names must be distinct", self.names)
-        self._single = as_attributes({name: values[:, column] for column, name in enumerate(self.names)})
+        self._single = as_attributes(
+            {name: values[:, column] for column, name in enumerate(self.names)}
+        )
         owners: Sequence[Any] | None = getattr(data, "feature_attributes", None)
         if owners is None:
             owners = _owners(self.names, values) if self.is_named else self.names
         elif len(owners) != self.d:
-            raise ValueError(f"data.feature_attributes must hold {self.d} names, one per feature, got {len(owners)}")
-        self._groups = {str(owner): np.array([own == owner for own in owners]) for owner in dict.fromkeys(owners)}
+            raise ValueError(
+                f"data.feature_attributes must hold {self.d} names, one per feature, got {len(owners)}"
+            )
+        self._groups = {
+            str(owner): np.array([own == owner for own in owners])
+            for owner in dict.fromkeys(owners)
+        }
 
-    def of(self, name: str, attributes: Attributes | None, argument: str) -> tuple[NDArray[np.bool_], list[Attribute]]:
+    def of(
+        self, name: str, attributes: Attributes | None, argument: str
+    ) -> tuple[NDArray[np.bool_], list[Attribute]]:
         """Return a mask of the columns with the name of an attribute, (d,), and the attribute's values."""
         known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
         check_known(f"{argument} must name attributes or columns of data.x", name, known)
-        members = self._groups.get(name, np.zeros(self.d, bool)) | np.array([text == name for text in self._single])
+        members = self._groups.get(name, np.zeros(self.d, bool)) | np.array(
+            [text == name for text in self._single]
+        )
         if attributes is not None and name in attributes:
             values = [attributes[name]]
             if len(values[0]) != len(self.x):
-                raise ValueError(f"{name} must have a value for each of {len(self.x)} nodes, got {len(values[0])}")
+                raise ValueError(
+                    f"{name} must have a value for each of {len(self.x)} nodes, got {len(values[0])}"
+                )
         else:
             values = self._values(name, members)
         return members, values
@@ -289,10 +307,15 @@ def _are_one(high: NDArray[np.bool_]) -> bool:
 def are_copies(one: Attribute, other: Attribute) -> bool:
     """Return whether two attributes go one to one: each value of either stands with one value of the other.
 
-    Missing counts as a value. That two measured numbers never repeat says nothing, so numbers are copies only if the
-    ranks of both agree, or are opposite. Numbers on an even grid of few values are codes, which may be copies of texts.
+    Missing counts as a value. That two measured numbers never repeat says nothing, so numbers are
+    copies only if the ranks of both agree, or are opposite. Numbers on an even grid of few values
+    are codes, which may be copies of texts.
     """
-    if one.numbers is not None and other.numbers is not None and (one.missing == other.missing).all():
+    if (
+        one.numbers is not None
+        and other.numbers is not None
+        and (one.missing == other.missing).all()
+    ):
         ranks = [_ranks(_Values.of(attribute, ~one.missing).codes) for attribute in (one, other)]
         if _correlation(*ranks) >= 1 - _ROUNDING:
             return True
@@ -322,7 +345,10 @@ def association(one: Attribute, other: Attribute) -> float:
     a, b = (_Values.of(attribute, both) for attribute in (one, other))
     shares = [_explained_share(a, b), _explained_share(b, a)]
     if a.numbers is not None and b.numbers is not None:
-        shares += [_correlation(a.numbers, b.numbers), _correlation(_ranks(a.codes), _ranks(b.codes))]
+        shares += [
+            _correlation(a.numbers, b.numbers),
+            _correlation(_ranks(a.codes), _ranks(b.codes)),
+        ]
     return float(np.sqrt(max(shares)))
 
 
@@ -337,7 +363,9 @@ class _Values:
     def of(cls, attribute: Attribute, rows: NDArray[np.bool_]) -> "_Values":
         numbers = None if attribute.numbers is None else attribute.numbers[rows].astype(np.float64)
         codes = attribute.codes[rows].astype(np.int64)
-        codes = (np.cumsum(np.bincount(codes) > 0) - 1)[codes]  # values that occur, numbered without gaps
+        codes = (np.cumsum(np.bincount(codes) > 0) - 1)[
+            codes
+        ]  # values that occur, numbered without gaps
         if numbers is not None and not np.isfinite(numbers).all():
             numbers = codes.astype(np.float64)  # infinite ones have no mean
         return cls(numbers, codes)
@@ -375,7 +403,10 @@ def _explained_share(a: _Values, b: _Values) -> float:
         cells, counts = np.unique(groups * (a.codes.max() + 1) + a.codes, return_counts=True)
         expected = float((np.bincount(a.codes).astype(float) ** 2).sum()) / n
         total = n - expected
-        between = float((counts.astype(float) ** 2 / sizes[cells // (a.codes.max() + 1)]).sum()) - expected
+        between = (
+            float((counts.astype(float) ** 2 / sizes[cells // (a.codes.max() + 1)]).sum())
+            - expected
+        )
     if total <= 0:
         return 0.0
     share = min(between / total, 1.0)

@@ -19,8 +19,8 @@ _LARGEST = float(np.finfo(np.float64).max)
 class Constraints:
     """Conditions on both nodes of a pair, or on the evidence alone, in addition to different classes.
 
-    The names follow MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete: it returns the best
-    pairs that meet the conditions, and a short row means that no more exist.
+    The names follow MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete:
+    it returns the best pairs that meet the conditions, and a short row means that no more exist.
 
     Parameters
     ----------
@@ -64,9 +64,10 @@ class Constraints:
     *Pairs have no direction* in ``top_pairs``, ``global_evidence`` and ``evidence_pairs``: there, ``permitted`` and
     ``target`` must hold together for at least one of the two nodes, in the role of the evidence.
 
-    *Missing values.* A node with a missing value in an attribute of ``exact``, ``antiexact``, ``caliper`` or
-    ``std_caliper`` is in no pair. A node with a missing value in an attribute of ``permitted`` is no evidence. Results
-    count these nodes (``missing``). For ``max_changed`` a missing value differs from every other value.
+    *Missing values.* A node with a missing value in an attribute of ``exact``, ``antiexact``,
+    ``caliper`` or ``std_caliper`` is in no pair. A node with a missing value in an attribute of
+    ``permitted`` is no evidence. Results count these nodes (``missing``). For ``max_changed`` a
+    missing value differs from every other value.
 
     References
     ----------
@@ -107,7 +108,9 @@ class Constraints:
                 for name, values in _mapping("permitted", self.permitted).items()
             },
             "target": _classes(self.target),
-            "max_changed": None if self.max_changed is None else as_count("max_changed", self.max_changed, 0),
+            "max_changed": None
+            if self.max_changed is None
+            else as_count("max_changed", self.max_changed, 0),
             "min_hops": None if self.min_hops is None else as_count("min_hops", self.min_hops, 2),
             "common_neighbors": _flag("common_neighbors", self.common_neighbors),
             "ratio": None if self.ratio is None else as_count("ratio", self.ratio),
@@ -120,17 +123,29 @@ class Constraints:
     def _check_agreement(self) -> None:
         for name in self.antiexact:
             if name in self.exact:
-                raise ValueError(f"exact and antiexact must not name the same attribute, got {name!r} in both")
+                raise ValueError(
+                    f"exact and antiexact must not name the same attribute, got {name!r} in both"
+                )
         for argument in ("caliper", "std_caliper"):
             for name, limit in getattr(self, argument).items():
                 if name in self.exact:
-                    raise ValueError(f"{argument} must not name an attribute of exact, got {name!r} in both")
+                    raise ValueError(
+                        f"{argument} must not name an attribute of exact, got {name!r} in both"
+                    )
                 if name in self.antiexact and limit <= 0:
-                    why = "no two different values are 0 apart" if limit == 0 else "antiexact has no effect then"
-                    raise ValueError(f"{argument} of {name!r} must be above 0 beside antiexact ({why}), got {limit:g}")
+                    why = (
+                        "no two different values are 0 apart"
+                        if limit == 0
+                        else "antiexact has no effect then"
+                    )
+                    raise ValueError(
+                        f"{argument} of {name!r} must be above 0 beside antiexact ({why}), got {limit:g}"
+                    )
         least = len(self.antiexact)
         if self.max_changed is not None and self.max_changed < least:
-            raise ValueError(f"max_changed must be at least {least}, the number of antiexact, got {self.max_changed}")
+            raise ValueError(
+                f"max_changed must be at least {least}, the number of antiexact, got {self.max_changed}"
+            )
         if not self.replace and self.ratio not in (None, 1):
             raise ValueError(f"ratio must be 1 (or left out) with replace=False, got {self.ratio}")
 
@@ -180,10 +195,14 @@ class Constraints:
 
     def describe(self) -> list[str]:
         """Return each condition in words."""
-        said = [f"the same {name}" for name in self.exact] + [f"different {name}" for name in self.antiexact]
+        said = [f"the same {name}" for name in self.exact] + [
+            f"different {name}" for name in self.antiexact
+        ]
         for limits, unit in ((self.caliper, ""), (self.std_caliper, " standard deviations")):
             for name, limit in limits.items():
-                said.append(f"{name} at {'least' if limit < 0 else 'most'} {abs(limit):g}{unit} apart")
+                said.append(
+                    f"{name} at {'least' if limit < 0 else 'most'} {abs(limit):g}{unit} apart"
+                )
         for name, values in self.permitted.items():
             if isinstance(values, tuple):
                 said.append(f"evidence with {name} from {values[0]:g} to {values[1]:g}")
@@ -192,7 +211,9 @@ class Constraints:
         if self.target is not None:
             said.append(f"evidence of class {' or '.join(map(str, self.target))}")  # type: ignore[arg-type]
         if self.max_changed is not None:
-            said.append(f"at most {self.max_changed} attribute{'s' * (self.max_changed != 1)} different")
+            said.append(
+                f"at most {self.max_changed} attribute{'s' * (self.max_changed != 1)} different"
+            )
         if self.min_hops is not None:
             said.append(f"at least {self.min_hops} hops apart")
         if not self.common_neighbors:
@@ -236,10 +257,14 @@ def _limits(argument: str, value: Any) -> dict[str, float]:
 def _values(argument: str, values: Any) -> Permitted:
     if isinstance(values, tuple):
         if len(values) != 2:
-            raise ValueError(f"{argument} must be a range (low, high) or a list of values, got {values!r}")
+            raise ValueError(
+                f"{argument} must be a range (low, high) or a list of values, got {values!r}"
+            )
         low, high = (as_number(argument, bound, -np.inf, np.inf) for bound in values)
         if low > high:
-            raise ValueError(f"{argument} must be a range (low, high) with low <= high, got {values!r}")
+            raise ValueError(
+                f"{argument} must be a range (low, high) with low <= high, got {values!r}"
+            )
         return low, high
     listed = values.tolist() if hasattr(values, "tolist") else values
     single = isinstance(listed, str) or not isinstance(listed, Iterable)
@@ -248,7 +273,9 @@ def _values(argument: str, values: Any) -> Permitted:
         raise ValueError(f"{argument} must hold at least one value, got {values!r}")
     for each in chosen:
         if each is None or each != each:
-            raise ValueError(f"{argument} must hold values (a missing one is never permitted), got {each!r}")
+            raise ValueError(
+                f"{argument} must hold values (a missing one is never permitted), got {each!r}"
+            )
     return chosen
 
 

@@ -85,15 +85,21 @@ class Attributes(Mapping[str, Attribute]):
         The attributes as a pandas frame with one row per node, indexed by node. Not to be changed.
     """
 
-    def __init__(self, columns: "Mapping[str, Any] | pd.DataFrame", ids: NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self, columns: "Mapping[str, Any] | pd.DataFrame", ids: NDArray[np.int64] | None = None
+    ) -> None:
         if not isinstance(columns, pd.DataFrame):
             arrays: dict[str, Any] = {}
             for name, column in columns.items():
                 array = column.array if isinstance(column, Attribute) else column
-                arrays[name] = pd.Categorical.from_codes(*array) if isinstance(array, tuple) else array
+                arrays[name] = (
+                    pd.Categorical.from_codes(*array) if isinstance(array, tuple) else array
+                )
             columns = pd.DataFrame(arrays, index=ids)
         self.frame = columns
-        self._attributes = {str(name): Attribute(str(name), columns[name].values) for name in columns}
+        self._attributes = {
+            str(name): Attribute(str(name), columns[name].values) for name in columns
+        }
 
     def __repr__(self) -> str:
         names = ", ".join([*list(self)[:6], *(["..."] if len(self) > 6 else [])])
@@ -159,7 +165,9 @@ class Attributes(Mapping[str, Attribute]):
         columns = {}
         for name, attribute in self.items():
             if name not in other:
-                raise ValueError(f"{argument} must have the attribute {name!r}, got {', '.join(list(other)[:20])}")
+                raise ValueError(
+                    f"{argument} must have the attribute {name!r}, got {', '.join(list(other)[:20])}"
+                )
             pair = attribute, other[name]
             kinds = ["texts" if each.numbers is None else "numbers" for each in pair]
             if kinds[0] != kinds[1]:
@@ -186,12 +194,14 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     features
         One of
 
-        - a pandas ``DataFrame`` whose index holds node ids, of numbers, texts, categories or booleans;
+        - a pandas ``DataFrame`` whose index holds node ids, of numbers, texts, categories or
+          booleans;
         - a polars ``DataFrame``, whose row i describes node i;
-        - PyG ``Data`` or a similar object, whose row i describes node i: its ``attributes``, if this function made
-          them; otherwise ``x_raw`` (or ``x``) with ``feature_names``, and ``sensitive`` with ``sensitive_name`` unless
-          that is one of the features;
-        - a mapping from names to arrays (n,), or a matrix (n, d), whose columns are called "feature 0" and so on;
+        - PyG ``Data`` or a similar object, whose row i describes node i: its ``attributes``, if
+          this function made them; otherwise ``x_raw`` (or ``x``) with ``feature_names``, and
+          ``sensitive`` with ``sensitive_name`` unless that is one of the features;
+        - a mapping from names to arrays (n,), or a matrix (n, d), whose columns are called "feature
+          0" and so on;
         - ``Attributes``, which are returned unchanged.
     name
         Name of the argument in errors.
@@ -230,7 +240,9 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     n = len(next(iter(arrays.values()), ()))
     for text, array in arrays.items():
         if len(array) != n:
-            raise ValueError(f"{name} must have columns of one length, got {n} and {len(array)} in {text!r}")
+            raise ValueError(
+                f"{name} must have columns of one length, got {n} and {len(array)} in {text!r}"
+            )
     return Attributes(arrays, np.arange(n) if ids is None else ids)
 
 
@@ -238,7 +250,9 @@ def attributes_of(features: Any, n: int, name: str = "features") -> Attributes:
     """Return the attributes of nodes 0..n-1, row i for node i; ValueError if they describe other nodes."""
     attributes = as_attributes(features, name)
     if len(attributes.ids) > n:
-        raise ValueError(f"{name} must describe the nodes 0..{n - 1}, got {len(attributes.ids)} rows")
+        raise ValueError(
+            f"{name} must describe the nodes 0..{n - 1}, got {len(attributes.ids)} rows"
+        )
     return attributes.take(np.arange(n))
 
 
@@ -254,19 +268,25 @@ def feature_names(data: Any, d: int, name: str = "data") -> list[str]:
     if names is None:
         return [f"feature {column}" for column in range(d)]
     if len(names) != d:
-        raise ValueError(f"{name}.feature_names must hold {d} names, one per feature, got {len(names)}")
+        raise ValueError(
+            f"{name}.feature_names must hold {d} names, one per feature, got {len(names)}"
+        )
     return [str(column) for column in names]
 
 
 def _columns_of(data: Any, name: str) -> dict[str, Any]:
     """Return the columns of a matrix, or of ``x_raw`` or ``x`` of PyG ``Data``, with its sensitive attribute."""
-    field = next((field for field in ("x_raw", "x") if getattr(data, field, None) is not None), None)
+    field = next(
+        (field for field in ("x_raw", "x") if getattr(data, field, None) is not None), None
+    )
     if field is None and len(getattr(data, "shape", ())) != 2:
         raise TypeError(
             f"{name} must be a DataFrame, a mapping from names to arrays, a matrix, or have x, as PyG Data has, "
             f"got {type(data).__name__}"
         )
-    matrix = as_array(name, data) if field is None else as_array(f"{name}.{field}", getattr(data, field))
+    matrix = (
+        as_array(name, data) if field is None else as_array(f"{name}.{field}", getattr(data, field))
+    )
     if matrix.ndim != 2:
         raise ValueError(f"{name}.{field} must have shape (n, d), got {matrix.shape}")
     names = feature_names(data, matrix.shape[1], name)
@@ -295,7 +315,11 @@ def _as_array(values: Any) -> Any:
         raise ValueError(f"an attribute must have shape (n,), got {values.shape}")
     if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
         # float32 values print shorter, so they are not converted
-        return pd.Series(values).to_numpy(np.float32 if values.dtype == np.float32 else np.float64, na_value=np.nan)
-    texts = np.array([None if is_missing(value) else str(value) for value in values.tolist()], object)
+        return pd.Series(values).to_numpy(
+            np.float32 if values.dtype == np.float32 else np.float64, na_value=np.nan
+        )
+    texts = np.array(
+        [None if is_missing(value) else str(value) for value in values.tolist()], object
+    )
     codes, distinct = pd.factorize(texts, sort=True)
     return pd.Categorical.from_codes(codes, pd.Index(distinct, dtype=object))

@@ -1,6 +1,7 @@
 """Audits of a model: direct tests, group rates, comparisons of models, consistency, errors, and fine-tuning.
 
-Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit" installs pandas.
+Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit"
+installs pandas.
 """
 
 from cfe_faiss.audit.attribute_pairs import Dominated, OnlyIn, OnlyInPairs, dominated, only_in

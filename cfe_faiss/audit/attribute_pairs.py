@@ -141,8 +141,8 @@ class OnlyIn(TableResult):
     def most_similar(self, limit: int = 100) -> OnlyInPairs:
         """Return the most similar pairs that are classified differently, at most ``limit`` of them.
 
-        The similarity or distance is that of :meth:`EvidenceFinder.measure64`; equal ones are in the order of their
-        nodes. Time grows with ``different``, memory with ``limit``.
+        The similarity or distance is that of :meth:`EvidenceFinder.measure64`; equal ones are in
+        the order of their nodes. Time grows with ``different``, memory with ``limit``.
 
         Raises
         ------
@@ -151,7 +151,9 @@ class OnlyIn(TableResult):
         """
         limit, finder = as_count("limit", limit), self._finder
         measure = measure_of(finder.metric)
-        nearest = data_frame({"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []})
+        nearest = data_frame(
+            {"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []}
+        )
         for source, target in self._blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
             values = finder.measure64(source, target)
             if len(nearest) == limit:
@@ -159,7 +161,9 @@ class OnlyIn(TableResult):
                 is_near = values <= last if measure == "distance" else values >= last
                 source, target, values = source[is_near], target[is_near], values[is_near]
             both = stack([nearest, {"source": source, "target": target, measure: values}])
-            order = both.sort_values([measure, "source", "target"], ascending=[measure == "distance", True, True])
+            order = both.sort_values(
+                [measure, "source", "target"], ascending=[measure == "distance", True, True]
+            )
             nearest = order.head(limit)
         nodes = {end: nearest[end].to_numpy(np.int64) for end in ("source", "target")}
         columns: dict[str, Any] = {end: finder.names(ids) for end, ids in nodes.items()}
@@ -167,7 +171,9 @@ class OnlyIn(TableResult):
         columns |= {f"{end}_label": finder.labels[ids] for end, ids in nodes.items()}
         attributes = attributes_of(finder).select(self.names)
         frames = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
-        columns |= {f"{end} {name}": frames[end][name].to_numpy() for name in self.names for end in nodes}
+        columns |= {
+            f"{end} {name}": frames[end][name].to_numpy() for name in self.names for end in nodes
+        }
         table, total = data_frame(columns), self.different
         return OnlyInPairs(source=nodes["source"], target=nodes["target"], total=total, table=table)
 
@@ -194,8 +200,8 @@ class OnlyIn(TableResult):
 def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float = 0.95) -> OnlyIn:
     """Return all pairs of nodes that differ in these attributes only, and how many of them are classified differently.
 
-    The simplest question of a discrimination audit (direct discrimination: equal in everything but the protected
-    attribute), answered exactly for all pairs at once, by grouping.
+    The simplest question of a discrimination audit (direct discrimination: equal in everything but
+    the protected attribute), answered exactly for all pairs at once, by grouping.
 
     Parameters
     ----------
@@ -222,13 +228,14 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     Nodes with a missing value in any attribute can neither agree nor differ: they are left out and counted in
     ``unknown``.
 
-    Numbers are compared exactly. An attribute that no two nodes share (a name, an exact income) leaves no pairs: round
-    it, or leave it out of the attributes.
+    Numbers are compared exactly. An attribute that no two nodes share (a name, an exact income)
+    leaves no pairs: round it, or leave it out of the attributes.
 
-    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one set share nodes and
-    are not independent, pairs of different sets share none.
+    The interval is Wilson's for clustered cases, over the sets of nodes that agree: pairs of one
+    set share nodes and are not independent, pairs of different sets share none.
 
-    Time O(n log n) for each attribute, memory O(n) and the attributes' codes: the number of pairs does not matter.
+    Time O(n log n) for each attribute, memory O(n) and the attributes' codes: the number of pairs
+    does not matter.
 
     Examples
     --------
@@ -250,7 +257,9 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     codes = data_frame({name: attribute.codes for name, attribute in attributes.items()})
     codes = codes[(codes != UNKNOWN).all(axis=1)]
     rows = codes.index.to_numpy()
-    people = data_frame({"id": ids[rows], "change": _numbers(codes[changing]), "label": finder.labels[ids[rows]]})
+    people = data_frame(
+        {"id": ids[rows], "change": _numbers(codes[changing]), "label": finder.labels[ids[rows]]}
+    )
     people["group"] = _numbers(codes.drop(columns=changing))
 
     # Pairs that agree in the rest, minus pairs that agree in everything.
@@ -260,7 +269,9 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     line = _line(f"all but {' and '.join(changing)}", counts, confidence)
     baseline = _line("all", equal, confidence)
 
-    people = people[people["group"].map(counts["different"]) > 0].sort_values(["group", "label"], kind="stable")
+    people = people[people["group"].map(counts["different"]) > 0].sort_values(
+        ["group", "label"], kind="stable"
+    )
     place = np.arange(1, len(people) + 1)
     for keys in (["group", "label"], ["group"]):
         people[f"end_of_{keys[-1]}"] = place + people.groupby(keys).cumcount(ascending=False)
@@ -298,7 +309,13 @@ def _line(agreement: str, sets: Frame, confidence: float) -> dict[str, Any]:
     sets = sets[sets["pairs"] > 0]
     nodes, pairs, different = map(int, sets[["nodes", "pairs", "different"]].sum())
     low, high = clustered_wilson(sets["different"], sets["pairs"], confidence)
-    line = {"agreement": agreement, "groups": len(sets), "nodes": nodes, "pairs": pairs, "different": different}
+    line = {
+        "agreement": agreement,
+        "groups": len(sets),
+        "nodes": nodes,
+        "pairs": pairs,
+        "different": different,
+    }
     return line | {"share": different / pairs if pairs else np.nan, "low": low, "high": high}
 
 
@@ -352,7 +369,8 @@ def dominated(
 ) -> Dominated:
     """Find pairs whose refused person is at least as good as the granted one in every column of ``better``.
 
-    Such pairs need no weighing of advantages against disadvantages. All are counted; the nearest are shown.
+    Such pairs need no weighing of advantages against disadvantages. All are counted; the nearest
+    are shown.
 
     Parameters
     ----------
@@ -400,13 +418,23 @@ def dominated(
     if better is None:
         better = learned_directions(finder, rows, refused)
         if not better:
-            raise ValueError("better must be given: the decisions depend on no column in one direction")
+            raise ValueError(
+                "better must be given: the decisions depend on no column in one direction"
+            )
     grades = grades_of(attributes, better)[:, attributes.rows(rows)]
     count, worse_treated, judged = count_dominated(grades, refused)
-    pairs = _nearest(finder, rows, refused, dict(zip(better, grades, strict=True)), as_count("k", k))
-    frame = replace(pairs, finder=replace(finder, attributes=attributes.select(better))).to_frame(attributes=True)
+    pairs = _nearest(
+        finder, rows, refused, dict(zip(better, grades, strict=True)), as_count("k", k)
+    )
+    frame = replace(pairs, finder=replace(finder, attributes=attributes.select(better))).to_frame(
+        attributes=True
+    )
     return Dominated(
-        table=frame.rename(columns=lambda name: re.sub(r"^(source|target)(?=_|$)", lambda side: _ROLES[side[0]], name)),
+        table=frame.rename(
+            columns=lambda name: re.sub(
+                r"^(source|target)(?=_|$)", lambda side: _ROLES[side[0]], name
+            )
+        ),
         pairs=pairs,
         count=count,
         refused=worse_treated,
@@ -421,9 +449,10 @@ def dominated(
 def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> dict[str, str]:
     """Return the better end of each number on which decisions depend in one direction.
 
-    The direction is the sign of the coefficient in a logistic regression of the decisions on all numbers that are not
-    sensitive, standardised, if the coefficient is at least 3 standard errors from 0 and the correlation has its sign.
-    Numbers with two values are codes, which have no better end.
+    The direction is the sign of the coefficient in a logistic regression of the decisions on all
+    numbers that are not sensitive, standardised, if the coefficient is at least 3 standard errors
+    from 0 and the correlation has its sign. Numbers with two values are codes, which have no better
+    end.
 
     Parameters
     ----------
@@ -437,7 +466,9 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     names = [
         name
         for name, attribute in attributes_of(finder).items()
-        if attribute.numbers is not None and name not in finder.sensitive and len(attribute.values) > 2
+        if attribute.numbers is not None
+        and name not in finder.sensitive
+        and len(attribute.values) > 2
     ]
     numbers = attributes_of(finder).select(names).take(rows).to_frame().astype(np.float64)
     spread = numbers.std(ddof=0)
@@ -453,7 +484,9 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     errors = np.sqrt(np.diag(np.linalg.pinv(information, hermitian=True)))[1:]
     coefficients = model.coef_[0]
     covariances = (refused - refused.mean()) @ X
-    shows = (errors > 0) & (abs(coefficients) >= _LEAST_Z * errors) & (coefficients * covariances > 0)
+    shows = (
+        (errors > 0) & (abs(coefficients) >= _LEAST_Z * errors) & (coefficients * covariances > 0)
+    )
     ends = np.where(coefficients > 0, "low", "high")
     return dict(zip(standardised.columns[shows], ends[shows].tolist(), strict=True))
 
@@ -461,7 +494,9 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
 def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
     """Return the rank of each row in each column of ``better``, (c, n), larger for better values, NaN where missing."""
     if not isinstance(better, Mapping) or not better:
-        raise ValueError(f"better must map columns to 'high', 'low' or values from worst to best, got {better!r}")
+        raise ValueError(
+            f"better must map columns to 'high', 'low' or values from worst to best, got {better!r}"
+        )
     return np.stack([_grades(attributes, name, end) for name, end in better.items()])
 
 
@@ -472,16 +507,22 @@ def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
     if not isinstance(end, str):
         listed = [str(value) for value in end]
     elif end not in ("high", "low"):
-        raise ValueError(f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}")
+        raise ValueError(
+            f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}"
+        )
     elif attribute.numbers is None:
         shown = ", ".join(values[:20])
-        raise ValueError(f"better[{name!r}] must list the values from worst to best ({shown}), got {end!r}")
+        raise ValueError(
+            f"better[{name!r}] must list the values from worst to best ({shown}), got {end!r}"
+        )
     elif end == "low":
         listed = values[::-1]
     grade = {value: float(rank) for rank, value in enumerate(listed)}
     for value in values:
         if value not in grade:
-            raise ValueError(f"better[{name!r}] must list all values from worst to best, got none for {value!r}")
+            raise ValueError(
+                f"better[{name!r}] must list all values from worst to best, got none for {value!r}"
+            )
     return np.array([*(grade[value] for value in values), np.nan])[attribute.codes]
 
 
@@ -513,11 +554,14 @@ def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:
     return count, people, int((~np.isnan(worse)).all(axis=0).sum())
 
 
-def _nearest(finder: EvidenceFinder, rows: Ints, refused: Bools, grades: Mapping[str, Floats], k: int) -> PairEvidence:
+def _nearest(
+    finder: EvidenceFinder, rows: Ints, refused: Bools, grades: Mapping[str, Floats], k: int
+) -> PairEvidence:
     """Return the k nearest pairs, with refused people as sources.
 
-    A caliper compares absolute differences only, so the grades of granted people are shifted down by more than the
-    range: then a difference of at least the shift means "refused, and at least as good".
+    A caliper compares absolute differences only, so the grades of granted people are shifted down
+    by more than the range: then a difference of at least the shift means "refused, and at least as
+    good".
     """
     columns: dict[str, Floats] = {}
     shifts: dict[str, float] = {}

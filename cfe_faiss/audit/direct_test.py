@@ -1,8 +1,8 @@
 """Score test of a direct effect: decisions that depend on an attribute beyond the vectors; and the people tested.
 
-A contrast ``s`` is one number per person, computed from vectors and decisions, never from the attribute. The null model
-is a ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in
-that model (Rao's test), so nothing is permuted.
+A contrast ``s`` is one number per person, computed from vectors and decisions, never from the
+attribute. The null model is a ridge-logistic regression of the attribute ``A`` on a basis of the
+vectors. The statistic is the score of ``s`` in that model (Rao's test), so nothing is permuted.
 """
 
 import math
@@ -106,11 +106,12 @@ def judge(line: dict[str, Any], q: float, fdr: float) -> None:
 def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats:
     """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
 
-    Columns of ``X`` that are far from normal (skewed, heavy tails, many zeros) enter as amounts and as normal ranks:
-    the attribute may follow either. The basis has all standardised principal components, squares and products of the
-    first six, and for each model the logit of the cross-fitted probability of an unfavourable decision with its hinges
-    at 14 quantiles. At most 8 components have all products, and at most 3 columns have hinges at 5 quantiles. The
-    attribute is not needed.
+    Columns of ``X`` that are far from normal (skewed, heavy tails, many zeros) enter as amounts and
+    as normal ranks: the attribute may follow either. The basis has all standardised principal
+    components, squares and products of the first six, and for each model the logit of the
+    cross-fitted probability of an unfavourable decision with its hinges at 14 quantiles. At most 8
+    components have all products, and at most 3 columns have hinges at 5 quantiles. The attribute is
+    not needed.
 
     Parameters
     ----------
@@ -129,10 +130,15 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats
     a, b = np.triu_indices(first.shape[1])
     parts = [components, _principal_components(amounts), _standardise(first[:, a] * first[:, b])]
     if shaped.shape[1] <= min(_FEW_COLUMNS, n // _PEOPLE_PER_COLUMN):
-        parts += [_standardise(_hinges(column, _COLUMN_KNOTS, 1 / (_COLUMN_KNOTS + 1))) for column in shaped.T]
+        parts += [
+            _standardise(_hinges(column, _COLUMN_KNOTS, 1 / (_COLUMN_KNOTS + 1)))
+            for column in shaped.T
+        ]
     columns = np.column_stack(parts)
     folds = persons % _FOLDS
-    return np.column_stack([columns, *(_decision_hinges(columns, decisions, folds) for decisions in unfavourable)])
+    return np.column_stack(
+        [columns, *(_decision_hinges(columns, decisions, folds) for decisions in unfavourable)]
+    )
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -148,7 +154,8 @@ def score_tests(
 ) -> list[ScoreTest]:
     """Return one score test for each contrast, given the propensity of :func:`propensity`.
 
-    Rows of one person, by number, are one draw of the attribute, unless the attribute differs among them.
+    Rows of one person, by number, are one draw of the attribute, unless the attribute differs among
+    them.
     """
     from scipy.stats import norm
 
@@ -168,7 +175,9 @@ def score_tests(
     variances = chances @ sums**2
     fourth = chances @ sums**4
     tests = []
-    for score, variance, power in zip(scores.tolist(), variances.tolist(), fourth.tolist(), strict=True):
+    for score, variance, power in zip(
+        scores.tolist(), variances.tolist(), fourth.tolist(), strict=True
+    ):
         effective = variance**2 / power if power > 0 else 0.0
         if effective < LEAST_EFFECTIVE:
             reason = f"{effective:.1f} decisive carriers are fewer than {LEAST_EFFECTIVE}"
@@ -176,15 +185,20 @@ def score_tests(
             continue
         z = score / math.sqrt(variance * n / (n - columns.shape[1]))
         p = float(2 * norm.sf(abs(z)))
-        tests.append(ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=score / w.sum()))
+        tests.append(
+            ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=score / w.sum())
+        )
     return tests
 
 
-def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float) -> dict[str, float]:
+def pair_counts(
+    refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float
+) -> dict[str, float]:
     """Count the pairs that differ in the attribute, and say how much hidden difference a finding withstands.
 
-    In such a pair the unfavourable side carries the value with the odds ``gamma * odds(refused) / odds(granted)`` of
-    the propensities; ``gamma`` is 1 if the vectors hold everything that matters (Rosenbaum's sensitivity analysis).
+    In such a pair the unfavourable side carries the value with the odds
+    ``gamma * odds(refused) / odds(granted)`` of the propensities; ``gamma`` is 1 if the vectors
+    hold everything that matters (Rosenbaum's sensitivity analysis).
 
     Returns
     -------
@@ -364,7 +378,9 @@ class Sample:
 
     @property
     def _decisions(self) -> list[Bools]:
-        return [decisions for decisions in (self.before, self.unfavourable) if decisions is not None]
+        return [
+            decisions for decisions in (self.before, self.unfavourable) if decisions is not None
+        ]
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints, NDArray[Any]]:
@@ -373,7 +389,9 @@ class Sample:
         Positions of the unfavourable and of the other side, and the similarity or distance.
         """
         where = Constraints(replace=False, antiexact=["person"] if self.most_rows > 1 else [])
-        found = global_evidence(self.index, max(1, len(self) // 5), where=where, attributes={"person": self.persons})
+        found = global_evidence(
+            self.index, max(1, len(self) // 5), where=where, attributes={"person": self.persons}
+        )
         both = np.stack([found.source, found.target])
         is_first = _first_of_each(self.persons[both])
         both = both[:, is_first]
@@ -387,7 +405,11 @@ class Sample:
         return self.others(self.index, positions, k, "any")[1]
 
     def others(
-        self, index: IndexEvidenceFlat, positions: Ints, k: int, neighbors: Literal["own", "other", "any"]
+        self,
+        index: IndexEvidenceFlat,
+        positions: Ints,
+        k: int,
+        neighbors: Literal["own", "other", "any"],
     ) -> tuple[NDArray[np.float32], Ints]:
         """Return the k nearest rows of other people in an index of this sample; -1 where there are fewer."""
         D, I = index.search_stored(positions, k + self.most_rows - 1, neighbors=neighbors)
@@ -402,7 +424,9 @@ class Sample:
         rarer = "carry" if carriers < others else "do not carry"
         varying = int((self.vectors != self.vectors[:1]).any(axis=0).sum())
         obstacles = {
-            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(carriers, others)
+            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(
+                carriers, others
+            )
             < LEAST_GROUP,
             "all decisions are alike": any(one.all() or not one.any() for one in self._decisions),
             "all vectors are alike": not varying,
@@ -411,7 +435,11 @@ class Sample:
         if any(obstacles.values()):
             return next(reason for reason, is_met in obstacles.items() if is_met)
         columns = 0 if self.before is None else self.basis.shape[1]
-        return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
+        return (
+            f"{columns} columns of the null model are more than half of {n} people"
+            if 2 * columns > n
+            else ""
+        )
 
     def test(
         self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
@@ -477,13 +505,17 @@ class Samples:
     def _shuffle(self, rows: Ints) -> Sample:
         """Return rows in an order that depends on the set of rows, not on their order.
 
-        It depends on attributes only among people with equal vectors and decisions. There, the seed is drawn from all
-        data, so that who comes first is no function of the attribute.
+        It depends on attributes only among people with equal vectors and decisions. There, the seed
+        is drawn from all data, so that who comes first is no function of the attribute.
         """
         with extra("audit"):
             import pandas as pd
 
-        vectors, labels, attributes = self.finder.vectors[rows], self.finder.labels, attributes_of(self.finder)
+        vectors, labels, attributes = (
+            self.finder.vectors[rows],
+            self.finder.labels,
+            attributes_of(self.finder),
+        )
         unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
         keys = [unfavourable, *(own[rows] for own in (labels, *self.others)), *codes]
@@ -560,5 +592,7 @@ def codes_of(argument: str, group: Grouping, values: Any) -> tuple[list[str], li
 
 def _name(value: Any) -> str:
     """Return the group name of a value: integers have no decimal point."""
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
+        value, bool
+    )
     return f"{value:.0f}" if is_number and float(value).is_integer() else str(value)

@@ -7,7 +7,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.direct_test import FINDINGS, Sample, Samples, ScoreTest, judge, pair_counts, question, verdict
+from cfe_faiss.audit.direct_test import (
+    FINDINGS,
+    Sample,
+    Samples,
+    ScoreTest,
+    judge,
+    pair_counts,
+    question,
+    verdict,
+)
 from cfe_faiss.audit.groups import (
     DEFAULT_BINS,
     Bins,
@@ -43,7 +52,19 @@ LIMITS = (
 """Questions that the numbers cannot answer."""
 
 _COLUMNS = (
-    *("attribute", "value", "test", "n_carriers", "n_others", "effect", "statistic", "p", "q", "n_effective", "few"),
+    *(
+        "attribute",
+        "value",
+        "test",
+        "n_carriers",
+        "n_others",
+        "effect",
+        "statistic",
+        "p",
+        "q",
+        "n_effective",
+        "few",
+    ),
     *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named", "same_as"),
 )
 _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it
@@ -64,7 +85,11 @@ class DirectTest(ScoreTest):
     limits: tuple[str, ...] = LIMITS
 
     def __repr__(self) -> str:
-        answer = f"cannot tell, {self.reason}" if self.reason else f"{self.verdict}, p={self.p_value:.2g}"
+        answer = (
+            f"cannot tell, {self.reason}"
+            if self.reason
+            else f"{self.verdict}, p={self.p_value:.2g}"
+        )
         few = ", few decisive carriers" if self.few else ""
         return f"{type(self).__name__}({self.attribute} = {' or '.join(self.value)}: {answer}{few})"
 
@@ -120,9 +145,9 @@ def direction_test(  # noqa: PLR0913
 ) -> DirectionTest:
     """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
 
-    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one pair, at most a
-    fifth as many pairs as people. The test asks whether the unfavourable side carries the value more often than the
-    vectors explain.
+    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one
+    pair, at most a fifth as many pairs as people. The test asks whether the unfavourable side
+    carries the value more often than the vectors explain.
 
     Parameters
     ----------
@@ -178,7 +203,9 @@ def direction_test(  # noqa: PLR0913
     """
     check_finder(finder)
     alpha = as_number("alpha", alpha, 0, 1)
-    people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins, person)
+    people, carries, fields = question(
+        finder, attribute, ("value", value), unfavourable, nodes, bins, person
+    )
     refused, granted, values = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
     fields |= asdict(test) | pair_counts(refused, granted, carries, chance, alpha)
@@ -187,7 +214,9 @@ def direction_test(  # noqa: PLR0913
         fields["gamma"] = np.nan
     sides = {"unfavourable": refused, "favourable": granted}
     pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
-    pairs |= {measure_of(finder.metric): values} | {f"{side}_carries": carries[own] for side, own in sides.items()}
+    pairs |= {measure_of(finder.metric): values} | {
+        f"{side}_carries": carries[own] for side, own in sides.items()
+    }
     return DirectionTest(**fields, pairs=data_frame(pairs))
 
 
@@ -254,8 +283,9 @@ def situation_test(  # noqa: PLR0913
 ) -> SituationTest:
     """Test whether carriers are decided worse than their nearest neighbours, beyond what the vectors explain.
 
-    The test compares each person's decision with the decisions of the k nearest people of either group. The table
-    describes each carrier as situation testing does [1]_: with the k nearest people of both groups.
+    The test compares each person's decision with the decisions of the k nearest people of either
+    group. The table describes each carrier as situation testing does [1]_: with the k nearest
+    people of both groups.
 
     Parameters
     ----------
@@ -302,7 +332,9 @@ def situation_test(  # noqa: PLR0913
     check_finder(finder)
     k, alpha = as_count("k", k), as_number("alpha", alpha, 0, 1)
     threshold = as_number("threshold", threshold, 0, 1)
-    people, carries, fields = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins, person)
+    people, carries, fields = question(
+        finder, attribute, ("protected", protected), unfavourable, nodes, bins, person
+    )
     chance, (test,) = people.test(carries, [people.situation_contrast(k)])
     table = _table(finder, people, carries, k, threshold)
     judged = table[people.unfavourable[carries] & table["difference"].notna().to_numpy()]
@@ -321,7 +353,9 @@ def situation_test(  # noqa: PLR0913
     )
 
 
-def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> Frame:
+def _table(
+    finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float
+) -> Frame:
     """Return Luong's table: each carrier with the k nearest people of both groups."""
     carriers = np.flatnonzero(carries)
     rows, by_group = people.rows[carriers], people.index_by(carries)
@@ -335,7 +369,9 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
         shares.append(share(bad, n))
         values = measured(D, people.metric)
-        means[f"{measure_of(people.metric)}_{name}"] = share(np.where(found, values, 0).sum(axis=1), n)
+        means[f"{measure_of(people.metric)}_{name}"] = share(
+            np.where(found, values, 0).sum(axis=1), n
+        )
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
     return data_frame({**columns, "difference": difference, **means, "flagged": flagged})
@@ -344,7 +380,8 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
     """Return the mean share of flagged carriers with an unfavourable decision if the value is drawn by its propensity.
 
-    Neighbours are searched once, for a sample of the people, so deep that both groups are likely to have k among them.
+    Neighbours are searched once, for a sample of the people, so deep that both groups are likely to
+    have k among them.
     """
     rng = np.random.default_rng(0)
     refused = np.flatnonzero(people.unfavourable)
@@ -387,12 +424,12 @@ class DirectEffects(TableResult):
           :func:`situation_test`.
         - ``q``: p adjusted over the family; NaN, as p, where the verdict is "cannot tell".
         - ``verdict``: by ``q``. ``reason``: why the test cannot tell, or "".
-        - ``against``, ``in_favour``, ``expected``: discordant pairs by the side of the carrier, and pairs against the
-          carrier that the vectors explain; NaN for the situation test.
+        - ``against``, ``in_favour``, ``expected``: discordant pairs by the side of the carrier, and
+          pairs against the carrier that the vectors explain; NaN for the situation test.
         - ``gamma``: Gamma of a named direction test, else NaN.
         - ``named``: whether the verdict is "disadvantaged" or "advantaged".
-        - ``same_as``: the stronger finding that explains this one, such as "race = black" for the advantage of all
-          others, or ""; see Notes of :func:`direct_effects`.
+        - ``same_as``: the stronger finding that explains this one, such as "race = black" for the
+          advantage of all others, or ""; see Notes of :func:`direct_effects`.
     others
         Adjusted p values of the further members of the family, by name.
     unfavourable
@@ -439,7 +476,9 @@ def adjusted_p_values(p: ArrayLike) -> Floats:
 
     adjusted = as_array("p", p).astype(np.float64)
     if adjusted.ndim != 1 or ((adjusted < 0) | (adjusted > 1)).any():
-        raise ValueError(f"p must have shape (m,) and lie in 0..1, got {adjusted.shape}, {adjusted[:8]}")
+        raise ValueError(
+            f"p must have shape (m,) and lie in 0..1, got {adjusted.shape}, {adjusted[:8]}"
+        )
     known = ~np.isnan(adjusted)
     if known.any():
         adjusted[known] = false_discovery_control(adjusted[known])
@@ -461,8 +500,8 @@ def direct_effects(  # noqa: PLR0913
 ) -> DirectEffects:
     """Run the situation test and the direction test for every value of the sensitive attributes.
 
-    All tests that can tell form one family, also tests with large p values. Its false discovery rate is controlled
-    [1]_.
+    All tests that can tell form one family, also tests with large p values. Its false discovery
+    rate is controlled [1]_.
 
     Parameters
     ----------
@@ -493,9 +532,10 @@ def direct_effects(  # noqa: PLR0913
     -----
     Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
 
-    *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with the carriers of the
-    findings before as columns of the null model, and each finding once more beside all others, at Bonferroni's level. A
-    value that no test names again is a mirror image, a union or a part of other carriers: ``same_as`` says of which.
+    *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with
+    the carriers of the findings before as columns of the null model, and each finding once more
+    beside all others, at Bonferroni's level. A value that no test names again is a mirror image, a
+    union or a part of other carriers: ``same_as`` says of which.
 
     References
     ----------
@@ -523,7 +563,9 @@ def direct_effects(  # noqa: PLR0913
     rows = known_rows(finder, nodes)
     groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
     if not groups:
-        raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
+        raise ValueError(
+            "sensitive must name attributes where finder.sensitive names none, got none"
+        )
     persons = persons_of(finder, person)
     samples = Samples(finder, rows, bad, persons)
     lines: list[dict[str, Any]] = []
@@ -536,7 +578,9 @@ def direct_effects(  # noqa: PLR0913
             tested.append(_Tested(people, codes == code, value_lines))
             lines += value_lines
     given = (others or {}).items()
-    further = {str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given}
+    further = {
+        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given
+    }
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
         judge(line, adjusted, fdr)
@@ -571,7 +615,9 @@ class _Tested:
     def rank(self) -> tuple[bool, float]:
         """Sort key: disadvantages first, then by p value."""
         named = [line for line in self.lines if line["named"]]
-        return all(line["verdict"] == "advantaged" for line in named), min(line["p"] for line in named)
+        return all(line["verdict"] == "advantaged" for line in named), min(
+            line["p"] for line in named
+        )
 
     def is_explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> bool:
         """Return whether no test names the value again beside other findings."""
@@ -579,7 +625,9 @@ class _Tested:
             return False
         people = self.people
         contrasts = [people.situation_contrast(k), people.evidence_contrast]
-        _, tests = people.test(self.carries, contrasts, [self._carriers_of(other) for other in others])
+        _, tests = people.test(
+            self.carries, contrasts, [self._carriers_of(other) for other in others]
+        )
         return not any(
             line["named"] and test.p_value <= alpha and test.statistic * line["statistic"] > 0
             for line, test in zip(self.lines, tests, strict=True)
@@ -587,7 +635,9 @@ class _Tested:
 
     def most_similar(self, others: Sequence["_Tested"]) -> str:
         """Return the name of the value whose carriers agree most, or least, with those of this value."""
-        overlap = [abs(np.corrcoef(self.carries, self._carriers_of(other))[0, 1]) for other in others]
+        overlap = [
+            abs(np.corrcoef(self.carries, self._carriers_of(other))[0, 1]) for other in others
+        ]
         return others[int(np.nanargmax(overlap))].name
 
     def _carriers_of(self, other: "_Tested") -> Bools:
@@ -597,14 +647,17 @@ class _Tested:
 def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
     """Say of each named value in ``same_as`` which other finding explains it, so that one cause is one finding.
 
-    Of two sets of findings the smaller one stands: one prefers single attributes, the other the smallest p values.
+    Of two sets of findings the smaller one stands: one prefers single attributes, the other the
+    smallest p values.
     """
     named = [value for value in tested if any(line["named"] for line in value.lines)]
     if len(named) < 2:
         return
     alpha = fdr / len(named)  # Bonferroni's correction
     by_p = sorted(named, key=lambda value: value.rank)
-    single_first = sorted(by_p, key=lambda value: (value.rank[0], " & " in value.lines[0]["attribute"]))
+    single_first = sorted(
+        by_p, key=lambda value: (value.rank[0], " & " in value.lines[0]["attribute"])
+    )
     findings = _select(single_first, k, alpha)
     if len(findings) > 1 and single_first != by_p:
         findings = min(findings, _select(by_p, k, alpha), key=len)
@@ -633,5 +686,9 @@ def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[
     counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
     no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
     for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
-        numbers = {"test": name, "n_carriers": people.count(carries), "n_others": people.count(~carries)}
+        numbers = {
+            "test": name,
+            "n_carriers": people.count(carries),
+            "n_others": people.count(~carries),
+        }
         yield numbers | {"p": test.p_value, "few": test.few} | asdict(test) | pairs

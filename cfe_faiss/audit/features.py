@@ -31,10 +31,13 @@ class FeatureDifference:
     difference: float
 
 
-def differing_features(data: Any, source: int, target: int, count: int | None = None) -> list[FeatureDifference]:
+def differing_features(
+    data: Any, source: int, target: int, count: int | None = None
+) -> list[FeatureDifference]:
     """Return the features in which two nodes differ, the largest difference first.
 
-    Differences are compared in standard deviations of the feature over all nodes; equal ones keep the features' order.
+    Differences are compared in standard deviations of the feature over all nodes; equal ones keep
+    the features' order.
 
     Parameters
     ----------

@@ -36,7 +36,9 @@ class FineTuning:
 
     def __repr__(self) -> str:
         mean = dict(zip(self.summary["measure"], self.summary["mean"].astype(float), strict=True))
-        means = ", ".join(f"{measure} {mean[measure]:.3f}" for measure in ("before", "after", "control"))
+        means = ", ".join(
+            f"{measure} {mean[measure]:.3f}" for measure in ("before", "after", "control")
+        )
         counts = f"{len(self.runs)} seeds, {self.runs['tuned'].max():,} evidence nodes"
         return f"FineTuning({counts}, accuracy of {self.runs['nodes'].max():,} test nodes: {means})"
 
@@ -58,7 +60,8 @@ def fine_tune(  # noqa: PLR0913
 ) -> FineTuning:
     """Go on training a model with the nodes of the evidence, and compare it on the test nodes that remain.
 
-    The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both readings of it.
+    The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both
+    readings of it.
 
     Parameters
     ----------
@@ -124,7 +127,9 @@ def fine_tune(  # noqa: PLR0913
     evidence = _nodes(pairs, len(y))
     evidence = evidence[y[evidence] != UNKNOWN]
     tuning = _move_evidence(data, evidence, role)
-    remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy() & (y != UNKNOWN)), evidence)
+    remaining = np.setdiff1d(
+        np.flatnonzero(data.test_mask.cpu().numpy() & (y != UNKNOWN)), evidence
+    )
     truth = y[remaining]
 
     def judge(of: Any) -> Any:
@@ -132,7 +137,12 @@ def fine_tune(  # noqa: PLR0913
 
     def train_copy(on: Any, seed: int) -> Any:
         other = deepcopy(model)
-        options: dict[str, Any] = {"epochs": epochs, "lr": lr, "weight_decay": weight_decay, "patience": patience}
+        options: dict[str, Any] = {
+            "epochs": epochs,
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "patience": patience,
+        }
         loop.train(other, on, **options, class_weights=class_weights, seed=seed, progress=progress)
         return other
 
@@ -158,7 +168,9 @@ def _nodes(pairs: Any, n: int) -> Ints:
     """Return the nodes of the pairs, each once, ascending."""
     for name in ("source", "target"):
         if getattr(pairs, name, None) is None:
-            raise TypeError(f"pairs must have {name}, as cfe_faiss.global_evidence gives, got {type(pairs).__name__}")
+            raise TypeError(
+                f"pairs must have {name}, as cfe_faiss.global_evidence gives, got {type(pairs).__name__}"
+            )
     nodes = np.union1d(as_ids("pairs.source", pairs.source), as_ids("pairs.target", pairs.target))
     if len(nodes) and nodes[-1] >= n:
         raise ValueError(f"pairs must be of nodes in 0..{n - 1}, got {nodes[-1]}")

@@ -43,7 +43,9 @@ _LIMITS = (
     "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are rather too narrow.",
 )
 """Questions that the numbers cannot answer."""
-_AT_ONCE = "All nodes were changed at once: a node's prediction may have changed for its neighbours' sake."
+_AT_ONCE = (
+    "All nodes were changed at once: a node's prediction may have changed for its neighbours' sake."
+)
 _ALONE = "Each node was changed alone: what a change of its neighbours would do is not counted."
 
 _Entries: TypeAlias = tuple[Ints, Ints, Ints]
@@ -146,8 +148,9 @@ def flip(  # noqa: PLR0913
 ) -> FlipTest:
     """Change an attribute of the nodes, and return which predictions change with it.
 
-    The counterfactual fairness of NIFTY (UAI 2021), where all nodes are changed at once, and of case study 2 of the
-    paper, where one node is. :doc:`/user_guide/audit` says how nodes share passes.
+    The counterfactual fairness of NIFTY (UAI 2021), where all nodes are changed at once, and of
+    case study 2 of the paper, where one node is. :doc:`/user_guide/audit` says how nodes share
+    passes.
 
     Parameters
     ----------
@@ -203,7 +206,9 @@ def flip(  # noqa: PLR0913
     normal_quantile(confidence)  # checks it
     data = finder.data
     if finder.model is None:
-        raise ValueError("finder must have a model, which can be called again: it was made with ready predictions")
+        raise ValueError(
+            "finder must have a model, which can be called again: it was made with ready predictions"
+        )
     has_graph = getattr(data, "x", None) is not None and not is_estimator(finder.model)
     if not has_graph and hops is not None:
         raise ValueError("hops must not be given for a model that sees a node's own features only")
@@ -212,17 +217,27 @@ def flip(  # noqa: PLR0913
     if hasattr(data, "iloc") and columns is not None:
         raise ValueError(f"columns must not be given for a table, got {columns!r}")
     run = _table_run(finder, name) if hasattr(data, "iloc") else _matrix_run(finder, name, columns)
-    rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
+    rows = (
+        np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
+    )
     everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
     groups = [Grouping.of_all(len(finder.labels), "all")]
     if columns_of_groups := as_names("by", by):
-        groups += groupings(attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins)
+        groups += groupings(
+            attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins
+        )
     before = run.predict(known[:0], known[:0])
     if not at_once:
         probe = run.unknown_at if has_graph else None
-        batches, hops = ([known], 0) if probe is None else _batches(run, probe, data, known, targets, hops)
-        passes = [(batch, _other(run, batch, targets, turn)) for batch in batches for turn in range(len(targets))]
+        batches, hops = (
+            ([known], 0) if probe is None else _batches(run, probe, data, known, targets, hops)
+        )
+        passes = [
+            (batch, _other(run, batch, targets, turn))
+            for batch in batches
+            for turn in range(len(targets))
+        ]
     elif values is None and len(targets) == 2:
         passes = [(everyone, _other(run, everyone, targets, 0))]
     else:
@@ -231,8 +246,12 @@ def flip(  # noqa: PLR0913
     names = np.empty(len(run.values), dtype=object)
     names[:] = run.values
     value, flipped = _plain(names[run.codes[node]]), _plain(names[target])
-    entries = dict(zip(_ENTRY, (finder.names(node), value, flipped, before[node], after), strict=True))
-    moves = data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
+    entries = dict(
+        zip(_ENTRY, (finder.names(node), value, flipped, before[node], after), strict=True)
+    )
+    moves = (
+        data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
+    )
     return FlipTest(
         attribute=str(name),
         at_once=at_once,
@@ -278,7 +297,9 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
         column = frame[name].copy()
         column.iloc[nodes] = column.iloc[first[targets]].array
         changed = frame.assign(**{name: column})
-        return predictions_of(finder.model, changed, class_names=finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, changed, class_names=finder.class_names).labels.astype(
+            np.int64
+        )
 
     return _Run(values, codes, predict)
 
@@ -303,18 +324,26 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
     def predict(nodes: Ints, targets: Ints) -> Ints:
         changed = with_rows(nodes, rows[targets])
         inputs = changed.x if is_matrix else changed
-        return predictions_of(finder.model, inputs, class_names=finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, inputs, class_names=finder.class_names).labels.astype(
+            np.int64
+        )
 
     def unknown_at(node: int) -> Bools:
         from cfe_faiss.data.call import outputs
 
-        found = outputs(finder.model, with_rows(np.array([node]), np.full((1, len(places)), np.nan)))
-        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+        found = outputs(
+            finder.model, with_rows(np.array([node]), np.full((1, len(places)), np.nan))
+        )
+        return np.asarray(
+            np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool
+        )
 
     return _Run(values, codes, predict, unknown_at)
 
 
-def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
+def _columns(
+    data: Any, name: str, columns: Mapping[Any, str] | None
+) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
     """Return the values of an attribute, that of each node, its columns of ``x``, and their content for each value."""
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
@@ -337,7 +366,9 @@ def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[l
     values, codes, first = _present(name, codes, labels)
     rows, known = x[first][:, places], codes >= 0
     if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):
-        raise ValueError(f"data.x must hold one value for each of data.x_raw, got several for {name!r}")
+        raise ValueError(
+            f"data.x must hold one value for each of data.x_raw, got several for {name!r}"
+        )
     return values, codes, np.array(places), rows
 
 
@@ -345,7 +376,9 @@ def _present(name: str, codes: NDArray[Any], labels: Sequence[Any]) -> tuple[lis
     """Return the values that occur, the positions of each node's value among them, and a node with each value."""
     present = np.unique(codes[codes >= 0])
     if len(present) < 2:
-        raise ValueError(f"name must be that of an attribute of two values at least, got {name!r} of {len(present)}")
+        raise ValueError(
+            f"name must be that of an attribute of two values at least, got {name!r} of {len(present)}"
+        )
     codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
     found, first = np.unique(codes, return_index=True)
     return [labels[code] for code in present], codes, first[found >= 0]
@@ -366,17 +399,23 @@ def _places(
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
     some, hint = ", ".join(names[:20]), did_you_mean(attribute, names)
-    raise ValueError(f"name must be a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}")
+    raise ValueError(
+        f"name must be a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}"
+    )
 
 
 def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
     """Return the values to give, as positions."""
     if values is None:
         if len(run.values) > _MOST_VALUES:
-            raise ValueError(f"values must be given for an attribute of more than 10 values, got {len(run.values)}")
+            raise ValueError(
+                f"values must be given for an attribute of more than 10 values, got {len(run.values)}"
+            )
         return np.arange(len(run.values))
     values = [values] if isinstance(values, str) else values
-    values = [value if value in run.values else str(value) for value in values]  # texts may be of other values
+    values = [
+        value if value in run.values else str(value) for value in values
+    ]  # texts may be of other values
     for value in values:
         check_known("values must be among those that occur", value, run.values)
     if not len(values):
@@ -385,7 +424,12 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
 
 
 def _batches(
-    run: _Run, unknown_at: Callable[[int], Bools], data: Any, nodes: Ints, targets: Ints, given: int | None
+    run: _Run,
+    unknown_at: Callable[[int], Bools],
+    data: Any,
+    nodes: Ints,
+    targets: Ints,
+    given: int | None,
 ) -> tuple[list[Ints], int | None]:
     """Return nodes that may change in one pass, and the number of hops that this relies on."""
     joined = adjacency(data, len(run.codes))
@@ -409,10 +453,15 @@ def _batches(
 def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress: bool) -> _Entries:
     """Return the entries of the judged nodes, by node and value, from passes of nodes with the values they take."""
     parts: list[_Entries] = [(np.empty(0, np.int64),) * 3]
-    for nodes, targets in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
+    for nodes, targets in tqdm(
+        passes, desc="Flipping", disable=None if progress else True, leave=False
+    ):
         changes = targets != run.codes[nodes]
         if changes.any():
-            after, shown = run.predict(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
+            after, shown = (
+                run.predict(nodes[changes], targets[changes]),
+                changes & np.isin(nodes, judged),
+            )
             parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))
@@ -423,23 +472,30 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     """Return the value that each node takes in a turn, counted from its current one: two values need one turn."""
     current = np.searchsorted(targets, run.codes[nodes])
     among = targets[np.minimum(current, len(targets) - 1)] == run.codes[nodes]
-    # Nodes with one of the values take the next ones, and their current one last; other nodes take all in turn.
+    # Nodes with one of the values take the next ones, and their current one last; other nodes take
+    # all in turn.
     taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
     return taken
 
 
-def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed: Bools, confidence: float) -> Frame:
+def _rates(
+    run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed: Bools, confidence: float
+) -> Frame:
     source = run.codes[node]
     directions = np.unique(np.stack([source, target], axis=1), axis=0).tolist()
     turns: list[tuple[Any, Any, Bools]] = [("all", "all", np.ones(len(node), bool))]
     if len(directions) > 1:
-        turns += [(run.values[a], run.values[b], (source == a) & (target == b)) for a, b in directions]
+        turns += [
+            (run.values[a], run.values[b], (source == a) & (target == b)) for a, b in directions
+        ]
     lines: list[dict[str, Any]] = []
     for group in groups:
         for code, value in enumerate(group.values):
             own = group.codes[node] == code
             for before, after, turn in turns:
-                nodes, hits = (len(np.unique(node[own & turn & which])) for which in (True, changed))
+                nodes, hits = (
+                    len(np.unique(node[own & turn & which])) for which in (True, changed)
+                )
                 line = {"feature": group.name, "group": value, "value": before, "flipped": after}
                 lines.append(line | {"nodes": nodes, "changed": hits})
     frame = data_frame(lines)
@@ -449,7 +505,11 @@ def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed:
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
     """Return numbers as a numeric array, and texts unchanged."""
-    return values if not len(values) or any(isinstance(v, str) for v in values) else np.array(values.tolist())
+    return (
+        values
+        if not len(values) or any(isinstance(v, str) for v in values)
+        else np.array(values.tolist())
+    )
 
 
 Csr: TypeAlias = scipy.sparse.csr_array
@@ -458,12 +518,15 @@ Csr: TypeAlias = scipy.sparse.csr_array
 def adjacency(data: Any, n: int) -> Csr:
     """Return which nodes are joined by an edge in either direction, and each node with itself: (n, n), ones.
 
-    Messages flow along edges in one direction only where these are directed; then the reach is rather too large.
+    Messages flow along edges in one direction only where these are directed; then the reach is
+    rather too large.
     """
     graph = as_graph(data, n)
     ones = np.ones(graph.num_edges, np.float32)
     joined = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(n, n))
-    return scipy.sparse.csr_array(joined + scipy.sparse.eye_array(n, dtype=np.float32, format="csr"))
+    return scipy.sparse.csr_array(
+        joined + scipy.sparse.eye_array(n, dtype=np.float32, format="csr")
+    )
 
 
 def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
@@ -494,7 +557,9 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
     return hops if seen_end else n
 
 
-def independent_batches(nodes: NDArray[np.int64], joined: Csr, hops: int | None) -> list[NDArray[np.int64]]:
+def independent_batches(
+    nodes: NDArray[np.int64], joined: Csr, hops: int | None
+) -> list[NDArray[np.int64]]:
     """Return the nodes in batches, within which any two are more than ``hops`` edges apart (None: one node each).
 
     Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.

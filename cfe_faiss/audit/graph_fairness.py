@@ -179,9 +179,9 @@ def individual_bias(
 ) -> IndividualBias:
     """Return how much the outputs of similar nodes differ.
 
-    Kang, He, Maciejewski & Tong, "InFoRM: individual fairness on graph mining", KDD 2020: Bias(Y, S) = Tr(Yᵀ L_S Y),
-    with the Laplacian L_S = D_S - S. It equals the sum over unordered pairs of S_ij ||Y_i - Y_j||²: each pair counts
-    once, and a node's similarity to itself not at all.
+    Kang, He, Maciejewski & Tong, "InFoRM: individual fairness on graph mining", KDD 2020: Bias(Y,
+    S) = Tr(Yᵀ L_S Y), with the Laplacian L_S = D_S - S. It equals the sum over unordered pairs of
+    S_ij ||Y_i - Y_j||²: each pair counts once, and a node's similarity to itself not at all.
 
     Parameters
     ----------
@@ -214,7 +214,8 @@ def individual_bias(
     once = i < j
     total, bias = float(weight[once].sum()), float((weight * distance)[once].sum())
     mean = bias / total if total > 0 else np.nan
-    # Sum of the residuals at each node. A pair counts at both of its nodes, so its square is subtracted once.
+    # Sum of the residuals at each node. A pair counts at both of its nodes, so its square is
+    # subtracted once.
     residual = weight * (distance - mean)
     variance = (np.bincount(i, residual, n) ** 2).sum() - (residual[once] ** 2).sum()
     low, high = _normal_interval(mean, variance, total, z)
@@ -223,15 +224,22 @@ def individual_bias(
 
 
 def group_disparity(
-    Y: ArrayLike, similarity: Any, groups: Any, *, k: int = 10, confidence: float = 0.95, progress: bool = False
+    Y: ArrayLike,
+    similarity: Any,
+    groups: Any,
+    *,
+    k: int = 10,
+    confidence: float = 0.95,
+    progress: bool = False,
 ) -> GroupDisparity:
     """Return how much more the outputs of similar nodes differ in one group than in another.
 
-    Song, Dong, Liu & Li, "GUIDE: group equality informed individual fairness in graph neural networks", KDD 2022: a
-    group's bias U_p = Tr(Yᵀ L_p Y) / m_p, where L_p counts a pair within the group twice and a pair with one node in it
-    once, and m_p is the number of pairs counted so. It is the mean of S_ij ||Y_i - Y_j||² over the ordered pairs of a
-    node i of the group and a node j similar to it. GDIF is the sum over pairs of groups of max(U_p / U_q, U_q / U_p).
-    A node's similarity to itself is no pair and does not count in m_p.
+    Song, Dong, Liu & Li, "GUIDE: group equality informed individual fairness in graph neural
+    networks", KDD 2022: a group's bias U_p = Tr(Yᵀ L_p Y) / m_p, where L_p counts a pair within the
+    group twice and a pair with one node in it once, and m_p is the number of pairs counted so. It
+    is the mean of S_ij ||Y_i - Y_j||² over the ordered pairs of a node i of the group and a node j
+    similar to it. GDIF is the sum over pairs of groups of max(U_p / U_q, U_q / U_p). A node's
+    similarity to itself is no pair and does not count in m_p.
 
     Parameters
     ----------
@@ -277,10 +285,14 @@ def group_disparity(
         both = group.codes[b] == code
         # A pair within the group appears in both directions, which are the same pair.
         at_node = np.bincount(a, residual, n) + np.bincount(b, residual, n)
-        variance = (at_node**2).sum() - (residual[~both] ** 2).sum() - 2 * (residual[both] ** 2).sum()
+        variance = (
+            (at_node**2).sum() - (residual[~both] ** 2).sum() - 2 * (residual[both] ** 2).sum()
+        )
         low, high = _normal_interval(mean, variance, count, z)
         nodes = int((group.codes == code).sum())
-        lines.append({"group": value, "nodes": nodes, "pairs": count, "bias": mean, "low": low, "high": high})
+        lines.append(
+            {"group": value, "nodes": nodes, "pairs": count, "bias": mean, "low": low, "high": high}
+        )
     table = data_frame(lines)
     biases = np.sort(table["bias"].dropna())
     first, second = np.triu_indices(len(biases), 1)
@@ -295,12 +307,15 @@ def group_disparity(
     )
 
 
-def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: float = 0.95) -> RankingNDCG:
+def ranking_ndcg(
+    Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: float = 0.95
+) -> RankingNDCG:
     """Return how well the outputs rank the nodes similar to each node, against the ranking by similarity.
 
-    Dong, Kang, Tong & Li, "Individual fairness for graph neural networks: a ranking based approach" (REDRESS), KDD
-    2021: for each node the others are ranked by the cosine of their outputs; NDCG@k judges the first k by their
-    similarity to the node, gain 2^s - 1, discount log2(place + 1), divided by that of the ranking by similarity.
+    Dong, Kang, Tong & Li, "Individual fairness for graph neural networks: a ranking based approach"
+    (REDRESS), KDD 2021: for each node the others are ranked by the cosine of their outputs; NDCG@k
+    judges the first k by their similarity to the node, gain 2^s - 1, discount log2(place + 1),
+    divided by that of the ranking by similarity.
 
     Parameters
     ----------
@@ -326,8 +341,8 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     order of the nodes would decide about a model with few distinct outputs. The node itself is not ranked. Negative
     similarities count as 0.
 
-    O(n**2 * C) time, in blocks of rows, and O(t log t) for the t nodes tied with the k-th; with a finder also
-    n**2 * d multiplications.
+    O(n**2 * C) time, in blocks of rows, and O(t log t) for the t nodes tied with the k-th; with a
+    finder also n**2 * d multiplications.
 
     Examples
     --------
@@ -341,7 +356,9 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     outputs = _as_outputs(Y, n)[nodes]
     length = np.linalg.norm(outputs, axis=1, keepdims=True)
     # Nodes with equal outputs get the same cosines, bit by bit, so that they tie.
-    distinct, kind = np.unique(outputs / np.where(length > 0, length, 1), axis=0, return_inverse=True)
+    distinct, kind = np.unique(
+        outputs / np.where(length > 0, length, 1), axis=0, return_inverse=True
+    )
     kind, others = kind.reshape(-1), len(nodes) - 1
     discounts = 1 / np.log2(np.arange(2, min(k, max(others, 0)) + 2))
     found, by_chance = np.full((2, n), np.nan)
@@ -358,8 +375,12 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
         by_chance[nodes[rows]] = share(gains.sum(axis=1) / max(others, 1) * discounts.sum(), ideal)
     judged = ~np.isnan(found)
     found = found.clip(0, 1)
-    mean, expected = (float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance))
-    low, high = bootstrap_mean(found[judged].round(12), confidence)  # equal scores stay equal in spite of rounding
+    mean, expected = (
+        float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance)
+    )
+    low, high = bootstrap_mean(
+        found[judged].round(12), confidence
+    )  # equal scores stay equal in spite of rounding
     return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
 
 
@@ -389,8 +410,12 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     dcg = np.zeros(len(scores))
     sums = np.append(0, np.cumsum(discounts))
     for row, score in enumerate(scores if k else ()):
-        first = np.flatnonzero(score >= np.partition(score, -k)[-k])  # more than k, if others tie with the k-th
-        best, worst = (rankdata(-score[first], method).astype(np.int64) for method in ("min", "max"))
+        first = np.flatnonzero(
+            score >= np.partition(score, -k)[-k]
+        )  # more than k, if others tie with the k-th
+        best, worst = (
+            rankdata(-score[first], method).astype(np.int64) for method in ("min", "max")
+        )
         discount = (sums[np.minimum(worst, k)] - sums[best - 1]) / (worst - best + 1)
         dcg[row] = gains[row, first] @ discount
     return dcg
@@ -416,7 +441,9 @@ def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
 def _drop_diagonal(matrix: _Csr) -> _Csr:
     coo = matrix.tocoo()
     kept = (coo.row != coo.col) & (coo.data != 0)
-    return scipy.sparse.csr_array((coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape)
+    return scipy.sparse.csr_array(
+        (coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape
+    )
 
 
 def _as_outputs(Y: ArrayLike, n: int) -> Floats:

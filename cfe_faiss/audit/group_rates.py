@@ -98,40 +98,49 @@ class GroupMetrics(TableResult):
     table
         One line per class and group:
 
-        - ``class``, ``feature``, ``value``: the class that counts as selected, the attribute or intersection ("sex &
-          race"; "all" for all people), and its value.
-        - ``unknown``: whether this line counts the people whose attribute is missing. ``count``, ``share``: people in
-          the group, and their share of all.
-        - ``selected``, ``rate``, ``rate_low``, ``rate_high``: people selected, selection rate, its Wilson interval.
-        - ``ranked``: whether the group has 30 people and 5 expected of either outcome. ``reference``: whether it is the
-          reference: the largest ranked group unless another is named; of all groups, where none is ranked.
-        - ``ratio``, ``ratio_low``, ``ratio_high``: impact ratio, the rate divided by that of the reference, and
-          Koopman's interval. ``difference``, ...: the rate minus that of the reference, and Newcombe's interval.
-        - ``p``: p-value of "same rate as the reference", for all groups of the attribute at once. ``power``: chance to
-          find an impact ratio of 0.7 in a group of this size.
-        - ``verdict``: "below 0.8", "below 1", "above 1" or "above 1.25" where the whole interval of the ratio is;
-          otherwise "no finding", or "cannot tell" where ``power`` is below 0.5, or the group or the reference is not
-          ranked. Empty for the reference.
-        - ``rate_least``, ``rate_most``, ``ratio_least``, ``ratio_most``: rate and impact ratio that are possible,
-          depending on the groups of the unknown people.
-        - ``judged``: people with a true class. ``TP``, ``FP``, ``TN``, ``FN``: among them, with the class as positive.
-        - ``precision``, ``accuracy``, ``fpr``, ``fnr``: TP / (TP + FP); share of judged people with the right class;
-          FP / (FP + TN); FN / (FN + TP); each with its Wilson interval in ``_low`` and ``_high``. The last three are
-          NaN where the true class is known of one decision only, such as repayment of granted loans.
+        - ``class``, ``feature``, ``value``: the class that counts as selected, the attribute or
+          intersection ("sex & race"; "all" for all people), and its value.
+        - ``unknown``: whether this line counts the people whose attribute is missing. ``count``,
+          ``share``: people in the group, and their share of all.
+        - ``selected``, ``rate``, ``rate_low``, ``rate_high``: people selected, selection rate, its
+          Wilson interval.
+        - ``ranked``: whether the group has 30 people and 5 expected of either outcome.
+          ``reference``: whether it is the reference: the largest ranked group unless another is
+          named; of all groups, where none is ranked.
+        - ``ratio``, ``ratio_low``, ``ratio_high``: impact ratio, the rate divided by that of the
+          reference, and Koopman's interval. ``difference``, ...: the rate minus that of the
+          reference, and Newcombe's interval.
+        - ``p``: p-value of "same rate as the reference", for all groups of the attribute at once.
+          ``power``: chance to find an impact ratio of 0.7 in a group of this size.
+        - ``verdict``: "below 0.8", "below 1", "above 1" or "above 1.25" where the whole interval of
+          the ratio is; otherwise "no finding", or "cannot tell" where ``power`` is below 0.5, or
+          the group or the reference is not ranked. Empty for the reference.
+        - ``rate_least``, ``rate_most``, ``ratio_least``, ``ratio_most``: rate and impact ratio that
+          are possible, depending on the groups of the unknown people.
+        - ``judged``: people with a true class. ``TP``, ``FP``, ``TN``, ``FN``: among them, with the
+          class as positive.
+        - ``precision``, ``accuracy``, ``fpr``, ``fnr``: TP / (TP + FP); share of judged people with
+          the right class; FP / (FP + TN); FN / (FN + TP); each with its Wilson interval in ``_low``
+          and ``_high``. The last three are NaN where the true class is known of one decision only,
+          such as repayment of granted loans.
 
         NaN without cases. Intervals hold for all groups of an attribute at once.
     summary
         One line per class and attribute:
 
-        - ``class``, ``feature``; ``groups``, ``ranked``: number of groups with people, and of ranked ones.
-        - ``verdict``: the strongest verdict of a ranked group. ``p``, ``power``: their least p-value and power.
-        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``, ``difference``: of the comparisons with this
-          verdict the one with the least ratio (without a group below 1, with the least p), from the side of the group
-          selected less often, which may be the reference of ``table``. ``reference``: the other group.
-        - ``tpr_difference``, ``fpr_difference``, ``equalised_odds_difference``: largest difference of true positive
-          rates and of false positive rates between ranked groups, and the larger of both; ``equalised_odds_ratio``: the
-          least ratio of either rate. Each has an interval in ``_low`` and ``_high``; NaN without true classes, or where
-          fewer than two groups are ranked among the people of a true class.
+        - ``class``, ``feature``; ``groups``, ``ranked``: number of groups with people, and of
+          ranked ones.
+        - ``verdict``: the strongest verdict of a ranked group. ``p``, ``power``: their least
+          p-value and power.
+        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``, ``difference``: of the
+          comparisons with this verdict the one with the least ratio (without a group below 1, with
+          the least p), from the side of the group selected less often, which may be the reference
+          of ``table``. ``reference``: the other group.
+        - ``tpr_difference``, ``fpr_difference``, ``equalised_odds_difference``: largest difference
+          of true positive rates and of false positive rates between ranked groups, and the larger
+          of both; ``equalised_odds_ratio``: the least ratio of either rate. Each has an interval in
+          ``_low`` and ``_high``; NaN without true classes, or where fewer than two groups are
+          ranked among the people of a true class.
     limits
         Limits of the numbers, in sentences.
     """
@@ -150,11 +159,12 @@ class GroupMetrics(TableResult):
     def local_law_144(self, sex: str, race: str, favourable: str | None = None) -> dict[str, Frame]:
         """Return the tables of a bias audit as New York City's Local Law 144 asks for them.
 
-        Rules of the Department of Consumer and Worker Protection, 6 RCNY § 5-301 (b): selection rate and impact ratio
-        by sex, by race/ethnicity and by their intersection, in this order, the number of applicants (§ 5-303), and the
-        number of those whose category is unknown. § 5-301 (d) allows to leave categories below 2 % of the data out of
-        the impact ratios; they are shown with their rate and without a ratio, ``excluded``. The rules ask for the
-        auditor's reasons in that case.
+        Rules of the Department of Consumer and Worker Protection, 6 RCNY § 5-301 (b): selection
+        rate and impact ratio by sex, by race/ethnicity and by their intersection, in this order,
+        the number of applicants (§ 5-303), and the number of those whose category is unknown. §
+        5-301 (d) allows to leave categories below 2 % of the data out of the impact ratios; they
+        are shown with their rate and without a ratio, ``excluded``. The rules ask for the auditor's
+        reasons in that case.
 
         Parameters
         ----------
@@ -180,14 +190,18 @@ class GroupMetrics(TableResult):
         A tool that gives scores is judged by its scoring rate, the share with a score above the median of the sample (§
         5-301 (c)): pass ``score > median`` as ``y_pred``.
 
-        The law asks for more than these tables: whose data, which dates, an independent auditor, publication. The
-        ratios do not show compliance with it.
+        The law asks for more than these tables: whose data, which dates, an independent auditor,
+        publication. The ratios do not show compliance with it.
         """
         if favourable is None and len(self.classes) > 1:
-            raise ValueError(f"favourable must name one of the classes ({', '.join(self.classes)}), got None")
+            raise ValueError(
+                f"favourable must name one of the classes ({', '.join(self.classes)}), got None"
+            )
         selected = self.classes[0] if favourable is None else str(favourable)
         if selected not in self.classes:
-            raise ValueError(f"favourable must be one of {', '.join(self.classes)}, got {favourable!r}")
+            raise ValueError(
+                f"favourable must be one of {', '.join(self.classes)}, got {favourable!r}"
+            )
         table = self.table[self.table["class"] == selected]
         features = set(table["feature"])
         for name in (sex, race):
@@ -195,7 +209,9 @@ class GroupMetrics(TableResult):
         crossed = {f"{sex} & {race}": ("sex", "race"), f"{race} & {sex}": ("race", "sex")}
         both = next((name for name in crossed if name in features), None)
         if both is None:
-            raise ValueError(f"the table must hold the intersection of {sex!r} and {race!r}: see intersections")
+            raise ValueError(
+                f"the table must hold the intersection of {sex!r} and {race!r}: see intersections"
+            )
         return {
             "Sex": self._law_table(table, sex, ("sex",)),
             "Race/Ethnicity": self._law_table(table, race, ("race",)),
@@ -211,16 +227,30 @@ class GroupMetrics(TableResult):
         lines: list[dict[str, Any]] = [
             dict(zip(columns, self._parts[feature, value], strict=True))
             | {"applicants": count, "selected": selected, "selection_rate": rate}
-            | {"impact_ratio": rate / largest if is_compared and largest > 0 else np.nan, "excluded": not is_compared}
+            | {
+                "impact_ratio": rate / largest if is_compared and largest > 0 else np.nan,
+                "excluded": not is_compared,
+            }
             for value, count, selected, rate, is_compared in zip(
-                *(known[name] for name in ("value", "count", "selected", "rate")), compared, strict=True
+                *(known[name] for name in ("value", "count", "selected", "rate")),
+                compared,
+                strict=True,
             )
         ]
         count, selected = int(unknown["count"].sum()), int(unknown["selected"].sum())
-        last: dict[str, Any] = dict.fromkeys(columns, "Unknown") | {"applicants": count, "selected": selected}
-        last |= {"selection_rate": selected / count if count else np.nan, "impact_ratio": np.nan, "excluded": False}
+        last: dict[str, Any] = dict.fromkeys(columns, "Unknown") | {
+            "applicants": count,
+            "selected": selected,
+        }
+        last |= {
+            "selection_rate": selected / count if count else np.nan,
+            "impact_ratio": np.nan,
+            "excluded": False,
+        }
         names = ("race", "sex") if len(columns) > 1 else columns
-        frame = data_frame([*sorted(lines, key=_law_order), last], (*names, *list(last)[len(columns) :]))
+        frame = data_frame(
+            [*sorted(lines, key=_law_order), last], (*names, *list(last)[len(columns) :])
+        )
         return frame if len(columns) > 1 else frame.rename(columns={columns[0]: "category"})
 
 
@@ -307,16 +337,24 @@ def group_metrics(  # noqa: PLR0913
     true = np.full(n, UNKNOWN, np.int32)
     is_named = class_names is not None
     if y_true is not None:
-        true, words = true_classes("y_true", _drop_index(y_true), labels, words, is_named=is_named, unknown=unknown)
+        true, words = true_classes(
+            "y_true", _drop_index(y_true), labels, words, is_named=is_named, unknown=unknown
+        )
     blocks = _blocks(favourable, labels, true, words)
     if truth_favourable is None:
         check_in_common("y_true", labels, true, words)
         if not is_named:
             check_sides(labels, true, words)
     elif len(blocks) != 1:
-        raise ValueError("favourable must name the predicted classes that agree with truth_favourable, got None")
+        raise ValueError(
+            "favourable must name the predicted classes that agree with truth_favourable, got None"
+        )
     else:
-        count = 1 + int(max(labels.max(initial=0), true.max(initial=0))) if words is None else len(words)
+        count = (
+            1 + int(max(labels.max(initial=0), true.max(initial=0)))
+            if words is None
+            else len(words)
+        )
         wanted = class_numbers("truth_favourable", truth_favourable, words, count)
         true = in_words_of_decision(labels, true, next(iter(blocks.values())), wanted, count)
     names = list(attributes)
@@ -333,7 +371,9 @@ def group_metrics(  # noqa: PLR0913
         for group in groups
     ]
     tables = [table for table, _ in rates]
-    summaries = [_summary(*parts, confidence) for parts in rates if parts[0]["feature"].iloc[0] != "all"]
+    summaries = [
+        _summary(*parts, confidence) for parts in rates if parts[0]["feature"].iloc[0] != "all"
+    ]
     return GroupMetrics(
         table=stack(tables),
         limits=_LIMITS,
@@ -343,15 +383,22 @@ def group_metrics(  # noqa: PLR0913
         confidence=confidence,
         summary=data_frame(summaries),
         _parts={
-            (group.name, value): part for group in groups for value, part in zip(group.values, group.parts, strict=True)
+            (group.name, value): part
+            for group in groups
+            for value, part in zip(group.values, group.parts, strict=True)
         },
     )
 
 
-def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins) -> list[Grouping]:
+def groups_of(
+    attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins
+) -> list[Grouping]:
     """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
     ids = attributes.ids
-    return [Grouping.of_all(len(ids)), *groupings(attributes, ids, None, bins, crossed, with_missing=False)]
+    return [
+        Grouping.of_all(len(ids)),
+        *groupings(attributes, ids, None, bins, crossed, with_missing=False),
+    ]
 
 
 def _table(  # noqa: PLR0913
@@ -366,21 +413,32 @@ def _table(  # noqa: PLR0913
 ) -> tuple[Frame, tuple[Floats, Floats]]:
     """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count.
 
-    Also the share of independent cases among the people of the class, and among all others, by line.
+    Also the share of independent cases among the people of the class, and among all others, by
+    line.
     """
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(labels, selected_classes), np.isin(true, selected_classes)
     judged = true != UNKNOWN
     is_selective = bool(selective_classes(positive.astype(np.int32), judged))
-    outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
+    outcomes = {
+        "TP": positive & actual,
+        "FP": positive & ~actual,
+        "TN": ~positive & ~actual,
+        "FN": ~positive & actual,
+    }
     outcomes["right"] = labels == true
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
     masks |= {key: judged & mask for key, mask in outcomes.items()}
-    n = {key: np.bincount(places[mask], minlength=g + 1).astype(np.int64) for key, mask in masks.items()}
+    n = {
+        key: np.bincount(places[mask], minlength=g + 1).astype(np.int64)
+        for key, mask in masks.items()
+    }
     cases = {"count": masks["count"], "judged": judged, "selected": judged & positive}
     cases |= {"true": judged & actual, "false": judged & ~actual}
-    parts = {key: independent_share(places[mask], persons[mask], g + 1) for key, mask in cases.items()}
+    parts = {
+        key: independent_share(places[mask], persons[mask], g + 1) for key, mask in cases.items()
+    }
     each = confidence ** (1 / max(int((n["count"][:g] > 0).sum()), 1))
     columns: dict[str, Any] = {
         "class": name,
@@ -400,7 +458,9 @@ def _table(  # noqa: PLR0913
     compared = compare_rates(known[0] * independent, known[1] * independent, confidence, chosen)
     place = int(compared["reference"].argmax()) if g else 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, place)]
-    compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
+    compared |= dict(
+        zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True)
+    )
     for key, values in compared.items():
         nothing: Any = {"b": False, "O": ""}.get(values.dtype.kind, np.nan)
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
@@ -419,8 +479,12 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
     known = table[~table["unknown"] & (table["count"] > 0)]
     others = known[~known["reference"]]
     ranked = others[others["ranked"]]
-    compared = (ranked if len(ranked) else others).assign(verdict=lambda table: table["verdict"].replace(_TURNED))
-    verdict = next((verdict for verdict in _VERDICTS if (compared["verdict"] == verdict).any()), "cannot tell")
+    compared = (ranked if len(ranked) else others).assign(
+        verdict=lambda table: table["verdict"].replace(_TURNED)
+    )
+    verdict = next(
+        (verdict for verdict in _VERDICTS if (compared["verdict"] == verdict).any()), "cannot tell"
+    )
     reference = known[known["reference"]]
     line: dict[str, Any] = {
         **table[["class", "feature"]].iloc[0],
@@ -437,10 +501,14 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
     if len(lines):
         distance = np.minimum(lines["ratio"], 1 / lines["ratio"])
         keys = ["distance"] if verdict.startswith("below") else ["p", "distance"]
-        shown_line = lines.assign(distance=distance).sort_values(keys, kind="stable").iloc[0].to_dict()
+        shown_line = (
+            lines.assign(distance=distance).sort_values(keys, kind="stable").iloc[0].to_dict()
+        )
         line |= {name: shown_line[name] for name in shown}
         if shown_line["ratio"] > 1:  # the reference is the group that is selected less often
-            line |= {"value": line["reference"], "reference": line["value"]} | turned(shown_line, shown)
+            line |= {"value": line["reference"], "reference": line["value"]} | turned(
+                shown_line, shown
+            )
             line["count"] = reference["count"].iloc[0]
     of_true, of_false = (part[known.index] for part in independent)
     if table["accuracy"].isna().all():  # errors are unknown
@@ -450,9 +518,16 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
     fp, tn = (known[name].to_numpy() * of_false for name in ("FP", "TN"))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
-        line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}
-        line[f"equalised_odds_difference{end}"] = float(np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"]))
-        line[f"equalised_odds_ratio{end}"] = float(np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"]))
+        line |= {
+            f"{name}_difference{end}": gap[f"difference{end}"]
+            for name, gap in (("tpr", tpr), ("fpr", fpr))
+        }
+        line[f"equalised_odds_difference{end}"] = float(
+            np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"])
+        )
+        line[f"equalised_odds_ratio{end}"] = float(
+            np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"])
+        )
     return line
 
 
@@ -460,7 +535,9 @@ def turned(line: Mapping[Any, Any], names: Collection[str]) -> dict[str, float]:
     """Return some of the numbers of the reference, compared with the group of a line of :attr:`GroupMetrics.table`."""
     ends = {"": "", "_low": "_high", "_high": "_low"}
     with np.errstate(divide="ignore"):
-        numbers = {f"ratio{end}": 1 / np.float64(line[f"ratio{other}"]) for end, other in ends.items()}
+        numbers = {
+            f"ratio{end}": 1 / np.float64(line[f"ratio{other}"]) for end, other in ends.items()
+        }
     numbers |= {f"difference{end}": -line[f"difference{other}"] for end, other in ends.items()}
     return {name: number for name, number in numbers.items() if name in names}
 
@@ -474,7 +551,9 @@ def _references(reference: Mapping[str, Any] | None, groups: Sequence[Grouping])
     by_name = {group.name: group for group in groups}
     for attribute, value in reference.items():
         check_known("reference must name attributes or intersections", str(attribute), by_name)
-        check_known(f"reference[{attribute!r}] must be a group", str(value), by_name[str(attribute)].values)
+        check_known(
+            f"reference[{attribute!r}] must be a group", str(value), by_name[str(attribute)].values
+        )
     return {str(attribute): str(value) for attribute, value in reference.items()}
 
 
@@ -499,14 +578,18 @@ def sensitive_attributes(values: Any) -> Attributes:
     """Return the sensitive features by name, row i that of place i."""
     features: Any = values
     if hasattr(values, "to_frame") and hasattr(values, "name"):
-        features = values.to_frame("sensitive_feature_0" if values.name in (None, "") else str(values.name))
+        features = values.to_frame(
+            "sensitive_feature_0" if values.name in (None, "") else str(values.name)
+        )
     elif not (isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "x")):
         array = np.asarray(to_host(values))
         columns = array.T if array.ndim == 2 else [array][: array.ndim]
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
     attributes = as_attributes(_drop_index(features), "sensitive_features")
     if not len(attributes):
-        raise ValueError("sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, got none")
+        raise ValueError(
+            "sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, got none"
+        )
     return attributes
 
 
@@ -517,17 +600,23 @@ def _drop_index(values: Any) -> Any:
 
 def _check_indexes(**arguments: Any) -> None:
     """Raise ValueError if pandas objects have different indexes: their rows may be in different orders."""
-    indexes = {name: values.index for name, values in arguments.items() if hasattr(values, "reset_index")}
+    indexes = {
+        name: values.index for name, values in arguments.items() if hasattr(values, "reset_index")
+    }
     for name, index in indexes.items():
         first = next(iter(indexes))
         if not index.equals(indexes[first]):
-            raise ValueError(f"{name} must have the same pandas index as {first}: sort the rows alike, or pass arrays")
+            raise ValueError(
+                f"{name} must have the same pandas index as {first}: sort the rows alike, or pass arrays"
+            )
 
 
 def _eeo_1(category: str, patterns: tuple[str, ...]) -> int:
     """Return the position of a category in the EEO-1 report; other categories come after."""
     text = re.sub(r"\bno[nt][ -]hispanic( or latino)?", "", category.lower())
-    return next((place for place, pattern in enumerate(patterns) if re.search(pattern, text)), len(patterns))
+    return next(
+        (place for place, pattern in enumerate(patterns) if re.search(pattern, text)), len(patterns)
+    )
 
 
 def _law_order(part: dict[str, str]) -> tuple[Any, ...]:

@@ -76,7 +76,11 @@ def share(part: ArrayLike, whole: ArrayLike) -> Floats:
 def check_finder(finder: Any) -> None:
     """Raise TypeError for another object than a finder, such as an index; ValueError for one with weights of rows."""
     if not isinstance(finder, EvidenceFinder):
-        hint = "; make one by EvidenceFinder.from_index(index, ...)" if hasattr(finder, "search_evidence") else ""
+        hint = (
+            "; make one by EvidenceFinder.from_index(index, ...)"
+            if hasattr(finder, "search_evidence")
+            else ""
+        )
         raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
     if finder.weights is not None:
         raise ValueError(
@@ -89,18 +93,24 @@ def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
     """Return an order of rows, (n,), that depends on their set: by the bytes of vectors, then by the keys, (n,)."""
     as_bytes = np.ascontiguousarray(vectors).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
     distinct, place = np.unique(as_bytes, return_inverse=True)
-    order: Ints = np.lexsort((*reversed(keys), place)) if len(distinct) < len(vectors) else np.argsort(place)
+    order: Ints = (
+        np.lexsort((*reversed(keys), place)) if len(distinct) < len(vectors) else np.argsort(place)
+    )
     return order
 
 
 def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
-    rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
+    rows = (
+        finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
+    )
     known: Ints = rows[finder.labels[rows] != UNKNOWN]
     return known
 
 
-def with_truth(finder: EvidenceFinder, favourable: Sequence[int], truth_favourable: Any) -> EvidenceFinder:
+def with_truth(
+    finder: EvidenceFinder, favourable: Sequence[int], truth_favourable: Any
+) -> EvidenceFinder:
     """Return a finder whose true classes are in the words of the decision.
 
     Raises
@@ -111,7 +121,9 @@ def with_truth(finder: EvidenceFinder, favourable: Sequence[int], truth_favourab
     labels, truth = finder.labels, finder.truth
     if truth_favourable is not None and (truth is None or not len(favourable)):
         lacking = "truth" if truth is None else "favourable"
-        raise ValueError(f"truth_favourable must come with {lacking}, got {truth_favourable!r} without")
+        raise ValueError(
+            f"truth_favourable must come with {lacking}, got {truth_favourable!r} without"
+        )
     if truth is None:
         return finder
     if truth_favourable is None:
@@ -119,14 +131,16 @@ def with_truth(finder: EvidenceFinder, favourable: Sequence[int], truth_favourab
         return finder
     wanted = finder.class_numbers("truth_favourable", truth_favourable)
     chosen = np.array(favourable, np.int32)
-    return replace(finder, truth=in_words_of_decision(labels, truth, chosen, wanted, finder.class_count))
+    return replace(
+        finder, truth=in_words_of_decision(labels, truth, chosen, wanted, finder.class_count)
+    )
 
 
 def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     """Return the number of the person of every row, (n,): equal for rows of one person.
 
-    ``person`` is the name of an attribute, or one value per row; None: every row is a person, and so is a row without a
-    value.
+    ``person`` is the name of an attribute, or one value per row; None: every row is a person, and
+    so is a row without a value.
 
     Raises
     ------
@@ -251,21 +265,36 @@ def groupings(
     """
     attributes = as_attributes(features)
     rows = attributes.rows(ids)
-    wanted = list(attributes) if columns is None else [attributes.known("columns", name) for name in columns]
-    crossed = [[attributes.known("intersections", name) for name in names] for names in intersections]
+    wanted = (
+        list(attributes)
+        if columns is None
+        else [attributes.known("columns", name) for name in columns]
+    )
+    crossed = [
+        [attributes.known("intersections", name) for name in names] for names in intersections
+    ]
     if any(len(names) < 2 for names in crossed):
-        raise ValueError(f"intersections must name two attributes or more each, got {list(intersections)}")
+        raise ValueError(
+            f"intersections must name two attributes or more each, got {list(intersections)}"
+        )
     explicit = bins if isinstance(bins, Mapping) else {}
     for name in explicit:
         attributes.known("bins", name)
     default = DEFAULT_BINS if isinstance(bins, Mapping) else as_count("bins", bins)
     needed = dict.fromkeys([*wanted, *(name for names in crossed for name in names)])
-    whole = {name: _grouping(attributes[name], explicit.get(name), default, with_missing) for name in needed}
+    whole = {
+        name: _grouping(attributes[name], explicit.get(name), default, with_missing)
+        for name in needed
+    }
     names = [*wanted, *(" & ".join(names) for names in crossed)]
     check_distinct("attributes and intersections must have distinct names", names)
     if "all" in names:
-        raise ValueError("attributes that make groups must not be called 'all', the name of everyone: rename it")
-    chosen = [whole[name] for name in wanted] + [_intersection([whole[name] for name in names]) for names in crossed]
+        raise ValueError(
+            "attributes that make groups must not be called 'all', the name of everyone: rename it"
+        )
+    chosen = [whole[name] for name in wanted] + [
+        _intersection([whole[name] for name in names]) for names in crossed
+    ]
     return [replace(group, codes=group.codes[rows]) for group in chosen]
 
 
@@ -274,7 +303,9 @@ def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:
     return share(np.bincount(codes, values, groups), np.bincount(codes, minlength=groups))
 
 
-def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: int, with_missing: bool) -> Grouping:
+def _grouping(
+    attribute: Attribute, cut: int | Sequence[float] | None, default: int, with_missing: bool
+) -> Grouping:
     known = ~attribute.missing
     codes: NDArray[Any] = attribute.codes[known]
     if attribute.numbers is None:
@@ -300,8 +331,15 @@ def _cut_numbers(
     if cut is None or isinstance(cut, int | np.integer):
         return _quantile_bins(numbers, default if cut is None else as_count(f"bins[{name!r}]", cut))
     edges = as_array(f"bins[{name!r}]", cut).astype(np.float64)
-    if edges.ndim != 1 or not len(edges) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
-        raise ValueError(f"bins[{name!r}] must be a number of bins or finite ascending edges, got {cut!r}")
+    if (
+        edges.ndim != 1
+        or not len(edges)
+        or not np.isfinite(edges).all()
+        or (np.diff(edges) <= 0).any()
+    ):
+        raise ValueError(
+            f"bins[{name!r}] must be a number of bins or finite ascending edges, got {cut!r}"
+        )
     between = np.searchsorted(edges, numbers)
     texts = [_format_exact(edge) for edge in edges]
     if len(edges) == 1:
@@ -318,9 +356,15 @@ def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     uppers = np.unique(np.quantile(numbers, np.arange(1, count + 1) / count, method="inverted_cdf"))
     codes = np.searchsorted(uppers, numbers)
     lowers = [numbers[codes == code].min() for code in range(len(uppers))]
-    names = [_name_range(_format_short(low), _format_short(high)) for low, high in zip(lowers, uppers, strict=True)]
+    names = [
+        _name_range(_format_short(low), _format_short(high))
+        for low, high in zip(lowers, uppers, strict=True)
+    ]
     if len(set(names)) < len(names):
-        names = [_name_range(_format_exact(low), _format_exact(high)) for low, high in zip(lowers, uppers, strict=True)]
+        names = [
+            _name_range(_format_exact(low), _format_exact(high))
+            for low, high in zip(lowers, uppers, strict=True)
+        ]
     return names, codes
 
 
@@ -336,17 +380,26 @@ def _format_exact(value: Any) -> str:
 
 
 def _format_short(value: Any) -> str:
-    return f"{value:.4g}" if 1e-4 <= abs(value) < 1e3 and value != round(float(value)) else _format_exact(value)
+    return (
+        f"{value:.4g}"
+        if 1e-4 <= abs(value) < 1e3 and value != round(float(value))
+        else _format_exact(value)
+    )
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:
     codes = data_frame({place: group.codes for place, group in enumerate(groups)})
     known = codes[(codes != UNKNOWN).all(axis=1)]
-    combinations = known.groupby([*known])  # only those that occur: all possible ones may not fit into memory
+    combinations = known.groupby(
+        [*known]
+    )  # only those that occur: all possible ones may not fit into memory
     of_all = np.full(len(codes), UNKNOWN)
     of_all[known.index] = combinations.ngroup()
     names = [group.values for group in groups]
-    parts = [tuple(values[code] for values, code in zip(names, key, strict=True)) for key in combinations.size().index]
+    parts = [
+        tuple(values[code] for values, code in zip(names, key, strict=True))
+        for key in combinations.size().index
+    ]
     values = [" & ".join(part) for part in parts]
     if len(set(values)) < len(values):  # values that hold " & "
         values = [" & ".join(map(repr, part)) for part in parts]

@@ -40,11 +40,14 @@ def normal_quantile(confidence: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
+def wilson(
+    successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
     """Return the Wilson score interval of shares.
 
-    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927); recommended for few
-    cases by Brown, Cai & DasGupta, "Interval estimation for a binomial proportion", Statistical Science 16 (2001).
+    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927);
+    recommended for few cases by Brown, Cai & DasGupta, "Interval estimation for a binomial
+    proportion", Statistical Science 16 (2001).
 
     Parameters
     ----------
@@ -74,21 +77,28 @@ def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> 
 
 
 def share_columns(
-    name: str, successes: ArrayLike, cases: ArrayLike, confidence: float, independent: ArrayLike = 1.0
+    name: str,
+    successes: ArrayLike,
+    cases: ArrayLike,
+    confidence: float,
+    independent: ArrayLike = 1.0,
 ) -> dict[str, Floats]:
     """Return shares, or one share, and their Wilson intervals as columns: the name, with "_low" and with "_high".
 
     ``independent`` is the share of independent cases, see :func:`independent_share`.
     """
-    low, high = wilson(np.multiply(successes, independent), np.multiply(cases, independent), confidence)
+    low, high = wilson(
+        np.multiply(successes, independent), np.multiply(cases, independent), confidence
+    )
     return {name: share(successes, cases), f"{name}_low": low, f"{name}_high": high}
 
 
 def independent_share(groups: Ints, persons: Ints, count: int) -> Floats:
     """Return the share of independent cases in each of ``count`` groups: 1 if every row is another person.
 
-    n / sum of n_p^2 for a group with n rows, n_p of them of person p: Kish's effective number of cases, if all rows of
-    a person have one outcome. If they have not, intervals of so many cases are too wide.
+    n / sum of n_p^2 for a group with n rows, n_p of them of person p: Kish's effective number of
+    cases, if all rows of a person have one outcome. If they have not, intervals of so many cases
+    are too wide.
     """
     cells, rows = np.unique(np.stack([groups, persons]), axis=1, return_counts=True)
     squares = np.bincount(cells[0], rows**2, count)
@@ -105,10 +115,11 @@ def bootstrap_mean(
 ) -> tuple[float, float]:
     """Return a bootstrap interval of the mean of bounded scores.
 
-    The Bayesian bootstrap (Rubin, Annals of Statistics 9, 1981) weighs the cases at random instead of drawing some of
-    them. Half a pseudo-case is added at each bound. Without it the interval of one case, or of equal scores, would have
-    no width; with many cases it has no effect. For scores of 0 and 1 the result is the Jeffreys interval, which Brown,
-    Cai & DasGupta (see :func:`wilson`) recommend for few cases. The interval always holds the mean itself.
+    The Bayesian bootstrap (Rubin, Annals of Statistics 9, 1981) weighs the cases at random instead
+    of drawing some of them. Half a pseudo-case is added at each bound. Without it the interval of
+    one case, or of equal scores, would have no width; with many cases it has no effect. For scores
+    of 0 and 1 the result is the Jeffreys interval, which Brown, Cai & DasGupta (see :func:`wilson`)
+    recommend for few cases. The interval always holds the mean itself.
 
     Parameters
     ----------
@@ -149,9 +160,14 @@ def bootstrap_mean(
     values = as_array("scores", scores).astype(np.float64)
     a, b = bounds
     if values.ndim != 1 or not ((values >= a) & (values <= b)).all():
-        raise ValueError(f"scores must have shape (n,) and lie in {a:g}..{b:g}, got {values.shape}, {values[:8]}")
+        raise ValueError(
+            f"scores must have shape (n,) and lie in {a:g}..{b:g}, got {values.shape}, {values[:8]}"
+        )
     normal_quantile(confidence)  # checks it
-    resamples, rng = as_count("resamples", resamples), np.random.default_rng(as_count("seed", seed, 0))
+    resamples, rng = (
+        as_count("resamples", resamples),
+        np.random.default_rng(as_count("seed", seed, 0)),
+    )
     if not len(values):
         return np.nan, np.nan
     distinct, counts = np.unique(values, return_counts=True)
@@ -164,12 +180,17 @@ def bootstrap_mean(
 
 
 def newcombe(
-    successes: ArrayLike, cases: ArrayLike, other_successes: ArrayLike, other_cases: ArrayLike, confidence: float = 0.95
+    successes: ArrayLike,
+    cases: ArrayLike,
+    other_successes: ArrayLike,
+    other_cases: ArrayLike,
+    confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
     """Return Newcombe's hybrid score interval of the difference of two independent shares, the first minus the other.
 
-    Method 10 of Newcombe, "Interval estimation for the difference between independent proportions: comparison of eleven
-    methods", Statistics in Medicine 17 (1998): the Wilson intervals of both shares (see :func:`wilson`), put together.
+    Method 10 of Newcombe, "Interval estimation for the difference between independent proportions:
+    comparison of eleven methods", Statistics in Medicine 17 (1998): the Wilson intervals of both
+    shares (see :func:`wilson`), put together.
 
     Parameters
     ----------
@@ -203,9 +224,9 @@ def paired_difference(
 ) -> tuple[Floats, Floats]:
     """Return the interval of Bonett & Price of the change of a share, measured twice on the same cases.
 
-    "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data", Journal of
-    Educational and Behavioral Statistics 37 (2012); recommended by Fagerland, Lydersen & Laake, Statistics in Medicine
-    33 (2014).
+    "Adjusted Wald confidence interval for a difference of binomial proportions based on paired
+    data", Journal of Educational and Behavioral Statistics 37 (2012); recommended by Fagerland,
+    Lydersen & Laake, Statistics in Medicine 33 (2014).
 
     Parameters
     ----------
@@ -234,14 +255,18 @@ def paired_difference(
 
 
 def risk_ratio(
-    successes: ArrayLike, cases: ArrayLike, other_successes: ArrayLike, other_cases: ArrayLike, confidence: float = 0.95
+    successes: ArrayLike,
+    cases: ArrayLike,
+    other_successes: ArrayLike,
+    other_cases: ArrayLike,
+    confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
     """Return Koopman's score interval of the ratio of two independent shares, the first divided by the other.
 
-    Koopman, "Confidence limits for the ratio of two binomial proportions", Biometrics 40 (1984): all ratios that the
-    score test does not reject. Unlike the interval of Katz's logarithms it exists for shares of 0 and 1, and it keeps
-    its level for few cases (Fagerland, Lydersen & Laake, Statistical Methods in Medical Research 24, 2015, recommend
-    it).
+    Koopman, "Confidence limits for the ratio of two binomial proportions", Biometrics 40 (1984):
+    all ratios that the score test does not reject. Unlike the interval of Katz's logarithms it
+    exists for shares of 0 and 1, and it keeps its level for few cases (Fagerland, Lydersen & Laake,
+    Statistical Methods in Medical Research 24, 2015, recommend it).
 
     Parameters
     ----------
@@ -269,16 +294,22 @@ def risk_ratio(
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
 
 
-def _ratios_where(scores: tuple[float, float], x1: Floats, n1: Floats, x0: Floats, n0: Floats) -> Floats:
+def _ratios_where(
+    scores: tuple[float, float], x1: Floats, n1: Floats, x0: Floats, n0: Floats
+) -> Floats:
     """Return the ratios at which the score statistic, which falls as the ratio grows, has these values, (2, ...)."""
     score = np.reshape(scores, (2, *[1] * x1.ndim))
     n1, n0 = np.maximum(n1, 1), np.maximum(n0, 1)
-    low, high = np.full((2, *x1.shape), -40.0), np.full((2, *x1.shape), 40.0)  # logarithms of the ratio
+    low, high = (
+        np.full((2, *x1.shape), -40.0),
+        np.full((2, *x1.shape), 40.0),
+    )  # logarithms of the ratio
     total, share1 = x1 + x0, x1 / n1
     for _ in range(60):  # to the last digits of float64
         middle = (low + high) / 2
         ratio = np.exp(middle)
-        # Maximum likelihood of the shares given the ratio: the smaller root of a quadratic equation.
+        # Maximum likelihood of the shares given the ratio: the smaller root of a quadratic
+        # equation.
         b = (n1 + x0) * ratio + (x1 + n0)
         root = np.sqrt(np.maximum(b * b - 4 * (n1 + n0) * total * ratio, 0))
         p0 = np.minimum(2 * total / (b + root), 1)
@@ -291,14 +322,17 @@ def _ratios_where(scores: tuple[float, float], x1: Floats, n1: Floats, x0: Float
     return bounds
 
 
-def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> tuple[float, float]:
+def clustered_wilson(
+    successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95
+) -> tuple[float, float]:
     """Return an interval of the share of all cases, where cases of one cluster are not independent.
 
-    Wilson interval (see :func:`wilson`) at the effective number of independent cases. The variance of the share is
-    estimated between the clusters, by the jackknife of a ratio (Wolter, "Introduction to variance estimation", 2007,
-    chapter 4). Student's t allows for few clusters, or few large ones. Recommended by Dean & Pagano, "Evaluating
-    confidence interval methods for binomial proportions in clustered surveys", Journal of Survey Statistics and
-    Methodology 3 (2015).
+    Wilson interval (see :func:`wilson`) at the effective number of independent cases. The variance
+    of the share is estimated between the clusters, by the jackknife of a ratio (Wolter,
+    "Introduction to variance estimation", 2007, chapter 4). Student's t allows for few clusters, or
+    few large ones. Recommended by Dean & Pagano, "Evaluating confidence interval methods for
+    binomial proportions in clustered surveys", Journal of Survey Statistics and Methodology 3
+    (2015).
 
     Parameters
     ----------
@@ -336,7 +370,8 @@ def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float =
     p = x.sum() / total
     variance = (((x - p * n) / (1 - n / total)) ** 2).sum() / total**2
     equal_clusters = float(total**2 / (n**2).sum())
-    # At most the number of cases. Without variance, one case per cluster: nothing tells how much its cases correlate.
+    # At most the number of cases. Without variance, one case per cluster: nothing tells how much
+    # its cases correlate.
     worth = min(p * (1 - p) / variance, total) if 0 < p < 1 and variance > 0 else equal_clusters
     worth *= (z / float(stdtrit(max(equal_clusters - 1, 1), (1 + confidence) / 2))) ** 2
     low, high = wilson([p * worth], [worth], confidence)
@@ -366,7 +401,8 @@ def critical_value(groups: int, confidence: float = 0.95) -> float:
 def is_ranked(successes: Counts, cases: Counts) -> Bools:
     """Return which groups are large enough to be ranked.
 
-    A ranked group has at least 30 cases, and at least 5 of either outcome are expected of it at the overall rate.
+    A ranked group has at least 30 cases, and at least 5 of either outcome are expected of it at the
+    overall rate.
     """
     total = cases.sum()
     rarer = min(successes.sum(), total - successes.sum())
@@ -377,8 +413,9 @@ def is_ranked(successes: Counts, cases: Counts) -> Bools:
 def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float = 0.95) -> Floats:
     """Return the chance to find each group below the reference if its rate is 0.7 times the rate of the reference.
 
-    The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
-    pooled variance under the null hypothesis, separate variances under the alternative.
+    The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and
+    proportions" (2003), chapter 4: pooled variance under the null hypothesis, separate variances
+    under the alternative.
 
     Parameters
     ----------
@@ -408,10 +445,10 @@ def compare_rates(
 ) -> dict[str, NDArray[Any]]:
     """Compare the rate of each group with the rate of the reference group.
 
-    All pairs of ranked groups are tested at once (Tukey-Kramer), so the comparisons hold for every choice of the
-    reference. The interval of a ratio is Koopman's, that of a difference Newcombe's, both with :func:`critical_value`
-    in place of the normal quantile. Koopman's interval excludes 1 exactly where the score test with pooled variance
-    rejects.
+    All pairs of ranked groups are tested at once (Tukey-Kramer), so the comparisons hold for every
+    choice of the reference. The interval of a ratio is Koopman's, that of a difference Newcombe's,
+    both with :func:`critical_value` in place of the normal quantile. Koopman's interval excludes 1
+    exactly where the score test with pooled variance rejects.
 
     Parameters
     ----------
@@ -435,13 +472,26 @@ def compare_rates(
     g = len(cases)
     ranked = is_ranked(successes, cases)
     compared = ranked if ranked.any() else cases > 0
-    names = ("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high", "p", "power")
+    names = (
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "p",
+        "power",
+    )
     columns: dict[str, NDArray[Any]] = {"ranked": ranked, "reference": np.zeros(g, bool)}
-    columns |= {name: np.full(g, np.nan) for name in names} | {"verdict": np.full(g, "cannot tell", dtype=object)}
+    columns |= {name: np.full(g, np.nan) for name in names} | {
+        "verdict": np.full(g, "cannot tell", dtype=object)
+    }
     if not compared.any():
         return columns
     rate = share(successes, cases)
-    largest = int(np.lexsort((rate, cases, compared))[-1])  # of equally large groups, the one selected most often
+    largest = int(
+        np.lexsort((rate, cases, compared))[-1]
+    )  # of equally large groups, the one selected most often
     chosen = largest if reference is None else reference
     columns["reference"][chosen] = True
     groups = int(compared.sum())
@@ -461,7 +511,9 @@ def compare_rates(
         m = cases[chosen]
         pooled = (successes[tested] + successes[chosen]) / (n + m)
         spread = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
-        z = np.divide(abs(columns["difference"][tested]), spread, out=np.zeros(len(n)), where=spread > 0)
+        z = np.divide(
+            abs(columns["difference"][tested]), spread, out=np.zeros(len(n)), where=spread > 0
+        )
         overall = successes[ranked].sum() / cases[ranked].sum()
         from scipy.stats import studentized_range
 
@@ -472,7 +524,13 @@ def compare_rates(
         low = columns["ratio_low"][tested]
         high = columns["ratio_high"][tested]
         columns["verdict"][tested] = np.select(
-            [high < _FOUR_FIFTHS, low > 1 / _FOUR_FIFTHS, high < 1, low > 1, columns["power"][tested] >= _ENOUGH_POWER],
+            [
+                high < _FOUR_FIFTHS,
+                low > 1 / _FOUR_FIFTHS,
+                high < 1,
+                low > 1,
+                columns["power"][tested] >= _ENOUGH_POWER,
+            ],
             ["below 0.8", "above 1.25", "below 1", "above 1", "no finding"],
             "cannot tell",
         )
@@ -483,8 +541,9 @@ def compare_rates(
 def largest_gap(successes: Counts, cases: Counts, confidence: float) -> dict[str, float]:
     """Return the largest difference and the least ratio of the rates of ranked groups, with intervals.
 
-    The intervals hold the largest true difference and the least true ratio. They follow from intervals that hold for
-    all pairs of groups at once: the largest difference is between the largest lower and the largest upper end.
+    The intervals hold the largest true difference and the least true ratio. They follow from
+    intervals that hold for all pairs of groups at once: the largest difference is between the
+    largest lower and the largest upper end.
 
     Returns
     -------
@@ -506,7 +565,9 @@ def largest_gap(successes: Counts, cases: Counts, confidence: float) -> dict[str
     return dict(zip(names, map(float, gaps + ratios), strict=True))
 
 
-def rate_bounds(selected: Ints, nodes: Ints, unknown_selected: int, unknown: int) -> tuple[Floats, Floats]:
+def rate_bounds(
+    selected: Ints, nodes: Ints, unknown_selected: int, unknown: int
+) -> tuple[Floats, Floats]:
     """Return the least and the largest selection rate of each group.
 
     Parameters
@@ -534,8 +595,8 @@ def ratio_bounds(
 ) -> tuple[Floats, Floats]:
     """Return the least and the largest impact ratio of each group over all ways to spread the unknown among the groups.
 
-    The bounds are sharp. The least: unknown people who were not selected belong to the group, those who were selected
-    to the reference. The largest: the other way round.
+    The bounds are sharp. The least: unknown people who were not selected belong to the group, those
+    who were selected to the reference. The largest: the other way round.
 
     Parameters
     ----------

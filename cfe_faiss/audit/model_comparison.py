@@ -28,7 +28,12 @@ from cfe_faiss.audit.groups import (
     stack,
     with_truth,
 )
-from cfe_faiss.audit.intervals import independent_share, normal_quantile, paired_difference, share_columns
+from cfe_faiss.audit.intervals import (
+    independent_share,
+    normal_quantile,
+    paired_difference,
+    share_columns,
+)
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
@@ -54,7 +59,20 @@ Models: TypeAlias = Mapping[str, NDArray[np.int32]]
 BASELINE = "v1"
 """Name of the finder's own model."""
 _COLUMNS = (
-    *("model", "attribute", "value", "test", "n", "before", "after", "worse", "better", "effect", "low", "high"),
+    *(
+        "model",
+        "attribute",
+        "value",
+        "test",
+        "n",
+        "before",
+        "after",
+        "worse",
+        "better",
+        "effect",
+        "low",
+        "high",
+    ),
     *("statistic", "p", "q", "n_effective", "few", "verdict", "reason", "named"),
 )
 _COUNTS = "evidence", "appears", "disappears", "stays", "equal_before", "equal_after"
@@ -64,13 +82,17 @@ _Line = dict[str, Any]
 _Columns = dict[str, Any]
 
 
-def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Frame]]:
+def changes_of_neighbours(
+    finder: EvidenceFinder, rows: Ints, models: Models, k: int
+) -> Iterator[tuple[str, Frame]]:
     """Yield for each other model the k nearest evidence of each row, under it and under the baseline.
 
-    One line per pair: ``source``, ``target``; ``away``, the squared distance or minus the similarity; ``before``,
-    ``after``, whether it is evidence of the baseline and of the other model.
+    One line per pair: ``source``, ``target``; ``away``, the squared distance or minus the
+    similarity; ``before``, ``after``, whether it is evidence of the baseline and of the other
+    model.
 
-    One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
+    One exact index is relabelled for each model. The finder's own index is left alone: others may
+    be searching it.
     """
     index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
 
@@ -84,13 +106,17 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
     first = search()
     for name, labels in others:
         index.relabel(labels[rows], ids=rows)
-        both = first.merge(search(), "outer", ["source", "target"], suffixes=("", "_after"), indicator=True)
+        both = first.merge(
+            search(), "outer", ["source", "target"], suffixes=("", "_after"), indicator=True
+        )
         before, after = both["_merge"] != "right_only", both["_merge"] != "left_only"
         away = both["away"].fillna(both["away_after"])
         yield name, both[["source", "target"]].assign(away=away, before=before, after=after)
 
 
-def changes_above(finder: EvidenceFinder, rows: Ints, models: Models, threshold: float) -> Iterator[tuple[str, Frame]]:
+def changes_above(
+    finder: EvidenceFinder, rows: Ints, models: Models, threshold: float
+) -> Iterator[tuple[str, Frame]]:
     """Yield for each other model, in blocks, the pairs up to a threshold of D that it or the baseline separates.
 
     One search serves all models: its classes are the combinations of all their classes.
@@ -101,13 +127,17 @@ def changes_above(finder: EvidenceFinder, rows: Ints, models: Models, threshold:
     index.add_with_labels(finder.vectors[rows], combined.astype(np.int32), ids=rows)
     for pairs in evidence_pairs(index, threshold):
         before, *others = table[:, pairs.source] != table[:, pairs.target]
-        block = _evidence(finder, pairs.source, pairs.target, pairs.similarity).assign(before=before)
+        block = _evidence(finder, pairs.source, pairs.target, pairs.similarity).assign(
+            before=before
+        )
         for name, after in zip(list(models)[1:], others, strict=True):
             yield name, block.assign(after=after)[before | after]
 
 
 def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.float32]) -> Frame:
-    return data_frame({"source": source, "target": target, "away": D if finder.metric == "l2" else -D})
+    return data_frame(
+        {"source": source, "target": target, "away": D if finder.metric == "l2" else -D}
+    )
 
 
 def paired_test(worse: int, better: int) -> ScoreTest:
@@ -116,7 +146,9 @@ def paired_test(worse: int, better: int) -> ScoreTest:
 
     moved = worse + better
     if moved < LEAST_MOVED:
-        return ScoreTest(n_effective=moved, reason=f"{moved} people who moved are fewer than {LEAST_MOVED}")
+        return ScoreTest(
+            n_effective=moved, reason=f"{moved} people who moved are fewer than {LEAST_MOVED}"
+        )
     p = min(1.0, 2 * float(binom.cdf(min(worse, better), moved, 0.5)))
     return ScoreTest(statistic=(worse - better) / math.sqrt(moved), p_value=p, n_effective=moved)
 
@@ -131,12 +163,15 @@ def change_of_rates(
 ) -> Iterator[_Line]:
     """Yield the change of the rate of each group, with its test, for each model but the first.
 
-    ``persons`` has the person of each row. The test counts people, by the way in which most of their rows moved.
+    ``persons`` has the person of each row. The test counts people, by the way in which most of
+    their rows moved.
     """
     was, *others = (np.isin(labels[rows], bad) for labels in models.values())
     for (name, now), group in product(zip(list(models)[1:], others, strict=True), groups):
         columns = {"before": was, "after": now, "worse": now & ~was, "better": was & ~now}
-        people = data_frame({"code": group.codes, "person": persons, "n": 1} | columns)[group.codes != UNKNOWN]
+        people = data_frame({"code": group.codes, "person": persons, "n": 1} | columns)[
+            group.codes != UNKNOWN
+        ]
         counts = people.groupby("code")[["n", *columns]].sum()
         ways = people.groupby(["code", "person"])[["worse", "better"]].sum()
         worse = (ways["worse"] > ways["better"]).groupby(level="code").sum()
@@ -144,15 +179,24 @@ def change_of_rates(
         part = independent_share(people["code"], people["person"], len(group.values))[counts.index]
         each = confidence ** (1 / max(len(counts), 1))
         independent = counts[["worse", "better", "n"]].mul(part, axis=0)
-        low, high = paired_difference(independent["worse"], independent["better"], independent["n"], each)
+        low, high = paired_difference(
+            independent["worse"], independent["better"], independent["n"], each
+        )
         for place, (code, line) in enumerate(counts.to_dict("index").items()):
             test = paired_test(int(worse[code]), int(better[code]))
             line |= {key: line[key] / line["n"] for key in ("before", "after")}
-            line |= {"effect": line["after"] - line["before"], "low": low[place], "high": high[place], "few": False}
+            line |= {
+                "effect": line["after"] - line["before"],
+                "low": low[place],
+                "high": high[place],
+                "few": False,
+            }
             yield _line(name, group, code, "rates", test) | line
 
 
-def change_of_effects(samples: Samples, models: Models, groups: Sequence[Grouping], k: int) -> Iterator[_Line]:
+def change_of_effects(
+    samples: Samples, models: Models, groups: Sequence[Grouping], k: int
+) -> Iterator[_Line]:
     """Yield the changes of the direct effects of each value. People with the same known values share a null model."""
     for name, labels in list(models.items())[1:]:
         decided: dict[int, Sample] = {}
@@ -167,11 +211,20 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
             for code in np.unique(codes).tolist():
                 _, tests = after.test(codes == code, [situation, direction])
                 for test, found in zip(("situation", "direction"), tests, strict=True):
-                    yield _line(name, group, code, test, found) | {"n": int((codes == code).sum()), "few": found.few}
+                    yield _line(name, group, code, test, found) | {
+                        "n": int((codes == code).sum()),
+                        "few": found.few,
+                    }
 
 
 def _line(model: str, group: Grouping, code: int, name: str, test: ScoreTest) -> _Line:
-    place = {"model": model, "attribute": group.name, "value": group.values[code], "test": name, "p": test.p_value}
+    place = {
+        "model": model,
+        "attribute": group.name,
+        "value": group.values[code],
+        "test": name,
+        "p": test.p_value,
+    }
     return asdict(test) | place
 
 
@@ -184,25 +237,30 @@ class ModelComparison(TableResult):
     table
         Tests, one line per model, group and test; empty without unfavourable classes:
 
-        - ``model``; ``attribute``, ``value``: the group ("all": everyone); ``test``: "rates", "situation" or
-          "direction". ``n``: people in the group.
-        - ``before``, ``after``: share decided unfavourably by the baseline and by the model; ``worse``, ``better``:
-          people whom only the model, or only the baseline, decides unfavourably. Of "rates" only.
-        - ``effect``: ``after`` - ``before``, with an interval ``low``, ``high`` for all groups of the attribute at
-          once; or the change of a direct effect. Positive: to the disadvantage of the group.
-        - ``statistic``, ``p``, ``n_effective``, ``few``: as in :func:`direct_effects`; of "rates" McNemar's z, the
-          exact p value and the number of people who moved. ``q``: p adjusted over the table.
-        - ``verdict``: "disadvantaged" or "advantaged" by the change, "no finding", "cannot tell" and its ``reason``.
-          ``named``: whether it is one of the first two.
+        - ``model``; ``attribute``, ``value``: the group ("all": everyone); ``test``: "rates",
+          "situation" or "direction". ``n``: people in the group.
+        - ``before``, ``after``: share decided unfavourably by the baseline and by the model;
+          ``worse``, ``better``: people whom only the model, or only the baseline, decides
+          unfavourably. Of "rates" only.
+        - ``effect``: ``after`` - ``before``, with an interval ``low``, ``high`` for all groups of
+          the attribute at once; or the change of a direct effect. Positive: to the disadvantage of
+          the group.
+        - ``statistic``, ``p``, ``n_effective``, ``few``: as in :func:`direct_effects`; of "rates"
+          McNemar's z, the exact p value and the number of people who moved. ``q``: p adjusted over
+          the table.
+        - ``verdict``: "disadvantaged" or "advantaged" by the change, "no finding", "cannot tell"
+          and its ``reason``. ``named``: whether it is one of the first two.
     models
-        One line per model, the baseline first: ``n`` people; ``evidence``, and how much of it ``appears``,
-        ``disappears`` and ``stays`` against the baseline; ``equal_before``, ``equal_after``: of ``appears`` and
-        ``disappears``, the pairs that the baseline, or the model, treats equally; ``changed``, ``changed_share``:
-        people in another class; ``unfavourable`` and ``accuracy`` with intervals, NaN where not known.
+        One line per model, the baseline first: ``n`` people; ``evidence``, and how much of it
+        ``appears``, ``disappears`` and ``stays`` against the baseline; ``equal_before``,
+        ``equal_after``: of ``appears`` and ``disappears``, the pairs that the baseline, or the
+        model, treats equally; ``changed``, ``changed_share``: people in another class;
+        ``unfavourable`` and ``accuracy`` with intervals, NaN where not known.
     pairs
-        The closest evidence of each model, that which changed first: ``model``, ``source``, ``target``, ``similarity``
-        (of a table ``distance``), ``change`` ("appears", "disappears", "stays"), ``equal`` (name of the model that
-        treats both equally, or ""), and classes of both sides: ``source_before``, ``source_after``, ``target_before``,
+        The closest evidence of each model, that which changed first: ``model``, ``source``,
+        ``target``, ``similarity`` (of a table ``distance``), ``change`` ("appears", "disappears",
+        "stays"), ``equal`` (name of the model that treats both equally, or ""), and classes of both
+        sides: ``source_before``, ``source_after``, ``target_before``,
         ...
     people
         Everyone who changed class: ``model``, ``node``, ``before``, ``after``.
@@ -226,7 +284,9 @@ class ModelComparison(TableResult):
 
     def __repr__(self) -> str:
         names = ", ".join(self.models["model"])
-        return f"ModelComparison({names}: {len(self)} tests, {int(self.table['named'].sum())} named)"
+        return (
+            f"ModelComparison({names}: {len(self)} tests, {int(self.table['named'].sum())} named)"
+        )
 
 
 def compare_models(  # noqa: PLR0913
@@ -315,17 +375,23 @@ def compare_models(  # noqa: PLR0913
         names = sensitive_of(finder, sensitive)
         groups: list[Grouping] = []
         if names or len(intersections):
-            groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
+            groups = groupings(
+                attributes_of(finder), rows, names, bins, intersections, with_missing=False
+            )
         everyone = Grouping.of_all(len(rows))
         samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
         lines += change_of_rates(models, rows, bad, [everyone, *groups], persons[rows], confidence)
         lines += change_of_effects(samples, models, groups, k)
-    for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
+    for line, q in zip(
+        lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True
+    ):
         judge(line, q, fdr)
     if threshold is None:
         found = changes_of_neighbours(finder, rows, models, k)
     else:
-        found = changes_above(finder, rows, models, threshold_of("threshold", threshold, finder.metric))
+        found = changes_above(
+            finder, rows, models, threshold_of("threshold", threshold, finder.metric)
+        )
     kept, counts = _collect(found, models, pairs)
     changed = []
     for name, after in models.items():
@@ -336,11 +402,18 @@ def compare_models(  # noqa: PLR0913
         }
         changed.append({"model": name, "node": finder.names(moved)} | before_and_after)
     people = stack(changed)
-    directions = people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
+    directions = (
+        people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
+    )
     return ModelComparison(
         table=data_frame(lines, _COLUMNS),
         limits=_LIMITS,
-        models=data_frame([counts[name] | _summary(finder, models, name, rows, bad, confidence) for name in models]),
+        models=data_frame(
+            [
+                counts[name] | _summary(finder, models, name, rows, bad, confidence)
+                for name in models
+            ]
+        ),
         pairs=stack([_pairs(finder, models, name, kept[name]) for name in list(models)[1:]]),
         people=people,
         directions=directions.assign(share=directions["count"] / len(rows)),
@@ -352,7 +425,9 @@ def compare_models(  # noqa: PLR0913
     )
 
 
-def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline: str = BASELINE) -> Models:
+def as_models(
+    finder: EvidenceFinder, predictions: Any, argument: str, baseline: str = BASELINE
+) -> Models:
     """Return the classes that each model predicts for all rows, the baseline first.
 
     Raises
@@ -361,19 +436,31 @@ def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline:
         If predictions or their names are not as :func:`compare_models` describes them; the error names ``argument``.
     """
     if not isinstance(predictions, Mapping):
-        raise TypeError(f"{argument} must map names of models to predictions, got {type(predictions).__name__}")
+        raise TypeError(
+            f"{argument} must map names of models to predictions, got {type(predictions).__name__}"
+        )
     if not predictions:
         raise ValueError(f"{argument} must hold another model at least, got none")
-    models, count, n = {_model_name("baseline", baseline): finder.labels}, finder.class_count, len(finder.labels)
+    models, count, n = (
+        {_model_name("baseline", baseline): finder.labels},
+        finder.class_count,
+        len(finder.labels),
+    )
     for name, values in predictions.items():
         if _model_name(f"names in {argument}", name) in models:
-            raise ValueError(f"{argument} must name each model once, got {name!r}, which is the finder's own")
+            raise ValueError(
+                f"{argument} must name each model once, got {name!r}, which is the finder's own"
+            )
         title = f"{argument}[{name!r}]"
-        given = as_predictions(values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns"))
+        given = as_predictions(
+            values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns")
+        )
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
         if given.labels.max(initial=0) >= count:
-            raise ValueError(f"{title} must hold classes 0 to {count - 1}, got {given.labels.max()}")
+            raise ValueError(
+                f"{title} must hold classes 0 to {count - 1}, got {given.labels.max()}"
+            )
         models[name] = given.labels
     return models
 
@@ -395,19 +482,38 @@ def _collect(
 ) -> tuple[dict[str, Frame], dict[str, _Line]]:
     """Return the closest changes of each model, evidence of one model only first, and the numbers of all of them."""
     first = next(iter(models))
-    none = {"source": np.int64, "target": np.int64, "away": np.float32, "before": bool, "after": bool}
-    closest = dict.fromkeys(models, data_frame({column: np.empty(0, dtype) for column, dtype in none.items()}))
-    counts: dict[str, _Line] = {name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models}
+    none = {
+        "source": np.int64,
+        "target": np.int64,
+        "away": np.float32,
+        "before": bool,
+        "after": bool,
+    }
+    closest = dict.fromkeys(
+        models, data_frame({column: np.empty(0, dtype) for column, dtype in none.items()})
+    )
+    counts: dict[str, _Line] = {
+        name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models
+    }
     for name, changes in found:
         source, target = changes["source"], changes["target"]
         before, after = changes["before"], changes["after"]
         equal = [labels[source] == labels[target] for labels in (models[first], models[name])]
         appears, disappears = after & ~before, before & ~after
-        masks = after, appears, disappears, after & before, appears & equal[0], disappears & equal[1]
+        masks = (
+            after,
+            appears,
+            disappears,
+            after & before,
+            appears & equal[0],
+            disappears & equal[1],
+        )
         for key, mask in zip(_COUNTS, masks, strict=True):
             counts[name][key] += int(mask.sum())
         both = stack([closest[name], changes])
-        order = both.assign(stays=both["before"] & both["after"]).sort_values(["stays", "away", "source", "target"])
+        order = both.assign(stays=both["before"] & both["after"]).sort_values(
+            ["stays", "away", "source", "target"]
+        )
         closest[name] = both.loc[order.index[:most]]
     evidence = max(line["stays"] + line["disappears"] for line in counts.values())
     counts[first] |= {"evidence": evidence, "stays": evidence}
@@ -422,9 +528,13 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
     columns: _Columns = {"model": name} | {side: finder.names(rows) for side, rows in sides.items()}
     is_distance = finder.metric == "l2"
     away = changes["away"].to_numpy()
-    columns[measure_of(finder.metric)] = measured(away, "l2") if is_distance else finder.measure64(*sides.values())
+    columns[measure_of(finder.metric)] = (
+        measured(away, "l2") if is_distance else finder.measure64(*sides.values())
+    )
     is_after = changes["after"].to_numpy()
-    columns["change"] = np.select([changes["before"] & is_after, is_after], ["stays", "appears"], "disappears")
+    columns["change"] = np.select(
+        [changes["before"] & is_after, is_after], ["stays", "appears"], "disappears"
+    )
     equal = [labels[sides["source"]] == labels[sides["target"]] for labels in (before, after)]
     columns["equal"] = np.select(equal, [first, name], "")
     for side, rows in sides.items():
@@ -434,18 +544,34 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
 
 
 def _class_names(finder: EvidenceFinder, labels: NDArray[np.int32]) -> NDArray[Any]:
-    return np.array([*(finder.class_name(label) for label in range(finder.class_count)), None], object)[labels]
+    return np.array(
+        [*(finder.class_name(label) for label in range(finder.class_count)), None], object
+    )[labels]
 
 
 def _summary(
-    finder: EvidenceFinder, models: Models, name: str, rows: Ints, bad: NDArray[np.int32] | None, confidence: float
+    finder: EvidenceFinder,
+    models: Models,
+    name: str,
+    rows: Ints,
+    bad: NDArray[np.int32] | None,
+    confidence: float,
 ) -> _Columns:
     """Return the people in another class than by the first model, and the shares decided unfavourably and right."""
     own, n = models[name][rows], len(rows)
     truth = np.full(n, UNKNOWN) if finder.truth is None else finder.truth[rows]
-    changed, judged = int((own != next(iter(models.values()))[rows]).sum()), int((truth != UNKNOWN).sum())
+    changed, judged = (
+        int((own != next(iter(models.values()))[rows]).sum()),
+        int((truth != UNKNOWN).sum()),
+    )
     columns: _Columns = {"n": n, "changed": changed, "changed_share": changed / n, "judged": judged}
     refused = (0, 0) if bad is None else (int(np.isin(own, bad).sum()), n)
-    for key, (hits, cases) in {"unfavourable": refused, "accuracy": (int((own == truth).sum()), judged)}.items():
-        columns |= {column: float(value) for column, value in share_columns(key, hits, cases, confidence).items()}
+    for key, (hits, cases) in {
+        "unfavourable": refused,
+        "accuracy": (int((own == truth).sum()), judged),
+    }.items():
+        columns |= {
+            column: float(value)
+            for column, value in share_columns(key, hits, cases, confidence).items()
+        }
     return columns

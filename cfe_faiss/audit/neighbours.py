@@ -41,7 +41,17 @@ _SMALLEST_CELL = 5
 _AXES = 16
 _DRAWS = 200
 _SEED = 0
-_COLUMNS = ("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence")
+_COLUMNS = (
+    "feature",
+    "value",
+    "sensitive",
+    "score",
+    "expected",
+    "difference",
+    "class_expected",
+    "nodes",
+    "evidence",
+)
 
 
 def discrimination_scores(  # noqa: PLR0913
@@ -61,8 +71,9 @@ def discrimination_scores(  # noqa: PLR0913
 ) -> Frame:
     """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
 
-    The score of a value is the mean, over the nodes that have it, of the share of their top-k evidence that lacks it.
-    It is a description without inference; :func:`direct_effects` has the tests.
+    The score of a value is the mean, over the nodes that have it, of the share of their top-k
+    evidence that lacks it. It is a description without inference; :func:`direct_effects` has the
+    tests.
 
     Parameters
     ----------
@@ -89,12 +100,14 @@ def discrimination_scores(  # noqa: PLR0913
     DataFrame
         One line per value; values of sensitive attributes first, then the largest difference first:
 
-        - ``feature``, ``value``, ``sensitive``: attribute, value or bin, whether ``sensitive`` names the attribute.
+        - ``feature``, ``value``, ``sensitive``: attribute, value or bin, whether ``sensitive``
+          names the attribute.
         - ``score``: in [0, 1]; NaN where no node has the value.
-        - ``expected``: (n - m) / (n - 1), where m of n nodes have the value: the mean score if the attribute were
-          shuffled over the nodes.
+        - ``expected``: (n - m) / (n - 1), where m of n nodes have the value: the mean score if the
+          attribute were shuffled over the nodes.
         - ``difference``: score minus ``expected``.
-        - ``class_expected``: the score if evidence were drawn at random among all nodes of other predicted classes.
+        - ``class_expected``: the score if evidence were drawn at random among all nodes of other
+          predicted classes.
         - ``nodes``, ``evidence``: numbers of nodes and of pairs.
 
     Raises
@@ -118,10 +131,14 @@ def discrimination_scores(  # noqa: PLR0913
     """
     check_finder(finder)
     k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
-    groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
+    groups = groupings(
+        attributes_of(finder), finder.index.members().ids, columns, bins, intersections
+    )
     marked = sensitive_of(finder, sensitive)
     for name in () if sensitive is None else marked:
-        check_known("sensitive must name attributes that are scored", name, [group.name for group in groups])
+        check_known(
+            "sensitive must name attributes that are scored", name, [group.name for group in groups]
+        )
     members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
@@ -138,10 +155,19 @@ def discrimination_scores(  # noqa: PLR0913
         expected = np.where(cases > 0, (n - holders) / max(n - 1, 1), np.nan)
         by_class = group_means(_share_without(group, members.labels)[places], own, size)
         pairs = np.bincount(own, counts, size).astype(np.int64)
-        columns_of = (group.name, group.values, group.name in marked, score, expected, score - expected)
+        columns_of = (
+            group.name,
+            group.values,
+            group.name in marked,
+            score,
+            expected,
+            score - expected,
+        )
         blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
     frame = stack(blocks, _COLUMNS)
-    return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
+    return frame.sort_values(
+        ["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True
+    )
 
 
 def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
@@ -171,9 +197,9 @@ def consistency(  # noqa: PLR0913
 ) -> Frame:
     """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
 
-    The share counts the nodes that the model treats differently from their most similar node: 0 is consistent. It is
-    one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for predicted classes and with KS as the
-    similarity. :doc:`/user_guide/audit` has the method.
+    The share counts the nodes that the model treats differently from their most similar node: 0 is
+    consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for
+    predicted classes and with KS as the similarity. :doc:`/user_guide/audit` has the method.
 
     Parameters
     ----------
@@ -197,11 +223,14 @@ def consistency(  # noqa: PLR0913
         One line for all nodes (``feature`` "all"), then one per group:
 
         - ``feature``, ``value``: the attribute and its value or bin.
-        - ``share``, ``low``, ``high``: share and interval, for all groups of the attribute at once; NaN without nodes.
-        - ``expected``, ``expected_low``, ``expected_high``: mean share if classes are exchanged among near neighbours,
-          and the range that holds ``confidence`` of such exchanges. A share below the range is no finding.
+        - ``share``, ``low``, ``high``: share and interval, for all groups of the attribute at once;
+          NaN without nodes.
+        - ``expected``, ``expected_low``, ``expected_high``: mean share if classes are exchanged
+          among near neighbours, and the range that holds ``confidence`` of such exchanges. A share
+          below the range is no finding.
         - ``difference``: share - expected.
-        - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly) closer.
+        - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly)
+          closer.
         - ``tied``: nodes with several equally near nearest nodes, such as copies.
 
     Raises
@@ -251,20 +280,37 @@ def consistency(  # noqa: PLR0913
         labels = members.labels.copy()
         labels[known_class] = labels[known_class][order]
         is_same = np.bincount(row, labels[neighbour] == labels[places[row]], len(places)) > 0
-        return np.concatenate([group_means(~is_same, group.codes[places], len(group.values)) for group in groups])
+        return np.concatenate(
+            [group_means(~is_same, group.codes[places], len(group.values)) for group in groups]
+        )
 
     lines = [(group, value) for group in groups for value in range(len(group.values))]
-    expected = expect_by_exchange(cells, shares, confidence).T if len(places) else np.full((len(lines), 3), np.nan)
+    expected = (
+        expect_by_exchange(cells, shares, confidence).T
+        if len(places)
+        else np.full((len(lines), 3), np.nan)
+    )
     rows = []
     for (group, value), by_exchange in zip(lines, expected, strict=True):
         own = group.codes[places] == value
         hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
         mean = float(closer[own].mean()) if own.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
-        expectation = dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
-        line = {"feature": group.name, "value": group.values[value], "share": mean, "low": low, "high": high}
+        expectation = dict(
+            zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True)
+        )
+        line = {
+            "feature": group.name,
+            "value": group.values[value],
+            "share": mean,
+            "low": low,
+            "high": high,
+        }
         line |= expectation | {"difference": mean - by_exchange[0]}
-        rows.append(line | {"nodes": int(own.sum()), "closer": int(hits.sum()), "tied": int(tied[own].sum())})
+        rows.append(
+            line
+            | {"nodes": int(own.sum()), "closer": int(hits.sum()), "tied": int(tied[own].sum())}
+        )
     return data_frame(rows)
 
 
@@ -282,7 +328,11 @@ def _find_evidence(
 
 
 def _nearest_of_all(
-    index: EvidenceIndex, members: Members, places: Ints, nearest: NDArray[np.float32], effort: Effort
+    index: EvidenceIndex,
+    members: Members,
+    places: Ints,
+    nearest: NDArray[np.float32],
+    effort: Effort,
 ) -> tuple[Ints, Ints]:
     """Return pairs of a position in ``places`` and the position of a nearest member, up to 16 for each."""
     ids = members.ids[places]
@@ -329,12 +379,15 @@ def error_rate_by_evidence(  # noqa: PLR0913
         One line per k, ascending:
 
         - ``k``, ``pairs``: numbers of pairs requested and found.
-        - ``nodes``, ``errors``: distinct nodes of these pairs with a known true class, and how many of them are wrong.
-        - ``accuracy``, ``low``, ``high``: share of right ones and its Wilson interval; NaN without nodes.
-        - ``expected``, ``expected_low``, ``expected_high``: mean accuracy of these nodes if errors are exchanged among
-          near neighbours, and the range that holds ``confidence`` of such exchanges.
-        - ``overall``, ``overall_low``, ``overall_high``, ``overall_nodes``: accuracy over all nodes of the index with a
-          known true class, its Wilson interval, and their number.
+        - ``nodes``, ``errors``: distinct nodes of these pairs with a known true class, and how many
+          of them are wrong.
+        - ``accuracy``, ``low``, ``high``: share of right ones and its Wilson interval; NaN without
+          nodes.
+        - ``expected``, ``expected_low``, ``expected_high``: mean accuracy of these nodes if errors
+          are exchanged among near neighbours, and the range that holds ``confidence`` of such
+          exchanges.
+        - ``overall``, ``overall_low``, ``overall_high``, ``overall_nodes``: accuracy over all nodes
+          of the index with a known true class, its Wilson interval, and their number.
 
     Raises
     ------
@@ -383,7 +436,8 @@ def error_rate_by_evidence(  # noqa: PLR0913
     pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
-    # For each judged node of the evidence: its position among the judged ones, and whether it belongs to the top k.
+    # For each judged node of the evidence: its position among the judged ones, and whether it
+    # belongs to the top k.
     own = np.searchsorted(members.ids[judged], nodes[known])
     within = (first[known] // 2)[:, None] < points
     count = within.sum(axis=0)
@@ -394,24 +448,34 @@ def error_rate_by_evidence(  # noqa: PLR0913
     vectors = index.reconstruct_batch(members.ids[judged])
     order = canonical_order(vectors, right)
     place = np.argsort(order)
-    expected = expect_by_exchange(near_cells(vectors[order]), lambda drawn: accuracy(order[drawn][place]), confidence)
+    expected = expect_by_exchange(
+        near_cells(vectors[order]), lambda drawn: accuracy(order[drawn][place]), confidence
+    )
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
-    columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}
+    columns = {
+        "k": points,
+        "pairs": np.minimum(points, len(pairs)),
+        "nodes": count,
+        "errors": count - hits,
+    }
     columns |= {"accuracy": share(hits, count), "low": low, "high": high}
     columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
     overall = share_columns("overall", right.sum(), len(right), confidence)
-    columns |= {name: float(bound) for name, bound in overall.items()} | {"overall_nodes": len(right)}
+    columns |= {name: float(bound) for name, bound in overall.items()} | {
+        "overall_nodes": len(right)
+    }
     return data_frame(columns)
 
 
-# --- exchange among near people, the null model of measures of neighbours ---------------------------------------------
+# --- exchange among near people, the null model of measures of neighbours -------------------------
 
 
 def near_cells(vectors: NDArray[np.float32]) -> Ints:
     """Return the cell of each row, (n,): 5 to 10 rows that are near each other.
 
-    Leaves of a k-d tree over the first principal components: every split halves the axis of the largest spread.
+    Leaves of a k-d tree over the first principal components: every split halves the axis of the
+    largest spread.
     """
     from sklearn.neighbors import KDTree
     from sklearn.utils.extmath import randomized_svd
@@ -420,7 +484,9 @@ def near_cells(vectors: NDArray[np.float32]) -> Ints:
     if len(vectors) < 2 * _SMALLEST_CELL:
         return cells
     centred = vectors - vectors.mean(axis=0)
-    with single_threaded_blas():  # the last bits, and so the cells, would depend on the number of threads
+    with (
+        single_threaded_blas()
+    ):  # the last bits, and so the cells, would depend on the number of threads
         axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
         projected = centred @ axes.T
     _, order, nodes, _ = KDTree(projected, leaf_size=_SMALLEST_CELL).get_arrays()

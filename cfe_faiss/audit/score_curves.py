@@ -71,7 +71,11 @@ def calibration_curves(
         count = np.bincount(cells, minlength=size)
         right, total = (np.bincount(cells, values[known], size) for values in (truth, prob))
         some = np.flatnonzero(count)
-        block = {"feature": group.name, "value": [group.values[cell // n_bins] for cell in some], "bin": some % n_bins}
+        block = {
+            "feature": group.name,
+            "value": [group.values[cell // n_bins] for cell in some],
+            "bin": some % n_bins,
+        }
         block |= {"count": count[some], "predicted": total[some] / count[some]}
         blocks.append(block | share_columns("observed", right[some], count[some], confidence))
     return stack(blocks)
@@ -120,7 +124,11 @@ def threshold_curves(
     4     m        0.5   0.5
     5     m        0.8   0.5
     """
-    points = np.arange(21) / 20 if thresholds is None else as_array("thresholds", thresholds).astype(np.float64)
+    points = (
+        np.arange(21) / 20
+        if thresholds is None
+        else as_array("thresholds", thresholds).astype(np.float64)
+    )
     groups, prob, truth = _inputs(sensitive_features, bins, y_prob, y_true)
     selected = prob[:, None] >= points
     blocks = []
@@ -128,9 +136,18 @@ def threshold_curves(
         for code, value in enumerate(group.values):
             own = group.codes == code
             parts = {"rate": own, "tpr": own & (truth == 1), "fpr": own & (truth == 0)}
-            columns = {"feature": group.name, "value": value, "threshold": points, "count": int(own.sum())}
+            columns = {
+                "feature": group.name,
+                "value": value,
+                "threshold": points,
+                "count": int(own.sum()),
+            }
             blocks.append(
-                columns | {name: share(selected[part].sum(axis=0), part.sum()) for name, part in parts.items()}
+                columns
+                | {
+                    name: share(selected[part].sum(axis=0), part.sum())
+                    for name, part in parts.items()
+                }
             )
     return stack(blocks)
 
@@ -143,7 +160,9 @@ def _inputs(
     n = len(groups[0].codes)
     prob = as_array("y_prob", y_prob).astype(np.float64)
     if prob.shape != (n,) or not ((prob >= 0) & (prob <= 1)).all():
-        raise ValueError(f"y_prob must have shape ({n},) and lie in 0..1, got {prob.shape}, {prob.ravel()[:8]}")
+        raise ValueError(
+            f"y_prob must have shape ({n},) and lie in 0..1, got {prob.shape}, {prob.ravel()[:8]}"
+        )
     truth = np.full(n, np.nan) if y_true is None else as_array("y_true", y_true).astype(np.float64)
     truth = np.where(truth == -1, np.nan, truth)
     if truth.shape != (n,) or not np.isin(truth[~np.isnan(truth)], (0, 1)).all():

@@ -29,7 +29,9 @@ def to_host(values: Any) -> Any:
     if not hasattr(values, "detach"):
         return values
     values = values.detach().cpu()
-    return values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values  # NumPy lacks that type
+    return (
+        values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values
+    )  # NumPy lacks that type
 
 
 def as_array(name: str, values: Any) -> Array:
@@ -37,9 +39,13 @@ def as_array(name: str, values: Any) -> Array:
     try:
         array = np.asarray(to_host(values))
     except ValueError as error:
-        raise ValueError(f"{name} must be a rectangular array of numbers, got {type(values).__name__}") from error
+        raise ValueError(
+            f"{name} must be a rectangular array of numbers, got {type(values).__name__}"
+        ) from error
     except TypeError as error:  # a tensor of a type that NumPy does not have
-        raise TypeError(f"{name} must be an array of real numbers, got {type(values).__name__}: {error}") from error
+        raise TypeError(
+            f"{name} must be an array of real numbers, got {type(values).__name__}: {error}"
+        ) from error
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     return array
@@ -93,7 +99,9 @@ def _as_float32(name: str, values: Any, d: int | None) -> Floats:
 def _check_finite(name: str, matrix: Floats, row: int) -> None:
     """Raise ValueError for the first row that is not finite; -1 means that there is none."""
     if row >= 0:
-        raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
+        raise ValueError(
+            f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}"
+        )
 
 
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> Floats:
@@ -126,10 +134,14 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32
         raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
     lowest = UNKNOWN if unknown else 0
     # A NumPy reduction takes 1 us, too long for a single query.
-    least, most = (lowest, lowest) if n == 0 else 2 * array.tolist() if n == 1 else (array.min(), array.max())
+    least, most = (
+        (lowest, lowest) if n == 0 else 2 * array.tolist() if n == 1 else (array.min(), array.max())
+    )
     if not (lowest <= least and most < _MAX_LABEL):
         wrong = (array < lowest) | (array >= _MAX_LABEL)
-        raise ValueError(f"{name} must lie in {lowest}..{_MAX_LABEL - 1}, got {array[np.argmax(wrong)]}")
+        raise ValueError(
+            f"{name} must lie in {lowest}..{_MAX_LABEL - 1}, got {array[np.argmax(wrong)]}"
+        )
     return array.astype(np.int32)
 
 
@@ -173,7 +185,9 @@ def check_known(expectation: str, value: Any, known: Collection[Any]) -> None:
     """
     if value not in known:
         texts = [str(one) for one in known]
-        raise ValueError(f"{expectation} ({', '.join(texts[:20])}), got {value!r}{did_you_mean(str(value), texts)}")
+        raise ValueError(
+            f"{expectation} ({', '.join(texts[:20])}), got {value!r}{did_you_mean(str(value), texts)}"
+        )
 
 
 def as_count(name: str, value: Any, lowest: int = 1) -> int:

@@ -12,7 +12,8 @@ T = TypeVar("T")
 def once(values: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
     """Return ``values[key]``. The first caller makes it while others wait; after an error the next caller tries again.
 
-    Each value has a separate lock, so one value may be made from another. A circle is a RuntimeError.
+    Each value has a separate lock, so one value may be made from another. A circle is a
+    RuntimeError.
     """
     if key not in values:
         name = f"lock of {key!r}"

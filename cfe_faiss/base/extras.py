@@ -25,11 +25,15 @@ def extra(name: str) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             # PyG applies torch.jit.script to its classes at import, which newer torch deprecates.
-            warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=DeprecationWarning)
+            warnings.filterwarnings(
+                "ignore", message="`torch.jit.script` is deprecated", category=DeprecationWarning
+            )
             yield
     except ModuleNotFoundError as error:
         module = (error.name or "a module").partition(".")[0]
-        raise ImportError(f'{module} is missing: pip install "cfe-faiss[{name}]"', name=module) from error
+        raise ImportError(
+            f'{module} is missing: pip install "cfe-faiss[{name}]"', name=module
+        ) from error
 
 
 class _LoadedAtFirstUse(ModuleType):

@@ -34,7 +34,8 @@ def is_command_line() -> bool:
     """Return whether this process is the command ``cfe-faiss``."""
     command = sys.argv[0] if sys.argv else ""
     name, _ = os.path.splitext(os.path.basename(command))  # noqa: PTH119, PTH122 - pathlib takes time to import
-    # While Python looks for the module of -m, which imports this package, the command is "-m" itself.
+    # While Python looks for the module of -m, which imports this package, the command is "-m"
+    # itself.
     return name == "cfe-faiss" or (command == "-m" and "cfe_faiss" in sys.orig_argv)
 
 
@@ -58,7 +59,8 @@ def ignore_interrupts() -> None:
     """Ignore interrupts while the interpreter of the command ends."""
     if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Python ends by the signal after KeyboardInterrupt has left an evaluated text, until another one is evaluated.
+        # Python ends by the signal after KeyboardInterrupt has left an evaluated text, until
+        # another one is evaluated.
         eval("0")
 
 

@@ -8,7 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-# NumPy imports it at the first call of np.unique. A fork at that moment would leave the child waiting for the import.
+# NumPy imports it at the first call of np.unique. A fork at that moment would leave the child
+# waiting for the import.
 import numpy.ma  # noqa: F401
 
 from cfe_faiss.base.interrupts import is_command_line
@@ -20,8 +21,8 @@ _FAISS = re.compile(r"(faiss(?:[-_][cg]pu\w*)?)-\d.*\.(?:dist|egg)-info")
 def load_core() -> None:
     """Import ``cfe_faiss._native``.
 
-    The error handler of the command line imports this package, so errors of the command are reported here: one line,
-    exit status 2.
+    The error handler of the command line imports this package, so errors of the command are
+    reported here: one line, exit status 2.
 
     Raises
     ------
@@ -56,7 +57,9 @@ def check_interface(compiled: str, stub: Path) -> None:
 def warn_of_two_faiss() -> None:
     """Warn if two distributions of FAISS are in the folder of the module: one has overwritten files of the other."""
     spec = find_spec("faiss")
-    folder = Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path()
+    folder = (
+        Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path()
+    )
     matches = [_FAISS.fullmatch(path.name) for path in folder.iterdir()]
     names = sorted(match[1].replace("_", "-") for match in matches if match)
     if len(names) > 1:

@@ -16,7 +16,8 @@ from cfe_faiss.base.arrays import Floats
 def release(*arrays: Any) -> None:
     """Free the memory of memory maps and of views of them. Their values stay in the files.
 
-    Pages of a map that were read stay in memory until the system runs short of it. Other arrays are ignored.
+    Pages of a map that were read stay in memory until the system runs short of it. Other arrays are
+    ignored.
 
     Examples
     --------
@@ -49,7 +50,9 @@ def _map_of(array: Any) -> mmap.mmap | None:
 
 
 @contextmanager
-def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) -> Iterator[list[Floats]]:
+def scratch(
+    folder: str | os.PathLike[str], shape: tuple[int, int], count: int
+) -> Iterator[list[Floats]]:
     """Yield ``count`` float32 matrices in temporary files of ``folder``, and remove the files at the end.
 
     Raises

@@ -23,10 +23,10 @@ _FORMULA = tuple("=+-@＝＋－＠")
 def similarity_error(similarity: float) -> float:
     """Return a bound on the rounding error of a float64 similarity of :func:`cfe_faiss.ks_similarity`.
 
-    Vectors are float32 and within e = 2**-22 of the exact ones (measured: at most 1.6e-7 on German, Bail, Cora,
-    Facebook and the patients, with the default ``num_layers``). For unit vectors at distance r, 1 - s = r**2 / 2. Two
-    errors of e change r by at most 2 e, and so s by at most 2 e r + 2 e**2. Similarities of closer vectors have more
-    significant digits.
+    Vectors are float32 and within e = 2**-22 of the exact ones (measured: at most 1.6e-7 on German,
+    Bail, Cora, Facebook and the patients, with the default ``num_layers``). For unit vectors at
+    distance r, 1 - s = r**2 / 2. Two errors of e change r by at most 2 e, and so s by at most 2 e r
+    + 2 e**2. Similarities of closer vectors have more significant digits.
 
     Parameters
     ----------
@@ -114,15 +114,24 @@ def _short(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" if value.shape else str(value)
+        return (
+            f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+            if value.shape
+            else str(value)
+        )
     text = repr(value)
-    return f"{type(value).__name__} of {len(value):,}" if len(text) > _LONGEST and hasattr(value, "__len__") else text
+    return (
+        f"{type(value).__name__} of {len(value):,}"
+        if len(text) > _LONGEST and hasattr(value, "__len__")
+        else text
+    )
 
 
 def csv_text(text: str) -> str:
     r"""Return a text that no spreadsheet takes for a formula, without control characters and lone surrogates.
 
-    A text that starts like a formula gets an apostrophe (OWASP, "CSV injection"). Numbers and number ranges stay.
+    A text that starts like a formula gets an apostrophe (OWASP, "CSV injection"). Numbers and
+    number ranges stay.
 
     Examples
     --------
@@ -130,6 +139,8 @@ def csv_text(text: str) -> str:
     ("'=1+1", "'-2+3+cmd|' /C calc'!A0", '-2.5', '-5 to 3', 'a b')
     """
     if not text.isprintable():
-        text = "".join({"Cc": " ", "Cs": "\ufffd"}.get(unicodedata.category(one), one) for one in text)
+        text = "".join(
+            {"Cc": " ", "Cs": "\ufffd"}.get(unicodedata.category(one), one) for one in text
+        )
     is_formula = text.lstrip().startswith(_FORMULA) and not _PLAIN.fullmatch(text)
     return f"'{text}" if is_formula else text

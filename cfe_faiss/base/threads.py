@@ -1,7 +1,8 @@
 """Kernels and BLAS calls in parallel on plain Python threads.
 
-The kernels of this package and NumPy's BLAS release the GIL, so Python threads use the whole machine. Several callers
-may start them at once, and a keyboard interrupt ends them cleanly; neither holds for an OpenMP runtime.
+The kernels of this package and NumPy's BLAS release the GIL, so Python threads use the whole
+machine. Several callers may start them at once, and a keyboard interrupt ends them cleanly; neither
+holds for an OpenMP runtime.
 """
 
 import copyreg
@@ -26,7 +27,8 @@ from cfe_faiss.base.arrays import Array
 Task = TypeVar("Task")
 
 
-# Starting and stopping two Python threads takes about 1 ms: one core does this many multiplications in that time.
+# Starting and stopping two Python threads takes about 1 ms: one core does this many multiplications
+# in that time.
 _WORTH_THREADS = 1 << 25
 # The core's threads start ten times as fast as Python's, so they pay for a tenth of the work.
 _NATIVE = 10
@@ -66,8 +68,8 @@ def use_threads(number: int) -> None:
 def limit_faiss_threads(number: int) -> Iterator[None]:
     """Set the number of threads of the calling thread's FAISS calls inside the block.
 
-    For little work, one thread is much faster on a busy machine: FAISS's OpenMP threads wait actively between two
-    parallel steps, and each step waits for the slowest thread.
+    For little work, one thread is much faster on a busy machine: FAISS's OpenMP threads wait
+    actively between two parallel steps, and each step waits for the slowest thread.
     """
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(number)
@@ -81,7 +83,9 @@ def limit_faiss_threads(number: int) -> Iterator[None]:
 def _blas() -> ThreadpoolController:
     # FAISS may bring its own BLAS; a limit on that one would change the caller's FAISS.
     libraries = ThreadpoolController().select(user_api="blas")
-    paths = [library.filepath for library in libraries.lib_controllers if "faiss" not in library.filepath]
+    paths = [
+        library.filepath for library in libraries.lib_controllers if "faiss" not in library.filepath
+    ]
     return libraries.select(filepath=paths)
 
 
@@ -104,8 +108,8 @@ class _Limit:
 def _apply_limits() -> None:
     """Set the number of BLAS threads of the process that the limits in force ask for.
 
-    A new thread sets it: no interrupt reaches that thread. Also, threadpoolctl accepts numbers from one living thread
-    only.
+    A new thread sets it: no interrupt reaches that thread. Also, threadpoolctl accepts numbers from
+    one living thread only.
     """
     if not _is_settled():
         thread = threading.Thread(target=_set_blas_threads)
@@ -125,9 +129,13 @@ def _set_blas_threads() -> None:
             _setter.join()
         _setter = threading.current_thread()
         while not _is_settled():
-            with _native.Unforked():  # a child would inherit the locks of OpenBLAS and threadpoolctl as they are
+            with (
+                _native.Unforked()
+            ):  # a child would inherit the locks of OpenBLAS and threadpoolctl as they are
                 numbers = [1] * len(libraries) if _before is None else _before
-                _before = [library.num_threads for library in libraries] if _before is None else None
+                _before = (
+                    [library.num_threads for library in libraries] if _before is None else None
+                )
                 for library, number in zip(libraries, numbers, strict=True):
                     library.set_num_threads(number)
 
@@ -144,13 +152,16 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_native.before_fork, after_in_parent=_native.after_fork_in_parent, after_in_child=_after_fork_in_child
+    before=_native.before_fork,
+    after_in_parent=_native.after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
 )
 
 
 def product(X: Array, Y: Array, out: Array | None = None) -> Array:
     """Return ``X @ Y`` and delay forks meanwhile: a fork during a parallel OpenBLAS product never returns."""
-    # BLAS computes on lanes behind the end of an array, too, and their arbitrary contents would cause warnings.
+    # BLAS computes on lanes behind the end of an array, too, and their arbitrary contents would
+    # cause warnings.
     with _native.Unforked(), np.errstate(invalid="ignore"):
         return np.matmul(X, Y, out=out)
 
@@ -159,8 +170,8 @@ def product(X: Array, Y: Array, out: Array | None = None) -> Array:
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread while at least one caller is inside.
 
-    The limit belongs to the process, so nested and concurrent callers share it: the first sets it, the last restores
-    the previous number, even after an interrupt at any line.
+    The limit belongs to the process, so nested and concurrent callers share it: the first sets it,
+    the last restores the previous number, even after an interrupt at any line.
     """
     limit = _Limit()
     try:
@@ -200,7 +211,8 @@ def run(
         The first exception of a task, or a keyboard interrupt. Tasks that have not started by then are dropped.
     """
     workers = min(num_threads(work), len(tasks))
-    # BLAS ignores FAISS's setting. With one thread for FAISS, much work is worth the time to limit BLAS, too.
+    # BLAS ignores FAISS's setting. With one thread for FAISS, much work is worth the time to limit
+    # BLAS, too.
     limits_blas = blas and (workers > 1 or (work >= _WORTH_THREADS and num_threads() == 1))
     limit = single_threaded_blas() if limits_blas else nullcontext()
     with native_progress(progress, len(tasks)) as report, limit:
@@ -214,7 +226,9 @@ def run(
         errors: list[BaseException] = []
 
         def take_tasks() -> None:
-            faiss.omp_set_num_threads(1)  # FAISS has one setting per thread, and these threads fill the machine
+            faiss.omp_set_num_threads(
+                1
+            )  # FAISS has one setting per thread, and these threads fill the machine
             try:
                 while True:
                     with lock:
@@ -245,15 +259,20 @@ def run(
 
 
 @contextmanager
-def native_progress(title: str | None, total: int, unit: str = "it") -> Iterator[Callable[[int], None] | None]:
+def native_progress(
+    title: str | None, total: int, unit: str = "it"
+) -> Iterator[Callable[[int], None] | None]:
     """Yield a callback that moves a progress bar to a number of steps done; None if no bar is visible.
 
-    The bar is on standard error and called ``title``; None for no bar. It is hidden if that is not a terminal.
+    The bar is on standard error and called ``title``; None for no bar. It is hidden if that is not
+    a terminal.
     """
     if title is None:
         yield None
         return
-    with tqdm(total=total, desc=title, unit=unit, unit_scale=total > _LARGE, disable=None, leave=False) as bar:
+    with tqdm(
+        total=total, desc=title, unit=unit, unit_scale=total > _LARGE, disable=None, leave=False
+    ) as bar:
 
         def report(done: int) -> None:
             bar.update(done - bar.n)

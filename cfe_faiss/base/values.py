@@ -1,7 +1,8 @@
 """Values of users, of any library, as labels, groups and ids.
 
-Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and True are three values. A missing value
-(None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label, and never a group or an id.
+Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and True are three values.
+A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label,
+and never a group or an id.
 """
 
 from collections.abc import Iterable, Mapping, ValuesView
@@ -12,7 +13,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, check_distinct, check_known, is_label, is_missing, to_host
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    check_distinct,
+    check_known,
+    is_label,
+    is_missing,
+    to_host,
+)
 from cfe_faiss.base.derived import derived
 
 NOT_STORED = -2
@@ -27,13 +35,14 @@ _KINDS = {bool: "booleans", int: "integers", str: "texts"}
 _KINDS_IN_WORDS = "integers, texts or booleans"
 
 
-# --- plain values -----------------------------------------------------------------------------------------------------
+# --- plain values ---------------------------------------------------------------------------------
 
 
 def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
     """Return values of a user as an array of integers (in int64), of booleans, or of objects.
 
-    Objects are integers, floats that are no whole numbers, texts, booleans, and None for a missing value.
+    Objects are integers, floats that are no whole numbers, texts, booleans, and None for a missing
+    value.
 
     Parameters
     ----------
@@ -81,7 +90,9 @@ def _as_array(name: str, values: Any) -> Array:
         values = as_list(name, values)
     if isinstance(values, list | tuple):
         types = set(map(type, values))
-        row_types = [one for one in types if hasattr(one, "__len__") and not issubclass(one, str | bytes)]
+        row_types = [
+            one for one in types if hasattr(one, "__len__") and not issubclass(one, str | bytes)
+        ]
         is_nested = bool(row_types) and np.ndim(values[0]) > 0
         if not is_nested and (len(types) > 1 or not _is_exact(types, values)):
             return _as_objects(values)
@@ -146,7 +157,9 @@ def _refuse_kind(name: str, value: Any, position: int) -> NoReturn:
 def as_list(name: str, values: Any) -> list[Any]:
     """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}")
+        raise TypeError(
+            f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}"
+        )
     values = to_host(values)
     for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
         if hasattr(values, method):
@@ -154,7 +167,7 @@ def as_list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-# --- labels and their codes -------------------------------------------------------------------------------------------
+# --- labels and their codes -----------------------------------------------------------------------
 
 
 def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array:
@@ -190,7 +203,9 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
     types = set(map(type, labels))
     if None in labels and not unknown:
         position = labels.index(None)
-        raise ValueError(f"{name} must hold a label for each vector, got None at position {position}")
+        raise ValueError(
+            f"{name} must hold a label for each vector, got None at position {position}"
+        )
     if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
         return _as_objects(labels)
     for position, label in enumerate(labels):
@@ -233,12 +248,16 @@ def as_classes(name: str, values: Any, *, unknown: bool = False) -> Array:
         return array
     listed = array.tolist()
     if None in listed and not unknown:
-        raise ValueError(f"{name} must hold a class for every node, got none for node {listed.index(None)}")
+        raise ValueError(
+            f"{name} must hold a class for every node, got none for node {listed.index(None)}"
+        )
     positions = [position for position, label in enumerate(listed) if label is not None]
     kinds = [_KINDS.get(type(listed[position])) for position in positions]
     for position, kind in zip(positions, kinds, strict=True):
         if kind is None or kind != kinds[0]:
-            where = " and ".join(f"{listed[at]!r:.80} at position {at}" for at in sorted({positions[0], position}))
+            where = " and ".join(
+                f"{listed[at]!r:.80} at position {at}" for at in sorted({positions[0], position})
+            )
             raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, all of one kind, got {where}")
     if None in listed or kinds[0] == "texts":
         return array
@@ -374,7 +393,10 @@ class LabelKeys:
         if types <= self.kinds:
             return
         listed = labels.tolist()
-        is_wrong = [known and type(listed[at]) not in self.kinds for at, known in enumerate(is_known.tolist())]
+        is_wrong = [
+            known and type(listed[at]) not in self.kinds
+            for at, known in enumerate(is_known.tolist())
+        ]
         position = is_wrong.index(True)
         kinds = " or ".join(words for kind, words in _KINDS.items() if kind in self.kinds)
         where = f"got {listed[position]!r:.80} at position {position}"
@@ -406,7 +428,7 @@ class LabelKeys:
         return labels.astype(np.bool_) if self.kinds == {bool} and not is_unknown.any() else labels
 
 
-# --- groups and ids ---------------------------------------------------------------------------------------------------
+# --- groups and ids -------------------------------------------------------------------------------
 
 
 def group_numbers(*columns: tuple[str, Any, int]) -> list[Ints]:
@@ -423,7 +445,9 @@ def group_numbers(*columns: tuple[str, Any, int]) -> list[Ints]:
     for name, groups, n in columns:
         array = as_values(name, groups)
         if array.shape != (n,):
-            raise ValueError(f"{name} must have shape ({n},), one group for each row, got {array.shape}")
+            raise ValueError(
+                f"{name} must have shape ({n},), one group for each row, got {array.shape}"
+            )
         if array.dtype.kind == "O" and None in array.tolist():
             where = f"got a missing group at position {array.tolist().index(None)}"
             raise TypeError(f"{name} must hold a group for each row, {where}")
@@ -463,7 +487,9 @@ def as_integers(name: str, values: Any) -> Array:
     if array.dtype.kind == "O":
         for position, value in enumerate(array.reshape(-1).tolist()):
             if type(value) is not int:
-                raise TypeError(f"{name} must be integers, got {value!r:.80} at position {position}")
+                raise TypeError(
+                    f"{name} must be integers, got {value!r:.80} at position {position}"
+                )
     return array
 
 
@@ -483,7 +509,9 @@ def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Int
         As for :func:`find_rows`; or if booleans have another shape.
     """
     is_single = (
-        not hasattr(values, "__len__") or getattr(values, "shape", None) == () or isinstance(values, str | bytes)
+        not hasattr(values, "__len__")
+        or getattr(values, "shape", None) == ()
+        or isinstance(values, str | bytes)
     )
     listed = [values] if is_single else as_list(name, values)
     if listed and isinstance(listed[0], list):
@@ -492,7 +520,9 @@ def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Int
     if are_booleans and len(listed) != n:
         raise ValueError(f"{name} must have shape ({n},) as a mask, got ({len(listed)},)")
     kinds = int | float | np.number | np.bool_
-    are_bits = len(listed) == n > 2 and all(isinstance(value, kinds) and value in (0, 1) for value in listed)
+    are_bits = len(listed) == n > 2 and all(
+        isinstance(value, kinds) and value in (0, 1) for value in listed
+    )
     if are_booleans or are_bits:
         return np.flatnonzero(np.array(listed, np.bool_))
     return find_rows(name, listed, n, ids)
@@ -511,7 +541,11 @@ def find_rows(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
     if ids is None:
         return as_ids(name, values, n)
     are_integers = ids.dtype.kind == "i"
-    keys = as_integers(name, values).tolist() if are_integers else [str(value) for value in as_list(name, values)]
+    keys = (
+        as_integers(name, values).tolist()
+        if are_integers
+        else [str(value) for value in as_list(name, values)]
+    )
     row_of = {value: row for row, value in enumerate(ids.tolist())}
     for key in keys:
         check_known(f"{name} must name rows by their ids", key, row_of)

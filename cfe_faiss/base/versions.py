@@ -19,13 +19,15 @@ _NOT_IN_USE = re.compile(r"extra == .(test|docs|dev|benchmarks)|^cfe-faiss")
 def show_versions() -> None:
     """Print what a report of an error or of a timing needs.
 
-    Python, the platform and the processor model; the versions of this package and of its dependencies; the instruction
-    set in use, the available ones, and the environment variable ``CFE_SIMD``; and the number of threads of FAISS and
-    of each BLAS.
+    Python, the platform and the processor model; the versions of this package and of its
+    dependencies; the instruction set in use, the available ones, and the environment variable
+    ``CFE_SIMD``; and the number of threads of FAISS and of each BLAS.
     """
     threads = {"faiss": faiss.omp_get_max_threads()}
     for library in threadpool_info():
-        threads[f"{library['internal_api']} ({Path(library['filepath']).name})"] = library["num_threads"]
+        threads[f"{library['internal_api']} ({Path(library['filepath']).name})"] = library[
+            "num_threads"
+        ]
     sections: dict[str, dict[str, Any]] = {
         "System": {
             "python": " ".join(sys.version.split()),
@@ -55,13 +57,19 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not on Linux
         lines = []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
+    models = [
+        line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))
+    ]
     return models[0] if models else platform.processor() or platform.machine()
 
 
 def _dependencies() -> list[str]:
     """Return the names of the dependencies of the package and of its extras for users."""
-    used = [requirement for requirement in requires("cfe-faiss") or () if not _NOT_IN_USE.search(requirement)]
+    used = [
+        requirement
+        for requirement in requires("cfe-faiss") or ()
+        if not _NOT_IN_USE.search(requirement)
+    ]
     return list(dict.fromkeys(re.split(r"[^\w.-]", requirement)[0] for requirement in used))
 
 

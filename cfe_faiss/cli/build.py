@@ -107,7 +107,9 @@ def run_demo(arguments: argparse.Namespace) -> None:
                 help=f"a known data set; a model is trained unless --predictions is given: {DATASETS}",
             ),
             FEATURES,
-            argument("--vectors", metavar="FILE", type=Path, help="ready vectors: .npy, .csv or .txt"),
+            argument(
+                "--vectors", metavar="FILE", type=Path, help="ready vectors: .npy, .csv or .txt"
+            ),
         ),
         required=True,
     ),
@@ -181,8 +183,12 @@ def run_build(arguments: argparse.Namespace) -> None:
     d = vectors.shape[1]
     kind = arguments.index
     if kind == "paper" and metric != "cosine":
-        raise ValueError("--index paper compares by cosine, and a table by distance: give --edges or --neighbours")
-    empty: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d, metric)
+        raise ValueError(
+            "--index paper compares by cosine, and a table by distance: give --edges or --neighbours"
+        )
+    empty: Any = (
+        IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d, metric)
+    )
     if empty.has_lists:
         empty.cp.seed = arguments.seed
     index = fill_index(empty, vectors, labels, nodes, metric)
@@ -191,7 +197,9 @@ def run_build(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
 
 
-def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _read_matrix(
+    arguments: argparse.Namespace, settings: dict[str, Any]
+) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Return vectors, or KS vectors of a matrix and its edges; and predicted classes."""
     if arguments.predictions is None:
         raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")
@@ -200,17 +208,23 @@ def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tup
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
     for name in _OF_TABLES:
         if getattr(arguments, name):
-            raise ValueError(f"{flag(name)} has no effect with {arguments.features}, a matrix without names")
+            raise ValueError(
+                f"{flag(name)} has no effect with {arguments.features}, a matrix without names"
+            )
     ids = Ids.of_rows(len(x))
     values = read_classes(arguments.predictions, ids)
     names = list(values.columns) if values.ndim == 2 else None
     title = str(arguments.predictions.path)
-    predicted = as_predictions(values, len(x), names, title, unknown=arguments.unknown, complete=False)
+    predicted = as_predictions(
+        values, len(x), names, title, unknown=arguments.unknown, complete=False
+    )
     note_classes(predicted.labels, None, predicted.class_names)
     _note_classes(predicted.class_names or ())
     if arguments.vectors:
         return x, predicted.labels
-    edges = np.empty((2, 0), np.int64) if arguments.edges is None else read_edges(arguments.edges, ids)
+    edges = (
+        np.empty((2, 0), np.int64) if arguments.edges is None else read_edges(arguments.edges, ids)
+    )
     return ks_vectors(x, edges, **settings), predicted.labels
 
 

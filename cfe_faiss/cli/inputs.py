@@ -47,8 +47,12 @@ def check_files(arguments: argparse.Namespace) -> None:
     folders = [path for path, kind in outputs.items() if kind == "folder"]
     for path in outputs:
         if path not in folders and not path.parent.is_dir():
-            raise FileNotFoundError(f"{path.parent}: there is no such folder to write {path.name} in")
-    check_outputs(list(outputs), inputs_of(arguments), overwrite=arguments.overwrite, folders=folders)
+            raise FileNotFoundError(
+                f"{path.parent}: there is no such folder to write {path.name} in"
+            )
+    check_outputs(
+        list(outputs), inputs_of(arguments), overwrite=arguments.overwrite, folders=folders
+    )
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:
@@ -58,7 +62,9 @@ def inputs_of(arguments: argparse.Namespace) -> list[Path]:
     nodes = options.get("nodes") or ()
     values.append(as_file([nodes] if isinstance(nodes, str) else nodes))
     values.append(files_of(options.get("dataset"), options.get("data_root")))
-    parts = [part for value in values for part in (value if isinstance(value, list | tuple) else [value])]
+    parts = [
+        part for value in values for part in (value if isinstance(value, list | tuple) else [value])
+    ]
     paths = [getattr(part, "path", part) for part in parts]
     return [path for path in paths if isinstance(path, Path)]
 
@@ -110,11 +116,15 @@ class Inputs:
             return np.flatnonzero(np.asarray(mask))
         source = as_file([text], reading)
         if source is None:
-            raise ValueError(f"--nodes must be test, all or a file (.csv, .txt, .npy, .parquet), got {text}")
+            raise ValueError(
+                f"--nodes must be test, all or a file (.csv, .txt, .npy, .parquet), got {text}"
+            )
         return np.unique(read_nodes(source, self.ids))
 
 
-def read_inputs(arguments: argparse.Namespace, *, predict: bool = True, graph: bool = False) -> Inputs:
+def read_inputs(
+    arguments: argparse.Namespace, *, predict: bool = True, graph: bool = False
+) -> Inputs:
     """Read a data set or own files, and train the model of the options if there are no predictions.
 
     Parameters
@@ -148,7 +158,9 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
     name = arguments.model
     has_edges = arguments.edges is not None or arguments.neighbours is not None
     if not name and arguments.predictions is None and arguments.threshold is None:
-        raise ValueError("--features needs --predictions, or --model with --truth to train one, or --threshold")
+        raise ValueError(
+            "--features needs --predictions, or --model with --truth to train one, or --threshold"
+        )
     if name and not has_edges:
         raise ValueError("--features needs --edges or --neighbours")
     if name and arguments.truth is None:
@@ -162,7 +174,9 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
     data = read_own(files)
     if has_edges and data.has_header:
         truth = None if data.y is None else data.y.astype(np.int32)
-        sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
+        sensitive = [
+            data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()
+        ]
         check_table(
             data.attributes,
             data.labels,
@@ -174,7 +188,9 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
     return Inputs(data, data.ids, data.attributes, data.predicted)
 
 
-def make_finder(arguments: argparse.Namespace, inputs: Inputs, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
+def make_finder(
+    arguments: argparse.Namespace, inputs: Inputs, nodes: ArrayLike, **options: Any
+) -> EvidenceFinder:
     """Return the finder of a command over some nodes; ``options`` go to its constructor."""
     data = inputs.data
     without = arguments.without or ()
@@ -264,13 +280,17 @@ def by_name(option: str, texts: Iterable[str] | None, attributes: Attributes) ->
         if not known:
             names = ", ".join(list(attributes)[:20])
             hint = did_you_mean(text.partition("=")[0], attributes)
-            raise ValueError(f"{option} must be like NAME=VALUE, with a name of {names}; got {text!r}{hint}")
+            raise ValueError(
+                f"{option} must be like NAME=VALUE, with a name of {names}; got {text!r}{hint}"
+            )
         name = max(known, key=len)
         values[name] = text[len(name) + 1 :]
     return values
 
 
-def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: Sequence[str]) -> Constraints | None:
+def constraints(
+    arguments: argparse.Namespace, attributes: Attributes, classes: Sequence[str]
+) -> Constraints | None:
     """Return the constraints of the options; None without any."""
     widths = by_name("--caliper", arguments.caliper, attributes)
     deviations = by_name("--std-caliper", arguments.std_caliper, attributes)
@@ -279,7 +299,9 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
         Constraints,
         arguments,
         caliper={name: number("--caliper", name, text) for name, text in widths.items()},
-        std_caliper={name: number("--std-caliper", name, text) for name, text in deviations.items()},
+        std_caliper={
+            name: number("--std-caliper", name, text) for name, text in deviations.items()
+        },
         permitted={name: _permitted(name, text, attributes) for name, text in permitted.items()},
         target=class_names(classes, "--target", arguments.target),
         common_neighbors=not arguments.no_common_neighbours,
@@ -292,6 +314,8 @@ def _permitted(name: str, text: str, attributes: Attributes) -> Any:
     is_number = attributes[name].numbers is not None
     if is_number and ":" in text:
         low, _, high = text.partition(":")
-        return number("--permitted", name, low or "-inf"), number("--permitted", name, high or "inf")
+        return number("--permitted", name, low or "-inf"), number(
+            "--permitted", name, high or "inf"
+        )
     values = [value.strip() for value in text.split(",")]
     return [number("--permitted", name, value) for value in values] if is_number else values

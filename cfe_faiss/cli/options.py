@@ -27,7 +27,9 @@ TEXT_FORMAT = needing(
             help="whether the first line of text files has the names of the columns; with none they are called 1, 2, "
             "...; default: first, unless it holds numbers only",
         ),
-        argument("--decimal", choices=(".", ","), help='decimal mark of numbers in tables; default: "."'),
+        argument(
+            "--decimal", choices=(".", ","), help='decimal mark of numbers in tables; default: "."'
+        ),
         argument(
             "--thousands",
             metavar="MARK",
@@ -183,7 +185,9 @@ CONSTRAINTS = (
         nargs="+",
         help="largest difference of a number; negative: smallest difference",
     ),
-    argument("--std-caliper", metavar="NAME=WIDTH", nargs="+", help="the same in standard deviations"),
+    argument(
+        "--std-caliper", metavar="NAME=WIDTH", nargs="+", help="the same in standard deviations"
+    ),
     argument(
         "--permitted",
         metavar="NAME=RANGE",
@@ -197,11 +201,15 @@ CONSTRAINTS = (
     argument("--ratio", metavar="N", type=int, help="each node is in at most N pairs"),
 )
 INDEX = argument("index", metavar="INDEX", type=Path, help="an index file that build wrote")
-JSON = argument("--json", dest="format", action="store_const", const="json", help="one JSON document")
+JSON = argument(
+    "--json", dest="format", action="store_const", const="json", help="one JSON document"
+)
 FORMAT = Either(
     (
         JSON,
-        argument("--csv", dest="format", action="store_const", const="csv", help="CSV with a header"),
+        argument(
+            "--csv", dest="format", action="store_const", const="csv", help="CSV with a header"
+        ),
     )
 )
 OF_INDEX = (

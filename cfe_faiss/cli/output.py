@@ -45,12 +45,20 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
     if style == "csv":
         for name in frame:
             if frame[name].dtype.kind == "O":
-                frame[name] = ["" if is_missing(value) else csv_text(str(value)) for value in frame[name]]
-        frame.rename(columns=csv_text).to_csv(sys.stdout, index=False, na_rep="nan", chunksize=_ROWS_AT_ONCE)
+                frame[name] = [
+                    "" if is_missing(value) else csv_text(str(value)) for value in frame[name]
+                ]
+        frame.rename(columns=csv_text).to_csv(
+            sys.stdout, index=False, na_rep="nan", chunksize=_ROWS_AT_ONCE
+        )
     elif style == "json":
         separator = "[\n"
         for start in range(0, len(frame), _ROWS_AT_ONCE):
-            rows = frame.iloc[start : start + _ROWS_AT_ONCE].replace([np.inf, -np.inf], np.nan).astype(object)
+            rows = (
+                frame.iloc[start : start + _ROWS_AT_ONCE]
+                .replace([np.inf, -np.inf], np.nan)
+                .astype(object)
+            )
             for row in rows.where(rows.notna(), None).to_dict("records"):
                 sys.stdout.write(f"{separator}  {json.dumps(row, default=str)}")
                 separator = ",\n"
@@ -58,9 +66,13 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
     else:
         is_terminal = sys.stdout.isatty()
         shown = frame.head(_ROWS_ON_A_TERMINAL) if is_terminal else frame
-        sys.stdout.write(_table(shown, shutil.get_terminal_size().columns if is_terminal else None) + "\n")
+        sys.stdout.write(
+            _table(shown, shutil.get_terminal_size().columns if is_terminal else None) + "\n"
+        )
         if len(shown) < len(frame):
-            note(f"the first {len(shown):,} of {len(frame):,} rows; --csv or --json writes all of them")
+            note(
+                f"the first {len(shown):,} of {len(frame):,} rows; --csv or --json writes all of them"
+            )
 
 
 def _table(frame: Any, width: int | None) -> str:

@@ -45,8 +45,16 @@ class _Parser(argparse.ArgumentParser):
         if choice:
             hint = did_you_mean(choice[1], [name.strip(" '") for name in choice[2].split(",")])
         elif option:
-            known = [name for parser in (self, *_COMMANDS.choices.values()) for name in parser._option_string_actions]
-            hint = "; other commands have this option" if option[1] in known else did_you_mean(option[1], known)
+            known = [
+                name
+                for parser in (self, *_COMMANDS.choices.values())
+                for name in parser._option_string_actions
+            ]
+            hint = (
+                "; other commands have this option"
+                if option[1] in known
+                else did_you_mean(option[1], known)
+            )
         raise ValueError(f"{message}{hint} (see {self.prog} --help)")
 
 
@@ -140,7 +148,9 @@ def needing(members: Iterable[Argument], *options: str) -> tuple[Argument, ...]:
 class SourceAction(argparse.Action):
     """Store a file and names of its columns; a repeated option gives a list of them."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
         """Store the values of an option."""
         value = Source.of(values, named=str(self.metavar).startswith("('[NAME"))
         earlier = getattr(namespace, self.dest)
@@ -190,7 +200,9 @@ def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument
         if isinstance(member, Argument):
             yield parser.add_argument(member.name, **member.settings).dest, member
         elif isinstance(member, Either):
-            yield from _add(parser.add_mutually_exclusive_group(required=member.required), member.members)
+            yield from _add(
+                parser.add_mutually_exclusive_group(required=member.required), member.members
+            )
         else:
             yield from _add(parser.add_argument_group(member.title, member.text), member.members)
 
@@ -201,7 +213,11 @@ def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument
 def check_effects(arguments: argparse.Namespace) -> None:
     """Raise ValueError for an option without one that it needs, or with one that it refuses."""
     options = vars(arguments).items()
-    given = {flag(name) for name, value in options if value is not None and value is not False and value != []}
+    given = {
+        flag(name)
+        for name, value in options
+        if value is not None and value is not False and value != []
+    }
     for name, declared in arguments.declared.items():
         if flag(name) in given and declared.needs and not given & {*declared.needs}:
             raise ValueError(f"{flag(name)} has no effect without {' or '.join(declared.needs)}")
@@ -215,13 +231,19 @@ def set_reading(arguments: argparse.Namespace) -> None:
     for name, value in vars(arguments).items():
         if isinstance(value, Source):
             setattr(arguments, name, replace(value, reading=reading))
-    arguments.compare = [replace(source, reading=reading) for source in getattr(arguments, "compare", ())]
+    arguments.compare = [
+        replace(source, reading=reading) for source in getattr(arguments, "compare", ())
+    ]
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: Any) -> Any:
     """Call a function with the given options that are its parameters, and with ``others``."""
     known = signature(function).parameters
-    given = {name: value for name, value in vars(arguments).items() if name in known and value is not None}
+    given = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in known and value is not None
+    }
     return function(**given | others)
 
 

@@ -70,7 +70,9 @@ from cfe_faiss.finder import EvidenceFinder
     Group(
         "analysis",
         (
-            argument("--sensitive", metavar="NAME", nargs="+", help="attributes that define groups"),
+            argument(
+                "--sensitive", metavar="NAME", nargs="+", help="attributes that define groups"
+            ),
             argument(
                 "--favourable",
                 metavar="CLASS",
@@ -135,7 +137,9 @@ from cfe_faiss.finder import EvidenceFinder
             ),
             Either(
                 (
-                    argument("--bins", metavar="N", type=int, help="quantile bins of numbers; default: 4"),
+                    argument(
+                        "--bins", metavar="N", type=int, help="quantile bins of numbers; default: 4"
+                    ),
                     argument(
                         "--cut",
                         metavar="NAME=AT,AT",
@@ -228,10 +232,13 @@ def run_audit(arguments: argparse.Namespace) -> int:
     cuts = by_name("--cut", arguments.cut, attributes)
     if cuts:
         options["bins"] = {
-            name: [number("--cut", name, part) for part in text.split(",")] for name, text in cuts.items()
+            name: [number("--cut", name, part) for part in text.split(",")]
+            for name, text in cuts.items()
         }
     ends = by_name("--better", arguments.better, attributes)
-    better = {name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()}
+    better = {
+        name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()
+    }
     report = call(
         audit.report,
         arguments,
@@ -272,7 +279,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     DATA_ROOT,
     *MODEL,
     SEARCHED,
-    argument("-k", metavar="K", type=int, default=5, help="nodes to compare with; default: %(default)s"),
+    argument(
+        "-k", metavar="K", type=int, default=5, help="nodes to compare with; default: %(default)s"
+    ),
     argument(
         "--seed",
         metavar="N",
@@ -305,7 +314,9 @@ def run_case(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}\n")
 
 
-def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Attributes, Constraints | None]:
+def _finder(
+    arguments: argparse.Namespace, inputs: Inputs
+) -> tuple[EvidenceFinder, Attributes, Constraints | None]:
     """Return the finder over the searched nodes, its attributes, and constraints."""
     options = {} if inputs.attributes is None else {"progress": True}
     nodes = inputs.nodes(arguments.nodes, arguments.reading)
@@ -314,7 +325,9 @@ def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFind
     return finder, attributes, constraints(arguments, attributes, finder.class_names or ())
 
 
-def _other_models(arguments: argparse.Namespace, inputs: Inputs, finder: EvidenceFinder) -> dict[str, Any]:
+def _other_models(
+    arguments: argparse.Namespace, inputs: Inputs, finder: EvidenceFinder
+) -> dict[str, Any]:
     """Return the predictions of --compare by the name of the model."""
     from cfe_faiss.audit.model_comparison import BASELINE
 
@@ -331,7 +344,9 @@ def _other_models(arguments: argparse.Namespace, inputs: Inputs, finder: Evidenc
                 "unknown": arguments.unknown,
                 "complete": False,
             }
-            labels = as_predictions(values, len(values), names, f"compare[{name!r}]", **options).labels
+            labels = as_predictions(
+                values, len(values), names, f"compare[{name!r}]", **options
+            ).labels
             models[name] = np.array([*names, None], object)[labels]
     return models
 

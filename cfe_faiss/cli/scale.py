@@ -26,7 +26,9 @@ _WORKERS = Group(
             default="local",
             help="where tasks run; default: %(default)s",
         ),
-        argument("--workers", metavar="N", type=int, help="tasks at once; default: one for each core"),
+        argument(
+            "--workers", metavar="N", type=int, help="tasks at once; default: one for each core"
+        ),
         argument(
             "--memory",
             metavar="SIZE",
@@ -46,7 +48,9 @@ _WORKERS = Group(
     "run",
     "make a job, and run it",
     "Make a job in a folder, and run it.",
-    argument("directory", metavar="DIRECTORY", type=Path, output="folder", help="folder of the job"),
+    argument(
+        "directory", metavar="DIRECTORY", type=Path, output="folder", help="folder of the job"
+    ),
     Group(
         "inputs, .npy or .parquet",
         (
@@ -76,8 +80,12 @@ _WORKERS = Group(
                 ),
                 required=True,
             ),
-            argument("--directed", action="store_true", help="edges count in the given direction only"),
-            argument("--labels", metavar="FILE", type=Path, required=True, help="predicted classes, (n,)"),
+            argument(
+                "--directed", action="store_true", help="edges count in the given direction only"
+            ),
+            argument(
+                "--labels", metavar="FILE", type=Path, required=True, help="predicted classes, (n,)"
+            ),
         ),
     ),
     Group(
@@ -110,7 +118,9 @@ _WORKERS = Group(
                 default=0.5,
                 help="weight of a node's own vector in each step; default: %(default)s",
             ),
-            argument("--nlist", metavar="N", type=int, help="lists of the index; default: 4 * sqrt(n)"),
+            argument(
+                "--nlist", metavar="N", type=int, help="lists of the index; default: 4 * sqrt(n)"
+            ),
             argument(
                 "--pairs",
                 metavar="N",
@@ -169,7 +179,9 @@ def _run(job: Any, arguments: argparse.Namespace) -> None:
         call(job.run, arguments, progress=True)
     except RuntimeError as error:  # a task failed, or another process runs the job
         raise ValueError(str(error)) from error
-    note(f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}")
+    note(
+        f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}"
+    )
 
 
 @command(
@@ -199,7 +211,8 @@ def show_status(arguments: argparse.Namespace) -> None:
         values = [np.nan if value is None else value for value in values]
         if arguments.format is None:
             columns[title] = [
-                tqdm.format_sizeof(value, "B", 1024) if "bytes" in field else _time(value) for value in values
+                tqdm.format_sizeof(value, "B", 1024) if "bytes" in field else _time(value)
+                for value in values
             ]
         else:
             columns[field] = values

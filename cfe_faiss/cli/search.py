@@ -43,7 +43,9 @@ from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
-_NPROBE = argument("--nprobe", metavar="N", type=int, help="lists of an inverted file to probe for each node")
+_NPROBE = argument(
+    "--nprobe", metavar="N", type=int, help="lists of an inverted file to probe for each node"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class Names:
             "unknown": arguments.unknown,
             "complete": False,
         }
-        predicted = as_predictions(own_table.predicted, n, own_table.class_names, "--predictions", **options)
+        predicted = as_predictions(
+            own_table.predicted, n, own_table.class_names, "--predictions", **options
+        )
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
@@ -99,7 +103,9 @@ class Names:
         """Return the names of classes, or their numbers."""
         return np.array(self.classes, object)[labels] if self.classes else labels
 
-    def find(self, texts: Sequence[str] | None, index: EvidenceIndex, reading: Reading) -> NDArray[np.int64] | None:
+    def find(
+        self, texts: Sequence[str] | None, index: EvidenceIndex, reading: Reading
+    ) -> NDArray[np.int64] | None:
         """Return the numbers of the nodes of --nodes, names or a file; None for the whole index."""
         if texts is None:
             return None
@@ -111,7 +117,9 @@ class Names:
             try:
                 return np.array([int(text) for text in texts], np.int64)
             except (ValueError, OverflowError) as error:
-                raise ValueError(f"--nodes must be node numbers or a file, got {' '.join(texts)}") from error
+                raise ValueError(
+                    f"--nodes must be node numbers or a file, got {' '.join(texts)}"
+                ) from error
         ids = self.own_table.ids
         nodes = ids.known("--nodes", texts) if source is None else read_nodes(source, ids)
         absent = ~np.isin(nodes, members.ids)
@@ -135,7 +143,9 @@ class Names:
         nargs="+",
         help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the index",
     ),
-    argument("-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"),
+    argument(
+        "-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"
+    ),
     _NPROBE,
     argument(
         "--recall",
@@ -157,9 +167,13 @@ def run_local(arguments: argparse.Namespace) -> None:
     known.find(nodes, name="nodes")
     conditions = _conditions(arguments, names)
     if conditions and (arguments.recall is not None or arguments.nprobe is not None):
-        raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
+        raise ValueError(
+            "--recall and --nprobe have no effect with constraints: such a search is exact"
+        )
     effort = Effort.of(arguments.nprobe, arguments.recall, exact=bool(conditions))
-    D, I = index.answer(Query(as_count("k", arguments.k), ids=asked, **conditions), effort, progress=True)
+    D, I = index.answer(
+        Query(as_count("k", arguments.k), ids=asked, **conditions), effort, progress=True
+    )
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:
@@ -173,13 +187,17 @@ def run_local(arguments: argparse.Namespace) -> None:
     "evidence in the whole graph",
     "The most similar pairs of nodes that the model puts in different classes.",
     INDEX,
-    argument("-k", metavar="K", type=int, default=100, help="number of pairs; default: %(default)s"),
+    argument(
+        "-k", metavar="K", type=int, default=100, help="number of pairs; default: %(default)s"
+    ),
     argument(
         "--per-node",
         action="store_true",
         help="each node contributes its best evidence only (the paper's Algorithm 3)",
     ),
-    argument("--approximate", action="store_true", help="search the index instead of comparing all pairs"),
+    argument(
+        "--approximate", action="store_true", help="search the index instead of comparing all pairs"
+    ),
     replace(_NPROBE, needs=("--approximate",)),
     FORMAT,
     *OF_INDEX,
@@ -208,7 +226,9 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
 def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
     """Return the constraints of the options and their attributes; nothing without constraints."""
     options = [option.name.removeprefix("--").replace("-", "_") for option in CONSTRAINTS]
-    if names.own_table is None or not any(getattr(arguments, option) not in (None, False) for option in options):
+    if names.own_table is None or not any(
+        getattr(arguments, option) not in (None, False) for option in options
+    ):
         return {}
     attributes = attributes_of_files(names.own_table, call(OwnFiles, arguments), any_texts=True)
     where = constraints(arguments, attributes, names.classes)
@@ -234,7 +254,10 @@ def _write(
     source, target = sides.values()
     values = measured(D, index.metric)
     if index.keeps_vectors and index.metric == "cosine":
-        parts = [_measure64(index, source[pairs], target[pairs]) for pairs in slices(len(source), _PAIRS_AT_ONCE)]
+        parts = [
+            _measure64(index, source[pairs], target[pairs])
+            for pairs in slices(len(source), _PAIRS_AT_ONCE)
+        ]
         values = np.concatenate(parts or [np.empty(0)])
     members = index.members()
     columns = {side: names.nodes(nodes) for side, nodes in sides.items()}
@@ -244,7 +267,9 @@ def _write(
     write(columns, arguments.format)
 
 
-def _measure64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]) -> NDArray[np.float64]:
+def _measure64(
+    index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Return the similarity or distance of pairs of stored vectors in float64."""
     ids, places = np.unique(np.stack([v, u]), return_inverse=True)
     left, right = places.reshape(2, -1)
@@ -344,7 +369,9 @@ def run_info(arguments: argparse.Namespace) -> None:
 def run_plot(arguments: argparse.Namespace) -> None:
     """Write the picture of a pair."""
     if len(arguments.node) not in (0, 2):
-        raise ValueError(f"NODE must be given twice, or never for the most similar pair, got {len(arguments.node)}")
+        raise ValueError(
+            f"NODE must be given twice, or never for the most similar pair, got {len(arguments.node)}"
+        )
     index = read_index(arguments.index)
     is_predicted = bool(arguments.features or arguments.predictions or arguments.model)
     inputs = read_inputs(arguments, predict=is_predicted, graph=True)
@@ -378,7 +405,9 @@ def run_plot(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}: nodes {names[source]} and {names[target]}\n")
 
 
-def _all_labels(inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namespace) -> NDArray[Any]:
+def _all_labels(
+    inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namespace
+) -> NDArray[Any]:
     """Return the predicted class of every node, as neighbours may be nodes outside of the index.
 
     Raises

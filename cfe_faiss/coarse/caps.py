@@ -1,20 +1,23 @@
 """Spherical caps and the weight of a node.
 
-The similar field of a vector v is a cap of angle theta around v. The weight of v with centroid mu is the share of this
-cap outside the equal cap around mu (paper, section "Weighted Clustering", eq. hyperscore).
+The similar field of a vector v is a cap of angle theta around v. The weight of v with centroid mu
+is the share of this cap outside the equal cap around mu (paper, section "Weighted Clustering", eq.
+hyperscore).
 
-Let two caps of equal angle theta have axes at the angle phi. They are mirror images at the hyperplane that bisects the
-axes, so their intersection is twice the part of one cap beyond that hyperplane (S. Li 2011; Y. Lee and W. C. Kim 2014,
-who write it as an integral over incomplete beta functions). The derivative of that part is elementary. Turning the
-hyperplane from the angle eta to eta + d eta off the axis sweeps a cap of the sphere one dimension lower. Its angle is
-rho with cos(rho) = cos(theta) / cos(eta), and its points at the angle beta from its centre move by cos(beta) d eta. The
-integral of sin(beta)^(d-3) cos(beta) from 0 to rho is sin(rho)^(d-2) / (d-2). Factors that do not depend on eta cancel
-in the ratio:
+Let two caps of equal angle theta have axes at the angle phi. They are mirror images at the
+hyperplane that bisects the axes, so their intersection is twice the part of one cap beyond that
+hyperplane (S. Li 2011; Y. Lee and W. C. Kim 2014, who write it as an integral over incomplete beta
+functions). The derivative of that part is elementary. Turning the hyperplane from the angle eta to
+eta + d eta off the axis sweeps a cap of the sphere one dimension lower. Its angle is rho with
+cos(rho) = cos(theta) / cos(eta), and its points at the angle beta from its centre move by cos(beta)
+d eta. The integral of sin(beta)^(d-3) cos(beta) from 0 to rho is sin(rho)^(d-2) / (d-2). Factors
+that do not depend on eta cancel in the ratio:
 
     overlap(phi) = T(phi/2) / T(0),    T(h) = integral from h to theta of sin(rho(eta))^(d-2) d eta,
     sin(rho(eta))^2 = 1 - (cos(theta) / cos(eta))^2.
 
-In R^2 this is 1 - phi / (2 theta), for half spheres (theta = pi/2) in any dimension it is 1 - phi / pi.
+In R^2 this is 1 - phi / (2 theta), for half spheres (theta = pi/2) in any dimension it is 1 - phi /
+pi.
 """
 
 import math
@@ -30,7 +33,8 @@ from cfe_faiss.base.text import summary
 
 _HALF_PI = math.pi / 2
 
-# The integrand is decreasing. Below e^-45 of its first value, it is under the float64 resolution of the sum.
+# The integrand is decreasing. Below e^-45 of its first value, it is under the float64 resolution of
+# the sum.
 _DECAY = 45.0
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(80)
 # With 8192 points, the error of linear interpolation is below 1e-6 for every d and theta.
@@ -174,7 +178,9 @@ def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> Doub
     """
     values = as_array("cosines", cosines).astype(np.float64)
     if np.isnan(values).any():
-        raise ValueError(f"cosines must not be NaN, got NaN at position {int(np.argmax(np.isnan(values)))}")
+        raise ValueError(
+            f"cosines must not be NaN, got NaN at position {int(np.argmax(np.isnan(values)))}"
+        )
     return tabulated_weight(d, theta)(np.arccos(np.clip(values, -1.0, 1.0)))
 
 
@@ -200,10 +206,12 @@ def _window(rest: Doubles, d: int, theta: float) -> Doubles:
     kept = math.exp(-2.0 * _DECAY / (d - 2)) if d > 2 else 0.0
     lost = 1.0 - kept
     start = theta - rest
-    # sin(rho)^2 = sin(theta)^2 - cos(theta)^2 tan(eta)^2, solved for eta with sums of positive terms only
+    # sin(rho)^2 = sin(theta)^2 - cos(theta)^2 tan(eta)^2, solved for eta with sums of positive
+    # terms only
     rise = lost * math.sin(theta) ** 2 + kept * (math.sin(_HALF_PI - theta) * np.tan(start)) ** 2
     end = np.arctan2(np.sqrt(rise), math.sin(_HALF_PI - theta))
-    # sin(rho)^2 is concave in eta, which gives this lower bound. Near theta, rounding could return a shorter window.
+    # sin(rho)^2 is concave in eta, which gives this lower bound. Near theta, rounding could return
+    # a shorter window.
     return np.clip(end - start, lost * rest, rest)
 
 
@@ -223,7 +231,8 @@ def _log_tail(start: Doubles, d: int, theta: float) -> Doubles:
     rest = theta - start[inside]
     width = _window(rest, d, theta)
     first = _log_power(rest, d, theta)
-    # eta = end - width u^2: for odd d the integrand ends in a root of theta - eta, which is smooth in u
+    # eta = end - width u^2: for odd d the integrand ends in a root of theta - eta, which is smooth
+    # in u
     u = (_NODES + 1.0) / 2.0
     points = (rest - width)[..., None] + width[..., None] * u**2
     falling = np.exp(_log_power(points, d, theta) - first[..., None])

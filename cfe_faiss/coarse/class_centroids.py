@@ -1,8 +1,9 @@
 """List ranking: which lists a query probes.
 
-A stock FAISS index ranks lists by their centroids. Most rows of the nearest lists have the query's class, so its
-evidence is in other lists: the lists whose *other-class* rows are near. :class:`Routes` holds the mean of every list.
-For every class with a large share in a list, it also holds the mean of the list's rows without that class.
+A stock FAISS index ranks lists by their centroids. Most rows of the nearest lists have the query's
+class, so its evidence is in other lists: the lists whose *other-class* rows are near.
+:class:`Routes` holds the mean of every list. For every class with a large share in a list, it also
+holds the mean of the list's rows without that class.
 """
 
 import math
@@ -23,8 +24,9 @@ from cfe_faiss.coarse.partitions import nearest_centroids
 from cfe_faiss.rows.metric import METRICS, Metric, lengths
 from cfe_faiss.rows.snapshot import Snapshot
 
-# A class with a smaller share moves the list's mean too little to matter. On German, Bail, Cora and Facebook, recall@10
-# with centroids for all shares differs by at most 0.002. At most 8 classes per list have a larger share.
+# A class with a smaller share moves the list's mean too little to matter. On German, Bail, Cora and
+# Facebook, recall@10 with centroids for all shares differs by at most 0.002. At most 8 classes per
+# list have a larger share.
 SMALL_SHARE = 1 / 8
 _VARIANCE_SHARE = 0.1  # kVarianceShare of native/core/metric.h
 _LONGEST = 1e15  # length of a sound row, as in native/kernels/centroids.h
@@ -47,8 +49,8 @@ def large_classes(snapshot: Snapshot) -> Int32s:
 def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "cosine") -> Ints:
     """Return the ``nprobe`` lists of any partition whose centroids are nearest to each query, nearest first.
 
-    The weight of a vector increases with the angle to its centroid. So the nearest of all centroids belongs to the
-    optimal partition and the optimal cluster (paper, "Index Construction").
+    The weight of a vector increases with the angle to its centroid. So the nearest of all centroids
+    belongs to the optimal partition and the optimal cluster (paper, "Index Construction").
 
     Parameters
     ----------
@@ -72,8 +74,8 @@ def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "c
 def ranking_mean(snapshot: Snapshot, X: Floats) -> Floats:
     """Return the mean of some rows, (m, d), as lists are ranked by it, (ranking_length,); zero for no rows.
 
-    It is normalised for "cosine". For the other metrics, a number is added that stands for the variance of the rows;
-    see ``native/core/metric.h``. Damaged rows are left out.
+    It is normalised for "cosine". For the other metrics, a number is added that stands for the
+    variance of the rows; see ``native/core/metric.h``. Damaged rows are left out.
     """
     X = X[lengths(X) <= _LONGEST]
     if snapshot.metric == "cosine":
@@ -85,7 +87,9 @@ def ranking_mean(snapshot: Snapshot, X: Floats) -> Floats:
     mean = centred.mean(axis=0)
     variance = max(0.0, float(np.einsum("ij,ij->", centred, centred)) / len(X) - float(mean @ mean))
     last = (
-        -(mean @ mean + _VARIANCE_SHARE * variance) / 2 if snapshot.metric == "l2" else math.sqrt(variance / snapshot.d)
+        -(mean @ mean + _VARIANCE_SHARE * variance) / 2
+        if snapshot.metric == "l2"
+        else math.sqrt(variance / snapshot.d)
     )
     extended: Floats = np.append(mean, last).astype(np.float32)
     return extended
@@ -111,7 +115,8 @@ class SecondLevel:
     def of(cls, centroids: Floats) -> "SecondLevel":
         """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists.
 
-        The centroids are those of the training, so the clusters do not depend on the rows and outlive a change.
+        The centroids are those of the training, so the clusters do not depend on the rows and
+        outlive a change.
         """
         centroids = centroids.reshape(-1, centroids.shape[-1])
         if len(centroids) < WORTH_CLUSTERS:
@@ -120,7 +125,9 @@ class SecondLevel:
         means = spherical_kmeans(centroids, number, once, ClusteringParameters(), seed=0)
         clusters = nearest_numbers(centroids, means)
         order = np.argsort(clusters, kind="stable").astype(np.int64)
-        return cls(means, np.append(0, np.cumsum(np.bincount(clusters, minlength=len(means)))), order)
+        return cls(
+            means, np.append(0, np.cumsum(np.bincount(clusters, minlength=len(means)))), order
+        )
 
     @classmethod
     def none(cls, d: int) -> "SecondLevel":
@@ -169,9 +176,9 @@ class Routes:
     def of(cls, snapshot: Snapshot, neighbors: str = "other") -> "Routes":
         """Compute the means of all lists, with one pass over the vectors per partition.
 
-        ``neighbors`` are the classes that queries may find. "other": lists, and (list, class) pairs with a large share,
-        have means. "own": the pairs of large classes have means of the class, and no other list is ranked. "any": lists
-        have means, also of rows of unknown label.
+        ``neighbors`` are the classes that queries may find. "other": lists, and (list, class) pairs
+        with a large share, have means. "own": the pairs of large classes have means of the class,
+        and no other list is ranked. "any": lists have means, also of rows of unknown label.
         """
         nlist = len(snapshot.starts) - 1
         starts = snapshot.list_starts
@@ -200,17 +207,32 @@ class Routes:
 
         threads, policy = num_threads(float(len(labels)) * snapshot.d), NEIGHBORS.index(neighbors)
         scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
-        scan.centroids(by_list, class_starts, block_labels, means, class_means, snapshot.center, policy, threads)
+        scan.centroids(
+            by_list,
+            class_starts,
+            block_labels,
+            means,
+            class_means,
+            snapshot.center,
+            policy,
+            threads,
+        )
         classes = np.unique(block_labels)
-        edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        clustered = snapshot.metric == "cosine" and neighbors != "own"  # far clusters may hold all rows of a class
+        edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(
+            np.int64
+        )
+        clustered = (
+            snapshot.metric == "cosine" and neighbors != "own"
+        )  # far clusters may hold all rows of a class
         clusters = SecondLevel.of(snapshot.centroids) if clustered else SecondLevel.none(snapshot.d)
         compared = snapshot.metric, snapshot.center
         of_classes = classes, edges, block_lists, class_means, class_filled
         return cls(nlist, means, filled, *of_classes, clusters, *compared)
 
     @classmethod
-    def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp], second_level: SecondLevel) -> "Routes":
+    def merged(
+        cls, parts: Sequence["Routes"], owners: NDArray[np.intp], second_level: SecondLevel
+    ) -> "Routes":
         """Merge the routes of the parts of an index. List j comes from part ``owners[j]``."""
         nlist = len(owners)
         means, filled = np.empty_like(parts[0].means), np.empty_like(parts[0].filled)
@@ -222,8 +244,15 @@ class Routes:
         order = np.lexsort((lists, labels))
         classes, counts = np.unique(labels, return_counts=True)
         starts = np.append(0, np.cumsum(counts)).astype(np.int64)
-        class_means, class_filled = ([part.class_means for part in parts], [part.class_filled for part in parts])
-        of_classes = lists[order], np.concatenate(class_means)[order], np.concatenate(class_filled)[order]
+        class_means, class_filled = (
+            [part.class_means for part in parts],
+            [part.class_filled for part in parts],
+        )
+        of_classes = (
+            lists[order],
+            np.concatenate(class_means)[order],
+            np.concatenate(class_filled)[order],
+        )
         same = second_level, parts[0].metric, parts[0].center
         return cls(nlist, means, filled, classes, starts, *of_classes, *same)
 
@@ -243,12 +272,22 @@ class Routes:
         }
 
     @classmethod
-    def from_arrays(cls, nlist: int, arrays: dict[str, Array], metric: Metric, center: Floats) -> "Routes":
+    def from_arrays(
+        cls, nlist: int, arrays: dict[str, Array], metric: Metric, center: Floats
+    ) -> "Routes":
         """Return the routes from the arrays of :meth:`arrays`."""
         means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
             arrays[name] for name in cls.none(1).arrays()
         )
-        of_lists = means, filled.view(bool), labels, starts, lists, class_means, class_filled.view(bool)
+        of_lists = (
+            means,
+            filled.view(bool),
+            labels,
+            starts,
+            lists,
+            class_means,
+            class_filled.view(bool),
+        )
         return cls(nlist, *of_lists, SecondLevel(*second_level), metric, center)
 
     @classmethod
@@ -257,11 +296,24 @@ class Routes:
         means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
         numbers = np.empty(0, np.int64)
         starts = np.zeros(1, np.int64)
-        return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, SecondLevel.none(d))
+        return cls(
+            0,
+            means,
+            flags,
+            np.empty(0, np.int32),
+            starts,
+            numbers,
+            means,
+            flags,
+            SecondLevel.none(d),
+        )
 
     def has_centroids(self, labels: Int32s, lists: Ints) -> Bools:
         """Return a mask, (n,), of the pairs of label and list, both (n,), with a (list, class) centroid."""
-        keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.class_lists
+        keys = (
+            np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means)
+            + self.class_lists
+        )
         wanted = labels.astype(np.int64) * len(self.means) + lists
         if len(keys) == 0:
             return np.zeros(len(labels), bool)
@@ -271,8 +323,8 @@ class Routes:
     def lists(self, X: Floats, labels: Int32s, nprobe: int, *, threads: int = 1) -> Ints:
         """Return the ``nprobe`` lists per query whose other-class rows are nearest, nearest first, padded with -1.
 
-        Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,) int32. The ranking
-        for a query does not depend on the other queries.
+        Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,)
+        int32. The ranking for a query does not depend on the other queries.
         """
         return ranked(self.native, self.nlist, X, labels, nprobe, threads)
 
@@ -286,12 +338,22 @@ class Routes:
     def native(self) -> ClassCentroids:
         """The means in the block layout that the core uses to rank lists."""
         clusters = self.second_level
-        own = self.means, self.filled, self.labels, self.starts, self.class_lists, self.class_means, self.class_filled
+        own = (
+            self.means,
+            self.filled,
+            self.labels,
+            self.starts,
+            self.class_lists,
+            self.class_means,
+            self.class_filled,
+        )
         of_clusters = clusters.means, clusters.starts, clusters.lists
         return ClassCentroids(*own, *of_clusters, METRICS.index(self.metric), self.center)
 
 
-def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int, threads: int = 1) -> Ints:
+def ranked(
+    centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int, threads: int = 1
+) -> Ints:
     """Return the ``nprobe`` nearest lists of each query, as :meth:`Routes.lists` does."""
     if nprobe >= len(centroids):
         return np.tile(np.arange(nlist), (len(X), 1))

@@ -15,7 +15,8 @@ _COMPARED_AT_ONCE = 1 << 9
 def drift(snapshot: Snapshot) -> float:
     """Return the share of rows that are nearer to the mean of another list than to that of their list, on a sample.
 
-    Nearer by the cosine or, for the other metrics, whose lists are those of an ordinary k-means, by the distance.
+    Nearer by the cosine or, for the other metrics, whose lists are those of an ordinary k-means, by
+    the distance.
     """
     if not (snapshot.lists and snapshot.n):
         return 0.0
@@ -27,7 +28,9 @@ def drift(snapshot: Snapshot) -> float:
     means = (sums - sizes[:, None] * center) / np.maximum(lengths, 1e-30)[:, None]
     halves = np.einsum("ij,ij->i", means, means) / 2
     halves[sizes == 0] = np.inf
-    rows = np.sort(np.random.default_rng(0).choice(snapshot.n, min(SAMPLE, snapshot.n), replace=False))
+    rows = np.sort(
+        np.random.default_rng(0).choice(snapshot.n, min(SAMPLE, snapshot.n), replace=False)
+    )
     elsewhere = 0
     for first in range(0, len(rows), _COMPARED_AT_ONCE):
         some = rows[first : first + _COMPARED_AT_ONCE]

@@ -1,8 +1,8 @@
 """Weighted spherical k-means, ordinary k-means, and assignment to the nearest centroid.
 
-The core finds the centroid with the largest product, among rows of length 1 at most. Ordinary k-means takes extended
-rows: (x, 1/2) and (c, -|c|^2), where x and c are centred and scaled to lengths up to 1/2. The centroid with the largest
-product x·c - |c|^2 / 2 is then the nearest one.
+The core finds the centroid with the largest product, among rows of length 1 at most. Ordinary
+k-means takes extended rows: (x, 1/2) and (c, -|c|^2), where x and c are centred and scaled to
+lengths up to 1/2. The centroid with the largest product x·c - |c|^2 / 2 is then the nearest one.
 """
 
 import math
@@ -43,20 +43,24 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Int32s]:
 def nearest_numbers(X: Floats, centroids: Floats, *, distances: bool = False) -> Int32s:
     """Return the number of the nearest centroid of each vector. Faster than :func:`nearest`.
 
-    With ``distances``, vectors have lengths up to 1/2, and the nearest centroid is that at the least distance.
+    With ``distances``, vectors have lengths up to 1/2, and the nearest centroid is that at the
+    least distance.
     """
     numbers = np.empty(len(X), np.int32)
     contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
-    _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads(), distances)
+    _native.nearest_centroids(
+        *contiguous, np.empty(0, np.float32), numbers, num_threads(), distances
+    )
     return numbers
 
 
 def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int) -> Floats:
     """Return the unit centroids, (nlist, d), of weighted unit vectors.
 
-    Lloyd's algorithm with the training sample and the initial centroids of ``faiss.Clustering`` for the same
-    parameters. It differs in the rule for empty clusters: an empty cluster gets half of the heaviest cluster. Of
-    ``cp.nredo`` runs, the run with the largest sum of similarities is returned.
+    Lloyd's algorithm with the training sample and the initial centroids of ``faiss.Clustering`` for
+    the same parameters. It differs in the rule for empty clusters: an empty cluster gets half of
+    the heaviest cluster. Of ``cp.nredo`` runs, the run with the largest sum of similarities is
+    returned.
 
     Parameters
     ----------
@@ -71,13 +75,17 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
     return _best_run(X, weights, nlist, cp, seed)
 
 
-def _best_run(X: Floats, weights: Floats, nlist: int, cp: Any, seed: int, *, distances: bool = False) -> Floats:
+def _best_run(
+    X: Floats, weights: Floats, nlist: int, cp: Any, seed: int, *, distances: bool = False
+) -> Floats:
     """Return the centroids of the run of Lloyd's algorithm with the largest sum of scores."""
     X, weights = np.ascontiguousarray(X), np.ascontiguousarray(weights)
     runs = []
     for i in range(cp.nredo):
         centroids = X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]]
-        total = _native.move_centroids(X, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), distances)
+        total = _native.move_centroids(
+            X, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), distances
+        )
         runs.append((total, centroids))
     return max(runs, key=lambda run: run[0])[1]
 
@@ -85,7 +93,9 @@ def _best_run(X: Floats, weights: Floats, nlist: int, cp: Any, seed: int, *, dis
 def scaled(center: Floats, *rows: Floats) -> tuple[int, *tuple[Floats, ...]]:
     """Return a binary exponent, and matrices of rows less the centre by which they have lengths up to 1/2."""
     centred = [X - center for X in rows]
-    longest = max(float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max(initial=0)) for X in centred)
+    longest = max(
+        float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max(initial=0)) for X in centred
+    )
     exponent = 1 + math.frexp(math.sqrt(longest))[1]
     return exponent, *(np.ldexp(X, -exponent) for X in centred)
 
@@ -125,7 +135,10 @@ def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Float
 
 def nearest_by_distance(X: Floats, centroids: Floats) -> Int32s:
     """Return the number of the centroid at the least distance of each vector, (n,) int32."""
-    center, numbers = centroids.mean(axis=0, dtype=np.float64).astype(np.float32), np.empty(len(X), np.int32)
+    center, numbers = (
+        centroids.mean(axis=0, dtype=np.float64).astype(np.float32),
+        np.empty(len(X), np.int32),
+    )
     for start in range(0, len(X), _ROWS):
         _, *sides = scaled(center, X[start : start + _ROWS], centroids)
         numbers[start : start + _ROWS] = nearest_numbers(*sides, distances=True)

@@ -8,20 +8,34 @@ import numpy as np
 from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import limit_faiss_threads, num_threads
 from cfe_faiss.coarse.caps import node_weights
-from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_by_distance, nearest_numbers, spherical_kmeans
+from cfe_faiss.coarse.kmeans import (
+    kmeans,
+    nearest,
+    nearest_by_distance,
+    nearest_numbers,
+    spherical_kmeans,
+)
 from cfe_faiss.rows.metric import Metric, faiss_metric
 
 
 def train_partitions(
-    X: Floats, nlist: int, partitions: int, cp: Any, *, theta: float, weighted: bool, metric: Metric = "cosine"
+    X: Floats,
+    nlist: int,
+    partitions: int,
+    cp: Any,
+    *,
+    theta: float,
+    weighted: bool,
+    metric: Metric = "cosine",
 ) -> Floats:
     """Cluster vectors ``partitions`` times, each time with weights from the previous partition.
 
-    The first partition is an unweighted spherical k-means. Each further partition is a full weighted spherical k-means.
-    The weight of a vector is ``w(phi)``, where phi is the angle to its centroid in the previous partition (paper,
-    "Supplementary Partitioning" and "Weighted Clustering"). So the centroids move to the previous cluster borders.
-    For another metric than cosine there is one partition, by ordinary k-means. For "l2", long lists are split: they
-    take most of the time of a search, as every query probes them.
+    The first partition is an unweighted spherical k-means. Each further partition is a full
+    weighted spherical k-means. The weight of a vector is ``w(phi)``, where phi is the angle to its
+    centroid in the previous partition (paper, "Supplementary Partitioning" and "Weighted
+    Clustering"). So the centroids move to the previous cluster borders. For another metric than
+    cosine there is one partition, by ordinary k-means. For "l2", long lists are split: they take
+    most of the time of a search, as every query probes them.
 
     Parameters
     ----------
@@ -62,7 +76,9 @@ def assign(X: Floats, centroids: Floats, metric: Metric = "cosine") -> Int32s:
     )
 
 
-def nearest_centroids(X: Floats, centroids: Floats, count: int, metric: Metric = "cosine") -> tuple[Floats, Ints]:
+def nearest_centroids(
+    X: Floats, centroids: Floats, count: int, metric: Metric = "cosine"
+) -> tuple[Floats, Ints]:
     """Return FAISS's D and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
     with limit_faiss_threads(num_threads(float(X.size) * len(centroids))):
         D, lists = faiss.knn(X, centroids, count, metric=faiss_metric(metric))

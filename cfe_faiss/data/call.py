@@ -47,9 +47,13 @@ def call(model: Callable[..., Any], data: Any) -> Any:
 def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments for a call of a model with ``Data`` or ``HeteroData``; errors as for :func:`call`."""
     parameters = _parameters_of(model)
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    positional = [
+        one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
     names = {
-        _plain(one.name): one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        _plain(one.name): one.name
+        for one in parameters
+        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
     }
     first, second = [*positional, None, None][:2]
     is_open = any(one.kind is one.VAR_POSITIONAL for one in parameters)
@@ -57,7 +61,9 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
         name = _plain(first.name)
         if name in _WHOLE or (second is None and name not in _FEATURES):
             return (data,), _find_required(parameters, {first.name}, data)
-        if second is None or (second.default is not second.empty and not second.name.startswith(("edge", "adj"))):
+        if second is None or (
+            second.default is not second.empty and not second.name.startswith(("edge", "adj"))
+        ):
             return (_value(data, "x"),), _find_required(parameters, {first.name}, data)
     edges = _edges(data, prefers_adj_t=any(one.name.startswith("adj") for one in positional[:2]))
     values = _edge_values(model, parameters, names, data)
@@ -74,7 +80,9 @@ def _parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a call of a model; ``*args`` if Python does not know its signature."""
     called: Any = model
     if isinstance(model, torch.nn.Module):
-        called = getattr(model, "_orig_mod", model).forward  # the wrapper of torch.compile hides the signature
+        called = getattr(
+            model, "_orig_mod", model
+        ).forward  # the wrapper of torch.compile hides the signature
     try:
         return list(inspect.signature(called).parameters.values())
     except (TypeError, ValueError):
@@ -100,11 +108,15 @@ def _edges(data: Any, *, prefers_adj_t: bool) -> Any:
     if not is_heterogeneous(data):
         return adj_t if adj_t is not None and (prefers_adj_t or edge_index is None) else edge_index
     if not edge_index and not adj_t:
-        raise ValueError(f"data must have edge_index or adj_t of some edge type, got {type(data).__name__} without any")
+        raise ValueError(
+            f"data must have edge_index or adj_t of some edge type, got {type(data).__name__} without any"
+        )
     return (adj_t or {}) | (edge_index or {})
 
 
-def _edge_values(model: Any, parameters: list[inspect.Parameter], names: dict[str, str], data: Any) -> dict[str, Any]:
+def _edge_values(
+    model: Any, parameters: list[inspect.Parameter], names: dict[str, str], data: Any
+) -> dict[str, Any]:
     suffix = "_dict" if is_heterogeneous(data) else ""
     accepts_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
     values = {}
@@ -127,7 +139,9 @@ def _edge_values(model: Any, parameters: list[inspect.Parameter], names: dict[st
     return values
 
 
-def _find_required(parameters: list[inspect.Parameter], given: set[str], data: Any) -> dict[str, Any]:
+def _find_required(
+    parameters: list[inspect.Parameter], given: set[str], data: Any
+) -> dict[str, Any]:
     """Return the values for the other parameters without a default."""
     values = {}
     for one in parameters:
@@ -135,7 +149,9 @@ def _find_required(parameters: list[inspect.Parameter], given: set[str], data: A
             continue
         value = _value(data, one.name)
         if value is None and one.name == "batch" and not is_heterogeneous(data):
-            value = torch.zeros(len(data.x), dtype=torch.int64, device=data.x.device)  # all nodes of one graph
+            value = torch.zeros(
+                len(data.x), dtype=torch.int64, device=data.x.device
+            )  # all nodes of one graph
         if value is None:
             text = f"data must have {_plain(one.name)}, which the model requires, got {type(data).__name__} without it"
             raise ValueError(text)
@@ -157,7 +173,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-# --- output of one call -----------------------------------------------------------------------------------------------
+# --- output of one call ---------------------------------------------------------------------------
 
 
 def call_once(model: Callable[..., Any], data: Any, node_type: str | None = None) -> Any:
@@ -190,13 +206,19 @@ def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None
         of_type = "" if node_type is None else f" of node type {node_type!r}"
         raise ValueError(f"data must have x{of_type}, got {type(data).__name__}")
     is_typed = is_heterogeneous(data)
-    if not is_typed and getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+    if (
+        not is_typed
+        and getattr(data, "edge_index", None) is None
+        and getattr(data, "adj_t", None) is None
+    ):
         raise ValueError(f"data must have edge_index or adj_t, got {type(data).__name__}")
     output = call(model, data)
     if is_typed and isinstance(output, Mapping):
         if output.get(node_type) is None:
             some = ", ".join(repr(key) for key, value in output.items() if value is not None)
-            raise ValueError(f"the model's output must have the node type {node_type!r}, got {some or 'nothing'}")
+            raise ValueError(
+                f"the model's output must have the node type {node_type!r}, got {some or 'nothing'}"
+            )
         output = output[node_type]
     _refuse_parts(output)
     return output
@@ -204,7 +226,9 @@ def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None
 
 def device_of(model: Any) -> torch.device | None:
     """Return the device of a module's weights; None without weights."""
-    tensors = chain(model.parameters(), model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    tensors = (
+        chain(model.parameters(), model.buffers()) if isinstance(model, torch.nn.Module) else ()
+    )
     return next((tensor.device for tensor in tensors), None)
 
 
@@ -212,7 +236,8 @@ def device_of(model: Any) -> torch.device | None:
 def inference(model: Any, device: torch.device) -> Iterator[None]:
     """Set ``model`` to evaluation mode, disable gradients, and seed the random numbers with 0.
 
-    At the end, restore the mode of every submodule and the random state of the CPU and of ``device``.
+    At the end, restore the mode of every submodule and the random state of the CPU and of
+    ``device``.
 
     Raises
     ------
@@ -220,7 +245,9 @@ def inference(model: Any, device: torch.device) -> Iterator[None]:
         If the model is not callable, or a class.
     """
     if not callable(model):
-        raise TypeError(f"model must be callable as model(x, edge_index), got {type(model).__name__}")
+        raise TypeError(
+            f"model must be callable as model(x, edge_index), got {type(model).__name__}"
+        )
     if isinstance(model, type):
         raise TypeError(f"model must be a model, got the class {model.__name__}")
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
@@ -237,15 +264,20 @@ def inference(model: Any, device: torch.device) -> Iterator[None]:
 
 def _refuse_parts(output: Any) -> None:
     """Raise TypeError for an output with several parts: only the user knows which one holds the logits."""
-    least = 1 if isinstance(output, tuple) else 2  # dimensions of an output that is not that of one node
+    least = (
+        1 if isinstance(output, tuple) else 2
+    )  # dimensions of an output that is not that of one node
     if isinstance(output, Mapping):
         parts = [f"{key}={_kind(value)}" for key, value in output.items()]
     elif isinstance(output, tuple | list) and any(
-        part is None or isinstance(part, Mapping) or getattr(part, "ndim", 0) >= least for part in output
+        part is None or isinstance(part, Mapping) or getattr(part, "ndim", 0) >= least
+        for part in output
     ):
         parts = [_kind(part) for part in output]
     elif dataclasses.is_dataclass(output) and not isinstance(output, type):
-        parts = [f"{one.name}={_kind(getattr(output, one.name))}" for one in dataclasses.fields(output)]
+        parts = [
+            f"{one.name}={_kind(getattr(output, one.name))}" for one in dataclasses.fields(output)
+        ]
     elif hasattr(output, "logits"):
         parts = [f"logits={_kind(output.logits)}"]
     else:
@@ -262,13 +294,16 @@ def _kind(value: Any) -> str:
     return type(value).__name__ if shape is None else f"{type(value).__name__} {tuple(shape)}"
 
 
-# --- batches ----------------------------------------------------------------------------------------------------------
+# --- batches --------------------------------------------------------------------------------------
 
 
-def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]) -> Predictions:
+def call_by_batches(
+    model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]
+) -> Predictions:
     """Return the class of every node of ``data``, without scores, from a call of ``model`` for each batch.
 
-    Each batch is moved to the model's device. Memory: one batch, and 4 bytes per node for the classes.
+    Each batch is moved to the model's device. Memory: one batch, and 4 bytes per node for the
+    classes.
 
     Raises
     ------
@@ -301,7 +336,9 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
             f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and drop_last"
         )
     if may_be_shares and len(labels):
-        raise ValueError("the model's output must be logits where there is one column, got numbers in [0, 1] only")
+        raise ValueError(
+            "the model's output must be logits where there is one column, got numbers in [0, 1] only"
+        )
     return Predictions(labels, None, names)
 
 
@@ -318,7 +355,9 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints
     ids = as_ids(f"n_id of batch {number}", values["n_id"], n)
     size = int(values["batch_size"])  # type: ignore[arg-type]
     if not 0 <= size <= len(ids):
-        raise ValueError(f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {size}")
+        raise ValueError(
+            f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {size}"
+        )
     return ids[:size], len(ids)
 
 
@@ -327,22 +366,29 @@ def _classes(
 ) -> tuple[Predictions, bool]:
     """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only.
 
-    The second value is whether the output is one column of numbers in [0, 1], which may be logits or probabilities.
+    The second value is whether the output is one column of numbers in [0, 1], which may be logits
+    or probabilities.
     """
     name = f"the model's output for batch {number}"
     count = len(output) if hasattr(output, "__len__") else None
     if count not in (rows, len(seeds)):
-        raise ValueError(f"{name} must be for its {rows} nodes, or for the {len(seeds)} first ones, got {count} rows")
+        raise ValueError(
+            f"{name} must be for its {rows} nodes, or for the {len(seeds)} first ones, got {count} rows"
+        )
     output = output[: len(seeds)]
     if isinstance(output, torch.Tensor):
         output = as_array(name, output.float() if output.is_floating_point() else output)
     if getattr(output, "ndim", 0) == 2 and output.dtype.kind == "f" and np.isnan(output).any():
-        raise ValueError(f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}")
+        raise ValueError(
+            f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}"
+        )
     has_shares = False
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
         has_shares = classes.are_shares(output)
         output = classes.as_two_logits(output)
     found = classes.as_predictions(output, len(seeds), names, name)
     if names is None and found.class_names not in (None, classes.TRUTH_VALUES):
-        raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
+        raise ValueError(
+            f"{name} must be numbers, got texts: give data class_names, which number them"
+        )
     return found, has_shares

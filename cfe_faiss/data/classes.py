@@ -1,7 +1,8 @@
 """Names of classes and their codes, of predicted and true classes in any form.
 
-A class is an integer, a text or a boolean; the classes of one column are of one kind. Missing values, blanks and -1 are
-unknown classes. -1 is a class where 1 is the only other one, or where a class has this name.
+A class is an integer, a text or a boolean; the classes of one column are of one kind. Missing
+values, blanks and -1 are unknown classes. -1 is a class where 1 is the only other one, or where a
+class has this name.
 """
 
 import operator
@@ -16,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.arrays import Array, Bools, Int32s
-from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_labels, check_distinct, did_you_mean
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    InputWarning,
+    as_array,
+    as_labels,
+    check_distinct,
+    did_you_mean,
+)
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.dialect import Reading
@@ -58,7 +66,7 @@ class Predictions:
         return f"Predictions({len(self.labels):,} nodes, {count} {'class' if count == 1 else 'classes'}, {scores})"
 
 
-# --- names and codes --------------------------------------------------------------------------------------------------
+# --- names and codes ------------------------------------------------------------------------------
 
 
 def class_name(names: Sequence[str] | None, label: int) -> str:
@@ -101,7 +109,8 @@ def _code_of(value: Any, codes: Mapping[str, int], *, by_number: bool) -> int | 
 def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> Int32s:
     """Return the numbers of a class or of several, each once, (c,).
 
-    A number or a truth value is the number of a class; if all class names are whole numbers or truth values, a name.
+    A number or a truth value is the number of a class; if all class names are whole numbers or
+    truth values, a name.
 
     Raises
     ------
@@ -120,7 +129,9 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         code = code_of_number.get(str(whole)) if code is None else code
         if code is None:
             hint = did_you_mean(str(value), known)
-            raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
+            raise ValueError(
+                f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}"
+            )
         codes[code] = None
     if not codes:
         raise ValueError(f"{argument} must hold one class at least, got none")
@@ -162,8 +173,14 @@ def known_classes(
         values = [value.decode() if isinstance(value, bytes) else value for value in values]
     array = as_values(name, values)
     if array.shape != (n,):
-        raise ValueError(f"{name} must be classes of shape ({n},), got shape {array.shape}: one for each row")
-    fractions = [value for value in array.tolist() if type(value) is float] if array.dtype.kind == "O" else []
+        raise ValueError(
+            f"{name} must be classes of shape ({n},), got shape {array.shape}: one for each row"
+        )
+    fractions = (
+        [value for value in array.tolist() if type(value) is float]
+        if array.dtype.kind == "O"
+        else []
+    )
     if fractions:
         raise TypeError(
             f"{name} must be integers, texts or booleans, got {fractions[0]:g}: scores of classes are for "
@@ -192,7 +209,9 @@ def _encode(
     known = array[is_known]
     first, numbers = distinct(known)
     code_of_name = _codes(names)
-    code_of = {value: _code_of(value, code_of_name, by_number=by_number) for value in known[first].tolist()}
+    code_of = {
+        value: _code_of(value, code_of_name, by_number=by_number) for value in known[first].tolist()
+    }
     unnamed = [value for value, code in code_of.items() if code is None]
     if unnamed and not extend:
         row = next(row for row in np.flatnonzero(is_known).tolist() if array[row] == unnamed[0])
@@ -207,7 +226,7 @@ def _encode(
     return codes, names
 
 
-# --- predictions ------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 def class_names_of(data: Any) -> tuple[str, ...] | None:
@@ -219,7 +238,9 @@ def class_names_of(data: Any) -> tuple[str, ...] | None:
 def node_count(data: Any) -> int:
     """Return the number of nodes with features, or without features of those with true classes."""
     rows = data.y if getattr(data, "x", None) is None else data.x
-    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)  # sparse matrices have no length
+    return (
+        int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
+    )  # sparse matrices have no length
 
 
 def check_names(predictions: Predictions, data: Any) -> None:
@@ -228,7 +249,9 @@ def check_names(predictions: Predictions, data: Any) -> None:
     has_numbers = getattr(data, "y", None) is not None and class_names_of(data) is None
     if names is not None and not _are_values(names) and has_numbers:
         shown = ", ".join(names[:8])
-        raise ValueError(f"data must have class_names, the text of each class of data.y: the model predicts {shown}")
+        raise ValueError(
+            f"data must have class_names, the text of each class of data.y: the model predicts {shown}"
+        )
 
 
 def as_predictions(
@@ -248,15 +271,17 @@ def as_predictions(
     values
         One of
 
-        - classes, (n,), of one kind: integers; texts, which are ``class_names`` (without these, the texts in
-          ascending order become classes 0, 1, ...); or booleans, which are the texts "False" and "True", or with
-          other ``class_names`` classes 0 and 1;
-        - probabilities or logits, (n, C), C at least 2; the first of the largest values gives the class;
+        - classes, (n,), of one kind: integers; texts, which are ``class_names`` (without these, the
+          texts in ascending order become classes 0, 1, ...); or booleans, which are the texts
+          "False" and "True", or with other ``class_names`` classes 0 and 1;
+        - probabilities or logits, (n, C), C at least 2; the first of the largest values gives the
+          class;
         - one logit for two classes, (n, 1): class 1 if it is positive, else class 0;
 
-        as an array, a tensor, lists, or a column or DataFrame of pandas or polars. The index of a pandas object holds
-        node ids 0..n-1, in any order. The columns of a DataFrame are classes: 0..C-1 or all of ``class_names``, in any
-        order; without ``class_names``, other columns are classes 0, 1, ... in column order.
+        as an array, a tensor, lists, or a column or DataFrame of pandas or polars. The index of a
+        pandas object holds node ids 0..n-1, in any order. The columns of a DataFrame are classes:
+        0..C-1 or all of ``class_names``, in any order; without ``class_names``, other columns are
+        classes 0, 1, ... in column order.
     n
         Number of nodes.
     class_names
@@ -264,7 +289,8 @@ def as_predictions(
     name
         Name of the argument in errors.
     are_names
-        Whether integers are names, as in a table; else they are the numbers of classes, but for -1 and 1.
+        Whether integers are names, as in a table; else they are the numbers of classes, but for -1
+        and 1.
     unknown
         As in :func:`known_classes`.
     complete
@@ -292,7 +318,9 @@ def as_predictions(
         array, is_known = known_classes(name, given, n, names, unknown, are_names=are_names)
         if complete and not is_known.all():
             row = int(np.argmin(is_known))
-            raise ValueError(f"{name} must hold a class for every node, got none for node {row} ({array[row]!r})")
+            raise ValueError(
+                f"{name} must hold a class for every node, got none for node {row} ({array[row]!r})"
+            )
         return _of_classes(name, array, is_known, names, are_names)
     array = as_array(name, given)
     if array.shape == (n, 1) and array.dtype.kind == "f":
@@ -310,7 +338,9 @@ def as_predictions(
     if columns is not None:
         array = array[:, _order_of(columns, names, name)]
     if np.isnan(array).any():
-        raise ValueError(f"{name} must not be NaN, got NaN for node {int(np.isnan(array).any(axis=1).argmax())}")
+        raise ValueError(
+            f"{name} must not be NaN, got NaN for node {int(np.isnan(array).any(axis=1).argmax())}"
+        )
     if names is None and are_names:
         names = tuple(str(c) for c in (range(array.shape[1]) if columns is None else columns))
     return Predictions(array.argmax(axis=1).astype(np.int32), array, names)
@@ -349,11 +379,17 @@ def as_two_logits(scores: NDArray[Any]) -> NDArray[Any]:
 def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
     """Return classes or scores, row i for node i, and the names of columns if there are several."""
     kind = type(values).__module__.partition(".")[0]
-    columns = list(values.columns) if kind in ("pandas", "polars") and hasattr(values, "columns") else None
+    columns = (
+        list(values.columns)
+        if kind in ("pandas", "polars") and hasattr(values, "columns")
+        else None
+    )
     if kind == "pandas" and hasattr(values, "index"):
         nodes = as_ids(f"the index of {name}", values.index.to_numpy())
         if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
-            raise ValueError(f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows")
+            raise ValueError(
+                f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows"
+            )
         values = values.iloc[np.argsort(nodes)]
     if columns is None:
         return values, None
@@ -380,11 +416,13 @@ def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> l
     if sorted(texts) == sorted(numbers):
         classes = numbers
     if sorted(texts) != sorted(classes):
-        raise ValueError(f"{name} must have the class names as columns ({', '.join(classes)}), got {', '.join(texts)}")
+        raise ValueError(
+            f"{name} must have the class names as columns ({', '.join(classes)}), got {', '.join(texts)}"
+        )
     return [texts.index(text) for text in classes]
 
 
-# --- true classes, and both sides -------------------------------------------------------------------------------------
+# --- true classes, and both sides -----------------------------------------------------------------
 
 
 def true_classes(
@@ -415,7 +453,9 @@ def true_classes(
     """
     given, columns = _in_order(values, len(labels), name)
     if columns is not None:
-        raise ValueError(f"{name} must hold one class for each node, got columns {', '.join(map(str, columns))}")
+        raise ValueError(
+            f"{name} must hold one class for each node, got columns {', '.join(map(str, columns))}"
+        )
     absent = [UNKNOWN] if names is None and unknown is None else unknown
     is_coded = not are_names and (is_named or names is None)
     array, is_known = known_classes(name, given, len(labels), names, absent, are_names=not is_coded)
@@ -451,8 +491,13 @@ def check_in_common(name: str, labels: Int32s, truth: Int32s, names: Sequence[st
     is_judged = len(truth) >= _FEWEST_ROWS or not _are_values(names)
     if is_judged and predicted and true and not predicted & true:
         sides = (sorted(codes)[:5] for codes in (predicted, true))
-        shown = (", ".join(str(c) if names is None else class_name(names, c) for c in codes) for codes in sides)
-        raise ValueError(f"predictions and {name} must have a class in common, got {' and '.join(shown)}: {_REMEDY}")
+        shown = (
+            ", ".join(str(c) if names is None else class_name(names, c) for c in codes)
+            for codes in sides
+        )
+        raise ValueError(
+            f"predictions and {name} must have a class in common, got {' and '.join(shown)}: {_REMEDY}"
+        )
 
 
 def note_unknown(what: str, is_known: Bools) -> None:
@@ -460,7 +505,9 @@ def note_unknown(what: str, is_known: Bools) -> None:
     count = int((~is_known).sum())
     if count:
         rows = f"{count:,} of {len(is_known):,} rows"
-        warnings.warn(f"no {what} for {rows}, where it is missing, blank or -1", InputWarning, stacklevel=4)
+        warnings.warn(
+            f"no {what} for {rows}, where it is missing, blank or -1", InputWarning, stacklevel=4
+        )
 
 
 def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> None:
@@ -485,8 +532,8 @@ def in_words_of_decision(
 ) -> Int32s:
     """Return true classes as predicted ones, for truth in words of its own.
 
-    A true class that agrees with the prediction in being favourable becomes the predicted class, another one the first
-    class of the other side.
+    A true class that agrees with the prediction in being favourable becomes the predicted class,
+    another one the first class of the other side.
 
     Parameters
     ----------
@@ -507,7 +554,7 @@ def in_words_of_decision(
     return np.where(truth == UNKNOWN, UNKNOWN, translated).astype(np.int32)
 
 
-# --- a threshold of a score as decision -------------------------------------------------------------------------------
+# --- a threshold of a score as decision -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,13 +571,17 @@ class Threshold:
         parts = _THRESHOLD.fullmatch(text)
         if parts is None:
             argument = reading.shown("threshold")
-            raise ValueError(f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}")
+            raise ValueError(
+                f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
+            )
         return cls(parts[1], parts[2], parts[3])
 
     @property
     def names(self) -> tuple[str, str]:
         """Names of the unfavourable and the favourable class."""
-        return self.column + _OPPOSITES[self.comparison] + self.limit, self.column + self.comparison + self.limit
+        return self.column + _OPPOSITES[
+            self.comparison
+        ] + self.limit, self.column + self.comparison + self.limit
 
     def classes(self, table: Table) -> Array:
         """Return the class of each row, (n,), as objects; None for a missing number.

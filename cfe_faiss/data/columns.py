@@ -18,11 +18,18 @@ from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.dialect import DECIMALS, DEFAULT, Reading
 
-_MISSING = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-nan", "-NaN"}).union(
-    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN")
-)
+_MISSING = frozenset(
+    {"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-nan", "-NaN"}
+).union(("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN"))
 """Texts that pandas reads as missing."""
-_BOOLEANS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+_BOOLEANS = {
+    "True": True,
+    "TRUE": True,
+    "true": True,
+    "False": False,
+    "FALSE": False,
+    "false": False,
+}
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)?")
 _PARQUET_INDEX = "__index_level_"
 _NUMERIC_SHARE = 0.95
@@ -104,7 +111,9 @@ class Table:
     def columns(self) -> list[str]:
         """Names of the columns, without those of an index that pandas has written."""
         names = [str(name) for name in self.cells]
-        leading = takewhile(lambda name: _INDEX_NAME.fullmatch(name) and self._numbers_rows(name), names)
+        leading = takewhile(
+            lambda name: _INDEX_NAME.fullmatch(name) and self._numbers_rows(name), names
+        )
         index = [*leading, *(name for name in names if name.startswith(_PARQUET_INDEX))]
         if index:
             note(f"{self.name}: the index of a data frame is left out: {', '.join(index)}")
@@ -126,7 +135,11 @@ class Table:
 
     def known(self, argument: str, name: Any) -> str:
         """Return the name of a column; ValueError if there is none of this name."""
-        check_known(f"{self.reading.shown(argument)} must name a column of {self.name}", str(name), self.cells.columns)
+        check_known(
+            f"{self.reading.shown(argument)} must name a column of {self.name}",
+            str(name),
+            self.cells.columns,
+        )
         return str(name)
 
     def keys(self, name: str) -> list[str]:
@@ -140,7 +153,9 @@ class Table:
         firsts = np.array([first.setdefault(text, row) for row, text in enumerate(texts)])
         again = (firsts != np.arange(len(texts))) & (np.array(texts, object) != "")
         shown = self.reading.shown("id")
-        remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
+        remedy = (
+            f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
+        )
         if again.sum() >= _PEOPLE_SHARE * len(texts):
             options = self.reading.remedy("without", name), self.reading.remedy("person", name)
             remedy += f"; if it names people with several rows, {' and '.join(options)} of an audit count people"
@@ -169,7 +184,11 @@ class Table:
     def numbers(self, name: str, *, strict: bool = True) -> NDArray[np.float64] | None:
         """Return the numbers of a column, (n,), NaN where missing; None for another column. See :meth:`values`."""
         values = self.values(name, strict=strict)
-        return values.to_numpy(np.float64, na_value=np.nan) if _is_numeric(values) and values.notna().any() else None
+        return (
+            values.to_numpy(np.float64, na_value=np.nan)
+            if _is_numeric(values) and values.notna().any()
+            else None
+        )
 
     def values(self, name: str, *, strict: bool = True) -> "pd.Series[Any]":
         """Return a column as numbers, booleans or texts, NaN or None where missing.
@@ -220,13 +239,19 @@ class Table:
         notes = []
         read_as_missing = []
         for name, column in columns.items():
-            texts = [_text(name, value) for value in self.cells[name][column.isna().to_numpy()].tolist()]
+            texts = [
+                _text(name, value) for value in self.cells[name][column.isna().to_numpy()].tolist()
+            ]
             words = Counter(filter(None, texts)).most_common(_SHOWN)
             parts = [f"{text!r} {number:,}" for text, number in words]
             others = 0 if name in classes else len(texts) - sum(number for _, number in words)
             if others:
                 parts.append(f"others {others:,}" if words else f"{others:,}")
-            if words and column.dtype == object and not {text for text, _ in words} & set(self.reading.na):
+            if (
+                words
+                and column.dtype == object
+                and not {text for text, _ in words} & set(self.reading.na)
+            ):
                 read_as_missing.append(name)
             notes += [f"{name} {', '.join(parts)}"] if parts else []
         remedy = f"; {self.reading.remedy('keep_text', *read_as_missing)} reads texts as they stand"
@@ -236,7 +261,9 @@ class Table:
                 f"{', '.join(notes)} of {len(self):,} rows of {self.name}{remedy if read_as_missing else ''}"
             )
 
-    def _as_numbers(self, name: str, texts: "pd.Series[Any]", strict: bool) -> "pd.Series[Any] | None":
+    def _as_numbers(
+        self, name: str, texts: "pd.Series[Any]", strict: bool
+    ) -> "pd.Series[Any] | None":
         """Return the numbers in texts; None if they are none."""
         numbers = pd.to_numeric(texts, errors="coerce")
         point = self.reading.point
@@ -259,7 +286,8 @@ class Table:
         wrong = texts[parsed.isna() if one_unit else units.isin(kinds)].drop_duplicates()
         shown = wrong.head(_SHOWN)
         cells = ", ".join(
-            f"{text!r} ({self.place(row)})" for row, text in zip(shown.index.tolist(), shown, strict=True)
+            f"{text!r} ({self.place(row)})"
+            for row, text in zip(shown.index.tolist(), shown, strict=True)
         )
         others = f" and {len(wrong) - _SHOWN:,} other texts" if len(wrong) > _SHOWN else ""
         marks = self._marks(bare[are_numbers]) if one_unit else "them in one unit"
@@ -274,7 +302,9 @@ class Table:
         marks = [(point, mark) for point in points for mark in (None, *_MARKS) if point != mark]
         for point, mark in marks:
             if _parse(numbers, point, mark).notna().all():
-                given = [] if point == self.reading.point else [self.reading.remedy("decimal", point)]
+                given = (
+                    [] if point == self.reading.point else [self.reading.remedy("decimal", point)]
+                )
                 given += [] if mark is None else [self.reading.remedy("thousands", mark)]
                 return f"{' '.join(given)} if that is the mark of {'thousands' if mark else 'decimals'}"
         return ""
@@ -290,11 +320,15 @@ class _CellsError(ValueError):
         self.marks = marks
         self.words = words
         reading = table.reading
-        columns = " and ".join(f"column {name!r} holds numbers, but {text}" for name, text in cells.items())
+        columns = " and ".join(
+            f"column {name!r} holds numbers, but {text}" for name, text in cells.items()
+        )
         remedies = [marks] if marks else []
         remedies += [f"{reading.remedy('na', *words)} if they are missing"] if words else []
         remedies.append(f"{reading.remedy('categorical', *cells)} if all are codes of categories")
-        super().__init__(f"{table.name}: {columns} cannot be read as one: give {', or '.join(remedies)}")
+        super().__init__(
+            f"{table.name}: {columns} cannot be read as one: give {', or '.join(remedies)}"
+        )
 
     @classmethod
     def of(cls, errors: "Sequence[_CellsError]") -> "_CellsError":
@@ -323,7 +357,9 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
     is_plain = texts.str.fullmatch(_PLAIN.replace(r"\.", re.escape(point)))
     plain = texts.str.replace(point, ".", regex=False)
     if point == ",":
-        grouped = {other: texts.str.fullmatch(_GROUPED % (re.escape(other), "#")) for other in DECIMALS}
+        grouped = {
+            other: texts.str.fullmatch(_GROUPED % (re.escape(other), "#")) for other in DECIMALS
+        }
         has_comma = texts.str.contains(",", regex=False)
         if grouped[","][has_comma].all():
             is_plain &= ~has_comma
@@ -348,7 +384,9 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list | tuple | dict | set | np.ndarray | bytes):
-        raise ValueError(f"column {name!r} must hold numbers, texts, booleans or dates, got {type(value).__name__}")
+        raise ValueError(
+            f"column {name!r} must hold numbers, texts, booleans or dates, got {type(value).__name__}"
+        )
     if is_missing(value):
         return ""
     if isinstance(value, float) and value.is_integer():

@@ -82,8 +82,12 @@ class Reading:
             raise ValueError(f"header must be first or none, got {self.header!r}")
         if self.decimal not in (None, *DECIMALS):
             raise ValueError(f"decimal must be '.' or ',', got {self.decimal!r}")
-        if self.thousands is not None and (len(self.thousands) != 1 or self.thousands in f"{self.point}+-0123456789"):
-            raise ValueError(f"thousands must be a mark other than that of decimals, got {self.thousands!r}")
+        if self.thousands is not None and (
+            len(self.thousands) != 1 or self.thousands in f"{self.point}+-0123456789"
+        ):
+            raise ValueError(
+                f"thousands must be a mark other than that of decimals, got {self.thousands!r}"
+            )
         if self.separator is not None and len(self.separator) != 1:
             raise ValueError(f"separator must be one character, got {self.separator!r}")
         if self.encoding is not None:
@@ -101,13 +105,26 @@ class Reading:
 
     def shown(self, argument: str) -> str:
         """Return the name of an argument as the user writes it."""
-        return f"--{argument.replace('_', '-')}" if self.are_options and argument.isidentifier() else argument
+        return (
+            f"--{argument.replace('_', '-')}"
+            if self.are_options and argument.isidentifier()
+            else argument
+        )
 
     def remedy(self, argument: str, *values: str) -> str:
         """Return an argument with values as the user writes it."""
         if self.are_options:
             return f"{self.shown(argument)} {shlex.join(values)}"
-        several = argument not in ("id", "encoding", "separator", "header", "decimal", "thousands", "missing", "person")
+        several = argument not in (
+            "id",
+            "encoding",
+            "separator",
+            "header",
+            "decimal",
+            "thousands",
+            "missing",
+            "person",
+        )
         return f"{argument}={list(values)!r}" if several else f"{argument}={values[0]!r}"
 
 
@@ -130,7 +147,9 @@ def decode(data: bytes, reading: Reading) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         name = encoding.upper().removesuffix("-SIG")
         remedy = f"{reading.remedy('encoding', 'latin-1')} reads a file of Western Europe"
-        raise ContentError(f"must be {name}, got byte 0x{data[error.start]:02x} in line {line}; {remedy}") from error
+        raise ContentError(
+            f"must be {name}, got byte 0x{data[error.start]:02x} in line {line}; {remedy}"
+        ) from error
     if "\0" in text:
         raise ContentError(
             f"must be a text file, got bytes of value 0; {reading.remedy('encoding', 'utf-16')} may read it"
@@ -144,7 +163,9 @@ def split_lines(text: str) -> tuple[list[int], list[str]]:
     Lines at the end that are empty are left out.
     """
     if '"' in text:
-        text = _QUOTED.sub(lambda found: found[1] + '"' + _INNER_LINE * found[0].count("\n", len(found[1])), text)
+        text = _QUOTED.sub(
+            lambda found: found[1] + '"' + _INNER_LINE * found[0].count("\n", len(found[1])), text
+        )
     lines = text.rstrip("\n ").split("\n")
     numbers = []
     number = 1
@@ -162,7 +183,10 @@ def find_separator(lines: Sequence[str], decimal: str) -> str | None:
         counts = Counter(line.count(separator) for line in sample)
         del counts[0]
         shares[separator] = max(counts.values(), default=0) / len(sample)
-    if decimal == "," and max(share for separator, share in shares.items() if separator != ",") >= 0.5:
+    if (
+        decimal == ","
+        and max(share for separator, share in shares.items() if separator != ",") >= 0.5
+    ):
         shares[","] = 0
     best = max(SEPARATORS, key=shares.__getitem__)
     return best if shares[best] >= 0.5 else None

@@ -45,14 +45,17 @@ class Encoding:
     attributes: tuple[str, ...]
 
 
-def encode(attributes: Attributes, *, scale: Mapping[str, float] | None = None, as_is: bool = False) -> Encoding:
+def encode(
+    attributes: Attributes, *, scale: Mapping[str, float] | None = None, as_is: bool = False
+) -> Encoding:
     """Encode attributes so that the distance of two rows counts standard deviations.
 
-    A number becomes one column in standard deviations from its mean, over the rows that have it. A missing number is
-    the mean, and a further column "attribute=(missing)" marks it by 1. A text becomes one column for each of its
-    values, so that two rows of different values have distance 1; a missing text is one more value. So two rows that
-    differ in one attribute have a distance of 1 if it is a text or missing in one of them, however rare that is, and
-    else of their difference in standard deviations.
+    A number becomes one column in standard deviations from its mean, over the rows that have it. A
+    missing number is the mean, and a further column "attribute=(missing)" marks it by 1. A text
+    becomes one column for each of its values, so that two rows of different values have distance 1;
+    a missing text is one more value. So two rows that differ in one attribute have a distance of 1
+    if it is a text or missing in one of them, however rare that is, and else of their difference in
+    standard deviations.
 
     Parameters
     ----------
@@ -156,7 +159,9 @@ def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[
         check_known("scale must name columns that vectors are made of", name, attributes)
         weights[name] = as_number(f"scale[{name!r}]", weight, 0.0, math.inf)
         if weight == 0:
-            raise ValueError(f"scale[{name!r}] must be above 0, got 0: without leaves a column out of the vectors")
+            raise ValueError(
+                f"scale[{name!r}] must be above 0, got 0: without leaves a column out of the vectors"
+            )
     return weights
 
 
@@ -197,7 +202,9 @@ def _transform(encoder: Any) -> Any:
     """Return the function of an encoder: itself, or fit (if it is not fitted) and transform."""
     if not hasattr(encoder, "transform"):
         if not callable(encoder):
-            raise TypeError(f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}")
+            raise TypeError(
+                f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}"
+            )
         return encoder
     from sklearn.base import clone
     from sklearn.exceptions import NotFittedError

@@ -10,7 +10,13 @@ from cfe_faiss.attributes.table import as_attributes, attributes_of
 from cfe_faiss.base.arrays import Ints
 from cfe_faiss.base.checks import as_dense, did_you_mean
 from cfe_faiss.base.extras import pd
-from cfe_faiss.data.classes import Predictions, are_shares, as_predictions, class_names_of, node_count
+from cfe_faiss.data.classes import (
+    Predictions,
+    are_shares,
+    as_predictions,
+    class_names_of,
+    node_count,
+)
 from cfe_faiss.graph.metapath import nodes_of
 
 _OUTPUT = "the model's output"
@@ -19,32 +25,36 @@ _POSITIONS = "{}", "Column_{}", "f{}"
 """Names that CatBoost, LightGBM and XGBoost give to the columns of an array."""
 
 
-def predict(model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None) -> Ints:
+def predict(
+    model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None
+) -> Ints:
     """Return the class that ``model`` predicts for every node of ``data``.
 
-    A module runs in evaluation mode and without gradients. The modes of its submodules, its gradients and the global
-    random state do not change. A model that draws random numbers draws the same ones in every call.
+    A module runs in evaluation mode and without gradients. The modes of its submodules, its
+    gradients and the global random state do not change. A model that draws random numbers draws the
+    same ones in every call.
 
     Parameters
     ----------
     model
         A ``torch.nn.Module`` or any other callable, called once with the arguments of its signature:
 
-        - ``model(data)`` if its first parameter is named ``data``, ``batch``, ``graph`` or ``g``, or is its only
-          parameter (and not named like features, ``x`` for example);
+        - ``model(data)`` if its first parameter is named ``data``, ``batch``, ``graph`` or ``g``,
+          or is its only parameter (and not named like features, ``x`` for example);
         - ``model(x)`` if it has no parameter for edges;
-        - ``model(x, edge_index)`` otherwise. ``edge_weight``, ``edge_attr`` and ``edge_type`` of ``data`` are passed by
-          name. A model that takes no ``edge_attr`` is called without it; the other two are never ignored: an error is
-          raised if the model does not accept them. Other parameters without a default are taken from ``data``;
-          ``batch`` is 0 for all nodes of a single graph;
-        - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, under any
-          parameter names.
+        - ``model(x, edge_index)`` otherwise. ``edge_weight``, ``edge_attr`` and ``edge_type`` of
+          ``data`` are passed by name. A model that takes no ``edge_attr`` is called without it; the
+          other two are never ignored: an error is raised if the model does not accept them. Other
+          parameters without a default are taken from ``data``; ``batch`` is 0 for all nodes of a
+          single graph;
+        - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and
+          so on, under any parameter names.
 
-        It returns logits or probabilities of shape (n, C), C at least 2, one logit for two classes, (n, 1), which is
-        positive for class 1, or classes of shape (n,), as a tensor or an array; for ``HeteroData`` the output of
-        ``node_type``, or a dict with it. A function that wraps a module sets the mode of the module itself. ``model``
-        may also be a fitted scikit-learn estimator or ready predictions, see
-        :func:`cfe_faiss.data.predict.predictions_of`.
+        It returns logits or probabilities of shape (n, C), C at least 2, one logit for two classes,
+        (n, 1), which is positive for class 1, or classes of shape (n,), as a tensor or an array;
+        for ``HeteroData`` the output of ``node_type``, or a dict with it. A function that wraps a
+        module sets the mode of the module itself. ``model`` may also be a fitted scikit-learn
+        estimator or ready predictions, see :func:`cfe_faiss.data.predict.predictions_of`.
     data
         The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
     features
@@ -52,9 +62,10 @@ def predict(model: Any, data: Any, features: Any = None, *, node_type: str | Non
     node_type
         Node type to predict; for ``HeteroData`` only.
     loader
-        Batches of the graph, as from PyG's ``NeighborLoader``: ``Data`` or ``HeteroData`` with the node numbers in
-        ``data`` as ``n_id``, and ``batch_size`` seed nodes first. Every node must be a seed once, in any order
-        (``input_nodes`` left out). See :doc:`/how_to/large_models` for loaders, exact predictions and estimates.
+        Batches of the graph, as from PyG's ``NeighborLoader``: ``Data`` or ``HeteroData`` with the
+        node numbers in ``data`` as ``n_id``, and ``batch_size`` seed nodes first. Every node must
+        be a seed once, in any order (``input_nodes`` left out). See :doc:`/how_to/large_models` for
+        loaders, exact predictions and estimates.
 
     Returns
     -------
@@ -77,7 +88,9 @@ def predict(model: Any, data: Any, features: Any = None, *, node_type: str | Non
     >>> predict(lambda x, edge_index: x[:, :2], load("patients")).shape
     (569,)
     """
-    return predictions_of(model, data, features, node_type=node_type, loader=loader).labels.astype(np.int64)
+    return predictions_of(model, data, features, node_type=node_type, loader=loader).labels.astype(
+        np.int64
+    )
 
 
 def predictions_of(  # noqa: PLR0913
@@ -98,23 +111,25 @@ def predictions_of(  # noqa: PLR0913
     model
         One of
 
-        - a ``torch.nn.Module`` or another callable, called once: for a graph, see :func:`cfe_faiss.models.predict`
-          for its arguments; for rows as ``model(data)``, a module with a float32 tensor, in evaluation mode and
-          without gradients;
-        - a fitted estimator, an object with ``predict`` (for a graph one that is not callable). If it was fitted on a
-          DataFrame, its columns, see :func:`column_names`, come from the frame, from ``features``, or from ``data.x``
-          by ``data.feature_names``; otherwise it gets all columns;
+        - a ``torch.nn.Module`` or another callable, called once: for a graph, see
+          :func:`cfe_faiss.models.predict` for its arguments; for rows as ``model(data)``, a module
+          with a float32 tensor, in evaluation mode and without gradients;
+        - a fitted estimator, an object with ``predict`` (for a graph one that is not callable). If
+          it was fitted on a DataFrame, its columns, see :func:`column_names`, come from the frame,
+          from ``features``, or from ``data.x`` by ``data.feature_names``; otherwise it gets all
+          columns;
         - ready predictions; see :func:`cfe_faiss.data.classes.as_predictions`.
     data
-        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``; a
-        matrix, (n, d); or a pandas frame, whose classes are names.
+        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or
+        ``HeteroData``; a matrix, (n, d); or a pandas frame, whose classes are names.
     features
-        Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for estimators only.
+        Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for
+        estimators only.
     class_names
         Names of the classes of rows, if known; those of a graph are ``data.class_names``.
     node_type, loader
-        Node type to predict, for ``HeteroData``; batches of a graph that is too large for one call. See
-        :func:`cfe_faiss.models.predict`.
+        Node type to predict, for ``HeteroData``; batches of a graph that is too large for one call.
+        See :func:`cfe_faiss.models.predict`.
     unknown, complete
         For ready predictions, as in :func:`cfe_faiss.data.classes.as_predictions`.
 
@@ -148,13 +163,19 @@ def predictions_of(  # noqa: PLR0913
 
         if loader is not None:
             return call_by_batches(model, data_of_call, node_type, loader)
-        return as_predictions(call_once(model, data_of_call, node_type), len(data.x), class_names, _OUTPUT)
+        return as_predictions(
+            call_once(model, data_of_call, node_type), len(data.x), class_names, _OUTPUT
+        )
     if loader is not None:
-        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
+        raise ValueError(
+            f"loader is for a model that is called with its batches, got {type(model).__name__}"
+        )
     n = node_count(data) if is_graph else len(data)
     options: dict[str, Any] = {"are_names": is_table}
     if not is_model(model):
-        return as_predictions(model, n, class_names, _GIVEN, unknown=unknown, complete=complete, **options)
+        return as_predictions(
+            model, n, class_names, _GIVEN, unknown=unknown, complete=complete, **options
+        )
     rows = _columns_for(model, data) if is_table else _input(model, data, features)
     if hasattr(model, "predict"):
         return _of_estimator(model, rows, n, class_names, **options)
@@ -193,28 +214,41 @@ def _call_on_rows(model: Any, X: Any) -> Any:
 
     device = device_of(model) or torch.device("cpu")
     if X.dtype.kind not in "biuf":
-        raise TypeError("columns of a torch module must be numbers, got texts: leave them out, or pass a function")
+        raise TypeError(
+            "columns of a torch module must be numbers, got texts: leave them out, or pass a function"
+        )
     with inference(model, device):
         return model(torch.as_tensor(X, dtype=torch.float32, device=device))
 
 
-# --- columns of a model -----------------------------------------------------------------------------------------------
+# --- columns of a model ---------------------------------------------------------------------------
 
 
 def column_names(model: Any) -> list[str] | None:
     """Return the columns that a model was fitted on, in its order; None if it does not know their names.
 
-    Libraries keep them in different places: ``feature_names_in_`` (scikit-learn, XGBoost), ``feature_names_``
-    (CatBoost), ``feature_name_`` and ``feature_name()`` (LightGBM), ``feature_names`` (boosters of XGBoost); a pipeline
-    in its first step, and a search in its best estimator.
+    Libraries keep them in different places: ``feature_names_in_`` (scikit-learn, XGBoost),
+    ``feature_names_`` (CatBoost), ``feature_name_`` and ``feature_name()`` (LightGBM),
+    ``feature_names`` (boosters of XGBoost); a pipeline in its first step, and a search in its best
+    estimator.
     """
-    for place in ("feature_names_in_", "feature_names_", "feature_name_", "feature_name", "feature_names"):
+    for place in (
+        "feature_names_in_",
+        "feature_names_",
+        "feature_name_",
+        "feature_name",
+        "feature_names",
+    ):
         names = _attribute(model, place)
         names = names() if callable(names) else names
         if names is not None and len(names):
             return [str(name) for name in names]
     steps = _attribute(model, "steps")
-    parts = [_attribute(model, "best_estimator_"), _attribute(model, "estimator_"), steps[0][1] if steps else None]
+    parts = [
+        _attribute(model, "best_estimator_"),
+        _attribute(model, "estimator_"),
+        steps[0][1] if steps else None,
+    ]
     for part in parts:
         names = None if part is None else column_names(part)
         if names is not None:
@@ -255,7 +289,7 @@ def columns_of(model: Any, known: Sequence[str], where: str = "frame lacks") -> 
     return [written[name] for name in names]
 
 
-# --- fitted estimators ------------------------------------------------------------------------------------------------
+# --- fitted estimators ----------------------------------------------------------------------------
 
 
 def is_model(model: Any) -> bool:
@@ -268,12 +302,23 @@ def is_estimator(model: Any) -> bool:
     return hasattr(model, "predict") and not callable(model)
 
 
-def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool) -> Predictions:
+def _of_estimator(
+    model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool
+) -> Predictions:
     """Return classes of ``predict``, with the probabilities of ``predict_proba``, if the model has it."""
-    is_booster = type(model).__name__ == "Booster"  # of XGBoost or LightGBM, which predicts probabilities
-    predict = model.inplace_predict if is_booster and hasattr(model, "inplace_predict") else model.predict
+    is_booster = (
+        type(model).__name__ == "Booster"
+    )  # of XGBoost or LightGBM, which predicts probabilities
+    predict = (
+        model.inplace_predict if is_booster and hasattr(model, "inplace_predict") else model.predict
+    )
     output = predict(X)
-    if is_booster and np.ndim(output) == 1 and are_shares(np.asarray(output)) and not np.isin(output, (0, 1)).all():
+    if (
+        is_booster
+        and np.ndim(output) == 1
+        and are_shares(np.asarray(output))
+        and not np.isin(output, (0, 1)).all()
+    ):
         output = np.column_stack([1 - np.asarray(output), output])
     if np.shape(output) == (n, 1) and not hasattr(output, "columns"):
         output = np.asarray(output).ravel()
@@ -285,7 +330,9 @@ def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None,
         names = list(map(str, np.asarray(fitted).tolist())) if have_names else None
     predicted = as_predictions(output, n, names, _OUTPUT, are_names=are_names)
     if predicted.scores is not None and not is_booster:
-        raise ValueError(f"{_OUTPUT} must be classes of shape ({n},), got shape {predicted.scores.shape}")
+        raise ValueError(
+            f"{_OUTPUT} must be classes of shape ({n},), got shape {predicted.scores.shape}"
+        )
     if fitted is None or not hasattr(model, "predict_proba"):
         return predicted
     names = predicted.class_names
@@ -306,7 +353,9 @@ def _input(model: Any, data: Any, features: Any) -> Any:
     if asked is None:
         width = getattr(model, "n_features_in_", x.shape[1])
         if width != x.shape[1]:
-            raise ValueError(f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on {width}")
+            raise ValueError(
+                f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on {width}"
+            )
         return x
     if set(asked) <= set(given):
         return _columns(features, asked, len(x))

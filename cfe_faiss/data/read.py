@@ -1,7 +1,8 @@
 """Tables of users from files (text, Excel, Parquet, NumPy) and from other libraries.
 
-A path means what pandas reads from it, with two rules: ids and join keys are texts, and a column of which 95 % are
-numbers is a column of numbers, whose other cells are errors. All problems of a table are reported at once.
+A path means what pandas reads from it, with two rules: ids and join keys are texts, and a column of
+which 95 % are numbers is a column of numbers, whose other cells are errors. All problems of a table
+are reported at once.
 """
 
 import bz2
@@ -26,12 +27,30 @@ from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.columns import Problems, Table, note
-from cfe_faiss.data.dialect import DEFAULT, ContentError, Reading, decode, find_separator, split_lines
+from cfe_faiss.data.dialect import (
+    DEFAULT,
+    ContentError,
+    Reading,
+    decode,
+    find_separator,
+    split_lines,
+)
 from cfe_faiss.files.regular import open_regular
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _COMPRESSED = (*_OPENERS, ".zip")
-SUFFIXES = (".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data", *_COMPRESSED, ".parquet", ".xlsx")
+SUFFIXES = (
+    ".csv",
+    ".tsv",
+    ".tab",
+    ".psv",
+    ".txt",
+    ".dat",
+    ".data",
+    *_COMPRESSED,
+    ".parquet",
+    ".xlsx",
+)
 
 MOST_CELLS = 1 << 28
 """Most cells of a Parquet file, or of a group of its rows in a job: 2 GiB of numbers."""
@@ -95,12 +114,13 @@ def as_table(frame: Any, reading: Reading) -> Table:
 def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -> Table:
     """Read a table.
 
-    Text files, also compressed by gzip, bzip2 or xz or in a zip archive: the separator, lines above the header, and
-    whether there is a header are found from the content, where ``reading`` does not say it. ``.txt``, ``.dat`` and
-    ``.data`` may hold fields separated by white space, without a header; lines that begin with "#" are comments. A text
-    file of any other suffix is read if a separator divides its lines alike. ``.parquet``: columns of numbers, texts,
-    booleans, dates or times. ``.xlsx``: the first sheet. ``.npy``: (n,) or (n, c) numbers or texts, no
-    header. ``empty`` allows a header without rows.
+    Text files, also compressed by gzip, bzip2 or xz or in a zip archive: the separator, lines above
+    the header, and whether there is a header are found from the content, where ``reading`` does not
+    say it. ``.txt``, ``.dat`` and ``.data`` may hold fields separated by white space, without a
+    header; lines that begin with "#" are comments. A text file of any other suffix is read if a
+    separator divides its lines alike. ``.parquet``: columns of numbers, texts, booleans, dates or
+    times. ``.xlsx``: the first sheet. ``.npy``: (n,) or (n, c) numbers or texts, no header.
+    ``empty`` allows a header without rows.
 
     Raises
     ------
@@ -132,11 +152,16 @@ def _damaged(path: Path, expected: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the libraries raise errors of many types for damaged files
-        if isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) is not None:
+        if (
+            isinstance(error, MemoryError | ImportError)
+            or getattr(error, "errno", None) is not None
+        ):
             raise
         text = str(error) or type(error).__name__
         raise ValueError(
-            f"{path} {text}" if isinstance(error, ContentError) else f"{path} must be {expected}: {text}"
+            f"{path} {text}"
+            if isinstance(error, ContentError)
+            else f"{path} must be {expected}: {text}"
         ) from error
 
 
@@ -172,7 +197,9 @@ def _expanded(file: Any, suffix: str) -> bytes:
     if suffix == ".zip":
         with zipfile.ZipFile(file) as archive:
             members = [
-                member for member in archive.infolist() if not member.is_dir() and "__MACOSX" not in member.filename
+                member
+                for member in archive.infolist()
+                if not member.is_dir() and "__MACOSX" not in member.filename
             ]
             if len(members) != 1:
                 raise ContentError(f"must hold one file, got {len(members)}")
@@ -195,14 +222,20 @@ def _read_excel(file: Any) -> "pd.DataFrame":
     with extra("audit"):
         import openpyxl
     if file.read(len(_OLD_OFFICE)) == _OLD_OFFICE:
-        raise ContentError("is encrypted or an old .xls: save it without a password, as .xlsx or .csv")
+        raise ContentError(
+            "is encrypted or an old .xls: save it without a password, as .xlsx or .csv"
+        )
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-    _check_size(sum(member.file_size for member in members), sum(member.compress_size for member in members))
+    _check_size(
+        sum(member.file_size for member in members), sum(member.compress_size for member in members)
+    )
     with closing(openpyxl.load_workbook(file, read_only=True, data_only=True)) as book:
         sheet = book.worksheets[0]
         if len(book.worksheets) > 1:
-            note(f"{file.name}: the first of {len(book.worksheets)} sheets is read, {sheet.title!r}")
+            note(
+                f"{file.name}: the first of {len(book.worksheets)} sheets is read, {sheet.title!r}"
+            )
         sheet.reset_dimensions()  # the size that a file states may be wrong
         rows = []
         for number, row in enumerate(sheet.iter_rows(values_only=True)):
@@ -212,7 +245,9 @@ def _read_excel(file: Any) -> "pd.DataFrame":
                 rows.append(row)
     # Rows end at their last cell; cells that have only a format are empty.
     columns = [column for column in zip_longest(*rows) if any(cell is not None for cell in column)]
-    return pd.DataFrame({place: pd.Series(column, dtype=object) for place, column in enumerate(columns)})
+    return pd.DataFrame(
+        {place: pd.Series(column, dtype=object) for place, column in enumerate(columns)}
+    )
 
 
 def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless: bool) -> Table:
@@ -226,14 +261,18 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
         lines = lines[1:]
     if not any(map(str.strip, lines)):
         raise ValueError(f"{name} must hold a table, got an empty file")
-    separator: str | None = reading.separator or (stated[1] if stated else find_separator(lines, reading.point))
+    separator: str | None = reading.separator or (
+        stated[1] if stated else find_separator(lines, reading.point)
+    )
     if headless and not stated:
         are_even = len({len(line.split()) for line in lines if line.strip()}) == 1
         has_blanks = separator in (None, " ") or (separator == "\t" and are_even)
         separator = None if has_blanks else separator
     elif separator is None:
         separator = ","
-    counts = np.array([len(line.split()) if separator is None else line.count(separator) + 1 for line in lines])
+    counts = np.array(
+        [len(line.split()) if separator is None else line.count(separator) + 1 for line in lines]
+    )
     if counts.max() > 1:  # in a single column, an empty line is a missing value
         filled = [place for place, line in enumerate(lines) if line.strip(" ")]
         counts = counts[filled]
@@ -253,15 +292,26 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
             on_bad_lines="skip",
         )
     except pd.errors.ParserError as error:
-        raise ValueError(f"{name} must be a table: {error} (is a quotation mark missing?)") from error
-    table = Table(name, grid, reading, True, lines=numbers if len(grid) == len(counts) else None, problems=problems)
+        raise ValueError(
+            f"{name} must be a table: {error} (is a quotation mark missing?)"
+        ) from error
+    table = Table(
+        name,
+        grid,
+        reading,
+        True,
+        lines=numbers if len(grid) == len(counts) else None,
+        problems=problems,
+    )
     return _with_names(table, counts, empty, headless=separator is None)
 
 
 def _has_numbers_below(grid: "pd.DataFrame") -> bool:
     """Return whether a column of numbers has a text at its top."""
     columns = (pd.to_numeric(grid[place].head(_SAMPLE), errors="coerce").notna() for place in grid)
-    return any(not are_numbers.iloc[0] and are_numbers.iloc[1:].mean() > 0.5 for are_numbers in columns)
+    return any(
+        not are_numbers.iloc[0] and are_numbers.iloc[1:].mean() > 0.5 for are_numbers in columns
+    )
 
 
 def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> Table:
@@ -278,7 +328,9 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     headless
         Whether there is no header.
     """
-    header = table.reading.header or ("none" if headless and not _has_numbers_below(table.cells) else None)
+    header = table.reading.header or (
+        "none" if headless and not _has_numbers_below(table.cells) else None
+    )
     cells: NDArray[Any] = table.cells.to_numpy(object)
     filled = (cells != "") & pd.notna(cells)
     grid = table.cells.loc[:, filled.any(axis=0)]
@@ -289,8 +341,14 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     are_numbered = table.is_text and width > 2 and top == [str(place) for place in range(width)]
     has_header = header == "first" or (header is None and (are_numbered or not _are_numbers(top)))
     start = first + has_header
-    expected = Counter(counts[start:].tolist()).most_common(1)[0][0] if start < len(counts) else counts[first]
-    has_row_names = has_header and table.is_text and counts[first] == width - 1 and expected == width
+    expected = (
+        Counter(counts[start:].tolist()).most_common(1)[0][0]
+        if start < len(counts)
+        else counts[first]
+    )
+    has_row_names = (
+        has_header and table.is_text and counts[first] == width - 1 and expected == width
+    )
     if has_row_names:
         top = ["", *top[:-1]]
     with table.problems.collect():
@@ -317,9 +375,13 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     body = grid.iloc[rows].reset_index(drop=True)
     names = top if has_header else [str(1 + place) for place in range(width)]
     unnamed = [f"Unnamed: {place}" for place in range(width)]
-    body.columns = _number_doubles(table.name, [name or other for name, other in zip(names, unnamed, strict=True)])
+    body.columns = _number_doubles(
+        table.name, [name or other for name, other in zip(names, unnamed, strict=True)]
+    )
     lines = None if table.lines is None else [table.lines[row] for row in rows.tolist()]
-    return replace(table, cells=body, has_header=has_header or table.reading.header == "none", lines=lines)
+    return replace(
+        table, cells=body, has_header=has_header or table.reading.header == "none", lines=lines
+    )
 
 
 def _are_orange(lines: NDArray[Any]) -> bool:
@@ -337,7 +399,9 @@ def _first_line(grid: "pd.DataFrame", filled: Array, counts: Array, *, may_have_
     """
     width = grid.shape[1]
     first = 0
-    while first < min(_MOST_TITLES, len(grid) - 1) and (counts[first] < width or filled[first] <= 1 < width):
+    while first < min(_MOST_TITLES, len(grid) - 1) and (
+        counts[first] < width or filled[first] <= 1 < width
+    ):
         first += 1
     if counts[0] == 1 and width > 2 and first:
         return first
@@ -369,10 +433,17 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
     numbers = [name for name in names if _are_numbers([name])]
     are_counted = len(numbers) > 1 and {float(b) - float(a) for a, b in pairwise(numbers)} == {1.0}
     places = dict(zip(names, sample, strict=True))
-    shares = {name: pd.to_numeric(sample[places[name]], errors="coerce").notna().mean() for name in numbers}
+    shares = {
+        name: pd.to_numeric(sample[places[name]], errors="coerce").notna().mean()
+        for name in numbers
+    }
     values = [name for name in numbers if shares[name] > 0.5 and not are_counted]
     occurs = (sample.to_numpy(object) == np.array(names, object)).any(axis=0)
-    texts = [name for name, is_value in zip(names, occurs, strict=True) if is_value and name and name not in numbers]
+    texts = [
+        name
+        for name, is_value in zip(names, occurs, strict=True)
+        if is_value and name and name not in numbers
+    ]
     suspects = values + (texts if len(texts) > 1 or len(texts) == len(names) else [])
     if len(numbers) == len(names):  # those that pandas gives to columns without names, or a row
         suspects = numbers
@@ -387,7 +458,9 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
 
 def _note_lines(table: Table, rows: Array, text: str) -> None:
     if len(rows):
-        note(f"{table.name}: lines that {text} are left out: {len(rows):,}, such as {table.place(int(rows[0]))}")
+        note(
+            f"{table.name}: lines that {text} are left out: {len(rows):,}, such as {table.place(int(rows[0]))}"
+        )
 
 
 def _number_doubles(name: str, names: Sequence[str]) -> list[str]:
@@ -402,7 +475,9 @@ def _number_doubles(name: str, names: Sequence[str]) -> list[str]:
         distinct[numbered] = None
     doubles = [numbered for numbered, text in zip(distinct, names, strict=True) if numbered != text]
     if doubles:
-        note(f"{name}: several columns have one name; the later ones are called {', '.join(doubles[:_SHOWN])}")
+        note(
+            f"{name}: several columns have one name; the later ones are called {', '.join(doubles[:_SHOWN])}"
+        )
     return list(distinct)
 
 
@@ -421,9 +496,16 @@ def _read_array(path: Path, reading: Reading) -> Table:
     if matrix.ndim != 2 or not matrix.size:
         raise ValueError(f"{path} must have shape (n,) or (n, C), got {array.shape}")
     if matrix.dtype.kind not in "biufU":
-        raise ValueError(f"{path} must be a NumPy array of numbers or texts, got dtype {array.dtype}")
+        raise ValueError(
+            f"{path} must be a NumPy array of numbers or texts, got dtype {array.dtype}"
+        )
     plain = matrix.astype(np.float64) if matrix.dtype.kind == "f" else matrix
-    return Table(str(path), pd.DataFrame({str(c): v for c, v in enumerate(plain.T)}), reading, has_header=False)
+    return Table(
+        str(path),
+        pd.DataFrame({str(c): v for c, v in enumerate(plain.T)}),
+        reading,
+        has_header=False,
+    )
 
 
 @contextmanager
@@ -445,7 +527,11 @@ def open_parquet(path: Path) -> Iterator[Any]:
     with pa.OSFile(str(path)) as source:  # Arrow would read a file of Python in its own threads
         with _damaged(path, "a Parquet file"):
             schema = pq.read_schema(source)
-            texts = [name for name, kind in zip(schema.names, schema.types, strict=True) if _is_text(kind)]
+            texts = [
+                name
+                for name, kind in zip(schema.names, schema.types, strict=True)
+                if _is_text(kind)
+            ]
             file = pq.ParquetFile(source, read_dictionary=texts)
             for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
                 cells = sum(group.column(column).num_values for column in range(group.num_columns))
@@ -479,13 +565,28 @@ def _read_parquet(path: Path, reading: Reading, empty: bool) -> Table:
         schema = pq.read_schema(str(path))
         for name, kind in zip(schema.names, schema.types, strict=True):
             value = kind.value_type if types.is_dictionary(kind) else kind
-            is_plain = types.is_primitive(value) or types.is_decimal(value) or types.is_null(value) or _is_text(value)
+            is_plain = (
+                types.is_primitive(value)
+                or types.is_decimal(value)
+                or types.is_null(value)
+                or _is_text(value)
+            )
             if not is_plain or types.is_duration(value) or types.is_interval(value):
-                raise ContentError(f"column {name!r} must hold numbers, texts, booleans or dates, got {kind}")
+                raise ContentError(
+                    f"column {name!r} must hold numbers, texts, booleans or dates, got {kind}"
+                )
         _check_parquet(file.metadata.num_rows * max(1, file.metadata.num_columns), 0)
         columns = file.read()
-        coded = [chunk for column in columns.columns for chunk in column.chunks if types.is_dictionary(column.type)]
-        sizes = (pc.sum(pc.binary_length(chunk.dictionary.cast(pa.string())).take(chunk.indices)) for chunk in coded)
+        coded = [
+            chunk
+            for column in columns.columns
+            for chunk in column.chunks
+            if types.is_dictionary(column.type)
+        ]
+        sizes = (
+            pc.sum(pc.binary_length(chunk.dictionary.cast(pa.string())).take(chunk.indices))
+            for chunk in coded
+        )
         _check_parquet(0, sum(size.as_py() or 0 for size in sizes))
         names = _number_doubles(str(path), columns.column_names)
         frame = columns.rename_columns(names).to_pandas(ignore_metadata=True)
@@ -495,7 +596,7 @@ def _read_parquet(path: Path, reading: Reading, empty: bool) -> Table:
     return Table(str(path), frame.astype(dict.fromkeys(texts, object)), reading)
 
 
-# --- matrices and graphs ----------------------------------------------------------------------------------------------
+# --- matrices and graphs --------------------------------------------------------------------------
 
 
 def read_matrix(path: Path, reading: Reading = DEFAULT) -> Array:
@@ -515,7 +616,8 @@ def read_matrix(path: Path, reading: Reading = DEFAULT) -> Array:
 def read_graph(path: Path, reading: Reading = DEFAULT) -> Any:
     """Read a graph in a form that :func:`cfe_faiss.graph.as_graph` takes.
 
-    An edge_index of shape (2, E) from .npy, one edge per line from .csv or .txt, a SciPy sparse matrix from .npz.
+    An edge_index of shape (2, E) from .npy, one edge per line from .csv or .txt, a SciPy sparse
+    matrix from .npz.
 
     Raises
     ------
@@ -530,11 +632,16 @@ def read_graph(path: Path, reading: Reading = DEFAULT) -> Any:
     if path.suffix == ".npz":
         from scipy.sparse import load_npz
 
-        with _damaged(path, "a matrix that scipy.sparse.save_npz wrote"), open_regular(path) as file:
+        with (
+            _damaged(path, "a matrix that scipy.sparse.save_npz wrote"),
+            open_regular(path) as file,
+        ):
             return load_npz(file)
     graph = _numbers(path, reading)
     if graph.shape[1] != 2:
-        raise ValueError(f"{path} must hold two node numbers per line, got {graph.shape[1]} columns")
+        raise ValueError(
+            f"{path} must hold two node numbers per line, got {graph.shape[1]} columns"
+        )
     # Above 2**53, float64 no longer separates neighbouring integers.
     wrong = ~((np.abs(graph) <= 2**53) & (graph == np.floor(graph)))
     if wrong.any():
@@ -544,7 +651,9 @@ def read_graph(path: Path, reading: Reading = DEFAULT) -> Any:
 
 def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
     if path.suffix.lower() not in suffixes:
-        raise ValueError(f"{path} must be a file of the kind {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+        raise ValueError(
+            f"{path} must be a file of the kind {', '.join(suffixes[:-1])} or {suffixes[-1]}"
+        )
 
 
 def _load(path: Path) -> Array:
@@ -561,5 +670,7 @@ def _numbers(path: Path, reading: Reading) -> Doubles:
     table.problems.check()
     texts = [name for name in values if values[name].dtype == object and values[name].notna().any()]
     if texts:
-        raise ValueError(f"{path} must hold numbers, below one header line at most, got texts in column {texts[0]}")
+        raise ValueError(
+            f"{path} must hold numbers, below one header line at most, got texts in column {texts[0]}"
+        )
     return values.to_numpy(np.float64, na_value=np.nan)

@@ -44,7 +44,9 @@ class Source:
         places = [place for place, character in enumerate(text) if character == ":"]
         if not places or Path(text).exists():
             return cls(Path(text))
-        end = next((place for place in reversed(places) if Path(text[:place]).is_file()), places[-1])
+        end = next(
+            (place for place in reversed(places) if Path(text[:place]).is_file()), places[-1]
+        )
         return cls(Path(text[:end]), (text[end + 1 :],))
 
     @classmethod
@@ -62,15 +64,19 @@ class Source:
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
         """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids.
 
-        The text behind ``FILE:`` is the name of one column or, if there is none of this name, of several between
-        commas.
+        The text behind ``FILE:`` is the name of one column or, if there is none of this name, of
+        several between commas.
         """
         if self.path.suffix == ".npy" and self.columns:
-            raise ValueError(f"{self.path} has no columns with names, got {', '.join(self.columns)}")
+            raise ValueError(
+                f"{self.path} has no columns with names, got {', '.join(self.columns)}"
+            )
         table = read_table(self.path, self.reading, empty=empty)
         table.problems.check()
         if not self.columns:
-            return table, tuple(name for name in table.columns if not table.has_header or name != id)
+            return table, tuple(
+                name for name in table.columns if not table.has_header or name != id
+            )
         return table, tuple(table.known("FILE:COLUMN", name) for name in self.names(table))
 
     def names(self, table: Table) -> tuple[str, ...]:
@@ -133,14 +139,16 @@ class Ids:
         if (found < 0).any():
             wrong = texts[int(np.argmax(found < 0))]
             hint = did_you_mean(wrong, map(str, self.names.tolist()))
-            raise ValueError(f"{argument} must be the id or the number of a node, got {wrong!r}{hint}")
+            raise ValueError(
+                f"{argument} must be the id or the number of a node, got {wrong!r}{hint}"
+            )
         return found
 
     def rows(self, table: Table) -> NDArray[np.int64]:
         """Return the node of each row of a table, (rows,), each at most once.
 
-        Nodes are found by the column of the names. If nodes go by their number, or the file has no header, row i is
-        node i.
+        Nodes are found by the column of the names. If nodes go by their number, or the file has no
+        header, row i is node i.
 
         Raises
         ------
@@ -149,7 +157,9 @@ class Ids:
         """
         if self.column is None or not table.has_header:
             if len(table) != len(self):
-                raise ValueError(f"{table.name} must hold a row for each of {len(self):,} nodes, got {len(table):,}")
+                raise ValueError(
+                    f"{table.name} must hold a row for each of {len(self):,} nodes, got {len(table):,}"
+                )
             return np.arange(len(self))
         found = self.nodes_of(table, self.column)
         _, first, places = np.unique(found, return_index=True, return_inverse=True)
@@ -171,10 +181,14 @@ class Ids:
         """
         texts = table.keys(column)
         found = self.find(texts)
-        expected = f"in 0..{len(self) - 1}" if self.column is None else f"the {self.column} of a node"
+        expected = (
+            f"in 0..{len(self) - 1}" if self.column is None else f"the {self.column} of a node"
+        )
         table.check(
             found < 0,
-            lambda row: f"{column} must be {expected}, got {repr(texts[row]) if texts[row] else 'none'}",
+            lambda row: (
+                f"{column} must be {expected}, got {repr(texts[row]) if texts[row] else 'none'}"
+            ),
         )
         return found
 
@@ -239,7 +253,10 @@ class Roles:
         others += [("probabilities", name) for name in column_names(self.probabilities)]
         others += [("ignore", name) for name in self.ignore]
         roles = {name: argument for argument, name in others}
-        left_out = [*(("sensitive", name) for name in self.sensitive), *(("without", name) for name in self.without)]
+        left_out = [
+            *(("sensitive", name) for name in self.sensitive),
+            *(("without", name) for name in self.without),
+        ]
         codes = [("categorical", name) for name in table.reading.categorical]
         for argument, name in (*codes, *others, *left_out):
             with table.problems.collect():
@@ -247,11 +264,15 @@ class Roles:
         for argument, name in left_out:
             if name in roles:
                 shown = table.reading.shown(argument)
-                table.problems.texts.append(f"{shown} must name attributes, got {name!r}, which is the {roles[name]}")
+                table.problems.texts.append(
+                    f"{shown} must name attributes, got {name!r}, which is the {roles[name]}"
+                )
         return [name for name in table.columns if name not in roles]
 
 
-def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str], left_out: Sequence[str]) -> None:
+def check_categories(
+    table: Table, columns: "pd.DataFrame", names: Sequence[str], left_out: Sequence[str]
+) -> None:
     """Record a problem of the table if columns of texts are no categories, as names and remarks are.
 
     Columns that are left out, and copies of them, may hold any texts.
@@ -273,8 +294,12 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
         numbers = ", ".join(f"{name!r} {counts[name]:,}" for name in texts)
         shown = f"columns of more than {MOST_VALUES} different texts, which are no categories: {numbers}"
     distinct = [name for name in texts if counts[name] == len(columns)]
-    remedies = [f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"]
-    remedies += [f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]]
+    remedies = [
+        f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"
+    ]
+    remedies += [
+        f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]
+    ]
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
 
 

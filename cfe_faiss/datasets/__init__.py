@@ -50,9 +50,9 @@ def not_found(name: str, root: Path, reason: str = "") -> FileNotFoundError:
 def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -> "Data":
     """Load a graph for node classification.
 
-    :doc:`/reference/datasets` lists the data sets, their classes and the files below ``root`` that they need. PyG
-    downloads Cora, PubMed, Facebook and Amazon where a raw file is missing. Nothing else is written into
-    ``root``.
+    :doc:`/reference/datasets` lists the data sets, their classes and the files below ``root`` that
+    they need. PyG downloads Cora, PubMed, Facebook and Amazon where a raw file is missing. Nothing
+    else is written into ``root``.
 
     Parameters
     ----------
@@ -69,16 +69,22 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     torch_geometric.data.Data
         With, for n nodes of d features:
 
-        - ``x``: (n, d) float32, what a model reads. German, Bail: each column scaled to [0, 1]. Patients: each column
-          standardised, because similarities of features that are all positive crowd near 1. Others: as PyG gives them.
-        - ``x_raw``: (n, d) float32, the features in their own units; where ``x`` is not scaled, the same tensor.
-        - ``feature_names``: d names. German, Bail and Patients have real names, the others "word_0" or "feature_0".
+        - ``x``: (n, d) float32, what a model reads. German, Bail: each column scaled to [0, 1].
+          Patients: each column standardised, because similarities of features that are all positive
+          crowd near 1. Others: as PyG gives them.
+        - ``x_raw``: (n, d) float32, the features in their own units; where ``x`` is not scaled, the
+          same tensor.
+        - ``feature_names``: d names. German, Bail and Patients have real names, the others "word_0"
+          or "feature_0".
         - ``y``: (n,) int64, the true class, an index into ``class_names``.
-        - ``class_names``: a readable name of each class; "class 0" and so on where the files do not settle them.
-        - ``edge_index``: (2, E) int64, both directions of every edge. German, Bail and Patients: sorted, no self-loop,
-          none twice. Others: exactly PyG's, whose E is the paper's count; Facebook's has self-loops.
-        - ``train_mask``, ``val_mask``, ``test_mask``: (n,) bool, :func:`cfe_faiss.datasets.graphs.split_masks` of the
-          seed: half, a quarter, a quarter of every class, as in NIFTY. It replaces the split that PyG gives.
+        - ``class_names``: a readable name of each class; "class 0" and so on where the files do not
+          settle them.
+        - ``edge_index``: (2, E) int64, both directions of every edge. German, Bail and Patients:
+          sorted, no self-loop, none twice. Others: exactly PyG's, whose E is the paper's count;
+          Facebook's has self-loops.
+        - ``train_mask``, ``val_mask``, ``test_mask``: (n,) bool,
+          :func:`cfe_faiss.datasets.graphs.split_masks` of the seed: half, a quarter, a quarter of
+          every class, as in NIFTY. It replaces the split that PyG gives.
         - ``sensitive``: (n,) int64, 0 or 1, and ``sensitive_name``; German and Bail only.
         - ``name``: the argument ``name``.
 

@@ -53,15 +53,16 @@ def read_pyg(name: str, root: Path) -> Data:
     source = SOURCES[name]
     folder = root / source["folder"]
     missing = missing_files(name, root)
-    # PyG writes a processed copy next to the raw files, so it works in a temporary folder with a link to them. It also
-    # changes the warning filters while it reads old pickles.
+    # PyG writes a processed copy next to the raw files, so it works in a temporary folder with a
+    # link to them. It also changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
         raw = Path(scratch, *Path(source["folder"]).parts[1:])
         if not missing:
             raw.parent.mkdir(parents=True, exist_ok=True)
             raw.symlink_to(folder.resolve(), target_is_directory=True)
         try:
-            # PyG reports every processing on standard error. It sets no limit for a connection that stays silent.
+            # PyG reports every processing on standard error. It sets no limit for a connection that
+            # stays silent.
             quiet = nullcontext() if missing else redirect_stderr(io.StringIO())
             with quiet, _silence_limit(_TIMEOUT):
                 graph = _BUILD[name](scratch)[0]
@@ -71,7 +72,9 @@ def read_pyg(name: str, root: Path) -> Data:
                 raise not_found(name, root, f"The download failed ({reason}). ") from error
             if isinstance(error, OSError | MemoryError):
                 raise
-            raise ValueError(f"PyG cannot read {', '.join(source['files'])} in {folder}: {reason}") from error
+            raise ValueError(
+                f"PyG cannot read {', '.join(source['files'])} in {folder}: {reason}"
+            ) from error
         if missing:
             folder.mkdir(parents=True, exist_ok=True)
         for file in missing:  # each appears complete or not at all, also from another file system
@@ -110,7 +113,9 @@ def read_nifty(name: str, root: Path) -> Data:
     frame = pd.read_csv(table)
     lacking = {label, sensitive}.difference(frame.columns)
     if lacking:
-        raise ValueError(f"{table} must have the columns {sorted(lacking)}, got {list(frame.columns)}")
+        raise ValueError(
+            f"{table} must have the columns {sorted(lacking)}, got {list(frame.columns)}"
+        )
     features = frame.drop(columns=[label, *source["dropped"]], errors="ignore")
     if not pd.api.types.is_numeric_dtype(features[sensitive]):
         features[sensitive] = features[sensitive].map(_CODES)
@@ -133,7 +138,9 @@ def patients() -> Data:
     return data
 
 
-def _graph(raw: NDArray[np.float32], scaling: Any, edges: NDArray[np.int64], y: NDArray[Any]) -> Data:
+def _graph(
+    raw: NDArray[np.float32], scaling: Any, edges: NDArray[np.int64], y: NDArray[Any]
+) -> Data:
     edge_index, _ = remove_self_loops(torch.from_numpy(edges))
     return Data(
         x=torch.from_numpy(scaling(raw.astype(np.float64)).astype(np.float32)),
@@ -162,8 +169,9 @@ def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
 def split_masks(y: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Split nodes at random into train, validation and test: 50, 25 and 25 percent of every class.
 
-    The members of each class are shuffled and dealt out in turn, so a class of one node has it in train, and one of
-    three or more nodes appears in all three masks. The global random state is neither used nor changed.
+    The members of each class are shuffled and dealt out in turn, so a class of one node has it in
+    train, and one of three or more nodes appears in all three masks. The global random state is
+    neither used nor changed.
 
     Parameters
     ----------

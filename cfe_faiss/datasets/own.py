@@ -227,7 +227,9 @@ class OwnGraph:
             unknown = np.flatnonzero(mask & ~known)
             if len(unknown):
                 name = str(self.ids.names[unknown[0]])
-                raise ValueError(f"{self.name}: {len(unknown):,} nodes of {part} have no true class, such as {name!r}")
+                raise ValueError(
+                    f"{self.name}: {len(unknown):,} nodes of {part} have no true class, such as {name!r}"
+                )
         graph = as_graph(self.edge_index, len(self.x))
         sources = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
         edges = np.stack([sources, graph.indices.astype(np.int64)])
@@ -262,7 +264,9 @@ def read_columns(files: OwnFiles) -> OwnTable:
     table = read_table(path, files.reading)
     if not table.has_header:
         if files.id is not None:
-            raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
+            raise ValueError(
+                f"{path} must have a header that names the column {files.id!r} of the ids"
+            )
         cells = table.cells.set_axis([f"feature {j}" for j in range(table.cells.shape[1])], axis=1)
         table = replace(table, cells=cells)
     given = (files.predictions, files.truth, files.split, *files.compare)
@@ -330,7 +334,9 @@ def read_own(files: OwnFiles) -> OwnGraph:
     attributes = attributes_of_files(own_table, files)
     encoded = [name for name, attribute in attributes.items() if can_be_encoded(attribute)]
     if not encoded:
-        raise ValueError(f"{own_table.table.name} must hold features that vectors are made from, got none")
+        raise ValueError(
+            f"{own_table.table.name} must hold features that vectors are made from, got none"
+        )
     as_is = files.as_is or not has_header
     encoding = encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
     names: tuple[str, ...] = ()
@@ -338,14 +344,18 @@ def read_own(files: OwnFiles) -> OwnGraph:
     options: dict[str, Any] = {"are_names": True, "unknown": files.unknown}
     if own_table.predicted is not None:
         title = "threshold" if files.predictions is None else str(files.predictions.path)
-        predictions = as_predictions(own_table.predicted, n, own_table.class_names, title, complete=False, **options)
+        predictions = as_predictions(
+            own_table.predicted, n, own_table.class_names, title, complete=False, **options
+        )
         labels = predictions.labels
         predicted = labels if predictions.scores is None else predictions.scores
         names = predictions.class_names or ()
     if files.truth is not None:
         known = np.full(n, UNKNOWN, np.int32) if labels is None else labels
         options["is_named"] = own_table.class_names is not None
-        truth, given_names = true_classes(str(files.truth.path), own_table.truth, known, names, **options)
+        truth, given_names = true_classes(
+            str(files.truth.path), own_table.truth, known, names, **options
+        )
         names = given_names or ()
     if labels is not None:
         note_classes(labels, truth, names)
@@ -370,7 +380,9 @@ def read_own(files: OwnFiles) -> OwnGraph:
     )
 
 
-def attributes_of_files(own_table: OwnTable, files: OwnFiles, *, any_texts: bool = False) -> Attributes:
+def attributes_of_files(
+    own_table: OwnTable, files: OwnFiles, *, any_texts: bool = False
+) -> Attributes:
     """Return the attributes of all nodes; ValueError with all problems of the files.
 
     With ``any_texts``, columns of texts need not be categories.
@@ -384,7 +396,11 @@ def attributes_of_files(own_table: OwnTable, files: OwnFiles, *, any_texts: bool
     if columns.empty and not table.problems.texts:
         raise ValueError(f"{table.name} must hold features, got {', '.join(table.columns)} only")
     attributes = as_attributes(columns)
-    texts = [attribute for attribute in attributes.values() if attribute.numbers is None and attribute.values]
+    texts = [
+        attribute
+        for attribute in attributes.values()
+        if attribute.numbers is None and attribute.values
+    ]
     if texts and not table.has_header:
         shown = ", ".join(attribute.name for attribute in texts)
         values = ", ".join(repr(attribute.values[-1]) for attribute in texts[:5])
@@ -418,9 +434,13 @@ def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
         return read_edges(files.edges, ids)
     if files.neighbours is None:
         return None
-    compared = [column for column, name in enumerate(encoding.attributes) if name not in files.without]
+    compared = [
+        column for column, name in enumerate(encoding.attributes) if name not in files.without
+    ]
     if not compared:
-        raise ValueError("neighbours need features to be chosen by, got none beside those of without")
+        raise ValueError(
+            "neighbours need features to be chosen by, got none beside those of without"
+        )
     return nearest_neighbours(encoding.x[:, compared], files.neighbours)
 
 
@@ -449,7 +469,9 @@ def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
 # --- other files ----------------------------------------------------------------------------------
 
 
-def read_classes(source: Source, ids: Ids, *, complete: bool = False) -> "pd.Series[Any] | pd.DataFrame":
+def read_classes(
+    source: Source, ids: Ids, *, complete: bool = False
+) -> "pd.Series[Any] | pd.DataFrame":
     """Read the class of each node, or its probabilities.
 
     A file holds one class for each node, or a column of probabilities for each class, named by it.
@@ -490,7 +512,9 @@ def _classes(table: Table, name: str) -> "pd.Series[Any]":
     for row, text in enumerate(table.texts(name)):
         if isinstance(classes[row], float) and text.removeprefix("-").isdecimal():
             classes[row] = int(text)  # exact: a float holds 53 bits
-    fractions = [isinstance(value, float) and not value.is_integer() and value == value for value in classes]
+    fractions = [
+        isinstance(value, float) and not value.is_integer() and value == value for value in classes
+    ]
     table.check(
         fractions,
         lambda row: (
@@ -512,7 +536,9 @@ def _probabilities(table: Table, names: Sequence[str]) -> "pd.DataFrame":
             f"{table.name} has several columns ({', '.join(names[:20])}): name that of the classes, as in "
             f"{table.name}:{texts[0]}, or those of the probabilities"
         )
-    are_shares = columns.ge(0).all(axis=1) & ((columns.sum(axis=1, skipna=False) - 1).abs() <= _ROUNDING)
+    are_shares = columns.ge(0).all(axis=1) & (
+        (columns.sum(axis=1, skipna=False) - 1).abs() <= _ROUNDING
+    )
     table.check(
         ~are_shares,
         lambda row: (
@@ -541,7 +567,9 @@ def read_split(source: Source, ids: Ids) -> NDArray[np.bool_]:
     """
     table, names = source.read(ids.column)
     if len(names) != 1:
-        raise ValueError(f"{table.name} must hold one column of train, val and test, got {', '.join(names) or 'none'}")
+        raise ValueError(
+            f"{table.name} must hold one column of train, val and test, got {', '.join(names) or 'none'}"
+        )
     texts = table.texts(names[0])
     wrong = [bool(text) and text.lower() not in _PARTS for text in texts]
     table.check(wrong, lambda row: f"{names[0]} must be train, val or test, got {texts[row]!r}")
@@ -550,7 +578,9 @@ def read_split(source: Source, ids: Ids) -> NDArray[np.bool_]:
     masks: NDArray[np.bool_] = part == np.arange(3)[:, None]
     for name, mask in zip(("train", "val", "test"), masks, strict=True):
         if not mask.any():
-            raise ValueError(f"{table.name} must hold nodes for train, val and test, got none for {name}")
+            raise ValueError(
+                f"{table.name} must hold nodes for train, val and test, got none for {name}"
+            )
     return masks
 
 
@@ -577,7 +607,9 @@ def read_edges(source: Source, ids: Ids) -> Any:
     path = source.path
     is_plain = ids.column is None and not source.columns
     if path.suffix in (".npy", ".npz") and not is_plain:
-        raise ValueError(f"{path} must be .csv, .parquet or .txt where nodes have ids or columns are named")
+        raise ValueError(
+            f"{path} must be .csv, .parquet or .txt where nodes have ids or columns are named"
+        )
     if path.suffix in (".npy", ".npz") or (path.suffix == ".txt" and is_plain):
         return read_graph(path, source.reading)
     table, names = source.read(empty=True)
@@ -588,7 +620,9 @@ def read_edges(source: Source, ids: Ids) -> Any:
         )
     for name in names if table.has_header else ():
         if ids.find([name])[0] >= 0:
-            raise ValueError(f"{path} must begin with a header, the names of its columns, got node {name!r} there")
+            raise ValueError(
+                f"{path} must begin with a header, the names of its columns, got node {name!r} there"
+            )
     return np.stack([ids.nodes_of(table, name) for name in names])
 
 
@@ -623,7 +657,9 @@ def read_nodes(source: Source, ids: Ids | None, count: int = 0) -> NDArray[np.in
     """
     table, names = source.read(None if ids is None else ids.column)
     if len(names) > 1:
-        raise ValueError(f"{table.name} has several columns ({', '.join(names[:20])}): name one, {table.name}:COLUMN")
+        raise ValueError(
+            f"{table.name} has several columns ({', '.join(names[:20])}): name one, {table.name}:COLUMN"
+        )
     ids = Ids.of_rows(max(count, len(table))) if ids is None else ids
     column = names[0] if names else str(ids.column)
     texts = [text.lower() for text in table.texts(column)]

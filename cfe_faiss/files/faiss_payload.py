@@ -1,7 +1,8 @@
 """Checks of FAISS's part of an index file (the payload), before FAISS reads it.
 
-FAISS does not validate the sizes, counts and nested index types that it reads. The formats of evidence indexes are
-simple, so this module checks every byte except vectors, centroids and ids. FAISS thus only reads valid structures.
+FAISS does not validate the sizes, counts and nested index types that it reads. The formats of
+evidence indexes are simple, so this module checks every byte except vectors, centroids and ids.
+FAISS thus only reads valid structures.
 """
 
 import struct
@@ -72,7 +73,9 @@ class _Bytes:
 
     def skip(self, size: int) -> None:
         if size > self.end - self.place:
-            raise ValueError(f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there")
+            raise ValueError(
+                f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there"
+            )
         self.place += size
 
     def take(self, size: int) -> bytes:
@@ -117,7 +120,9 @@ class _Bytes:
         self.same("4s", self.flat, what)
         actual_d, actual_ntotal, _ = self.index_header(what)
         if (actual_d, actual_ntotal) != (d, ntotal):
-            raise ValueError(f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}")
+            raise ValueError(
+                f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}"
+            )
         self.same("Q", d * ntotal, f"the number of values in {what}")
 
 
@@ -139,12 +144,20 @@ def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
     return Payload(d, np.array([ntotal], np.int64), start)
 
 
-def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int, bool], int]) -> Payload:
+def _read_ivf(
+    bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int, bool], int]
+) -> Payload:
     bytes_.same("4s", fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
-    if nlist < trained or not 1 <= nprobe <= _MAX_NPROBE or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
-        raise ValueError(f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}")
+    if (
+        nlist < trained
+        or not 1 <= nprobe <= _MAX_NPROBE
+        or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal))
+    ):
+        raise ValueError(
+            f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
+        )
     centroids = nlist if trained else 0
     if bytes_.next_is(b"IHNf"):
         _read_graph(bytes_, d, centroids)
@@ -172,18 +185,38 @@ def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
     offsets = bytes_.vector("<u8")
     neighbors = bytes_.vector("<i4")
     entry, top, *widths = bytes_.numbers("iiiii")
-    sizes = size == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
-    if not sizes or min(widths) < 1 or (np.diff(ends) <= 0).any() or ((levels < 1) | (levels >= len(ends))).any():
+    sizes = (
+        size == (d, n)
+        and len(levels) == n
+        and len(offsets) == n + 1
+        and len(ends) > 1
+        and ends[0] == 0
+    )
+    if (
+        not sizes
+        or min(widths) < 1
+        or (np.diff(ends) <= 0).any()
+        or ((levels < 1) | (levels >= len(ends))).any()
+    ):
         raise ValueError("the graph of the centroids is not as it must be")
     slots = ends[levels]
     ends_at = np.concatenate([[0], np.cumsum(slots)])
     if not np.array_equal(offsets, ends_at.astype(np.uint64)) or len(neighbors) != ends_at[-1]:
-        raise ValueError("the graph of the centroids has other numbers of neighbours than its levels have")
-    level_of_slot = np.searchsorted(ends, np.arange(len(neighbors)) - np.repeat(ends_at[:-1], slots), "right") - 1
+        raise ValueError(
+            "the graph of the centroids has other numbers of neighbours than its levels have"
+        )
+    level_of_slot = (
+        np.searchsorted(ends, np.arange(len(neighbors)) - np.repeat(ends_at[:-1], slots), "right")
+        - 1
+    )
     if n and not (0 <= entry < n and levels[entry] - 1 == top == levels.max() - 1):
         raise ValueError(f"the graph of the centroids begins at {entry}, level {top}")
     linked = neighbors >= 0
-    if (neighbors < -1).any() or (neighbors >= n).any() or (levels[neighbors[linked]] <= level_of_slot[linked]).any():
+    if (
+        (neighbors < -1).any()
+        or (neighbors >= n).any()
+        or (levels[neighbors[linked]] <= level_of_slot[linked]).any()
+    ):
         raise ValueError("the graph of the centroids has links to nowhere")
 
 
@@ -207,7 +240,10 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
         raise ValueError(f"its scalar quantizer has {len(levels)} levels")
     # The upper half holds the range widths. Both ends of a range must be finite.
     ends = levels[:d].astype(np.float64) + levels[d:]
-    if not (np.isfinite(levels).all() and (np.abs(ends) <= _MAX_LEVEL).all()) or (levels[d:] < 0).any():
+    if (
+        not (np.isfinite(levels).all() and (np.abs(ends) <= _MAX_LEVEL).all())
+        or (levels[d:] < 0).any()
+    ):
         raise ValueError("the levels of its scalar quantizer are not as they must be")
     bytes_.same("Q", code_size, "the code size of the index")
     bytes_.same("B", 0, "the mark of residuals")

@@ -8,8 +8,8 @@ Layout, all integers little-endian::
                before the first stored vector), and name, dtype, shape, offset and CRC-32 of every section
     trailer    24 bytes: header offset (8), header size (8), header CRC-32 (4), magic b"CFE1" (4)
 
-Everything is checked before it is used, so that searches only see valid data. Inside :func:`naming`, a ValueError says
-how a file is damaged.
+Everything is checked before it is used, so that searches only see valid data. Inside
+:func:`naming`, a ValueError says how a file is damaged.
 """
 
 import json
@@ -29,10 +29,24 @@ from cfe_faiss._native import ListChecks
 from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import Payload, read_payload
-from cfe_faiss.files.forms import ANY_MAPPING, BOOLEAN, CHECKSUM, NATURAL, Form, check, number, one_of, text
+from cfe_faiss.files.forms import (
+    ANY_MAPPING,
+    BOOLEAN,
+    CHECKSUM,
+    NATURAL,
+    Form,
+    check,
+    number,
+    one_of,
+    text,
+)
 from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
-from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import (
+    IndexEvidenceIVF,
+    IndexEvidenceIVFPQ,
+    IndexEvidenceIVFScalarQuantizer,
+)
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import write_stock
 from cfe_faiss.rows.metric import LONGEST, METRICS
@@ -45,7 +59,8 @@ _VERSION = 6
 _KINDS_VERSION = 7  # the second one for labels that are booleans or of several kinds
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
-files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine; before
+files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by
+cosine; before
 version 7 labels are integers or texts."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
@@ -69,10 +84,15 @@ _LIST_ARRAYS = {
     **dict.fromkeys(("centroids", "route_means", "route_entry_means", "region_means"), "<f4"),
     **dict.fromkeys(("references", "route_labels"), "<i4"),
     **dict.fromkeys(("route_filled", "route_entry_filled"), "|u1"),
-    **dict.fromkeys(("reference_starts", "route_starts", "route_lists", "region_starts", "region_lists"), "<i8"),
+    **dict.fromkeys(
+        ("reference_starts", "route_starts", "route_lists", "region_starts", "region_lists"), "<i8"
+    ),
 }
 _METRIC = {"metric": one_of(METRICS), "longest": number(0, LONGEST)}
-_CHOICES = ("", *(f"{batch}/{single}" for batch in ("float", "byte") for single in ("float", "byte", "mixed")))
+_CHOICES = (
+    "",
+    *(f"{batch}/{single}" for batch in ("float", "byte") for single in ("float", "byte", "mixed")),
+)
 _SEARCH = {
     **_METRIC,
     "theta": number(1e-3, math.pi / 2),
@@ -99,7 +119,13 @@ _ON_OPENING = {*_LABELS, "centroids", "reference_starts", "list_checksums", *_CA
 _VECTORS = {"vectors"}
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
 _ANY_TEXT = text(".*", "a text")
-_SECTION: Form = {"name": _ANY_TEXT, "dtype": _ANY_TEXT, "shape": [NATURAL], "offset": NATURAL, "crc32": CHECKSUM}
+_SECTION: Form = {
+    "name": _ANY_TEXT,
+    "dtype": _ANY_TEXT,
+    "shape": [NATURAL],
+    "offset": NATURAL,
+    "crc32": CHECKSUM,
+}
 _PAYLOAD: Form = {"size": NATURAL, "crc32": CHECKSUM, "structure_crc32": CHECKSUM}
 
 Arrays = Mapping[str, Array]
@@ -128,7 +154,9 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
             arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
-        write_stock(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
+        write_stock(
+            stock, faiss.PyCallbackIOWriter(file.write)
+        )  # FAISS's own writer ignores a full disk
         try:
             _append_footer(file, kind_of(index), parameters, arrays)
             read_structure(file, source)
@@ -137,7 +165,11 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
 
 
 def read(
-    file: BinaryIO, source: Source, read_stock: Callable[[BinaryIO, Any], Any], *, mapped: bool = False
+    file: BinaryIO,
+    source: Source,
+    read_stock: Callable[[BinaryIO, Any], Any],
+    *,
+    mapped: bool = False,
 ) -> EvidenceIndex:
     """Read an evidence index, or map it from its file.
 
@@ -190,7 +222,7 @@ def kind_of(index: Any) -> str:
     return kind
 
 
-# --- header -----------------------------------------------------------------------------------------------------------
+# --- header ---------------------------------------------------------------------------------------
 
 
 def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
@@ -225,7 +257,11 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         raise ForeignFileError(f"{source} has format version {version}, {known}")
     check(header.get("kind"), head["kind"], "header.kind")
     dtypes, parameters = (_since(version, parts) for parts in _PARTS[header["kind"]])
-    check(header, {**head, "parameters": parameters, "payload": _PAYLOAD, "sections": [_SECTION]}, "header")
+    check(
+        header,
+        {**head, "parameters": parameters, "payload": _PAYLOAD, "sections": [_SECTION]},
+        "header",
+    )
     names = [section["name"] for section in header["sections"]]
     if sorted(names) != sorted(dtypes):
         raise ValueError(f"it has the sections {names}, not {[*dtypes]}")
@@ -268,7 +304,9 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
     if checksum(file, size=payload.start) != header["payload"]["structure_crc32"]:
         raise ValueError("the checksum of the structure of its lists does not match")
     shapes = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
-    expected = _expected_shapes(payload, header["parameters"], {name: (*shape, 0)[0] for name, shape in shapes.items()})
+    expected = _expected_shapes(
+        payload, header["parameters"], {name: (*shape, 0)[0] for name, shape in shapes.items()}
+    )
     for name, shape in shapes.items():
         if shape != expected[name]:
             raise ValueError(f"its section {name!r} has shape {shape}, not {expected[name]}")
@@ -320,15 +358,18 @@ def _expected_shapes(
     }
 
 
-# --- sections ---------------------------------------------------------------------------------------------------------
+# --- sections -------------------------------------------------------------------------------------
 
 
-def _read_sections(file: BinaryIO, sections: list[dict[str, Any]], mapped: bool) -> dict[str, Array]:
+def _read_sections(
+    file: BinaryIO, sections: list[dict[str, Any]], mapped: bool
+) -> dict[str, Array]:
     """Return the arrays of all sections, by name."""
     first = min((section["offset"] for section in sections), default=0)
     size = max((section["offset"] + _size_of(section) for section in sections), default=0) - first
     if mapped and size:
-        # One map: each keeps a descriptor of the file open. Copy-on-write ("c"): the file stays as it is.
+        # One map: each keeps a descriptor of the file open. Copy-on-write ("c"): the file stays as
+        # it is.
         content = np.asarray(np.memmap(file, np.uint8, "c", first, (size,)))
     arrays = {}
     for section in sections:
@@ -341,7 +382,9 @@ def _read_sections(file: BinaryIO, sections: list[dict[str, Any]], mapped: bool)
             file.seek(start)
             cast(Any, file).readinto(raw.data)
         array: Array = raw.view(section["dtype"]).reshape(section["shape"])
-        arrays[section["name"]] = array if mapped else array.astype(array.dtype.newbyteorder("="), copy=False)
+        arrays[section["name"]] = (
+            array if mapped else array.astype(array.dtype.newbyteorder("="), copy=False)
+        )
     return arrays
 
 
@@ -374,7 +417,9 @@ def _check_lists(payload: Payload, arrays: Arrays) -> None:
         raise ValueError("its centroids are not finite")
     starts = arrays["reference_starts"]
     borders = starts[:: max(1, len(payload.sizes))]  # an untrained index may have no lists
-    if (starts[1:] < starts[:-1]).any() or (borders != np.arange(len(borders)) * payload.ntotal).any():
+    if (starts[1:] < starts[:-1]).any() or (
+        borders != np.arange(len(borders)) * payload.ntotal
+    ).any():
         raise ValueError("the lists of its supplementary partitions do not hold each vector once")
 
 
@@ -410,7 +455,9 @@ def _check_rows(payload: Payload, arrays: Arrays) -> None:
     labels = arrays["labels"]
     n = payload.ntotal
     if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
-        raise ValueError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
+        raise ValueError(
+            f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}"
+        )
     codes = arrays.get("label_codes", labels[:0])
     if len(codes) and not np.isin(np.unique(labels), np.append(codes, UNKNOWN)).all():
         raise ValueError("its labels have no names")
@@ -431,7 +478,11 @@ def _check_routes(arrays: Arrays) -> None:
         raise ValueError("its routes lead to lists that it does not have")
     flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
     falls = np.flatnonzero(lists[1:] <= lists[:-1]) + 1
-    in_order = (starts[1:] >= starts[:-1]).all() and (labels[1:] > labels[:-1]).all() and np.isin(falls, starts).all()
+    in_order = (
+        (starts[1:] >= starts[:-1]).all()
+        and (labels[1:] > labels[:-1]).all()
+        and np.isin(falls, starts).all()
+    )
     if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
         raise ValueError("its routes are not in order")
     borders = arrays["region_starts"]
@@ -442,13 +493,18 @@ def _check_routes(arrays: Arrays) -> None:
         raise ValueError("its clusters do not hold each list once")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
-def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, Array]) -> None:
+def _append_footer(
+    file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, Array]
+) -> None:
     size = file.seek(0, os.SEEK_END)
     structure = read_payload(kind, file, size, parameters["metric"]).start
-    checksums = {"crc32": checksum(file, size=size), "structure_crc32": checksum(file, size=structure)}
+    checksums = {
+        "crc32": checksum(file, size=size),
+        "structure_crc32": checksum(file, size=structure),
+    }
     file.seek(size)
     sections = []
     for name, array in arrays.items():

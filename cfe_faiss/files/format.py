@@ -24,15 +24,19 @@ from cfe_faiss.rows.faiss_functions import clone_stock, read_stock, stock_bytes,
 
 _BYTES = "data"  # name of bytes in errors
 _BLOCK = 1 << 20  # bytes that are read from a stream at once
-_WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
+_WITHOUT_EFFECT = (
+    faiss.IO_FLAG_ONDISK_SAME_DIR
+    | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
+    | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
+)
 
 
 def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> None:
     """Write an evidence index to a file, which stock ``faiss.read_index`` can also open.
 
-    The write to a path is atomic: the file is renamed to ``path`` when it is complete and synced. An interrupted write
-    leaves the previous file; a temporary file may remain until the next write. An index mapped from ``path`` keeps the
-    old file.
+    The write to a path is atomic: the file is renamed to ``path`` when it is complete and synced.
+    An interrupted write leaves the previous file; a temporary file may remain until the next write.
+    An index mapped from ``path`` keeps the old file.
 
     Parameters
     ----------
@@ -67,7 +71,9 @@ def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> 
     index.origins = (*index.origins[:1], Path(path).resolve())
 
 
-def write_file(index: EvidenceIndex, path: Path, *, overwrite: bool = False, like: Path | None = None) -> None:
+def write_file(
+    index: EvidenceIndex, path: Path, *, overwrite: bool = False, like: Path | None = None
+) -> None:
     """Write an evidence index to a file; ``like`` as of :func:`cfe_faiss.files.new_file.new_files`."""
     with new_file(path, overwrite=overwrite, like=like) as file:
         footer.write(index, file, path)
@@ -76,9 +82,10 @@ def write_file(index: EvidenceIndex, path: Path, *, overwrite: bool = False, lik
 def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
     """Read or memory-map an evidence index written by :func:`write_index`.
 
-    Reading into memory checks the whole file first. Mapping checks header and structure on opening, labels and
-    partitions on first use, and each list of an inverted file on its first read. The vectors of a mapped exact index
-    and of files of version 0.2 are not checked: call :func:`verify_index` for untrusted files.
+    Reading into memory checks the whole file first. Mapping checks header and structure on opening,
+    labels and partitions on first use, and each list of an inverted file on its first read. The
+    vectors of a mapped exact index and of files of version 0.2 are not checked: call
+    :func:`verify_index` for untrusted files.
 
     Parameters
     ----------
@@ -89,9 +96,9 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
         FAISS's flags, combined by ``|``:
 
         ``faiss.IO_FLAG_MMAP``, ``faiss.IO_FLAG_MMAP_IFC``
-            Map the vectors from the file, for any kind of index; the system loads the pages that a search reads. The
-            index is read-only. Do not write to the file while it is mapped; replacing it, as :func:`write_index` does,
-            is safe. A stream cannot be mapped.
+            Map the vectors from the file, for any kind of index; the system loads the pages that a
+            search reads. The index is read-only. Do not write to the file while it is mapped;
+            replacing it, as :func:`write_index` does, is safe. A stream cannot be mapped.
         ``faiss.IO_FLAG_READ_ONLY``
             Make the index read-only, even in memory.
         ``faiss.IO_FLAG_ONDISK_SAME_DIR``, ``faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE``, ``faiss.IO_FLAG_PQ_SKIP_SDC_TABLE``
@@ -178,14 +185,14 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
         return footer.read_header(file, source)
 
 
-# --- bytes and copies -------------------------------------------------------------------------------------------------
+# --- bytes and copies -----------------------------------------------------------------------------
 
 
 def serialize_index(index: EvidenceIndex) -> Bytes:
     """Serialize an evidence index to bytes, including labels and partitions.
 
-    The bytes equal the file that :func:`cfe_faiss.write_index` writes. Stock ``faiss.deserialize_index`` also reads
-    them, as the stock index.
+    The bytes equal the file that :func:`cfe_faiss.write_index` writes. Stock
+    ``faiss.deserialize_index`` also reads them, as the stock index.
 
     Parameters
     ----------
@@ -244,19 +251,26 @@ def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceI
     if isinstance(data, bytes | bytearray | memoryview):
         data = np.frombuffer(data, np.uint8)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
-        kind = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
+        kind = (
+            f"{data.dtype} of shape {data.shape}"
+            if isinstance(data, np.ndarray)
+            else type(data).__name__
+        )
         raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {kind}")
     return _read_bytes(data.tobytes(), _BYTES)
 
 
 def _read_bytes(data: bytes, source: str) -> EvidenceIndex:
-    return footer.read(io.BytesIO(data), source, lambda file, _: read_stock(faiss.PyCallbackIOReader(file.read)))
+    return footer.read(
+        io.BytesIO(data), source, lambda file, _: read_stock(faiss.PyCallbackIOReader(file.read))
+    )
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     """Return a copy of an evidence index, including labels and partitions.
 
-    ``faiss.clone_index`` returns the stock index without these, unless :func:`cfe_faiss.register` is in force.
+    ``faiss.clone_index`` returns the stock index without these, unless :func:`cfe_faiss.register`
+    is in force.
 
     Parameters
     ----------
@@ -295,7 +309,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     return cast(EvidenceIndex, copy)
 
 
-# --- FAISS's part -----------------------------------------------------------------------------------------------------
+# --- FAISS's part ---------------------------------------------------------------------------------
 
 
 def _parse_flags(io_flags: int) -> tuple[bool, bool]:
@@ -307,11 +321,14 @@ def _parse_flags(io_flags: int) -> tuple[bool, bool]:
         raise ValueError(
             f"io_flags must combine IO_FLAG_MMAP, IO_FLAG_MMAP_IFC and IO_FLAG_READ_ONLY of faiss, got {io_flags:#x}"
         )
-    return by_lists or bool(further_flags & faiss.IO_FLAG_MMAP_IFC), bool(further_flags & faiss.IO_FLAG_READ_ONLY)
+    return by_lists or bool(further_flags & faiss.IO_FLAG_MMAP_IFC), bool(
+        further_flags & faiss.IO_FLAG_READ_ONLY
+    )
 
 
 def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
-    # Open by descriptor: FAISS reads the file that was checked, even if the path was replaced since.
+    # Open by descriptor: FAISS reads the file that was checked, even if the path was replaced
+    # since.
     by_lists = issubclass(cls, faiss.IndexIVF)
     flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # our index computes its own
     if mapped:
@@ -319,16 +336,20 @@ def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
     return read_stock(f"/dev/fd/{file.fileno()}", flags)
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
 def is_stream(target: Any, method: str) -> bool:
     """Return whether ``target`` is an object of FAISS or Python to read from or write to, with this method."""
     if isinstance(target, io.TextIOBase):
-        raise TypeError(f"path must be a path, a binary file or a stream of faiss, got the text file {target!r}")
+        raise TypeError(
+            f"path must be a path, a binary file or a stream of faiss, got the text file {target!r}"
+        )
     if isinstance(target, str | os.PathLike):
         return False
-    return isinstance(target, faiss.IOWriter if method == "write" else faiss.IOReader) or hasattr(target, method)
+    return isinstance(target, faiss.IOWriter if method == "write" else faiss.IOReader) or hasattr(
+        target, method
+    )
 
 
 def write_all(data: Bytes, target: Any) -> None:

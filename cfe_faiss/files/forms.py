@@ -31,7 +31,10 @@ Form = Field | dict[str, Any] | list[Any]
 
 def integer(low: int, high: int = LARGEST) -> Field:
     """Return the field of an integer in a range."""
-    return Field(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
+    return Field(
+        f"an integer from {low} to {high}",
+        lambda value: type(value) is int and low <= value <= high,
+    )
 
 
 def number(low: float, high: float = LARGEST) -> Field:
@@ -42,18 +45,24 @@ def number(low: float, high: float = LARGEST) -> Field:
 
 def text(pattern: str, expectation: str) -> Field:
     """Return the field of a text that a regular expression matches as a whole."""
-    return Field(expectation, lambda value: type(value) is str and re.fullmatch(pattern, value) is not None)
+    return Field(
+        expectation, lambda value: type(value) is str and re.fullmatch(pattern, value) is not None
+    )
 
 
 def one_of(choices: Collection[Any]) -> Field:
     """Return the field of a value that has one of these values and its type."""
     known = [(type(choice), choice) for choice in choices]
-    return Field(f"one of {', '.join(map(repr, choices))}", lambda value: (type(value), value) in known)
+    return Field(
+        f"one of {', '.join(map(repr, choices))}", lambda value: (type(value), value) in known
+    )
 
 
 def optional(field: Field) -> Field:
     """Return a field that may also be null."""
-    return Field(f"{field.expectation}, or null", lambda value: value is None or field.accepts(value))
+    return Field(
+        f"{field.expectation}, or null", lambda value: value is None or field.accepts(value)
+    )
 
 
 NATURAL = integer(0)
@@ -67,7 +76,9 @@ def check(value: Any, form: Form, name: str = "") -> None:
     """Raise ValueError that names the field if a value has not this form."""
     if isinstance(form, Field):
         if not form.accepts(value):
-            raise ValueError(f"{name or 'the content'} must be {form.expectation}, got {value!r:.80}")
+            raise ValueError(
+                f"{name or 'the content'} must be {form.expectation}, got {value!r:.80}"
+            )
     elif isinstance(form, list):
         check(value, ANY_LIST, name)
         for place, part in enumerate(value):
@@ -75,7 +86,9 @@ def check(value: Any, form: Form, name: str = "") -> None:
     else:
         check(value, ANY_MAPPING, name)
         start = f"{name}." if name else ""
-        missing = next((field for field in form if field not in value and not field.endswith("?")), None)
+        missing = next(
+            (field for field in form if field not in value and not field.endswith("?")), None
+        )
         if missing is not None:
             raise ValueError(f"{start}{missing} is missing")
         for field, part in value.items():

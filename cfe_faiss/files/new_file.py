@@ -18,7 +18,9 @@ from cfe_faiss.files.regular import lock
 from cfe_faiss.rows.faiss_functions import Step
 
 _FILES = Path("/proc/self/fd")
-_PREFIX_BYTES = 100  # of a temporary name: the name of the file may be as long as the file system admits
+_PREFIX_BYTES = (
+    100  # of a temporary name: the name of the file may be as long as the file system admits
+)
 _COMMENT_FIELDS = {
     "png": "Software",
     "svg": "Title",
@@ -51,7 +53,9 @@ class _Output:
     def of(cls, target: Path) -> "_Output":
         place = Path(os.path.realpath(target))
         prefix = os.fsdecode(os.fsencode(place.name)[:_PREFIX_BYTES])
-        temporary, backup = (place.with_name(f".{prefix}.{secrets.token_hex(8)}.tmp") for _ in range(2))
+        temporary, backup = (
+            place.with_name(f".{prefix}.{secrets.token_hex(8)}.tmp") for _ in range(2)
+        )
         return cls(target, place, temporary, backup)
 
 
@@ -63,12 +67,14 @@ def new_file(target: Path, *, overwrite: bool, like: Path | None = None) -> Iter
 
 
 @contextmanager
-def new_files(targets: Sequence[Path], *, overwrite: bool, like: Path | None = None) -> Iterator[list[BinaryIO]]:
+def new_files(
+    targets: Sequence[Path], *, overwrite: bool, like: Path | None = None
+) -> Iterator[list[BinaryIO]]:
     """Yield an empty file for each target, and move all to their targets unless the block raises.
 
-    A file has no name until it is complete, if the system supports unnamed files. Otherwise it has a temporary name in
-    the same folder. Temporary files of writers whose process has ended are removed. After an error or an interrupt all
-    targets are as before, or all are new.
+    A file has no name until it is complete, if the system supports unnamed files. Otherwise it has
+    a temporary name in the same folder. Temporary files of writers whose process has ended are
+    removed. After an error or an interrupt all targets are as before, or all are new.
 
     Parameters
     ----------
@@ -158,7 +164,9 @@ def _naming(target: Path, problem: str = "") -> Iterator[None]:
 
 def _open(output: _Output, like: Path | None) -> BinaryIO:
     """Return a new file with the mode of the one that it replaces, which is locked while it is open."""
-    status = next((path.stat() for path in (output.place, like) if path is not None and path.exists()), None)
+    status = next(
+        (path.stat() for path in (output.place, like) if path is not None and path.exists()), None
+    )
     mode = 0o666 if status is None else stat.S_IMODE(status.st_mode) & 0o777
     descriptor = -1
     if hasattr(os, "O_TMPFILE") and _FILES.is_dir():
@@ -189,8 +197,14 @@ def _complete(file: BinaryIO, output: _Output) -> None:
             return
         folder = os.open(output.temporary.parent, os.O_RDONLY)
         try:
-            # With a folder descriptor, Python calls linkat, which follows the symbolic link of the open file.
-            os.link(_FILES / str(file.fileno()), output.temporary, src_dir_fd=folder, follow_symlinks=True)
+            # With a folder descriptor, Python calls linkat, which follows the symbolic link of the
+            # open file.
+            os.link(
+                _FILES / str(file.fileno()),
+                output.temporary,
+                src_dir_fd=folder,
+                follow_symlinks=True,
+            )
         finally:
             os.close(folder)
 

@@ -19,7 +19,8 @@ _OUR_HEAD = re.compile(
     rb'<!DOCTYPE html>.*?<meta name="generator" content="cfe-faiss '
     rb'|\{\s*"format": "cfe[-_]faiss'  # reports and manifests
     rb"|%s\r?\n"
-    rb"|(?:<\?xml|\x89PNG\r\n\x1a\n|%%!PS).*?%s" % (",".join(REPORT_COLUMNS).encode(), MARK.encode()),
+    rb"|(?:<\?xml|\x89PNG\r\n\x1a\n|%%!PS).*?%s"
+    % (",".join(REPORT_COLUMNS).encode(), MARK.encode()),
     re.DOTALL,
 )
 _MARKED_AT_THE_END = (b"%PDF", b"PAR1", b"PK\3\4")  # PDF, Parquet, and the checkpoints of PyTorch
@@ -73,7 +74,9 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
     if not path.exists():
         return
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: a directory is not replaced, choose the name of a file")
+        raise IsADirectoryError(
+            f"{path} is a folder: a directory is not replaced, choose the name of a file"
+        )
     if not path.is_file():
         raise ValueError(f"{path} must be a regular file, got a device, a pipe or a socket")
     if not (overwrite or is_ours(path)):
@@ -94,7 +97,9 @@ def check_not_mapped(paths: Iterable[Path]) -> None:
     for name in names:
         with suppress(OSError):  # a removed file, or memory that is not a file
             if mapped := files.get(Path(os.fsdecode(name)).stat()[1:3]):
-                raise ValueError(f"{mapped} is mapped into memory: choose another output, or release what maps it")
+                raise ValueError(
+                    f"{mapped} is mapped into memory: choose another output, or release what maps it"
+                )
 
 
 def is_one_of(path: Path, others: Iterable[Path]) -> bool:
@@ -109,7 +114,11 @@ def is_ours(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD)
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        if not head or _OUR_HEAD.match(head) or (head[:4] in _MARKED_AT_THE_END and MARK.encode() in file.read()):
+        if (
+            not head
+            or _OUR_HEAD.match(head)
+            or (head[:4] in _MARKED_AT_THE_END and MARK.encode() in file.read())
+        ):
             return True
         with suppress(ValueError):
             footer.read_header(file, path)

@@ -68,10 +68,14 @@ class Record:
         known = " and ".join(map(str, self.forms))
         raise ValueError(f"{path} has version {version}, this cfe_faiss reads version {known}")
 
-    def write(self, folder: Path, version: int, content: dict[str, Any], like: Path | None = None) -> None:
+    def write(
+        self, folder: Path, version: int, content: dict[str, Any], like: Path | None = None
+    ) -> None:
         """Write a record in place of an older one; errors as of :meth:`read`, and OSError."""
         path = path_within(folder, self.name, f"the folder {folder}")
-        encoded = json.dumps({"format": self.kind, "version": version, **content}, indent=1).encode()
+        encoded = json.dumps(
+            {"format": self.kind, "version": version, **content}, indent=1
+        ).encode()
         with _naming(f"{path} cannot be written"):
             check(content, self.forms[version])
             check(len(encoded), _SIZE, "its size")

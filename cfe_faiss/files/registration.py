@@ -26,12 +26,14 @@ _registered = False
 def register() -> None:
     """Teach functions of ``faiss`` about evidence indexes, for code that calls them; :func:`unregister` undoes it.
 
-    ``faiss.index_factory`` then takes the descriptions of :func:`cfe_faiss.index_factory`, with FAISS's metrics: "l2"
-    by default, or ``faiss.METRIC_INNER_PRODUCT``. ``faiss.write_index``, ``faiss.read_index``, ``faiss.clone_index``,
-    ``faiss.serialize_index`` and ``faiss.deserialize_index`` keep the classes of evidence indexes. All of them treat
-    other indexes as before, but read a ``faiss.IOReader`` to its end. Further calls have no effect.
+    ``faiss.index_factory`` then takes the descriptions of :func:`cfe_faiss.index_factory`, with
+    FAISS's metrics: "l2" by default, or ``faiss.METRIC_INNER_PRODUCT``. ``faiss.write_index``,
+    ``faiss.read_index``, ``faiss.clone_index``, ``faiss.serialize_index`` and
+    ``faiss.deserialize_index`` keep the classes of evidence indexes. All of them treat other
+    indexes as before, but read a ``faiss.IOReader`` to its end. Further calls have no effect.
 
-    Code that copies a function, as ``from faiss import index_factory`` does, must be imported after the call.
+    Code that copies a function, as ``from faiss import index_factory`` does, must be imported after
+    the call.
 
     Examples
     --------
@@ -65,7 +67,9 @@ def _is_evidence(index: Any) -> bool:
     return _registered and hasattr(type(index), "search_evidence")
 
 
-def _make(d: int, description: Any, metric: int = faiss.METRIC_L2, *args: Any, **kwargs: Any) -> Any:
+def _make(
+    d: int, description: Any, metric: int = faiss.METRIC_L2, *args: Any, **kwargs: Any
+) -> Any:
     if _registered and isinstance(description, str) and "Evidence" in description:
         return index_factory(d, description, metric, *args, **kwargs)
     return _stock["index_factory"](d, description, metric, *args, **kwargs)
@@ -132,4 +136,9 @@ def _clone(index: Any) -> Any:
     return copy.deepcopy(index)
 
 
-_REPLACEMENTS = {"index_factory": _make, "write_index": _write, "read_index": _read, "clone_index": _clone}
+_REPLACEMENTS = {
+    "index_factory": _make,
+    "write_index": _write,
+    "read_index": _read,
+    "clone_index": _clone,
+}

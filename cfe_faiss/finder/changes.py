@@ -27,7 +27,12 @@ from cfe_faiss.rows.metric import as_rows
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
 
-_PER_NODE = ("y", "train_mask", "val_mask", "test_mask")  # values of data that get unknown ones for new nodes
+_PER_NODE = (
+    "y",
+    "train_mask",
+    "val_mask",
+    "test_mask",
+)  # values of data that get unknown ones for new nodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,14 +112,18 @@ class _Rows:
         """Return the rows of a matrix after the change; rows that leave are zero."""
         for part in (self.values, self.added):
             if X.dtype.kind in "biu" and not np.array_equal(part.astype(X.dtype), part):
-                raise ValueError(f"x and add_nodes must hold {X.dtype}, as the data does, got {part.dtype}")
+                raise ValueError(
+                    f"x and add_nodes must hold {X.dtype}, as the data does, got {part.dtype}"
+                )
         result = np.concatenate([X, self.added.astype(X.dtype)])
         result[self.changed] = self.values
         result[self.removed] = 0
         return result
 
 
-def updated(finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any) -> tuple[EvidenceFinder, Ints]:
+def updated(
+    finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any
+) -> tuple[EvidenceFinder, Ints]:
     """Return the finder after a change, and the rows whose vector or class changed, ascending."""
     rows = _check(finder, **changes)
     attributes = _attributes_after(finder, rows, features)
@@ -156,14 +165,18 @@ def _check(  # noqa: PLR0913
 ) -> _Rows:
     """Return the changes in row numbers."""
     if finder.scores is not None:
-        raise ValueError("updated is for a finder with classes, got one with scores: make a new finder")
+        raise ValueError(
+            "updated is for a finder with classes, got one with scores: make a new finder"
+        )
     has_graph = finder.graph is not None
     of_edges = {"add_edges": add_edges, "remove_edges": remove_edges, "edge_weight": edge_weight}
     for name, value in of_edges.items():
         if value is not None and not has_graph:
             raise ValueError(f"{name} is for a finder with a graph, got {finder!r}")
     if hasattr(finder.data, "columns") and (x is not None or add_nodes is not None):
-        raise ValueError("x and add_nodes must be left out for a table: make a new finder by from_table")
+        raise ValueError(
+            "x and add_nodes must be left out for a table: make a new finder by from_table"
+        )
     d = finder.vectors.shape[1] if finder.source.columns is None else len(finder.source.columns)
     added = np.empty((0, d), np.float32) if add_nodes is None else as_dense("add_nodes", add_nodes)
     as_matrix("add_nodes", added, d)
@@ -171,17 +184,23 @@ def _check(  # noqa: PLR0913
     n = before + len(added)
     row_ids = _ids_after(finder, ids, n)
     x = x or {}
-    find = finder.rows if has_graph else finder.searched  # without a graph, other rows have no effect
+    find = (
+        finder.rows if has_graph else finder.searched
+    )  # without a graph, other rows have no effect
     changed = find("x", list(x))
     removed = np.unique(find("remove_nodes", remove_nodes))
     both = np.intersect1d(changed, removed)
     if len(both) or len(np.unique(changed)) < len(changed):
         names = finder.names(both)
-        raise ValueError(f"x must name rows that stay, each once, got {list(x)} and remove_nodes {names}")
+        raise ValueError(
+            f"x must name rows that stay, each once, got {list(x)} and remove_nodes {names}"
+        )
     added_edges = _edges("add_edges", add_edges, row_ids, n)
     removed_edges = _edges("remove_edges", remove_edges, row_ids, n)
     values = features_of_nodes(x, d)
-    return _Rows(before, n, row_ids, added_edges, removed_edges, changed, values, added, removed, edge_weight)
+    return _Rows(
+        before, n, row_ids, added_edges, removed_edges, changed, values, added, removed, edge_weight
+    )
 
 
 def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
@@ -196,13 +215,19 @@ def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
     if (new is not None) != needs_ids:
         needed = f"given for {more} new rows" if needs_ids else "left out, rows go by numbers"
         raise ValueError(f"ids must be {needed}, got {new!r}")
-    return as_row_ids("ids", [*finder.names(np.arange(n - more)), *new], n) if needs_ids else finder.ids
+    return (
+        as_row_ids("ids", [*finder.names(np.arange(n - more)), *new], n)
+        if needs_ids
+        else finder.ids
+    )
 
 
 def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Attributes | None:
     if features is None:
         if finder.attributes is not None and (len(rows.changed) or rows.n > rows.before):
-            raise ValueError("features must hold the attributes of all rows after a change of x or new nodes, got None")
+            raise ValueError(
+                "features must hold the attributes of all rows after a change of x or new nodes, got None"
+            )
         return finder.attributes
     attributes = attributes_of(features, rows.n)
     for name in finder.sensitive:
@@ -223,7 +248,9 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Source, Any, Fl
         moved = np.append(np.sort(rows.changed[differs]), np.arange(rows.before, rows.n))
         return source, None, vectors, moved
     if source.settings is None:
-        raise ValueError("the finder must be made by from_data, so that the settings of its KS vectors are known")
+        raise ValueError(
+            "the finder must be made by from_data, so that the settings of its KS vectors are known"
+        )
     if source.ks is None:
         ks = KSVectors(source.x, finder.graph, *source.settings, vectors=finder.vectors)
     else:
@@ -241,7 +268,13 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Source, Any, Fl
 
 
 def _index_after(
-    before: EvidenceIndex, rows: _Rows, vectors: Floats, labels: Int32s, changed: Ints, *, has_moved: bool
+    before: EvidenceIndex,
+    rows: _Rows,
+    vectors: Floats,
+    labels: Int32s,
+    changed: Ints,
+    *,
+    has_moved: bool,
 ) -> EvidenceIndex:
     """Return a changed copy of the index. Rows that it does not hold stay out, new ones are added."""
     index = clone_index(before)
@@ -260,19 +293,25 @@ def _index_after(
     return index
 
 
-# --- data and predictions ---------------------------------------------------------------------------------------------
+# --- data and predictions -------------------------------------------------------------------------
 
 
-def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, features: Any) -> Predictions:
+def _predict(
+    finder: EvidenceFinder, data: Any, n: int, predictions: Any, features: Any
+) -> Predictions:
     """Return the given predictions, or the output of the finder's model for the data after a change."""
     names = finder.class_names
     if predictions is not None:
         found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
     elif finder.model is None or data is None:
         why = (
-            "the finder has no model" if finder.model is None else "its data has values of edges or several node types"
+            "the finder has no model"
+            if finder.model is None
+            else "its data has values of edges or several node types"
         )
-        raise ValueError(f"predictions must be given for all {n} rows after the change, since {why}, got None")
+        raise ValueError(
+            f"predictions must be given for all {n} rows after the change, since {why}, got None"
+        )
     else:
         found = predictions_of(finder.model, data, features, class_names=names)
     if found.class_names != names:
@@ -288,7 +327,9 @@ def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
         return None
     changed = copy.copy(data)
     changed.x = _like(data.x, rows.apply_to(np.asarray(to_host(data.x))))
-    changed.edge_index = _like(data.edge_index, _edges_after(np.asarray(to_host(data.edge_index)), rows, finder))
+    changed.edge_index = _like(
+        data.edge_index, _edges_after(np.asarray(to_host(data.edge_index)), rows, finder)
+    )
     for name in _PER_NODE:
         value = getattr(data, name, None)
         if value is not None and len(value) == rows.before < rows.n:
@@ -306,9 +347,16 @@ def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
 def _is_plain(data: Any) -> bool:
     """Return whether data is a graph of one node type with dense features and an edge_index without values."""
     parts = [getattr(data, name, None) for name in ("x", "edge_index")]
-    if data is None or is_heterogeneous(data) or getattr(data, "adj_t", None) is not None or parts_for_the_model(data):
+    if (
+        data is None
+        or is_heterogeneous(data)
+        or getattr(data, "adj_t", None) is not None
+        or parts_for_the_model(data)
+    ):
         return False
-    return all(part is not None and not is_sparse(part) and not is_torch_sparse(part) for part in parts)
+    return all(
+        part is not None and not is_sparse(part) and not is_torch_sparse(part) for part in parts
+    )
 
 
 def _like(value: Any, array: Array) -> Any:

@@ -39,7 +39,14 @@ from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.rows.metric import Metric, as_metric, as_rows, measure_of, measure_pairs, threshold_of
+from cfe_faiss.rows.metric import (
+    Metric,
+    as_metric,
+    as_rows,
+    measure_of,
+    measure_pairs,
+    threshold_of,
+)
 from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
@@ -112,7 +119,8 @@ class EvidenceFinder:
     >>> bool((frame["node_label"] != frame["evidence_label"]).all())
     True
 
-    The similarity may leave attributes out. Copies of them leave, too; others that tell them are listed.
+    The similarity may leave attributes out. Copies of them leave, too; others that tell them are
+    listed.
 
     >>> finder = EvidenceFinder.from_data(data, model, without=["mean radius"])
     >>> finder.removed.columns
@@ -150,8 +158,15 @@ class EvidenceFinder:
             classes = f"scores from {self.scores.min():g} to {self.scores.max():g}"
         parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
         if self.graph is not None:
-            kinds = {"directed edges": self.graph.directed, "weighted edges": self.graph.weights is not None}
-            parts += [kind for kind, there in kinds.items() if there] if self.graph.num_edges else ["no edges"]
+            kinds = {
+                "directed edges": self.graph.directed,
+                "weighted edges": self.graph.weights is not None,
+            }
+            parts += (
+                [kind for kind, there in kinds.items() if there]
+                if self.graph.num_edges
+                else ["no edges"]
+            )
         parts += [f"{name} for the model only" for name in self.model_only]
         if self.attributes is not None:
             parts.append(f"{len(self.attributes)} attributes")
@@ -168,7 +183,9 @@ class EvidenceFinder:
         if self.truth is not None:
             columns["true"] = [int((self.truth == c).sum()) for c in classes]
         if self.scores is not None:
-            columns = {name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")}
+            columns = {
+                name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")
+            }
         return as_html(repr(self), pd.DataFrame(columns))
 
     def names(self, rows: ArrayLike) -> Array:
@@ -192,13 +209,16 @@ class EvidenceFinder:
         rows = self.rows(argument, ids)
         absent = ~np.isin(rows, self.index.members().ids)
         if absent.any():
-            raise ValueError(f"{argument} must be in the index, got {self.names(rows[absent]).tolist()[0]!r}")
+            raise ValueError(
+                f"{argument} must be in the index, got {self.names(rows[absent]).tolist()[0]!r}"
+            )
         return rows
 
     def class_numbers(self, argument: str, classes: Any) -> Int32s:
         """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
 
-        If all class names are whole numbers, such as "1" and "2", or truth values, a number or truth value is a name.
+        If all class names are whole numbers, such as "1" and "2", or truth values, a number or
+        truth value is a name.
 
         Raises
         ------
@@ -211,7 +231,9 @@ class EvidenceFinder:
     def class_count(self) -> int:
         """Number of classes that have a name, are predicted or are true."""
         known = [self.labels] if self.truth is None else [self.labels, self.truth]
-        return max(len(self.class_names or ()), 1 + max(int(classes.max(initial=-1)) for classes in known))
+        return max(
+            len(self.class_names or ()), 1 + max(int(classes.max(initial=-1)) for classes in known)
+        )
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or "class <label>" without a name."""
@@ -327,7 +349,11 @@ class EvidenceFinder:
         names = as_names("without", without)
         x, columns, removed = leave_out(data, attributes, names) if names else (data.x, None, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
-        taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
+        taken = (
+            ("edge_weight", "values of edge_index", "values of adj_t")
+            if edge_weight is True
+            else ()
+        )
         ids = getattr(data, "node_ids", None)
         return cls(
             vectors,
@@ -366,9 +392,9 @@ class EvidenceFinder:
     ) -> Self:
         """Index vectors, such as embeddings of any encoder, and the classes that a model predicts for them.
 
-        There is no graph: two vectors are compared by their cosine or another ``metric``, and constraints on the graph
-        (``min_hops``, ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. The rest is as in
-        :meth:`from_data`.
+        There is no graph: two vectors are compared by their cosine or another ``metric``, and
+        constraints on the graph (``min_hops``, ``common_neighbors`` of
+        :class:`cfe_faiss.Constraints`) are refused. The rest is as in :meth:`from_data`.
 
         Parameters
         ----------
@@ -472,8 +498,9 @@ class EvidenceFinder:
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
-        There is no graph, as in :meth:`from_vectors`. Rows are compared by Euclidean distance: numbers in standard
-        deviations, two categories one apart, and so a missing value and a known one, at the mean if it is a number.
+        There is no graph, as in :meth:`from_vectors`. Rows are compared by Euclidean distance:
+        numbers in standard deviations, two categories one apart, and so a missing value and a known
+        one, at the mean if it is a number.
 
         Parameters
         ----------
@@ -542,7 +569,9 @@ class EvidenceFinder:
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")
         ignored = as_names("ignore", ignore)
-        roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown)
+        roles = Roles(
+            id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown
+        )
         parts = inputs.table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
@@ -660,11 +689,15 @@ class EvidenceFinder:
         """
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
-        query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap))
+        query = Query(
+            as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap)
+        )
         if query.where is not None:
             for name, value in (("recall", recall), ("nprobe", nprobe), ("exact", exact)):
                 if value is not None and value is not True:
-                    raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
+                    raise ValueError(
+                        f"{name} must be left out with where (such a search is exact), got {name}={value}"
+                    )
             exact = True
         elif recall is None and nprobe is None and exact is None:
             is_small = len(members.ids) <= inputs.EXACT_UP_TO
@@ -675,12 +708,16 @@ class EvidenceFinder:
             D, I = self.index.answer_on(snapshot, queries, effort, progress)
         by_class: dict[int, float] | None = None
         if effort.exact:
-            by_class = dict.fromkeys(np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0)
+            by_class = dict.fromkeys(
+                np.unique(members.labels[members.labels != UNKNOWN]).tolist(), 1.0
+            )
         elif recall is not None:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
         effort_of = reached, effort.nprobe
-        return LocalEvidence(ids, I, D, self.labels, *effort_of, self, queries.missing, by_class, self.metric)
+        return LocalEvidence(
+            ids, I, D, self.labels, *effort_of, self, queries.missing, by_class, self.metric
+        )
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -712,7 +749,12 @@ class EvidenceFinder:
         """
         if self.scores is not None:
             raise ValueError("top_pairs is for classes: with scores use widest_pairs")
-        effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
+        effort: dict[str, Any] = {
+            "exact": exact,
+            "nprobe": nprobe,
+            "recall": recall,
+            "memory": memory,
+        }
         pairs = global_evidence(
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
@@ -765,7 +807,8 @@ class EvidenceFinder:
     ) -> tuple[EvidenceFinder, Array]:
         """Return a finder with other edges, rows or predictions, and the ids whose vector or class changed.
 
-        This finder stays as it is. Without ``predictions`` the model is called for the data after the change.
+        This finder stays as it is. Without ``predictions`` the model is called for the data after
+        the change.
 
         Parameters
         ----------
@@ -850,16 +893,24 @@ class EvidenceFinder:
         given = {"similarity": similarity, "distance": distance}
         value = given.pop(argument)
         if value is None or any(other is not None for other in given.values()):
-            raise ValueError(f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}")
+            raise ValueError(
+                f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}"
+            )
         low = threshold_of(argument, value, self.metric)
-        best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        best: tuple[Any, Any, Any] = (
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            np.empty(0, np.float32),
+        )
         ids = self.index.members().ids
         gap = _LEAST_GAP
         for part in slices(len(ids), _ROWS_AT_ONCE):
             query = Query(threshold=low, ids=ids[part], **self._conditions(where, gap))
             lims, D, I = self.index.answer_range(query)
             new: tuple[Any, Any, Any] = np.repeat(ids[part], np.diff(lims)), I, D
-            source, target, similarities = (np.append(a, b[new[0] < I]) for a, b in zip(best, new, strict=True))
+            source, target, similarities = (
+                np.append(a, b[new[0] < I]) for a, b in zip(best, new, strict=True)
+            )
             gaps = abs(scores[source] - scores[target])
             order = np.lexsort((target, source, -gaps))[:k]
             best = source[order], target[order], similarities[order]
@@ -867,15 +918,24 @@ class EvidenceFinder:
                 gap = max(gap, float(gaps[order[-1]]))
         return PairEvidence(*best, self.labels, self, metric=self.metric)
 
-    def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
+    def _conditions(
+        self, where: Constraints | None, min_gap: float | None = None
+    ) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
         if where is not None and not isinstance(where, Constraints):
             raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
         if (min_gap is None) != (self.scores is None):
-            needed = "left out for a finder without scores" if self.scores is None else "given for a finder with scores"
+            needed = (
+                "left out for a finder without scores"
+                if self.scores is None
+                else "given for a finder with scores"
+            )
             raise ValueError(f"min_gap must be {needed}, got {min_gap}")
         if min_gap is not None and self.scores is not None:
-            return {**inputs.gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
+            return {
+                **inputs.gap_conditions(where, min_gap, self.scores, self.attributes),
+                "graph": self.graph,
+            }
         if where is None:
             return {}
         if where.target is not None:
@@ -894,5 +954,11 @@ def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int
 def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
     given = as_names("sensitive", names)
     if given and attributes is None:
-        raise ValueError(f"sensitive must name attributes, which features hold, got {given[0]!r} without features")
-    return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
+        raise ValueError(
+            f"sensitive must name attributes, which features hold, got {given[0]!r} without features"
+        )
+    return (
+        tuple(attributes.known("sensitive", name) for name in given)
+        if attributes is not None
+        else ()
+    )

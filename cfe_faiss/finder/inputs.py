@@ -16,7 +16,13 @@ from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_number, to_host
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
-from cfe_faiss.data.classes import Predictions, Threshold, class_names_of, note_classes, true_classes
+from cfe_faiss.data.classes import (
+    Predictions,
+    Threshold,
+    class_names_of,
+    note_classes,
+    true_classes,
+)
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
@@ -38,7 +44,9 @@ _EXCEPTIONS = 0.02
 _KNOWN = 0.1
 _HARDLY_KNOWN = 0.01
 """Shares of rows of a class for which a column is known."""
-_ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE)
+_ID_NAME = re.compile(
+    r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE
+)
 
 
 def probabilities_of(predicted: Predictions) -> Doubles | None:
@@ -55,27 +63,36 @@ def probabilities_of(predicted: Predictions) -> Doubles | None:
     error = np.abs(scores.sum(axis=1) - 1).max(initial=0) if (scores >= 0).all() else np.inf
     if _ROUNDING < error < _NEARLY:
         text = (
-            f"rows of predictions have sums up to {error:.2g} from 1, so they are taken for scores, not probabilities"
+            f"rows of predictions have sums up to {error:.2g} from 1, so they are taken for "
+            "scores, not probabilities"
         )
         warnings.warn(text, InputWarning, stacklevel=3)
     return scores if error <= _ROUNDING else None
 
 
-def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:
+def of_type(
+    data: Any, node_type: str | None, metapath: Any, weighted: bool
+) -> tuple[Any, str | None]:
     """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
     if not is_heterogeneous(data):
         for name, value in (("node_type", node_type), ("metapath", metapath)):
             if value is not None:
-                raise ValueError(f"{name} is for HeteroData, got {name}={value!r} for {type(data).__name__}")
+                raise ValueError(
+                    f"{name} is for HeteroData, got {name}={value!r} for {type(data).__name__}"
+                )
         return data, None
     if node_type is not None:
         as_node_type("node_type", data, node_type)
     if metapath is None:
-        raise ValueError("metapath must say how the nodes of HeteroData are joined, a list of edge types, got None")
+        raise ValueError(
+            "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None"
+        )
     graph = metapath_graph(data, metapath, weighted=weighted)
     start: str = metapath[0][0]
     if node_type not in (None, start):
-        raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")
+        raise ValueError(
+            f"metapath must start and end at node_type={node_type!r}, got one of {start!r}"
+        )
     return graph, start
 
 
@@ -91,7 +108,11 @@ def check_data(data: Any) -> None:
 
 
 def fill_index(
-    index: str | EvidenceIndex | None, vectors: Floats, labels: Int32s, nodes: Ints, metric: Metric = "cosine"
+    index: str | EvidenceIndex | None,
+    vectors: Floats,
+    labels: Int32s,
+    nodes: Ints,
+    metric: Metric = "cosine",
 ) -> EvidenceIndex:
     """Return an index of some vectors, with their numbers as ids; those without a predicted class are left out."""
     nodes = nodes[labels[nodes] != UNKNOWN]
@@ -131,7 +152,9 @@ def truth_of(
     return true_classes("data.y", values, predicted.labels, predicted.class_names, **options)
 
 
-def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:
+def empty_index(
+    index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine"
+) -> EvidenceIndex:
     """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
     if index is None:
         as_count("the number of nodes", n)
@@ -139,11 +162,15 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metri
     if isinstance(index, str):
         return factory_with_ids(d, index, metric)
     if not isinstance(index, EvidenceIndex):
-        raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
+        raise TypeError(
+            f"index must be an evidence index or its description, got {type(index).__name__}"
+        )
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
     if index.metric != as_metric("metric", metric):
-        raise ValueError(f"index must have metric {metric!r}, by which its finder compares, got {index!r}")
+        raise ValueError(
+            f"index must have metric {metric!r}, by which its finder compares, got {index!r}"
+        )
     check_ids_stay(index)
     return index
 
@@ -153,7 +180,9 @@ def check_numbers(index: EvidenceIndex) -> None:
     names = index.label_names
     if names.dtype.kind != "i":
         remedy = "give it integers by relabel, and the finder their names by class_names="
-        raise TypeError(f"index must have integers as labels in a finder, got {names.tolist()[0]!r}; {remedy}")
+        raise TypeError(
+            f"index must have integers as labels in a finder, got {names.tolist()[0]!r}; {remedy}"
+        )
 
 
 def as_scores(values: Any, n: int) -> Doubles:
@@ -179,14 +208,16 @@ def gap_conditions(
         name += "_"
     where = Constraints() if where is None else where
     if where.target is not None:
-        raise ValueError(f"target must be left out with scores, which have no classes, got {where.target}")
+        raise ValueError(
+            f"target must be left out with scores, which have no classes, got {where.target}"
+        )
     most = None if where.max_changed is None else where.max_changed + 1  # scores always differ
     where = replace(where, caliper={**where.caliper, name: -gap}, max_changed=most)
     table = Attributes({**known, name: scores}, np.arange(len(scores)))
     return {"where": where, "attributes": table, "rules": Rules(neighbors="any")}
 
 
-# --- a table ----------------------------------------------------------------------------------------------------------
+# --- a table --------------------------------------------------------------------------------------
 
 
 def table_fields(
@@ -194,30 +225,50 @@ def table_fields(
 ) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
     index = pd.RangeIndex(len(given)) if given.index is None else given.index
-    values_of_rows = {"model": model, "id": roles.id, "truth": roles.truth, "probabilities": roles.probabilities}
+    values_of_rows = {
+        "model": model,
+        "id": roles.id,
+        "truth": roles.truth,
+        "probabilities": roles.probabilities,
+    }
     for argument, values in values_of_rows.items():
         is_indexed = isinstance(values, pd.Series | pd.DataFrame) and not values.index.equals(index)
-        if is_indexed and values.index.isin(index).any():  # rows are in another order than in the table
-            raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
+        if (
+            is_indexed and values.index.isin(index).any()
+        ):  # rows are in another order than in the table
+            raise ValueError(
+                f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays"
+            )
     known = roles.attributes(given, model)
     classes = [name for name in (roles.truth, model) if isinstance(name, str)]
     others = [*classes, *column_names(roles.probabilities), *column_names(roles.weights)]
-    table = given.frame(dict.fromkeys(name for name in (*known, *others) if name in given.cells), classes)
+    table = given.frame(
+        dict.fromkeys(name for name in (*known, *others) if name in given.cells), classes
+    )
     ids = None
     with given.problems.collect():
         ids = _row_ids(given, roles.id)
     if encoder is None:
-        check_categories(given, table, [name for name in known if name in table], (*roles.sensitive, *roles.without))
+        check_categories(
+            given,
+            table,
+            [name for name in known if name in table],
+            (*roles.sensitive, *roles.without),
+        )
     given.problems.check()
     if not known:
-        raise ValueError(f"frame must have columns beside id, truth and predictions, got {', '.join(given.columns)}")
+        raise ValueError(
+            f"frame must have columns beside id, truth and predictions, got {', '.join(given.columns)}"
+        )
     attributes = as_attributes(table[known], "frame")
     sensitive = roles.sensitive
     removed = _find_removed(attributes, [*sensitive, *roles.without])
     left_out = removed.columns if removed else ()
     is_called = is_model(model)
     asked = columns_of(model, [str(name) for name in given.cells]) if is_called else None
-    used = [name for name in (roles.id, roles.truth) if isinstance(name, str)] + column_names(roles.probabilities)
+    used = [name for name in (roles.id, roles.truth) if isinstance(name, str)] + column_names(
+        roles.probabilities
+    )
     read = [name for name in asked or () if name in used]
     if read:
         text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
@@ -225,7 +276,10 @@ def table_fields(
     data = table[known]
     if is_called:  # columns as they were given, or as pandas reads them from a text file
         names_of_model = known if asked is None else asked
-        columns = {name: given.values(name) if given.is_text else given.cells[name] for name in names_of_model}
+        columns = {
+            name: given.values(name) if given.is_text else given.cells[name]
+            for name in names_of_model
+        }
         data = pd.DataFrame(columns, index=given.cells.index)
     given.problems.check()
     predicted = _predict(model, data, table, roles)
@@ -235,14 +289,18 @@ def table_fields(
     if roles.truth is not None:
         options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
         values = _column(table, roles.truth)
-        truth, names = true_classes("truth", values, labels, names, unknown=roles.unknown, **options)
+        truth, names = true_classes(
+            "truth", values, labels, names, unknown=roles.unknown, **options
+        )
     note_classes(labels, truth, names)
     names = names or ()
     shares = probabilities_of(predicted)
     compared = [name for name in known if name not in left_out]
     encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
     vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
-    check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called)
+    check_table(
+        attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called
+    )
     if shares is not None:  # classes that are never predicted have no probability
         shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
     return {
@@ -281,7 +339,11 @@ def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, s
     """Return a table without the column of a threshold, the decisions and their names."""
     threshold = Threshold.parse(text, table.reading)
     decisions = threshold.classes(table)
-    return replace(table, cells=table.cells.drop(columns=[threshold.column])), decisions, threshold.names
+    return (
+        replace(table, cells=table.cells.drop(columns=[threshold.column])),
+        decisions,
+        threshold.names,
+    )
 
 
 def _column(table: "pd.DataFrame", given: Any) -> Any:
@@ -310,7 +372,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
         return None
     others = [name for name in attributes if name not in names]
     pairs = [(other, name) for name in names for other in others]
-    copies = tuple(Proxy(*pair, 1.0) for pair in pairs if are_copies(*(attributes[name] for name in pair)))
+    copies = tuple(
+        Proxy(*pair, 1.0) for pair in pairs if are_copies(*(attributes[name] for name in pair))
+    )
     left_out = tuple(dict.fromkeys([*names, *(copy.column for copy in copies)]))
     strengths = [
         Proxy(other, name, association(attributes[name], attributes[other]))
@@ -318,7 +382,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
         if other not in left_out
     ]
     found = sorted(strengths, key=lambda proxy: -proxy.strength)
-    return Removed(names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY))
+    return Removed(
+        names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY)
+    )
 
 
 def _as_numbers(argument: str, values: Any) -> Doubles:
@@ -332,7 +398,9 @@ def _as_weights(values: Any) -> Doubles:
     weights = _as_numbers("weights", values)
     wrong = ~(np.isfinite(weights) & (weights >= 0))
     if wrong.any():
-        raise ValueError(f"weights must be finite and at least 0, got {weights[wrong].tolist()[:5]}")
+        raise ValueError(
+            f"weights must be finite and at least 0, got {weights[wrong].tolist()[:5]}"
+        )
     return weights
 
 
@@ -350,7 +418,7 @@ def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
     return array
 
 
-# --- warnings about probable mistakes in tables -----------------------------------------------------------------------
+# --- warnings about probable mistakes in tables ---------------------------------------------------
 
 
 def check_table(
@@ -388,18 +456,29 @@ def check_table(
     for name in class_names:
         first = first_of.setdefault(" ".join(name.split()).casefold(), name)
         if first != name:
-            texts.append(f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way")
+            texts.append(
+                f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way"
+            )
     compared = [attribute for name, attribute in attributes.items() if name not in left_out]
     for name in [attribute.name for attribute in compared if _are_ids(attribute)]:
-        texts.append(f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})")
-    for what, classes, by_threshold in (("truth", truth, True), ("predictions", labels, not called)):
-        for name, known in ({} if classes is None else leaks(compared, classes, by_threshold)).items():
+        texts.append(
+            f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
+        )
+    for what, classes, by_threshold in (
+        ("truth", truth, True),
+        ("predictions", labels, not called),
+    ):
+        for name, known in (
+            {} if classes is None else leaks(compared, classes, by_threshold)
+        ).items():
             how = f", as it is known for {_either(known, class_names)} only" if known else ""
             texts.append(
                 f"column {name!r} determines the {what}{how}: if it is the outcome, made from it or known only after "
                 f"it, name it in truth, model or without (--truth, --predictions or --without {name})"
             )
-    selective = [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
+    selective = (
+        [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
+    )
     if selective:
         decisions = _either(selective, class_names)
         texts.append(
@@ -420,7 +499,9 @@ def _either(labels: Iterable[int], names: Sequence[str]) -> str:
     return " or ".join(repr(names[label]) for label in labels)
 
 
-def leaks(compared: Iterable[Attribute], classes: Int32s, by_threshold: bool) -> dict[str, list[int]]:
+def leaks(
+    compared: Iterable[Attribute], classes: Int32s, by_threshold: bool
+) -> dict[str, list[int]]:
     """Return the columns that determine the classes, and the classes that alone are known to each of them.
 
     Parameters
@@ -471,7 +552,10 @@ def _are_ids(attribute: Attribute) -> bool:
     if numbers is None:
         return True
     whole = bool((numbers == np.floor(numbers)).all())
-    return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
+    return whole and (
+        bool(_ID_NAME.search(attribute.name))
+        or float(numbers.max() - numbers.min()) == len(numbers) - 1
+    )
 
 
 def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
@@ -485,8 +569,12 @@ def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bo
     if len(labels) < _FEWEST_ROWS:
         return False
     width = int(labels.max()) + 1
-    cells = np.bincount((codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width)
-    counts = cells.reshape(-1, width)  # rows of each value, the missing one first, and of each class
+    cells = np.bincount(
+        (codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width
+    )
+    counts = cells.reshape(
+        -1, width
+    )  # rows of each value, the missing one first, and of each class
     of_class = counts.sum(axis=0)
     values = np.count_nonzero(counts.any(axis=1))
     class_count = np.count_nonzero(of_class)

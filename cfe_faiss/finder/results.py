@@ -57,7 +57,9 @@ class _Measured:
 
     def _as_measure(self, name: str) -> Array:
         if name != self.measure:
-            raise AttributeError(f"a result with metric {self.metric!r} has no {name}, use {self.measure}")
+            raise AttributeError(
+                f"a result with metric {self.metric!r} has no {name}, use {self.measure}"
+            )
         return measured(self.D, self.metric)
 
     def _measure(self, v: Ints, u: Ints, D: Floats) -> Array:
@@ -122,20 +124,23 @@ class LocalEvidence(_Measured):
     def measure64(self) -> Doubles:
         """Return the similarities or distances that frames show, (nq, k), NaN without evidence.
 
-        With a finder, cosines are computed in float64: :func:`cfe_faiss.ks_similarity` defines them,
-        :func:`cfe_faiss.base.text.similarity_error` bounds their error. The search has ranked by ``D``, which may
-        differ in the last digits.
+        With a finder, cosines are computed in float64: :func:`cfe_faiss.ks_similarity` defines
+        them, :func:`cfe_faiss.base.text.similarity_error` bounds their error. The search has ranked
+        by ``D``, which may differ in the last digits.
         """
         row, place = np.nonzero(self.evidence >= 0)
         found = np.full(self.evidence.shape, np.nan)
-        found[row, place] = self._measure(self.nodes[row], self.evidence[row, place], self.D[row, place])
+        found[row, place] = self._measure(
+            self.nodes[row], self.evidence[row, place], self.D[row, place]
+        )
         return found
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
 
-        With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are node_score and
-        evidence_score. ``node`` and ``evidence`` are the user's ids, if the finder has ids.
+        With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are
+        node_score and evidence_score. ``node`` and ``evidence`` are the user's ids, if the finder
+        has ids.
 
         Parameters
         ----------
@@ -193,7 +198,9 @@ class PairEvidence(_Measured):
     def __repr__(self) -> str:
         ends = [0, -1][: len(self)]
         values = self._measure(self.source[ends], self.target[ends], self.D[ends])
-        lacking = ", ".join(f"{name} in {int(lacks.sum()):,}" for name, lacks in self.both_lack.items())
+        lacking = ", ".join(
+            f"{name} in {int(lacks.sum()):,}" for name, lacks in self.both_lack.items()
+        )
         note = f", both sides lack {lacking}" if lacking else ""
         return f"PairEvidence({pairs_text(len(self), values, self.measure)}{missing_text(self.missing)}{note})"
 
@@ -204,12 +211,15 @@ class PairEvidence(_Measured):
     def both_lack(self) -> dict[str, Bools]:
         """Whether both sides of each pair lack an attribute, (k,), by attribute that they are compared by.
 
-        Nothing says that they agree in it. Only attributes that both sides of a pair lack are listed.
+        Nothing says that they agree in it. Only attributes that both sides of a pair lack are
+        listed.
         """
         finder = self.finder
         if finder is None or finder.attributes is None:
             return {}
-        left_out = () if finder.removed is None else {*finder.removed.attributes, *finder.removed.columns}
+        left_out = (
+            () if finder.removed is None else {*finder.removed.attributes, *finder.removed.columns}
+        )
         masks: dict[str, Bools] = {}
         for name, attribute in finder.attributes.items():
             unknown = finder.attributes.ids[attribute.missing]
@@ -225,8 +235,9 @@ class PairEvidence(_Measured):
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
 
-        With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are source_score and
-        target_score. ``source`` and ``target`` are the user's ids, if the finder has ids.
+        With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are
+        source_score and target_score. ``source`` and ``target`` are the user's ids, if the finder
+        has ids.
 
         Parameters
         ----------
@@ -251,7 +262,11 @@ class PairEvidence(_Measured):
 
 
 def _frame(
-    columns: dict[str, Any], sides: dict[str, Ints], labels: Int32s, finder: "EvidenceFinder | None", attributes: bool
+    columns: dict[str, Any],
+    sides: dict[str, Ints],
+    labels: Int32s,
+    finder: "EvidenceFinder | None",
+    attributes: bool,
 ) -> "pd.DataFrame":
     ids = sides if finder is None else {side: finder.names(nodes) for side, nodes in sides.items()}
     kind = "label"
@@ -259,11 +274,17 @@ def _frame(
     if finder is not None and finder.scores is not None:
         kind = "score"
         values = finder.scores
-    columns = {**ids, **columns, **{f"{side}_{kind}": values[nodes] for side, nodes in sides.items()}}
+    columns = {
+        **ids,
+        **columns,
+        **{f"{side}_{kind}": values[nodes] for side, nodes in sides.items()},
+    }
     if not attributes:
         return pd.DataFrame(columns)
     if finder is None or (finder.attributes is None and finder.truth is None):
-        raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
+        raise ValueError(
+            "attributes=True needs a finder that knows attributes or true classes: give it features"
+        )
     names = np.array([*map(finder.class_name, range(finder.class_count)), None], object)
     if finder.class_names is not None:
         columns |= {f"{side}_class": names[labels[nodes]] for side, nodes in sides.items()}
@@ -277,7 +298,9 @@ def _frame(
         taken = set(columns)
         for name in finder.attributes:
             end = " (attribute)" if any(f"{side}_{name}" in taken for side in sides) else ""
-            columns |= {f"{side}_{name}{end}": table[name].to_numpy() for side, table in tables.items()}
+            columns |= {
+                f"{side}_{name}{end}": table[name].to_numpy() for side, table in tables.items()
+            }
     return pd.DataFrame(columns)
 
 
@@ -292,7 +315,7 @@ def table_html(result: Any) -> str:
     return as_html(repr(result), result.table)
 
 
-# --- the page about one person ----------------------------------------------------------------------------------------
+# --- the page about one person --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -330,7 +353,9 @@ class Case:
     def to_html(self) -> str:
         """Return the page as HTML, with every text escaped; it loads nothing and runs no script."""
         page = Template(files("cfe_faiss.finder").joinpath("case.html").read_text(encoding="utf-8"))
-        return page.substitute(version=version("cfe-faiss"), title=escape(self.title), body=self._repr_html_())
+        return page.substitute(
+            version=version("cfe-faiss"), title=escape(self.title), body=self._repr_html_()
+        )
 
     @property
     def _shown(self) -> "pd.DataFrame":
@@ -341,7 +366,9 @@ class Case:
         """Sentences on what the table does not show."""
         if self.table.shape[1] == 1:
             return ["Nobody is decided otherwise."]
-        notes = [f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."]
+        notes = [
+            f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."
+        ]
         if len(self.table) > _MOST_LINES:
             notes.append(f"{len(self.table) - _MOST_LINES:,} more attributes differ less.")
         if self.agreeing:
@@ -355,7 +382,9 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
     """Return the page of one row of a finder."""
     label = int(finder.labels[row])
     if label == UNKNOWN:
-        raise ValueError(f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without")
+        raise ValueError(
+            f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without"
+        )
     (evidence,) = finder.local(finder.names([row]), k, where=where).evidence
     rows = np.append([row], evidence[evidence >= 0])
     lines = [("Decision", _class_names(finder, finder.labels[rows]))]
@@ -363,10 +392,14 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
         lines.append(("True class", _class_names(finder, finder.truth[rows])))
     if finder.probabilities is not None:
         shares = finder.probabilities[rows, label].tolist()
-        lines.append((f"Probability of {finder.class_name(label)}", [f"{share:.3f}" for share in shares]))
+        lines.append(
+            (f"Probability of {finder.class_name(label)}", [f"{share:.3f}" for share in shares])
+        )
     values = finder.measure64(np.full(len(rows) - 1, row), rows[1:])
     measure = measure_of(finder.metric)
-    lines.append((measure.capitalize(), ["", *(format_measure(measure, value) for value in values)]))
+    lines.append(
+        (measure.capitalize(), ["", *(format_measure(measure, value) for value in values)])
+    )
     differing: list[tuple[float, str, list[str]]] = []
     agreeing: dict[str, str] = {}
     shown = {} if finder.attributes is None else finder.attributes.take(rows)
@@ -374,7 +407,10 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
         texts = [_text(attribute.of(i)) for i in range(len(rows))]
         differs = attribute.codes != attribute.codes[0]
         if differs.any():
-            marked = [f"{value} *" if other else value for value, other in zip(texts, differs.tolist(), strict=True)]
+            marked = [
+                f"{value} *" if other else value
+                for value, other in zip(texts, differs.tolist(), strict=True)
+            ]
             differing.append((_distance(attribute, finder.attributes[name]), name, marked))  # type: ignore[index]
         else:
             agreeing[name] = texts[0]
@@ -389,12 +425,17 @@ def _distance(attribute: Attribute, whole: Attribute) -> float:
     away = (attribute.codes != attribute.codes[0])[1:].astype(np.float64)
     if attribute.numbers is not None and whole.numbers is not None:
         change = np.abs(attribute.numbers[1:].astype(np.float64) - attribute.numbers[0])
-        away = np.where(np.isnan(change), away, change / (np.nanstd(whole.numbers.astype(np.float64)) or 1))
+        away = np.where(
+            np.isnan(change), away, change / (np.nanstd(whole.numbers.astype(np.float64)) or 1)
+        )
     return float(away.mean())
 
 
 def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
-    return ["not known" if label == UNKNOWN else _text(finder.class_name(label)) for label in labels.tolist()]
+    return [
+        "not known" if label == UNKNOWN else _text(finder.class_name(label))
+        for label in labels.tolist()
+    ]
 
 
 def _text(value: Any) -> str:
@@ -402,7 +443,9 @@ def _text(value: Any) -> str:
     if value is None:
         return "missing"
     text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 def _short(text: str) -> str:

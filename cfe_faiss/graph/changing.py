@@ -63,7 +63,9 @@ class _Lists:
         """Return the entries of some of n nodes as keys."""
         return self.entries(nodes, n)[0]
 
-    def changed(self, n: int, removed: Ints, added: Ints, weights: Floats | None) -> tuple[Self, Ints, list[Write]]:
+    def changed(
+        self, n: int, removed: Ints, added: Ints, weights: Floats | None
+    ) -> tuple[Self, Ints, list[Write]]:
         """Return the lists of n nodes after a change, the nodes whose lists differ, and the writes that apply it.
 
         ``removed`` and ``added`` are ascending keys; ``removed`` apply first.
@@ -76,7 +78,9 @@ class _Lists:
         if weights is not None and not is_new.all():
             target, source = divmod(int(added[np.argmin(is_new)]), n)
             edge = f"({source}, {target})"
-            raise ValueError(f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first")
+            raise ValueError(
+                f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first"
+            )
         differing = np.unique(np.concatenate([removed, added[is_new]]) // n)
         keys, order = np.unique(np.concatenate([before[stays], added]), return_index=True)
         if weights is not None and old_weights is not None:
@@ -98,8 +102,8 @@ class _Lists:
 class ChangingGraph:
     """The neighbours of every node, and the nodes that it is a neighbour of.
 
-    A change gives a new graph that shares the arrays of the old one. The new graph is right once the writes of the
-    change are done, and the old one again when they are undone.
+    A change gives a new graph that shares the arrays of the old one. The new graph is right once
+    the writes of the change are done, and the old one again when they are undone.
     """
 
     num_nodes: int
@@ -137,7 +141,9 @@ class ChangingGraph:
         """Return the neighbour lists of some nodes as they are now, for steps of a propagation."""
         indptr, indices, weights = self.incoming.arrays(nodes)
         num_threads = threads.num_threads(len(indices))
-        return _native.CsrGraph(indptr, indices, num_threads, weights, nodes=nodes, num_nodes=self.num_nodes)
+        return _native.CsrGraph(
+            indptr, indices, num_threads, weights, nodes=nodes, num_nodes=self.num_nodes
+        )
 
     def changed(
         self, n: int, removed_nodes: Ints, removed: Ints, added: Ints, weights: Floats | None
@@ -183,7 +189,9 @@ class ChangingGraph:
         keys += [self.incoming.keys(nodes, n), _reversed(self.outgoing.keys(nodes, n), n)]
         return np.unique(np.concatenate(keys))
 
-    def _added_keys(self, n: int, edges: Ints, weights: Floats | None) -> tuple[Ints, Floats | None]:
+    def _added_keys(
+        self, n: int, edges: Ints, weights: Floats | None
+    ) -> tuple[Ints, Floats | None]:
         """Return the keys of added edges, ascending, and their weights, merged as in a new graph."""
         if edges.size == 0:
             return edges[0], np.empty(0, np.float32) if self.is_weighted else None
@@ -193,11 +201,14 @@ class ChangingGraph:
         keys = np.repeat(nodes * n, np.diff(graph.indptr)) + nodes[graph.indices]
         return keys, graph.weights
 
-    def reach(self, nodes: Ints, later: Ints, hops: int, most: float, *, outgoing: bool) -> list[Ints] | None:
+    def reach(
+        self, nodes: Ints, later: Ints, hops: int, most: float, *, outgoing: bool
+    ) -> list[Ints] | None:
         """Return the nodes at most 0, 1, ..., ``hops`` hops away from ``nodes``, or one hop fewer from ``later``.
 
-        A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a neighbour of. Return
-        None if the nodes before the last hop have more than ``most`` neighbours together.
+        A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a
+        neighbour of. Return None if the nodes before the last hop have more than ``most``
+        neighbours together.
         """
         lists = self.outgoing if outgoing else self.incoming
         reached = np.zeros(self.num_nodes, bool)

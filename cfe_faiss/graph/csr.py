@@ -57,12 +57,17 @@ class Graph:
     __repr__ = summary
 
     def __post_init__(self) -> None:
-        arrays: dict[str, tuple[Any, Any]] = {"indptr": (self.indptr, np.int64), "indices": (self.indices, np.int32)}
+        arrays: dict[str, tuple[Any, Any]] = {
+            "indptr": (self.indptr, np.int64),
+            "indices": (self.indices, np.int32),
+        }
         if self.weights is not None:
             arrays["weights"] = self.weights, np.float32
         for name, (array, dtype) in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype != dtype:
-                raise TypeError(f"{name} must be an array of {dtype.__name__}, got {getattr(array, 'dtype', array)!r}")
+                raise TypeError(
+                    f"{name} must be an array of {dtype.__name__}, got {getattr(array, 'dtype', array)!r}"
+                )
             if array.ndim != 1:
                 raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
         native_graph(self)
@@ -99,7 +104,11 @@ class Graph:
 
 
 def as_graph(
-    graph: Any, num_nodes: int | None = None, *, edge_weight: ArrayLike | bool | None = None, directed: bool = False
+    graph: Any,
+    num_nodes: int | None = None,
+    *,
+    edge_weight: ArrayLike | bool | None = None,
+    directed: bool = False,
 ) -> Graph:
     """Return a graph of any supported form as a :class:`Graph`.
 
@@ -110,25 +119,31 @@ def as_graph(
     graph
         One of
 
-        - an edge_index: integers of shape (2, E), sources above targets, as an array, a tensor or lists;
-        - an adj_t of PyTorch Geometric: a sparse tensor of torch (COO, CSR or CSC) or a SparseTensor of torch_sparse,
-          (n, n). It is transposed: an entry (i, j) other than zero is an edge from j to i;
-        - a PyTorch Geometric ``Data`` object, or any object with ``edge_index`` or else ``adj_t`` of these forms;
-        - a SciPy sparse matrix of any format: an entry (i, j) other than zero is an edge from i to j;
+        - an edge_index: integers of shape (2, E), sources above targets, as an array, a tensor or
+          lists;
+        - an adj_t of PyTorch Geometric: a sparse tensor of torch (COO, CSR or CSC) or a
+          SparseTensor of torch_sparse, (n, n). It is transposed: an entry (i, j) other than zero is
+          an edge from j to i;
+        - a PyTorch Geometric ``Data`` object, or any object with ``edge_index`` or else ``adj_t``
+          of these forms;
+        - a SciPy sparse matrix of any format: an entry (i, j) other than zero is an edge from i to
+          j;
         - a NetworkX graph: its nodes become 0..n-1 in iteration order;
-        - a :class:`Graph`, which is returned unchanged (``directed`` is ignored); with ``edge_weight=False`` without
-          weights.
+        - a :class:`Graph`, which is returned unchanged (``directed`` is ignored); with
+          ``edge_weight=False`` without weights.
     num_nodes
         Number of nodes. Default: that of the graph; for an edge_index, its largest number plus one.
     edge_weight
-        None or False: edges have no weights. True: the weights that the graph holds: the values of a sparse matrix or
-        adj_t, ``edge_weight`` of ``Data`` (without it, the values of its ``adj_t``), or the attribute "weight" of
-        NetworkX (default 1). An array, (E,): the weights of an edge_index. A weight is positive and finite in float32,
-        or 0, which removes the edge. Weights of repeated edges are summed. If both directions of an edge are given and
-        count (see ``directed``), its weight is their mean.
+        None or False: edges have no weights. True: the weights that the graph holds: the values of
+        a sparse matrix or adj_t, ``edge_weight`` of ``Data`` (without it, the values of its
+        ``adj_t``), or the attribute "weight" of NetworkX (default 1). An array, (E,): the weights
+        of an edge_index. A weight is positive and finite in float32, or 0, which removes the edge.
+        Weights of repeated edges are summed. If both directions of an edge are given and count (see
+        ``directed``), its weight is their mean.
     directed
-        False: every edge counts in both directions. True: N(v) holds the sources of the edges that point to v, the
-        direction of messages in PyTorch Geometric. An undirected NetworkX graph stays undirected.
+        False: every edge counts in both directions. True: N(v) holds the sources of the edges that
+        point to v, the direction of messages in PyTorch Geometric. An undirected NetworkX graph
+        stays undirected.
 
     Returns
     -------
@@ -160,8 +175,14 @@ def as_graph(
         check_num_nodes(graph.num_nodes, num_nodes)
         if edge_weight is False and graph.weights is not None:
             return replace(graph, weights=None)
-        if edge_weight is not None and edge_weight is not False and (edge_weight is not True or graph.weights is None):
-            raise ValueError(f"edge_weight must be left out for a Graph without weights of its own, got {graph!r}")
+        if (
+            edge_weight is not None
+            and edge_weight is not False
+            and (edge_weight is not True or graph.weights is None)
+        ):
+            raise ValueError(
+                f"edge_weight must be left out for a Graph without weights of its own, got {graph!r}"
+            )
         return graph
     return _build(edges_of(graph, num_nodes, edge_weight), directed)
 

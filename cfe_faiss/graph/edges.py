@@ -38,7 +38,9 @@ def edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
         _refuse_array(edge_weight, "NetworkX graph")
         return _of_networkx(graph, num_nodes, own)
     if own:
-        raise ValueError("edge_weight=True needs a graph that holds weights; for an edge_index give them, shape (E,)")
+        raise ValueError(
+            "edge_weight=True needs a graph that holds weights; for an edge_index give them, shape (E,)"
+        )
     return _of_edge_index(graph, num_nodes, edge_weight)
 
 
@@ -47,7 +49,9 @@ def is_torch_sparse(graph: Any) -> bool:
 
     Its rows are the targets of edges.
     """
-    return str(getattr(graph, "layout", "")).startswith("torch.sparse") or hasattr(graph, "sparse_sizes")
+    return str(getattr(graph, "layout", "")).startswith("torch.sparse") or hasattr(
+        graph, "sparse_sizes"
+    )
 
 
 def parts_for_the_model(data: Any) -> tuple[str, ...]:
@@ -55,7 +59,11 @@ def parts_for_the_model(data: Any) -> tuple[str, ...]:
 
     O(E) time for the values of an ``adj_t``.
     """
-    found = [name for name in ("edge_weight", "edge_attr", "edge_type") if getattr(data, name, None) is not None]
+    found = [
+        name
+        for name in ("edge_weight", "edge_attr", "edge_type")
+        if getattr(data, name, None) is not None
+    ]
     for name in ("edge_index", "adj_t"):
         given = getattr(data, name, None)
         if given is not None and _is_matrix(given):
@@ -84,16 +92,23 @@ def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
         values = _values(adj_t._values(), ends.shape[1], weighted)
         return scipy.sparse.coo_array((values, tuple(ends[:2])), shape=tuple(adj_t.shape[:2]))
     else:
-        raise TypeError(f"graph must be a sparse tensor in COO, CSR or CSC format, got {adj_t.layout}")
+        raise TypeError(
+            f"graph must be a sparse tensor in COO, CSR or CSC format, got {adj_t.layout}"
+        )
     indptr, indices = as_array("graph", parts[0]), as_array("graph", parts[1])
-    return kind((_values(parts[2], len(indices), weighted), indices, indptr), shape=tuple(map(int, shape[:2])))
+    return kind(
+        (_values(parts[2], len(indices), weighted), indices, indptr),
+        shape=tuple(map(int, shape[:2])),
+    )
 
 
 def _values(values: Any, size: int, weighted: bool) -> Array:
     array = np.ones(size, np.float32) if values is None else as_array("the values of graph", values)
     if array.ndim > 1:
         if weighted:
-            raise ValueError(f"graph must hold one weight for each edge, got values of shape {array.shape}")
+            raise ValueError(
+                f"graph must hold one weight for each edge, got values of shape {array.shape}"
+            )
         return np.ones(size, np.float32)
     return array.astype(np.float32) if array.dtype == np.float16 else array  # SciPy has no float16
 
@@ -121,7 +136,9 @@ def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> 
 def _number_of_nodes(array: Array, num_nodes: int | None) -> int:
     if array.size == 0:
         if num_nodes is None:
-            raise ValueError("edge_index must hold at least one edge, or num_nodes be given, got shape (2, 0)")
+            raise ValueError(
+                "edge_index must hold at least one edge, or num_nodes be given, got shape (2, 0)"
+            )
         return num_nodes
     lowest, highest = int(array.min()), int(array.max())
     n = highest + 1 if num_nodes is None else num_nodes
@@ -136,7 +153,11 @@ def _number_of_nodes(array: Array, num_nodes: int | None) -> int:
 def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
     if num_nodes is None:
         num_nodes = getattr(data, "num_nodes", None)
-    name, edge_index, adj_t = type(data).__name__, getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    name, edge_index, adj_t = (
+        type(data).__name__,
+        getattr(data, "edge_index", None),
+        getattr(data, "adj_t", None),
+    )
     given = adj_t if edge_index is None else edge_index
     if given is None:
         raise ValueError(
@@ -146,12 +167,16 @@ def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
     weights = getattr(data, "edge_weight", None)
     if edge_weight is True and weights is not None:
         if _is_matrix(given):
-            raise ValueError(f"edge_weight=True needs weights in one place, got {name} with edge_weight and adj_t")
+            raise ValueError(
+                f"edge_weight=True needs weights in one place, got {name} with edge_weight and adj_t"
+            )
         edge_weight = weights
     elif edge_weight is True:
         given = given if adj_t is None else adj_t
         if not _is_matrix(given):
-            raise ValueError(f"edge_weight=True needs edge_weight or adj_t, got {name} without either")
+            raise ValueError(
+                f"edge_weight=True needs edge_weight or adj_t, got {name} without either"
+            )
     return edges_of(given, num_nodes, edge_weight)
 
 
@@ -181,15 +206,22 @@ def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed
         try:
             matrix.check_format()
         except ValueError as error:
-            raise ValueError(f"graph must be a valid {matrix.format.upper()} matrix: {error}") from error
+            raise ValueError(
+                f"graph must be a valid {matrix.format.upper()} matrix: {error}"
+            ) from error
     entries = matrix.tocoo(copy=False)
     ends = (entries.col, entries.row) if transposed else (entries.row, entries.col)
     return _in_blocks(
-        n, ends, as_weights("the weights of graph", entries.data, entries.nnz) if weighted else None, entries.data
+        n,
+        ends,
+        as_weights("the weights of graph", entries.data, entries.nnz) if weighted else None,
+        entries.data,
     )
 
 
-def _in_blocks(n: int, ends: Sequence[Array], weights: Floats | None, entries: Array | None) -> Edges:
+def _in_blocks(
+    n: int, ends: Sequence[Array], weights: Floats | None, entries: Array | None
+) -> Edges:
     """Return edges from ``ends``, (2, E), whose entries are not 0; None: all of them."""
 
     def blocks() -> Iterator[Block]:
@@ -197,7 +229,10 @@ def _in_blocks(n: int, ends: Sequence[Array], weights: Floats | None, entries: A
             some = slice(first, first + _EDGES_PER_BLOCK)
             edges = np.array([ends[0][some], ends[1][some]], np.int64)
             kept = slice(None) if entries is None or entries[some].all() else entries[some] != 0
-            yield np.ascontiguousarray(edges[:, kept]), None if weights is None else weights[some][kept]
+            yield (
+                np.ascontiguousarray(edges[:, kept]),
+                None if weights is None else weights[some][kept],
+            )
 
     return Edges(n, weights is not None, blocks)
 

@@ -45,8 +45,9 @@ def ks_vectors(  # noqa: PLR0913
 
         x^{l+1}_v = alpha x^l_v + (1 - alpha) / |N(v)| * sum_{u in N(v)} cos(x^l_v, x^l_u) x^l_u,
 
-    row v is x^0_v + ... + x^L_v divided by its L2 norm (the paper's definition of the KS score). The cosine with a
-    zero vector is 0. :doc:`/user_guide/graphs` extends the mean to weighted edges.
+    row v is x^0_v + ... + x^L_v divided by its L2 norm (the paper's definition of the KS score).
+    The cosine with a zero vector is 0. :doc:`/user_guide/graphs` extends the mean to weighted
+    edges.
 
     Parameters
     ----------
@@ -98,7 +99,11 @@ def ks_vectors(  # noqa: PLR0913
     num_layers = as_count("num_layers", num_layers, 0)
     alpha = as_number("alpha", alpha, 0.0, 1.0)
     features = _as_features(x)
-    result = np.empty(features.shape, dtype=np.float32) if out is None else _check_out(out, features.shape)
+    result = (
+        np.empty(features.shape, dtype=np.float32)
+        if out is None
+        else _check_out(out, features.shape)
+    )
     memory = as_count("memory", memory)
     graph = as_graph(edge_index, features.shape[0], edge_weight=edge_weight, directed=directed)
 
@@ -109,13 +114,17 @@ def ks_vectors(  # noqa: PLR0913
         work = scratch(workspace, features.shape, 2)
     with work as (unit, new_unit):
         lengths = _unit_rows(features, unit, result)
-        propagation = propagation_of(graph, features.shape[1], alpha, 0 if workspace is None else memory)
+        propagation = propagation_of(
+            graph, features.shape[1], alpha, 0 if workspace is None else memory
+        )
         free = releasing(graph.indices, graph.weights, unit, result, new_unit)
         for layer in range(num_layers):
             title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
             new_lengths = np.empty_like(lengths)
             with threads.native_progress(title, graph.num_edges) as report:
-                propagation.step(unit, lengths, result, new_unit, new_lengths, progress=report, release=free)
+                propagation.step(
+                    unit, lengths, result, new_unit, new_lengths, progress=report, release=free
+                )
             unit, new_unit, lengths = new_unit, unit, new_lengths
     normalise(result)
     return result
@@ -137,14 +146,16 @@ def normalise(rows: Floats) -> Doubles:
 def relative_lengths(norms: Doubles, largest: float) -> Floats:
     """Return the norms of features divided by the largest one, (n,).
 
-    KS vectors do not change if all features are scaled together, and no vector outgrows the longest initial one, so
-    nothing overflows later.
+    KS vectors do not change if all features are scaled together, and no vector outgrows the longest
+    initial one, so nothing overflows later.
     """
     return (norms / (largest or 1.0)).astype(np.float32)
 
 
 @overload
-def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float32] = np.float32) -> Floats: ...
+def ks_similarity(
+    X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float32] = np.float32
+) -> Floats: ...
 @overload
 def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float64]) -> Doubles: ...
 def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32) -> Array:
@@ -186,7 +197,11 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
 
 
 def compare_rows(
-    X: Any, v: ArrayLike, u: ArrayLike, function: Callable[[Floats, Floats], Array], dtype: Any = np.float64
+    X: Any,
+    v: ArrayLike,
+    u: ArrayLike,
+    function: Callable[[Floats, Floats], Array],
+    dtype: Any = np.float64,
 ) -> Array:
     """Return a function of pairs of rows of X, in blocks; see :func:`ks_similarity` for arguments and errors."""
     matrix = as_array("X", X)
@@ -195,9 +210,13 @@ def compare_rows(
     left, right = as_array("v", v), as_array("u", u)
     numbers = as_ids("v", left.ravel(), len(matrix)), as_ids("u", right.ravel(), len(matrix))
     try:
-        left, right = np.broadcast_arrays(numbers[0].reshape(left.shape), numbers[1].reshape(right.shape))
+        left, right = np.broadcast_arrays(
+            numbers[0].reshape(left.shape), numbers[1].reshape(right.shape)
+        )
     except ValueError:
-        raise ValueError(f"v and u must have shapes that broadcast, got {left.shape} and {right.shape}") from None
+        raise ValueError(
+            f"v and u must have shapes that broadcast, got {left.shape} and {right.shape}"
+        ) from None
     scores = np.empty(left.size, dtype=dtype)
     for first in range(0, left.size, _PAIRS_PER_BLOCK):
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
@@ -239,7 +258,9 @@ def _as_features(x: Any) -> Any:
 
 def _check_out(out: Floats, shape: tuple[int, int]) -> Floats:
     if not isinstance(out, np.ndarray) or out.dtype != np.float32:
-        raise TypeError(f"out must be a float32 array, got {getattr(out, 'dtype', type(out).__name__)}")
+        raise TypeError(
+            f"out must be a float32 array, got {getattr(out, 'dtype', type(out).__name__)}"
+        )
     if out.shape != shape:
         raise ValueError(f"out must have the shape of x, {shape}, got {out.shape}")
     if not (out.flags.c_contiguous and out.flags.writeable):
@@ -262,7 +283,9 @@ def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
     threads.run(normalise, blocks, work=unit.size)
     finite = np.isfinite(norms)
     if not finite.all():
-        raise ValueError(f"x must be finite in float32, got NaN, infinity or beyond in row {np.argmin(finite)}")
+        raise ValueError(
+            f"x must be finite in float32, got NaN, infinity or beyond in row {np.argmin(finite)}"
+        )
     lengths = relative_lengths(norms, norms.max())
 
     def scale(rows: slice) -> None:

@@ -43,16 +43,20 @@ def nodes_of(data: Any, node_type: str | None) -> Any:
     if is_heterogeneous(data):
         return data[as_node_type("node_type", data, node_type)]
     if node_type is not None:
-        raise ValueError(f"node_type is for HeteroData, got node_type={node_type!r} for {type(data).__name__}")
+        raise ValueError(
+            f"node_type is for HeteroData, got node_type={node_type!r} for {type(data).__name__}"
+        )
     return data
 
 
-def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: bool = False) -> "Data":
+def metapath_graph(
+    data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: bool = False
+) -> "Data":
     """Return the graph of the nodes of one type along a meta-path.
 
-    An edge leads from v to u if at least one path of these edge types leads from v to u. It is the graph that PyG's
-    ``AddMetaPaths`` adds to ``data``, as separate ``Data``. Self-loops (each paper joins an author to herself) are kept
-    as in PyG; KS vectors ignore them.
+    An edge leads from v to u if at least one path of these edge types leads from v to u. It is the
+    graph that PyG's ``AddMetaPaths`` adds to ``data``, as separate ``Data``. Self-loops (each paper
+    joins an author to herself) are kept as in PyG; KS vectors ignore them.
 
     Parameters
     ----------
@@ -111,7 +115,9 @@ def metapath_graph(data: Any, metapath: Sequence[tuple[str, ...]], *, weighted: 
     edges = reached.tocoo()
     store = dict(data[steps[0][0]].items())
     device = store["x"].device if isinstance(store.get("x"), torch.Tensor) else "cpu"
-    store["edge_index"] = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64)).to(device)
+    store["edge_index"] = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64)).to(
+        device
+    )
     if weighted:
         store["edge_weight"] = torch.from_numpy(edges.data.astype(np.float32)).to(device)
     return Data(**store)
@@ -122,11 +128,15 @@ def _steps(data: Any, metapath: Any) -> list[tuple[str, str, str]]:
     if not is_heterogeneous(data):
         raise TypeError(f"data must be HeteroData, got {type(data).__name__}")
     if isinstance(metapath, str) or not isinstance(metapath, Sequence) or len(metapath) == 0:
-        raise TypeError(f"metapath must be a sequence of edge types, at least one, got {metapath!r}")
+        raise TypeError(
+            f"metapath must be a sequence of edge types, at least one, got {metapath!r}"
+        )
     steps = [_step(data, step) for step in metapath]
     for before, after in pairwise(steps):
         if before[2] != after[0]:
-            raise ValueError(f"metapath must go on where the step before ends, got {after} after {before}")
+            raise ValueError(
+                f"metapath must go on where the step before ends, got {after} after {before}"
+            )
     if steps[0][0] != steps[-1][2]:
         raise ValueError(f"metapath must end at the node type where it starts, got {_text(steps)}")
     return steps
@@ -151,22 +161,30 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_ar
     if "edge_index" not in store and "adj_t" in store:
         matrix = csr_array(as_scipy(store.adj_t, weighted=weighted).T.astype(np.float64))
         if matrix.shape != shape:
-            raise ValueError(f"adj_t of {step} must have shape {shape[::-1]}, got {matrix.shape[::-1]}")
+            raise ValueError(
+                f"adj_t of {step} must have shape {shape[::-1]}, got {matrix.shape[::-1]}"
+            )
         return matrix if weighted else _ones(matrix)
     if "edge_index" not in store:
-        raise ValueError(f"data must have edge_index or adj_t for {step}, got {', '.join(store.keys()) or 'nothing'}")
+        raise ValueError(
+            f"data must have edge_index or adj_t for {step}, got {', '.join(store.keys()) or 'nothing'}"
+        )
     ends = as_array(f"edge_index of {step}", store.edge_index)
     if ends.ndim != 2 or ends.shape[0] != 2:
         raise ValueError(f"edge_index of {step} must have shape (2, E), got {ends.shape}")
     if ends.shape[1] and (ends.min() < 0 or (ends.max(axis=1) >= shape).any()):
         limits = f"0..{shape[0] - 1} and 0..{shape[1] - 1}"
-        raise ValueError(f"edge_index of {step} must lie in {limits}, got {ends.min(axis=1)}..{ends.max(axis=1)}")
+        raise ValueError(
+            f"edge_index of {step} must lie in {limits}, got {ends.min(axis=1)}..{ends.max(axis=1)}"
+        )
     values = np.ones(ends.shape[1])
     weights = getattr(store, "edge_weight", None)
     if weighted and weights is not None:
         values = as_array(f"edge_weight of {step}", weights).astype(np.float64)
         if values.shape != (ends.shape[1],) or not np.isfinite(values).all():
-            raise ValueError(f"edge_weight of {step} must be finite, one for each edge, got shape {values.shape}")
+            raise ValueError(
+                f"edge_weight of {step} must be finite, one for each edge, got shape {values.shape}"
+            )
     matrix = csr_array((values, (ends[0], ends[1])), shape=shape)
     return matrix if weighted else _ones(matrix)
 
@@ -181,7 +199,9 @@ def _ones(matrix: "csr_array") -> "csr_array":
 def _num_nodes(data: Any, node_type: str) -> int:
     store = data[node_type]
     if not store.can_infer_num_nodes:
-        raise ValueError(f"data must know how many nodes there are: data[{node_type!r}].num_nodes is not set")
+        raise ValueError(
+            f"data must know how many nodes there are: data[{node_type!r}].num_nodes is not set"
+        )
     return int(store.num_nodes)
 
 

@@ -48,4 +48,6 @@ def surroundings(graph: Graph, node: int, other: int, labels: Int32s, most: int)
     drawn = near[chosen]
     connected = [np.flatnonzero(np.isin(drawn, graph.neighbors(int(v)))) for v in drawn]
     edges = tuple((i, int(j)) for i, others in enumerate(connected) for j in others if i < j)
-    return Surroundings(len(near), int((labels[near] == labels[node]).sum()), drawn, shared[chosen], edges)
+    return Surroundings(
+        len(near), int((labels[near] == labels[node]).sum()), drawn, shared[chosen], edges
+    )

@@ -129,11 +129,17 @@ class KSVectors:
         unit = features.copy()
         norms = normalise(unit)
         largest = float(norms.max())
-        known = np.empty((0, d), np.float32) if vectors is None else as_matrix("vectors", vectors, d).copy()
+        known = (
+            np.empty((0, d), np.float32)
+            if vectors is None
+            else as_matrix("vectors", vectors, d).copy()
+        )
         if vectors is not None and len(known) != n:
             raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
         lengths = (relative_lengths(norms, largest),)
-        state = _State(n, ChangingGraph.of(graph), largest, norms, np.zeros(n, bool), (unit,), lengths, known)
+        state = _State(
+            n, ChangingGraph.of(graph), largest, norms, np.zeros(n, bool), (unit,), lengths, known
+        )
         self._state = self._compute_all(state) if vectors is None else state
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,7 +170,9 @@ class KSVectors:
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
-        return f"KSVectors({n:,} nodes, d={d}, num_layers={self._num_layers}, alpha={self._alpha:g})"
+        return (
+            f"KSVectors({n:,} nodes, d={d}, num_layers={self._num_layers}, alpha={self._alpha:g})"
+        )
 
     def update(
         self,
@@ -178,8 +186,8 @@ class KSVectors:
     ) -> Ints:
         """Change the graph or the features, and compute the vectors that this can change.
 
-        A refused update changes nothing. The parts of an update apply in the order: remove edges and nodes, add nodes,
-        add edges.
+        A refused update changes nothing. The parts of an update apply in the order: remove edges
+        and nodes, add nodes, add edges.
 
         Parameters
         ----------
@@ -208,7 +216,9 @@ class KSVectors:
             or a value is NaN or infinite.
         """
         state = self._settle()
-        change = self._check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
+        change = self._check(
+            state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight
+        )
         self._state, changed = self._compute(state, change)
         return changed
 
@@ -229,7 +239,9 @@ class KSVectors:
         """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
         n, removed_nodes, rows, unit, *_ = change
         norms = normalise(unit)
-        graph, linked, writes = state.graph.changed(n, removed_nodes, change.removed, change.added, change.weights)
+        graph, linked, writes = state.graph.changed(
+            n, removed_nodes, change.removed, change.added, change.weights
+        )
         new = _next_state(state, graph, n, _largest(state, rows, norms))
         for write in writes:
             self._write(*write)
@@ -251,9 +263,13 @@ class KSVectors:
         differs = np.ones(len(region), bool)
         differs[:old] = (before[:old] != after[:old]).any(axis=1)
         differs[np.searchsorted(region, removed_nodes)] = False
-        return new, region[differs].view(np.int64)  # NumPy has two 64-bit integer types; this one prints without dtype
+        return new, region[differs].view(
+            np.int64
+        )  # NumPy has two 64-bit integer types; this one prints without dtype
 
-    def _plan(self, graph: ChangingGraph, rows: Ints, linked: Ints) -> list[tuple[Ints, _native.CsrGraph]] | None:
+    def _plan(
+        self, graph: ChangingGraph, rows: Ints, linked: Ints
+    ) -> list[tuple[Ints, _native.CsrGraph]] | None:
         """Return the rows that each layer is computed for, ascending, and their lists; None if all rows are better.
 
         ``rows`` have new features and ``linked`` new neighbours.
@@ -265,7 +281,9 @@ class KSVectors:
         region = reached[-1]
         plan = [(region, graph.part(region))] * (count + 1)
         if not self._stores_layers:
-            if (reached := graph.reach(region, region[:0], count - 1, most, outgoing=False)) is None:
+            if (
+                reached := graph.reach(region, region[:0], count - 1, most, outgoing=False)
+            ) is None:
                 return None
             regions = [reached[count - max(layer, 1)] for layer in range(count)]
             plan = [*((nodes, graph.part(nodes)) for nodes in regions), plan[-1]]
@@ -300,23 +318,35 @@ class KSVectors:
         is_weighted = state.graph.is_weighted
         if (edge_weight is not None) != (is_weighted and added.size > 0):
             where = "without add_edges" if is_weighted else "for a graph without weights"
-            needed = "given for add_edges of a graph with weights" if edge_weight is None else f"None {where}"
+            needed = (
+                "given for add_edges of a graph with weights"
+                if edge_weight is None
+                else f"None {where}"
+            )
             raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
         if edge_weight is not None:
             weights = np.ascontiguousarray(as_weights("edge_weight", edge_weight, added.shape[1]))
         ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
-        values = np.concatenate([np.zeros((len(removed_nodes), d), np.float32), given, fresh]).astype(np.float32)
+        values = np.concatenate(
+            [np.zeros((len(removed_nodes), d), np.float32), given, fresh]
+        ).astype(np.float32)
         order = np.argsort(ids)
         return _Change(n, removed_nodes, ids[order], values[order], removed, added, weights)
 
-    def _step(self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats) -> tuple[Floats, Floats]:
+    def _step(
+        self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats
+    ) -> tuple[Floats, Floats]:
         """Return the unit rows and lengths of the next layer for the nodes of a graph, and add it to ``sums``."""
         new_unit, new_lengths = np.empty_like(sums), np.empty(len(sums), np.float32)
         count = threads.num_native_threads(2.0 * sums.shape[1] * graph.num_edges)
-        _native.Propagation(graph, self._alpha, 0, count).step(unit, lengths, sums, new_unit, new_lengths)
+        _native.Propagation(graph, self._alpha, 0, count).step(
+            unit, lengths, sums, new_unit, new_lengths
+        )
         return new_unit, new_lengths
 
-    def _compute_some(self, state: _State, plan: list[tuple[Ints, _native.CsrGraph]]) -> tuple[Floats, Floats]:
+    def _compute_some(
+        self, state: _State, plan: list[tuple[Ints, _native.CsrGraph]]
+    ) -> tuple[Floats, Floats]:
         """Write the vectors of some rows, and their rows of the stored layers; return the vectors before and after."""
         n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], plan[0][0]
         sums = unit[rows] * lengths[rows, None]
@@ -340,7 +370,10 @@ class KSVectors:
 
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""
-        unit, lengths = state.units[0][: state.n], relative_lengths(state.norms[: state.n], state.largest)
+        unit, lengths = (
+            state.units[0][: state.n],
+            relative_lengths(state.norms[: state.n], state.largest),
+        )
         units, all_lengths = [state.units[0]], [lengths]
         vectors = unit * lengths[:, None]
         graph = state.graph.part(np.arange(state.n))
@@ -355,8 +388,12 @@ class KSVectors:
 
 def _next_state(state: _State, graph: ChangingGraph, n: int, largest: float) -> _State:
     """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
-    units, lengths = (tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
-    norms, removed, vectors = (grow(array, n) for array in (state.norms, state.removed, state.vectors))
+    units, lengths = (
+        tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)
+    )
+    norms, removed, vectors = (
+        grow(array, n) for array in (state.norms, state.removed, state.vectors)
+    )
     return _State(n, graph, largest, norms, removed, units, lengths, vectors)
 
 
@@ -385,7 +422,9 @@ def _nodes(name: str, values: Any, removed: Bools) -> Ints:
     nodes = as_ids(name, values, len(removed))
     gone = removed[nodes]
     if gone.any():
-        raise ValueError(f"{name} must name nodes of the graph, got {nodes[gone][0]}, which was removed")
+        raise ValueError(
+            f"{name} must name nodes of the graph, got {nodes[gone][0]}, which was removed"
+        )
     return nodes
 
 

@@ -14,7 +14,16 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
+from cfe_faiss._native import (
+    Change,
+    FaissLists,
+    Reading,
+    ReadWriteLock,
+    Table,
+    Writing,
+    call_steps,
+    commit,
+)
 from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.threads import num_threads
@@ -36,8 +45,9 @@ Arrays = dict[str, Array]
 class Transaction:
     """Changes of the rows of an index, for ``with index.changing() as transaction``. Each is one atomic commit.
 
-    Only ids are checked; the caller checks all other arguments. ``also`` are further steps of the same commit, such as
-    ``setting(owner, name, value)``. They keep the data of an owner consistent with its index: both change, or neither.
+    Only ids are checked; the caller checks all other arguments. ``also`` are further steps of the
+    same commit, such as ``setting(owner, name, value)``. They keep the data of an owner consistent
+    with its index: both change, or neither.
     """
 
     def __init__(self, index: EvidenceMixin) -> None:
@@ -59,11 +69,15 @@ class Transaction:
         encoder = self._index.label_encoder()
         return encoder("labels", labels, n, unknown=True), self._index._keeping(encoder)
 
-    def insert(self, X: Floats, labels: Int32s, ids: ArrayLike | None, also: Sequence[Step] = ()) -> None:
+    def insert(
+        self, X: Floats, labels: Int32s, ids: ArrayLike | None, also: Sequence[Step] = ()
+    ) -> None:
         """Add vectors as the index stores them."""
         new = self.new_ids(ids, len(X))
         if not self._index.is_trained:
-            raise ValueError("the index must be trained before vectors are added: call train(x) first")
+            raise ValueError(
+                "the index must be trained before vectors are added: call train(x) first"
+            )
         self._index._replace_rows(self._lists, NO_ROWS, X, labels, new, also)
 
     def append(
@@ -80,10 +94,13 @@ class Transaction:
         index: Any = self._index  # an inverted file
         index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
 
-    def replace(self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()) -> None:
+    def replace(
+        self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()
+    ) -> None:
         """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
 
-        ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of ``gone[i]``.
+        ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of
+        ``gone[i]``.
         """
         for distinct in (gone, ids):
             id_map.distinct_ids(distinct, len(distinct), 0)
@@ -98,7 +115,9 @@ class Transaction:
     def remove(self, rows: Ints, also: Sequence[Step] = ()) -> None:
         """Remove rows, (m,), in strictly ascending order."""
         no_vectors = np.empty((0, self._index.d), np.float32)
-        self._index._replace_rows(self._lists, rows, no_vectors, np.empty(0, np.int32), NO_ROWS, also)
+        self._index._replace_rows(
+            self._lists, rows, no_vectors, np.empty(0, np.int32), NO_ROWS, also
+        )
 
     def relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step] = ()) -> None:
         """Replace the labels of rows, (m,), in strictly ascending order."""
@@ -108,12 +127,14 @@ class Transaction:
 class EvidenceMixin(SearchingMixin):
     """Storage, changes and copies of an evidence index, on top of its FAISS base class.
 
-    FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is derived from these
-    two on first use and cached until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
+    FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is
+    derived from these two on first use and cached until the next change:
+    :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
-    Readers hold the read lock and get a snapshot: ``with index.holding() as snapshot``. Writers hold the write lock and
-    get a :class:`Transaction`: ``with index.changing() as transaction``. It prepares the
-    new data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
+    Readers hold the read lock and get a snapshot: ``with index.holding() as snapshot``. Writers
+    hold the write lock and get a :class:`Transaction`: ``with index.changing() as transaction``. It
+    prepares the new data separately and commits it by one call of the core, which no interrupt and
+    no other thread can interleave.
     """
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
@@ -121,8 +142,12 @@ class EvidenceMixin(SearchingMixin):
     refusal: str = ""  # why the index is read-only; empty if it is not
     origins: tuple[Path, ...] = ()  # first file read or written, and the last file written
     _table: Table = None  # type: ignore[assignment]
-    label_keys: LabelKeys | None = None  # labels that the codes of the rows stand for; None if they are the labels
-    _unchecked: Callable[[], None] | None = None  # deferred checks of the file, run on first use of the rows
+    label_keys: LabelKeys | None = (
+        None  # labels that the codes of the rows stand for; None if they are the labels
+    )
+    _unchecked: Callable[[], None] | None = (
+        None  # deferred checks of the file, run on first use of the rows
+    )
     _longest: float = 0.0  # bounds the lengths of the vectors, for other metrics than cosine
 
     # Attributes of the FAISS base class.
@@ -132,7 +157,7 @@ class EvidenceMixin(SearchingMixin):
     sa_code_size: Any
     sa_decode: Any
 
-    # --- implemented by each kind of index --------------------------------------------------------------------------
+    # --- implemented by each kind of index --------------------------------------------------------
 
     @abstractmethod
     def _new_snapshot(self) -> Snapshot:
@@ -144,7 +169,13 @@ class EvidenceMixin(SearchingMixin):
 
     @abstractmethod
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
+        self,
+        lists: FaissLists,
+        rows: Ints,
+        X: Floats,
+        labels: Int32s,
+        ids: Ints,
+        also: Sequence[Step],
     ) -> None:
         """Remove distinct rows, (r,), and add vectors as stored with checked ids; ``also`` is part of the commit."""
 
@@ -159,7 +190,11 @@ class EvidenceMixin(SearchingMixin):
     def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
         """Return the steps that remove every vector, given the steps for FAISS's part, and a new table."""
         values = {"_table": table, "_longest": 0.0, "label_keys": None}
-        return [*self._forgetting(), *steps, *(setting(self, name, value) for name, value in values.items())]
+        return [
+            *self._forgetting(),
+            *steps,
+            *(setting(self, name, value) for name, value in values.items()),
+        ]
 
     @abstractmethod
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
@@ -167,14 +202,19 @@ class EvidenceMixin(SearchingMixin):
 
     @abstractmethod
     def restore(
-        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+        self,
+        stock: Any,
+        parameters: dict[str, Any],
+        arrays: Arrays,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Take over a stock index that FAISS has made, and restore the parameters and arrays of :meth:`parts`.
 
-        The stock index keeps its memory; this object, made by ``__new__``, calls FAISS's constructor here.
+        The stock index keeps its memory; this object, made by ``__new__``, calls FAISS's
+        constructor here.
         """
 
-    # --- metric -----------------------------------------------------------------------------------------------------
+    # --- metric -----------------------------------------------------------------------------------
 
     @property
     def metric_type(self) -> int:
@@ -184,7 +224,9 @@ class EvidenceMixin(SearchingMixin):
     @metric_type.setter
     def metric_type(self, value: int) -> None:
         if value != self.metric_type:
-            raise ValueError(f"metric_type must stay {self.metric_type}, that of metric {self.metric!r}, got {value!r}")
+            raise ValueError(
+                f"metric_type must stay {self.metric_type}, that of metric {self.metric!r}, got {value!r}"
+            )
 
     @property
     def _metric_number(self) -> int:
@@ -196,7 +238,7 @@ class EvidenceMixin(SearchingMixin):
             return []
         return [setting(self, "_longest", max(self._longest, float(lengths(X).max())))]
 
-    # --- storage ----------------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------
 
     def _set_up(self, table: Table) -> None:
         """Initialise the attributes of a new index."""
@@ -208,7 +250,8 @@ class EvidenceMixin(SearchingMixin):
     def holding(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot, which does not change inside.
 
-        It is for the package: code of a user must not run inside, as it may wait for a thread that needs the lock.
+        It is for the package: code of a user must not run inside, as it may wait for a thread that
+        needs the lock.
         """
         return self._lock.reading(self.snapshot)
 
@@ -239,7 +282,8 @@ class EvidenceMixin(SearchingMixin):
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only, without a lock. They keep the index alive.
 
-        Arrays that were read stay valid after changes. Reading more rows after a change raises RuntimeError.
+        Arrays that were read stay valid after changes. Reading more rows after a change raises
+        RuntimeError.
         """
         with self.holding() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
@@ -250,14 +294,18 @@ class EvidenceMixin(SearchingMixin):
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
         with self.holding() as now:
             if now.native is not snapshot.native:
-                raise RuntimeError("the index has changed since storage() was called; call it again")
+                raise RuntimeError(
+                    "the index has changed since storage() was called; call it again"
+                )
             yield
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
         with self.holding() as snapshot:
             members = snapshot.members
-            return dataclasses.replace(members, labels=read_only(snapshot.decode(members.labels))[0])
+            return dataclasses.replace(
+                members, labels=read_only(snapshot.decode(members.labels))[0]
+            )
 
     @property
     def label_names(self) -> Array:
@@ -271,9 +319,11 @@ class EvidenceMixin(SearchingMixin):
 
     def _keeping(self, encoder: LabelEncoder) -> list[Step]:
         """Return the steps that keep the labels that an encoder has seen."""
-        return [] if encoder.table is self.label_keys else [setting(self, "label_keys", encoder.table)]
+        return (
+            [] if encoder.table is self.label_keys else [setting(self, "label_keys", encoder.table)]
+        )
 
-    # --- changes ----------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
@@ -308,7 +358,9 @@ class EvidenceMixin(SearchingMixin):
         steps = self._forgetting_lists(change.lists()) + before
         commit(self._table, change, lists, *new, steps, undo, after, num_threads())
 
-    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+    def add_with_labels(
+        self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None
+    ) -> None:
         """Add vectors with the classes that the model predicts for them.
 
         Parameters
@@ -348,7 +400,11 @@ class EvidenceMixin(SearchingMixin):
         """Add unit vectors; ``labels`` None stands for unknown classes."""
         with self.changing() as transaction:
             encoder = self.label_encoder()
-            codes = id_map.unknown_labels(len(X)) if labels is None else encoder("labels", labels, len(X))
+            codes = (
+                id_map.unknown_labels(len(X))
+                if labels is None
+                else encoder("labels", labels, len(X))
+            )
             transaction.insert(X, codes, ids, self._keeping(encoder))
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
@@ -375,10 +431,10 @@ class EvidenceMixin(SearchingMixin):
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
         """Replace stored vectors. Ids stay, and so do classes unless ``labels`` are given.
 
-        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A new vector
-        of an exact index takes the row of the old one; in lists it follows the rows of its class. A change of r vectors
-        costs O(r + the size of the lists that they leave and enter). Training again makes lists that fit the new
-        vectors; see :meth:`drift`.
+        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same
+        vectors. A new vector of an exact index takes the row of the old one; in lists it follows
+        the rows of its class. A change of r vectors costs O(r + the size of the lists that they
+        leave and enter). Training again makes lists that fit the new vectors; see :meth:`drift`.
 
         Parameters
         ----------
@@ -470,7 +526,11 @@ class EvidenceMixin(SearchingMixin):
                 labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
             shifted = self._merged_ids(ids, as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
-            rows = X if self._has_codec_of(otherIndex) else as_rows("otherIndex's vectors", X, self.d, self.metric)
+            rows = (
+                X
+                if self._has_codec_of(otherIndex)
+                else as_rows("otherIndex's vectors", X, self.d, self.metric)
+            )
             encoder = self.label_encoder()
             codes = encoder("otherIndex's labels", labels, len(X), unknown=True)
             Transaction(self).insert(rows, codes, shifted, [*self._keeping(encoder), *emptied])
@@ -482,22 +542,31 @@ class EvidenceMixin(SearchingMixin):
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
         if otherIndex is self or getattr(otherIndex, "d", None) != self.d:
-            raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
+            raise ValueError(
+                f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}"
+            )
         if not isinstance(otherIndex, EvidenceMixin):
             id_map.check_stock(otherIndex)
             if self.metric == "cosine":  # which normalises any vectors
                 return
-        if self.metric_type != otherIndex.metric_type or getattr(otherIndex, "metric", self.metric) != self.metric:
+        if (
+            self.metric_type != otherIndex.metric_type
+            or getattr(otherIndex, "metric", self.metric) != self.metric
+        ):
             other = getattr(otherIndex, "metric", None) or f"metric_type {otherIndex.metric_type}"
-            raise ValueError(f"otherIndex must have metric {self.metric!r}, as this index, got {other}")
+            raise ValueError(
+                f"otherIndex must have metric {self.metric!r}, as this index, got {other}"
+            )
 
     def _has_codec_of(self, other: Any) -> bool:
         if not isinstance(other, EvidenceMixin):
             return False
         one, two = self.snapshot(), other.snapshot()
-        return bool(one.codec == two.codec != codecs.FLAT and np.array_equal(one.levels, two.levels))
+        return bool(
+            one.codec == two.codec != codecs.FLAT and np.array_equal(one.levels, two.levels)
+        )
 
-    # --- reconstruction ---------------------------------------------------------------------------------------------
+    # --- reconstruction ---------------------------------------------------------------------------
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> Floats:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
@@ -517,7 +586,7 @@ class EvidenceMixin(SearchingMixin):
         n0, ni = as_count("n0", n0, 0), as_count("ni", ni, -1)
         return self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni), x)
 
-    # --- copies -----------------------------------------------------------------------------------------------------
+    # --- copies -----------------------------------------------------------------------------------
 
     def to_stock(self) -> Any:
         """Return a plain FAISS index: a copy without labels and supplementary partitions."""
@@ -558,12 +627,20 @@ class EvidenceMixin(SearchingMixin):
         """Return the state for ``pickle`` and ``copy``: FAISS's bytes, and the data that FAISS does not store."""
         with self._lock.reading():
             stock, parameters, arrays = self.parts()
-            return {"this": stock_bytes(stock).tobytes(), "parameters": parameters, "arrays": arrays}
+            return {
+                "this": stock_bytes(stock).tobytes(),
+                "parameters": parameters,
+                "arrays": arrays,
+            }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state of :meth:`__getstate__`; raise ValueError if it is not valid."""
         stock = stock_from(np.frombuffer(state["this"], np.uint8))
-        self.restore(stock, state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
+        self.restore(
+            stock,
+            state["parameters"],
+            {name: array.copy() for name, array in state["arrays"].items()},
+        )
         self.snapshot().check()
 
     def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:
@@ -583,11 +660,13 @@ class EvidenceMixin(SearchingMixin):
         """
         given, size = as_array("codes", codes), self.sa_code_size()
         if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
-            raise ValueError(f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape {given.shape}")
+            raise ValueError(
+                f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape {given.shape}"
+            )
         X = as_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d, self.metric)
         self._add(X, None, ids)
 
-    # --- unsupported: would lose labels -----------------------------------------------------------------------------
+    # --- unsupported: would lose labels -----------------------------------------------------------
 
     def _refused(self, name: str, instead: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")

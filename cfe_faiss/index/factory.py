@@ -9,7 +9,11 @@ import faiss
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
-from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import (
+    IndexEvidenceIVF,
+    IndexEvidenceIVFPQ,
+    IndexEvidenceIVFScalarQuantizer,
+)
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import stock_factory
@@ -43,13 +47,15 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
         ``",SQfp16"``, ``",SQ8"``
             float16 or 8-bit, 2 * d or d bytes per vector.
         ``",PQ<M>,RFlat"``
-            Product-quantizer codes of M bytes, refined by float32 vectors. FAISS's spellings ``PQ<M>x8`` and
-            ``Refine(Flat)`` are accepted, too.
+            Product-quantizer codes of M bytes, refined by float32 vectors. FAISS's spellings
+            ``PQ<M>x8`` and ``Refine(Flat)`` are accepted, too.
 
-        ``"EvidenceIVF<nlist>_HNSW<M>"`` gives FAISS's plain searches a graph as quantizer. Evidence searches rank the
-        lists themselves. Transforms of FAISS may come first, as in ``"PCA32,EvidenceIVF1024,Flat"``.
+        ``"EvidenceIVF<nlist>_HNSW<M>"`` gives FAISS's plain searches a graph as quantizer. Evidence
+        searches rank the lists themselves. Transforms of FAISS may come first, as in
+        ``"PCA32,EvidenceIVF1024,Flat"``.
     metric
-        ``"cosine"``, ``"ip"``, ``"l2"`` or FAISS's constant, as in :class:`cfe_faiss.IndexEvidenceFlat`.
+        ``"cosine"``, ``"ip"``, ``"l2"`` or FAISS's constant, as in
+        :class:`cfe_faiss.IndexEvidenceFlat`.
 
     Returns
     -------
@@ -80,13 +86,20 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
         constant = faiss_metric(as_metric("metric", metric))
         chain = stock_factory(as_count("d", d), f"{transforms}Flat", constant)
     except RuntimeError as error:
-        raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}: {error}") from error
+        raise ValueError(
+            f"description must begin with transforms of FAISS, got {transforms!r}: {error}"
+        ) from error
     if not isinstance(chain, faiss.IndexPreTransform):
         raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}")
-    parts = [faiss.downcast_VectorTransform(chain.chain.at(number)) for number in range(chain.chain.size())]
+    parts = [
+        faiss.downcast_VectorTransform(chain.chain.at(number))
+        for number in range(chain.chain.size())
+    ]
     for part in parts:
         part.referenced_objects = [chain]  # it owns the transforms
-    return IndexEvidencePreTransform(parts, evidence_factory(chain.index.d, match["evidence"], metric))
+    return IndexEvidencePreTransform(
+        parts, evidence_factory(chain.index.d, match["evidence"], metric)
+    )
 
 
 def factory_with_ids(d: int, description: str, metric: Metric | int = "cosine") -> EvidenceIndex:
@@ -124,10 +137,14 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
     index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec, metric)
     if match["links"] is not None:
         if index.metric == "l2":
-            raise ValueError(f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {index.metric!r}")
+            raise ValueError(
+                f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {index.metric!r}"
+            )
         links = int(match["links"] or _LINKS)
         if links < 2:  # FAISS would end the process
-            raise ValueError(f"a graph in the description must have at least 2 links, got {links} in {head!r}")
+            raise ValueError(
+                f"a graph in the description must have at least 2 links, got {links} in {head!r}"
+            )
         quantizer = faiss.IndexHNSWFlat(d, links, faiss.METRIC_INNER_PRODUCT)
         index.quantizer, index.referenced_objects = quantizer, [quantizer]
     return cast(EvidenceIndex, index)
@@ -144,13 +161,19 @@ def _inverted_file(
                 f"description must go on with ',Flat', ',SQfp16', ',SQ8' or ',PQ<M>,RFlat' after {head!r}, got {kind!r}"
             )
         if rest:
-            raise ValueError(f"description must end after {f'{head},{kind}'!r}, got {','.join(rest)!r}")
+            raise ValueError(
+                f"description must end after {f'{head},{kind}'!r}, got {','.join(rest)!r}"
+            )
         if kind == "Flat":
             return IndexEvidenceIVF(d, nlist, partitions, metric=metric)
-        return IndexEvidenceIVFScalarQuantizer(d, nlist, partitions, qtype=_SCALAR[kind], metric=metric)
+        return IndexEvidenceIVFScalarQuantizer(
+            d, nlist, partitions, qtype=_SCALAR[kind], metric=metric
+        )
     M, nbits = int(product["M"]), int(product["nbits"] or 8)
     if nbits != 8:
-        raise ValueError(f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}")
+        raise ValueError(
+            f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}"
+        )
     if len(rest) != 1 or rest[0] not in _REFINE:
         raise ValueError(
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give no exact similarity, "

@@ -40,7 +40,7 @@ class ExactMixin(EvidenceMixin):
         self._construct(as_count("d", d))
         self._set_up(_table_of(self.d, 0, None))
 
-    # --- implemented by each kind of index --------------------------------------------------------------------------
+    # --- implemented by each kind of index --------------------------------------------------------
 
     def _construct(self, d: int) -> Any:
         """Call FAISS's constructor, set ``_flat`` and ``_row_ids``, and return the ``IndexFlat`` with the vectors."""
@@ -50,10 +50,12 @@ class ExactMixin(EvidenceMixin):
         """Return the steps that truncate FAISS's part to n rows."""
         return steps_of.truncating(self._flat, self._row_ids, n)
 
-    # --- a new index ------------------------------------------------------------------------------------------------
+    # --- a new index ------------------------------------------------------------------------------
 
     @classmethod
-    def from_stock(cls, flat: Any, labels: ArrayLike, *, metric: Metric | int | None = None) -> Self:
+    def from_stock(
+        cls, flat: Any, labels: ArrayLike, *, metric: Metric | int | None = None
+    ) -> Self:
         """Return an evidence index over copies of the vectors and ids of a stock index.
 
         Parameters
@@ -94,7 +96,9 @@ class ExactMixin(EvidenceMixin):
     def _check_stock(cls, flat: Any) -> None:
         """Raise TypeError for a stock index of another kind."""
         if not isinstance(flat, faiss.IndexFlat | faiss.IndexIDMap):
-            raise TypeError(f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got {type(flat).__name__}")
+            raise TypeError(
+                f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got {type(flat).__name__}"
+            )
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
         self._metric = parameters.get("metric", "cosine")
@@ -105,7 +109,7 @@ class ExactMixin(EvidenceMixin):
         metric = "" if self.metric == "cosine" else f", metric={self.metric!r}"
         return f"{type(self).__name__}(d={self.d}{metric}, ntotal={self.ntotal})"
 
-    # --- storage ----------------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------
 
     def _new_snapshot(self) -> Snapshot:
         if self._state is not None:
@@ -114,9 +118,13 @@ class ExactMixin(EvidenceMixin):
             )
         self._address = steps_of.address_of(self._flat)
         lists = self._faiss_lists()
-        rows = self._table.rows(lists, self.d, FLAT, NO_LEVELS.reshape(-1), self._metric_number, sorted=False)
+        rows = self._table.rows(
+            lists, self.d, FLAT, NO_LEVELS.reshape(-1), self._metric_number, sorted=False
+        )
         lookup = partial(self._table.rows_of, lists)
-        return Snapshot(rows, self.d, lookup=lookup, label_keys=self.label_keys, longest=self._longest)
+        return Snapshot(
+            rows, self.d, lookup=lookup, label_keys=self.label_keys, longest=self._longest
+        )
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self._address == steps_of.address_of(self._flat)
@@ -124,7 +132,7 @@ class ExactMixin(EvidenceMixin):
     def _faiss_lists(self) -> FaissLists:
         return list_of(self._flat, self._row_ids)
 
-    # --- changes ----------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def _adding(self, X: Floats, ids: Ints) -> list[Step]:
         """Return the steps that add room for rows to FAISS's part."""
@@ -132,10 +140,18 @@ class ExactMixin(EvidenceMixin):
 
     def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
         change = self._table.relabelling(rows, labels, sorted=False)
-        self._commit(change, self._faiss_lists(), (None, None, None, None), before=[], undo=[], after=[*also])
+        self._commit(
+            change, self._faiss_lists(), (None, None, None, None), before=[], undo=[], after=[*also]
+        )
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
+        self,
+        lists: FaissLists,
+        rows: Ints,
+        X: Floats,
+        labels: Int32s,
+        ids: Ints,
+        also: Sequence[Step],
     ) -> None:
         n = len(self._table)
         change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
@@ -158,13 +174,16 @@ class ExactMixin(EvidenceMixin):
         stock.add_with_ids(*snapshot.rows(np.flatnonzero(snapshot.labels == label)))
         return stock
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
         snapshot = self.snapshot()
         parameters = {"metric": self.metric, "longest": self._longest}
-        labels = {"labels": snapshot.labels, **arrays_of(self.label_keys, lambda: snapshot.class_counts[0])}
+        labels = {
+            "labels": snapshot.labels,
+            **arrays_of(self.label_keys, lambda: snapshot.class_counts[0]),
+        }
         return self, parameters, labels
 
     def restore(
@@ -184,9 +203,9 @@ class ExactMixin(EvidenceMixin):
 class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     """Exact index of counterfactual evidence, whose ids are positions.
 
-    A subclass of ``faiss.IndexFlat``: vector i has the id i, and a removal numbers the later vectors anew. FAISS's code
-    may use it as a coarse quantizer, in ``IndexRefine``, in ``IndexPreTransform`` and so on.
-    :class:`IndexEvidenceIDMap2` has ids that stay.
+    A subclass of ``faiss.IndexFlat``: vector i has the id i, and a removal numbers the later
+    vectors anew. FAISS's code may use it as a coarse quantizer, in ``IndexRefine``, in
+    ``IndexPreTransform`` and so on. :class:`IndexEvidenceIDMap2` has ids that stay.
 
     Parameters
     ----------
@@ -225,12 +244,16 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     @classmethod
     def _check_stock(cls, flat: Any) -> None:
         if isinstance(flat, faiss.IndexIDMap):
-            raise TypeError("flat must be a faiss.IndexFlat, got an IndexIDMap: call IndexEvidenceIDMap2.from_stock")
+            raise TypeError(
+                "flat must be a faiss.IndexFlat, got an IndexIDMap: call IndexEvidenceIDMap2.from_stock"
+            )
         super()._check_stock(flat)
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
         if not has_positions(stock):
-            raise ValueError(f"an IndexEvidenceFlat has the ids 0, 1, ..., but the {type(stock).__name__} has others")
+            raise ValueError(
+                f"an IndexEvidenceFlat has the ids 0, 1, ..., but the {type(stock).__name__} has others"
+            )
         super()._take_over(stock, parameters)
         self._row_ids = steps_of.numbers(self.ntotal)
 
@@ -239,30 +262,46 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
         first = len(self._table)
         new = id_map.distinct_ids(ids, n, first)
         if n and (new != np.arange(first, first + n)).any():
-            raise ValueError(f"ids must be the next positions, from {first} on, got {new[:5]}: {_REMEDY}")
+            raise ValueError(
+                f"ids must be the next positions, from {first} on, got {new[:5]}: {_REMEDY}"
+            )
         return new
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Raise RuntimeError, as ``faiss.IndexFlat`` does: ids are positions."""
-        raise RuntimeError(f"add_with_ids is not implemented for {type(self).__name__}, as for IndexFlat: {_REMEDY}")
+        raise RuntimeError(
+            f"add_with_ids is not implemented for {type(self).__name__}, as for IndexFlat: {_REMEDY}"
+        )
 
     def _merged_ids(self, ids: Ints, add_id: int) -> Ints:
         first = len(self._table)
         if add_id != 0:
-            raise ValueError(f"add_id must be 0 for an index whose ids are positions, got {add_id}: {_REMEDY}")
+            raise ValueError(
+                f"add_id must be 0 for an index whose ids are positions, got {add_id}: {_REMEDY}"
+            )
         if not np.array_equal(ids, np.arange(len(ids))):
-            raise ValueError(f"otherIndex must have the ids 0, 1, ... in the order of its vectors: {_REMEDY}")
+            raise ValueError(
+                f"otherIndex must have the ids 0, 1, ... in the order of its vectors: {_REMEDY}"
+            )
         return ids + first
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
+        self,
+        lists: FaissLists,
+        rows: Ints,
+        X: Floats,
+        labels: Int32s,
+        ids: Ints,
+        also: Sequence[Step],
     ) -> None:
         if len(rows) and len(ids) and not np.array_equal(ids, rows):
             raise ValueError(f"ids must be those of the replaced vectors, got others: {_REMEDY}")
         if len(ids) or not len(rows):
             super()._replace_rows(lists, rows, X, labels, ids, also)
             return
-        table = _table_of(self.d, len(self._table) - len(rows), np.delete(self.snapshot().labels, rows))
+        table = _table_of(
+            self.d, len(self._table) - len(rows), np.delete(self.snapshot().labels, rows)
+        )
         removal = steps_of.removing(self._flat, self._row_ids, rows)
         call_steps([*self._forgetting(), *removal, setting(self, "_table", table), *also], [])
 
@@ -280,15 +319,20 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
             if not np.array_equal(np.sort(order), np.arange(len(labels))):
                 raise ValueError(f"perm must be a permutation of {len(labels)} rows, got {order}")
             table = _table_of(self.d, len(order), labels[order])
-            steps = [*self._forgetting(), *steps_of.permuting(self._flat, order), setting(self, "_table", table)]
+            steps = [
+                *self._forgetting(),
+                *steps_of.permuting(self._flat, order),
+                setting(self, "_table", table),
+            ]
             call_steps(steps, [])
 
 
 class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     """Exact index of counterfactual evidence with ids of the user, which stay.
 
-    A subclass of ``faiss.IndexIDMap2`` over a ``faiss.IndexFlat``. Vectors that are added without ids get the integers
-    after the largest stored id. :class:`IndexEvidenceFlat` has the same searches, with positions as ids.
+    A subclass of ``faiss.IndexIDMap2`` over a ``faiss.IndexFlat``. Vectors that are added without
+    ids get the integers after the largest stored id. :class:`IndexEvidenceFlat` has the same
+    searches, with positions as ids.
 
     Parameters
     ----------
@@ -332,8 +376,13 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         return [*super()._truncating(n), *steps_of.truncating_map(self, n)]
 
     def _copy_parameters(self, params: Any) -> Any:
-        # FAISS's id map replaces the selector in the parameters during a search, so threads must not share them.
-        return faiss.SearchParameters(sel=params.sel) if isinstance(params, faiss.SearchParameters) else params
+        # FAISS's id map replaces the selector in the parameters during a search, so threads must
+        # not share them.
+        return (
+            faiss.SearchParameters(sel=params.sel)
+            if isinstance(params, faiss.SearchParameters)
+            else params
+        )
 
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> Bytes:
         """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""

@@ -23,7 +23,15 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of, stock_contents
 from cfe_faiss.rows.layout import stock_codes
-from cfe_faiss.rows.metric import METRICS, PADDING, Metric, as_metric, as_rows, faiss_metric, flipped
+from cfe_faiss.rows.metric import (
+    METRICS,
+    PADDING,
+    Metric,
+    as_metric,
+    as_rows,
+    faiss_metric,
+    flipped,
+)
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 
@@ -39,11 +47,12 @@ _BLOCK = 1 << 24  # numbers in vectors that are compared at once
 class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence.
 
-    A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition, with each vector
-    stored once. Supplementary partitions store row numbers only. The memory is 4 * n * d bytes for vectors, 8 * n for
-    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, a large
-    :meth:`add_with_labels` or the first search adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n
-    if float blocks are faster; 2 GiB at most.
+    A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition,
+    with each vector stored once. Supplementary partitions store row numbers only. The memory is 4 *
+    n * d bytes for vectors, 8 * n for ids and 4 * n per supplementary partition. Rows of a list are
+    sorted by label. With one partition, a large :meth:`add_with_labels` or the first search adds
+    blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n if float blocks are faster; 2
+    GiB at most.
 
     Parameters
     ----------
@@ -94,10 +103,16 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        d, nlist, self._metric = as_count("d", d), ivf_base.as_nlist(nlist), as_metric("metric", metric)
+        d, nlist, self._metric = (
+            as_count("d", d),
+            ivf_base.as_nlist(nlist),
+            as_metric("metric", metric),
+        )
         constant = faiss_metric(self._metric)
         super().__init__(flat_index(d, constant), d, nlist, constant)
-        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+        self._set_up_lists(
+            partitions, theta=theta, weighted=weighted, complete=complete, routing=routing
+        )
 
     @classmethod
     def paper(
@@ -111,8 +126,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
     ) -> Self:
         """Return an untrained index with the settings of the paper's LocalCE-I (Algorithm 2).
 
-        A query probes one cluster: the cluster of the nearest centroid of all partitions. It is the optimal cluster of
-        the optimal partition, since the weight increases with the angle. Rows may have fewer than k results.
+        A query probes one cluster: the cluster of the nearest centroid of all partitions. It is the
+        optimal cluster of the optimal partition, since the weight increases with the angle. Rows
+        may have fewer than k results.
 
         Parameters
         ----------
@@ -127,14 +143,27 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
             previous partition.
         """
         partitions = partitions if supplementary else 1
-        index = cls(d, clusters, partitions, theta=theta, weighted=weighted, complete=False, routing="nearest")
+        index = cls(
+            d,
+            clusters,
+            partitions,
+            theta=theta,
+            weighted=weighted,
+            complete=False,
+            routing="nearest",
+        )
         index.nprobe = 1
         index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
         return index
 
     @classmethod
     def from_stock(
-        cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+        cls,
+        ivf: Any,
+        labels: ArrayLike,
+        *,
+        nprobe: int | None = None,
+        metric: Metric | int | None = None,
     ) -> Self:
         """Return an evidence index over the vectors, ids, centroids and lists of a stock ``faiss.IndexIVFFlat``.
 
@@ -169,9 +198,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
 class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence with 1 or 2 bytes per vector component.
 
-    A subclass of ``faiss.IndexIVFScalarQuantizer``. The index stores codes only. Its vectors are the decoded codes:
-    similarities, ``reconstruct`` and queries by stored id all use them. Otherwise it works like
-    :class:`IndexEvidenceIVF`.
+    A subclass of ``faiss.IndexIVFScalarQuantizer``. The index stores codes only. Its vectors are
+    the decoded codes: similarities, ``reconstruct`` and queries by stored id all use them.
+    Otherwise it works like :class:`IndexEvidenceIVF`.
 
     Parameters
     ----------
@@ -211,17 +240,31 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        d, nlist, self._metric = as_count("d", d), ivf_base.as_nlist(nlist), as_metric("metric", metric)
+        d, nlist, self._metric = (
+            as_count("d", d),
+            ivf_base.as_nlist(nlist),
+            as_metric("metric", metric),
+        )
         if qtype not in _CODECS:
-            raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
-        # Codes without residuals decode independently of their list, so supplementary partitions can refer to them.
+            raise ValueError(
+                f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}"
+            )
+        # Codes without residuals decode independently of their list, so supplementary partitions
+        # can refer to them.
         constant = faiss_metric(self._metric)
         super().__init__(flat_index(d, constant), d, nlist, qtype, constant, False)
-        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+        self._set_up_lists(
+            partitions, theta=theta, weighted=weighted, complete=complete, routing=routing
+        )
 
     @classmethod
     def from_stock(
-        cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+        cls,
+        ivf: Any,
+        labels: ArrayLike,
+        *,
+        nprobe: int | None = None,
+        metric: Metric | int | None = None,
     ) -> Self:
         """Return an evidence index over the codes, ids, centroids and lists of a stock index.
 
@@ -243,7 +286,9 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
             If an argument is invalid.
         """
         if not isinstance(ivf, faiss.IndexIVFScalarQuantizer):
-            raise TypeError(f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}")
+            raise TypeError(
+                f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}"
+            )
         chosen = metric_of("ivf", ivf, metric)
         if not ivf.is_trained:
             raise ValueError("ivf must be trained, got an untrained index")
@@ -264,16 +309,25 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         faiss.IndexIVFScalarQuantizer.__init__(self, stock.quantizer, *given)
         self.sq = stock.sq
 
-    # --- codes ------------------------------------------------------------------------------------------------------
+    # --- codes ------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, Floats]:
         codec = _CODECS[self.sq.qtype]
         trained = faiss.vector_to_array(self.sq.trained)
         return codec, trained.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS
 
-    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
-        if X is not None and self.sq.qtype == faiss.ScalarQuantizer.QT_fp16 and X.size and abs(X).max() > _LARGEST_HALF:
-            raise ValueError(f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got {abs(X).max():g}")
+    def _new_rows(
+        self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s
+    ) -> tuple[Any, Any, Any, Any]:
+        if (
+            X is not None
+            and self.sq.qtype == faiss.ScalarQuantizer.QT_fp16
+            and X.size
+            and abs(X).max() > _LARGEST_HALF
+        ):
+            raise ValueError(
+                f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got {abs(X).max():g}"
+            )
         return super()._new_rows(codes, X, ids, lists)
 
     def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
@@ -286,15 +340,17 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
 class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence with product-quantizer codes and exact re-ranking.
 
-    A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores the float32 vectors.
-    A search, also a plain ``search``, ranks the vectors of the probed lists by their codes and re-ranks the best
-    ``k_factor * k`` by the vectors, as ``faiss.IndexRefineFlat`` does, so similarities are exact. A plain
-    ``range_search`` compares the vectors whose codes are within a wider threshold: ``k_factor`` times as far for "l2",
-    and the threshold divided by ``k_factor`` else. A search for evidence in all lists, including a widened search,
-    ignores the codes and is exact.
+    A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores
+    the float32 vectors. A search, also a plain ``search``, ranks the vectors of the probed lists by
+    their codes and re-ranks the best ``k_factor * k`` by the vectors, as ``faiss.IndexRefineFlat``
+    does, so similarities are exact. A plain ``range_search`` compares the vectors whose codes are
+    within a wider threshold: ``k_factor`` times as far for "l2", and the threshold divided by
+    ``k_factor`` else. A search for evidence in all lists, including a widened search, ignores the
+    codes and is exact.
 
-    The codes save memory if the index is mapped from its file, ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: only
-    scored vectors are read. An index in memory also holds all vectors, 4 * d bytes each.
+    The codes save memory if the index is mapped from its file,
+    ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: only scored vectors are read. An index in memory
+    also holds all vectors, 4 * d bytes each.
 
     Parameters
     ----------
@@ -345,11 +401,18 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         super().__init__(flat_index(d, constant), d, nlist, M, _BITS, constant)
         self.pq.cp.min_points_per_centroid = 1
         self.k_factor = _checked(k_factor)
-        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+        self._set_up_lists(
+            partitions, theta=theta, weighted=weighted, complete=complete, routing=routing
+        )
 
     @classmethod
     def from_stock(
-        cls, refine: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+        cls,
+        refine: Any,
+        labels: ArrayLike,
+        *,
+        nprobe: int | None = None,
+        metric: Metric | int | None = None,
     ) -> Self:
         """Return an evidence index over the codes, vectors, centroids and lists of a stock index.
 
@@ -390,7 +453,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def _settings(self) -> str:
         return f"M={self.pq.M}, partitions={self.partitions}, k_factor={self.k_factor:g}"
 
-    # --- codes and vectors ------------------------------------------------------------------------------------------
+    # --- codes and vectors ------------------------------------------------------------------------
 
     def _keeps_beside(self) -> bool:
         return True
@@ -406,7 +469,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         return swapping_numbers(self.pq.centroids, aside.pq.centroids, aside)
 
     def _pq_codes(self) -> PqCodes:
-        codewords = faiss.vector_to_array(self.pq.centroids).reshape(self.pq.M, CODEWORDS, self.pq.dsub)
+        codewords = faiss.vector_to_array(self.pq.centroids).reshape(
+            self.pq.M, CODEWORDS, self.pq.dsub
+        )
         centroids = np.ascontiguousarray(self._all_centroids()[0])
         return PqCodes(np.ascontiguousarray(codewords.transpose(0, 2, 1)), centroids)
 
@@ -414,10 +479,15 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         """Return the default effort of the index."""
         return super().default_effort()._replace(k_factor=_checked(self.k_factor))
 
-    # --- FAISS's searches, refined ----------------------------------------------------------------------------------
+    # --- FAISS's searches, refined ----------------------------------------------------------------
 
     def _of_stock(
-        self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any], refine: Any = None
+        self,
+        name: str,
+        about: tuple[Any, ...],
+        params: Any,
+        further: dict[str, Any],
+        refine: Any = None,
     ) -> Any:
         x, many = about
         k_factor = _checked(self.k_factor)
@@ -426,15 +496,21 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             params = part_of(params, "base_index_params")
         if name == "range_search":
             radius = many * k_factor if (self.metric == "l2") == (many > 0) else many / k_factor
-            return super()._of_stock(name, (x, radius), params, further, partial(self._refine_range, many))
+            return super()._of_stock(
+                name, (x, radius), params, further, partial(self._refine_range, many)
+            )
         k = as_count("k", many)
         out = {part: further.pop(part) for part in ("D", "I", "R") if part in further}
         refine = partial(self._refine, k, "R" in out)
-        results = super()._of_stock("search", (x, max(k, int(k * k_factor))), params, further, refine)
+        results = super()._of_stock(
+            "search", (x, max(k, int(k * k_factor))), params, further, refine
+        )
         named = zip(out.items(), results, strict=True)
         return tuple(like(x, written(part, result, given)) for (part, given), result in named)
 
-    def _refine(self, k: int, reconstruct: bool, snapshot: Snapshot, x: Any, candidates: Any) -> tuple[Any, ...]:
+    def _refine(
+        self, k: int, reconstruct: bool, snapshot: Snapshot, x: Any, candidates: Any
+    ) -> tuple[Any, ...]:
         """Return D and I of the k best candidates of each query by their vectors, and these vectors if asked."""
         I = np.asarray(candidates[1])
         query, place = np.nonzero(I >= 0)
@@ -449,7 +525,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         vectors[I >= 0] = snapshot.copied(snapshot.find(I[I >= 0]))[0]
         return D, I, vectors
 
-    def _refine_range(self, threshold: float, snapshot: Snapshot, x: Any, candidates: Any) -> tuple[Any, ...]:
+    def _refine_range(
+        self, threshold: float, snapshot: Snapshot, x: Any, candidates: Any
+    ) -> tuple[Any, ...]:
         """Return lims, D and I of the candidates that are within a threshold by their vectors."""
         lims, _, I = (np.asarray(part) for part in candidates)
         starts = lims.astype(np.int64)
@@ -465,13 +543,17 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         """Return the score of each pair of a query, (m,), and a stored vector, (m,), as FAISS compares them."""
         X = np.ascontiguousarray(x, np.float32)
         rows = snapshot.find(ids)
-        metric = METRICS.index("l2" if self.metric == "l2" else "ip")  # FAISS does not normalise queries
+        metric = METRICS.index(
+            "l2" if self.metric == "l2" else "ip"
+        )  # FAISS does not normalise queries
         scores = np.empty(len(ids), np.float32)
         size = max(1, _BLOCK // self.d)
         for start in range(0, len(ids), size):
             block = slice(start, start + size)
             Y = snapshot.copied(rows[block])[0]
-            row_scores(metric, X, Y, np.ascontiguousarray(query[block]), np.arange(len(Y)), scores[block])
+            row_scores(
+                metric, X, Y, np.ascontiguousarray(query[block]), np.arange(len(Y)), scores[block]
+            )
         return scores
 
     def assign(self, x: Any, k: int, labels: Any = None) -> Any:
@@ -480,23 +562,36 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
         """Not supported: codes cannot be decoded exactly; use add_with_labels."""
-        raise self._refused("add_sa_codes", "codes do not tell the vectors, which are kept, too; use add_with_labels")
+        raise self._refused(
+            "add_sa_codes",
+            "codes do not tell the vectors, which are kept, too; use add_with_labels",
+        )
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
         stock, parameters, arrays = super().parts()
         vectors = self._table.vectors().reshape(-1, self.d)
-        return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
+        return (
+            stock,
+            parameters | {"k_factor": _checked(self.k_factor)},
+            arrays | {"vectors": vectors},
+        )
 
     def _construct(self, stock: Any) -> None:
-        faiss.IndexIVFPQ.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.pq.M, _BITS, stock.metric_type)
+        faiss.IndexIVFPQ.__init__(
+            self, stock.quantizer, stock.d, stock.nlist, stock.pq.M, _BITS, stock.metric_type
+        )
         self.pq = stock.pq
         self.precompute_table()
 
     def restore(
-        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+        self,
+        stock: Any,
+        parameters: dict[str, Any],
+        arrays: Arrays,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
         self.k_factor = parameters["k_factor"]
@@ -510,11 +605,16 @@ def _checked(k_factor: float) -> float:
 def _parts(refine: Any) -> tuple[Any, Any]:
     """Return the inverted file and the flat index of a stock ``IndexRefine``."""
     if isinstance(refine, faiss.IndexRefine):
-        ivf, flat = faiss.downcast_index(refine.base_index), faiss.downcast_index(refine.refine_index)
+        ivf, flat = (
+            faiss.downcast_index(refine.base_index),
+            faiss.downcast_index(refine.refine_index),
+        )
         if isinstance(ivf, faiss.IndexIVFPQ) and isinstance(flat, faiss.IndexFlat):
             return ivf, flat
         raise TypeError(
             "refine must be a faiss.IndexRefine of an IndexIVFPQ by an IndexFlat, got one of an "
             f"{type(ivf).__name__} by an {type(flat).__name__}"
         )
-    raise TypeError(f"refine must be a faiss.IndexRefine of an IndexIVFPQ, got {type(refine).__name__}")
+    raise TypeError(
+        f"refine must be a faiss.IndexRefine of an IndexIVFPQ, got {type(refine).__name__}"
+    )

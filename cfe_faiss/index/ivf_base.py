@@ -28,7 +28,14 @@ from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
-from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
+from cfe_faiss.rows.faiss_functions import (
+    Step,
+    direct_map,
+    inverted_lists,
+    list_sizes,
+    setting,
+    total,
+)
 from cfe_faiss.rows.label_keys import arrays_of, table_from
 from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, as_rows
@@ -43,7 +50,16 @@ _DERIVED_AHEAD = 1 << 18
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
-_OF_STOCK = "nprobe", "is_trained", "ntotal", "direct_map", "cp", "parallel_mode", "max_codes", "verbose"
+_OF_STOCK = (
+    "nprobe",
+    "is_trained",
+    "ntotal",
+    "direct_map",
+    "cp",
+    "parallel_mode",
+    "max_codes",
+    "verbose",
+)
 """Attributes of FAISS that a new index takes over from a stock index."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
@@ -74,9 +90,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     invlists: Any
     direct_map: Any
 
-    # --- a new index ------------------------------------------------------------------------------------------------
+    # --- a new index ------------------------------------------------------------------------------
 
-    def _set_up_lists(self, partitions: int, *, theta: float, weighted: bool, complete: bool, routing: str) -> None:
+    def _set_up_lists(
+        self, partitions: int, *, theta: float, weighted: bool, complete: bool, routing: str
+    ) -> None:
         """Set the attributes that FAISS's constructor does not set."""
         self.theta = as_number("theta", theta, 1e-3, math.pi / 2)
         self.weighted = bool(weighted)
@@ -89,7 +107,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if self.metric != "cosine" and partitions != 1:
             raise ValueError(f"partitions must be 1 for metric {self.metric!r}, got {partitions}")
         self.cp.spherical = self.metric == "cosine"
-        self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
+        self._supplementary = np.full(
+            (as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32
+        )
         self._centroids = None
         self._set_up(self._table_of(np.zeros(self.nlist, np.int64)))
 
@@ -104,18 +124,26 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
     def _adopt(
-        self, ivf: Any, labels: ArrayLike, nprobe: int | None, codes: Bytes, vectors: Floats | None = None
+        self,
+        ivf: Any,
+        labels: ArrayLike,
+        nprobe: int | None,
+        codes: Bytes,
+        vectors: Floats | None = None,
     ) -> Self:
         """Take the lists of a stock index of the same kind into this empty index, and return it.
 
-        ``labels``, (n,), are in ascending order of ids; ``codes`` and ``vectors`` in order of the lists. Raises
-        ValueError if an id is negative or occurs twice, or a vector is not of length 1.
+        ``labels``, (n,), are in ascending order of ids; ``codes`` and ``vectors`` in order of the
+        lists. Raises ValueError if an id is negative or occurs twice, or a vector is not of length
+        1.
         """
         self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
         with self.changing() as transaction:
             new, steps = transaction.encode(labels, ivf.ntotal)
             centroids = faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist)
-            call_steps(self._training(as_rows("ivf.quantizer", centroids, ivf.d, self.metric)[None]), [])
+            call_steps(
+                self._training(as_rows("ivf.quantizer", centroids, ivf.d, self.metric)[None]), []
+            )
             stored = stock_codes(ivf)[1]
             lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
             places = np.argsort(np.argsort(stored))
@@ -124,7 +152,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if self.metric != "cosine":
             longest = storage.measure_longest()
             if not longest <= LONGEST:
-                raise ValueError(f"the index must hold vectors of length {LONGEST:g} at most, got one of {longest:g}")
+                raise ValueError(
+                    f"the index must hold vectors of length {LONGEST:g} at most, got one of {longest:g}"
+                )
             call_steps([setting(self, "_longest", longest), *self._forgetting()], [])
             return self
         row = storage.first_not_unit(_SHORTEST)
@@ -156,17 +186,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
-    # --- first-use work ---------------------------------------------------------------------------------------------
+    # --- first-use work ---------------------------------------------------------------------------
 
     @property
     def choice(self) -> Element | None:
         """Element type of the blocks for batched search: "float", "byte", or None to follow a rule.
 
-        The rule is one of dimension and instruction set, so that each run takes the same memory and time.
+        The rule is one of dimension and instruction set, so that each run takes the same memory and
+        time.
 
-        :meth:`prepare` sets it by the rule; ``write_index`` keeps it. Setting it also selects byte blocks ("byte") or
-        the stored vectors ("float") for single queries. Results never depend on it. A processor without byte products
-        uses floats. Setting another value raises ValueError.
+        :meth:`prepare` sets it by the rule; ``write_index`` keeps it. Setting it also selects byte
+        blocks ("byte") or the stored vectors ("float") for single queries. Results never depend on
+        it. A processor without byte products uses floats. Setting another value raises ValueError.
         """
         return None if self._pinned is None else self._pinned.batch
 
@@ -182,8 +213,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
         """Do the first-use work of searches now: class centroids, blocks and calibration; set :attr:`choice`.
 
-        ``write_index`` keeps the results, so that the first search after :func:`cfe_faiss.read_index` is quick, too.
-        A later change keeps :attr:`choice`, and the data of unchanged lists after a small change, but not calibrations.
+        ``write_index`` keeps the results, so that the first search after
+        :func:`cfe_faiss.read_index` is quick, too. A later change keeps :attr:`choice`, and the
+        data of unchanged lists after a small change, but not calibrations.
 
         Parameters
         ----------
@@ -222,7 +254,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             with suppress(MemoryError), self.holding() as snapshot:  # the vectors are stored
                 Derived.of(snapshot).searcher("other")
 
-    # --- codec ------------------------------------------------------------------------------------------------------
+    # --- codec ------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, Floats]:
         """Return the codec and its levels; see :mod:`cfe_faiss.rows.codecs`."""
@@ -240,7 +272,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Whether the index stores float32 vectors in addition to FAISS's lists."""
         return False
 
-    # --- storage ----------------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> int:
@@ -256,7 +288,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         known = self._centroids
         if known is None:
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
-            self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[0]
+            self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[
+                0
+            ]
         return known
 
     def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
@@ -274,11 +308,15 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             return Derived.of(self.snapshot()).class_means
 
     def _is_current(self, snapshot: Snapshot) -> bool:
-        return snapshot.n > 0 or snapshot.is_trained == self.is_trained  # FAISS may train an empty index
+        return (
+            snapshot.n > 0 or snapshot.is_trained == self.is_trained
+        )  # FAISS may train an empty index
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._carried = self._from_file = self._calibrations = self._pinned = self._single = self._lists = None
+        self._carried = self._from_file = self._calibrations = self._pinned = self._single = (
+            self._lists
+        ) = None
 
     def _forgetting(self) -> list[Step]:
         names = "_carried", "_from_file", "_calibrations", "_single"
@@ -295,7 +333,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _new_snapshot(self) -> Snapshot:
         table, lists, mapped = self._table, self._faiss_lists(), is_mapped(self)
         codec, levels = self._codec()
-        rows = table.rows(lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)), self._metric_number)
+        rows = table.rows(
+            lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)), self._metric_number
+        )
         if self.checks is not None:
             rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
@@ -304,7 +344,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self.d,
             codec,
             levels,
-            self._all_centroids() if trained else np.zeros((self.partitions, self.nlist, self.d), np.float32),
+            self._all_centroids()
+            if trained
+            else np.zeros((self.partitions, self.nlist, self.d), np.float32),
             *(table.references() or (NO_REFERENCES, NO_STARTS)),
             self._pq_codes() if trained else None,
             not mapped,
@@ -329,7 +371,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 "vectors do not belong together any more; build a new index with from_stock"
             )
 
-    # --- changes ----------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def train(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Cluster training vectors into the index's partitions.
@@ -349,13 +391,23 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """
         X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         if len(X) < self.nlist:
-            raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
+            raise ValueError(
+                f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}"
+            )
         with self.changing():
             if self.ntotal:
-                raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
+                raise ValueError(
+                    f"train must be called before vectors are added, got an index of {self.ntotal}"
+                )
             nlist = self.nlist or automatic_nlist(len(X))
             centroids = train_partitions(
-                X, nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted, metric=self.metric
+                X,
+                nlist,
+                self.partitions,
+                self.cp,
+                theta=self.theta,
+                weighted=self.weighted,
+                metric=self.metric,
             )
             codec = self._codec_training(X, centroids)
             call_steps([*self._making_lists(nlist), *self._training(centroids), *codec], [])
@@ -364,7 +416,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the steps that allocate ``nlist`` lists; none if they exist."""
         if nlist == self.nlist:
             return []
-        lists, table = faiss.ArrayInvertedLists(nlist, self.code_size), self._table_of(np.zeros(nlist, np.int64))
+        lists, table = (
+            faiss.ArrayInvertedLists(nlist, self.code_size),
+            self._table_of(np.zeros(nlist, np.int64)),
+        )
         return [*steps_of.replacing_lists(self, lists), setting(self, "_table", table)]
 
     def _training(self, centroids: Floats) -> list[Step]:
@@ -386,7 +441,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         ]
 
     def _replace_rows(
-        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
+        self,
+        faiss_lists: FaissLists,
+        rows: Ints,
+        X: Floats,
+        labels: Int32s,
+        ids: Ints,
+        also: Sequence[Step],
     ) -> None:
         lists = np.empty((self.partitions, 0), np.int32)
         if len(X):
@@ -422,7 +483,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         after = [total(self, len(self._table) + len(ids) - len(rows)), *mapping, *longest, *also]
         self._commit(change, faiss_lists, self._new_rows(codes, X, ids, lists), before, undo, after)
 
-    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
+    def _new_rows(
+        self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s
+    ) -> tuple[Any, Any, Any, Any]:
         """Return codes, ids, supplementary lists and vectors of new rows; None for data that is not kept."""
         references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
         return codes, ids, references, X if self._keeps_beside() else None
@@ -434,14 +497,19 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             return []
         stored = np.sort(ids_after()) if kind == faiss.DirectMap.Array else np.empty(0, np.int64)
         if not np.array_equal(stored, np.arange(len(stored))):
-            raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
+            raise RuntimeError(
+                "a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before"
+            )
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
     def _mapping_more(self, ids: Ints) -> tuple[list[Step], list[Step]]:
         """Return the steps that reserve space for ``ids`` in the direct map, and undo this."""
         places, n = self.direct_map, len(self._table)
         if places.type == faiss.DirectMap.Hashtable:
-            undo = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, faiss.DirectMap.Hashtable)]
+            undo = [
+                direct_map(self, faiss.DirectMap.NoMap),
+                direct_map(self, faiss.DirectMap.Hashtable),
+            ]
             return steps_of.mapping(places, ids.tolist()), undo
         if not np.array_equal(np.sort(ids), np.arange(n, n + len(ids))):
             raise RuntimeError(
@@ -459,7 +527,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
-        self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
+        self.set_direct_map_type(
+            faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap
+        )
 
     def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
         change, lists = self._table.relabelling(rows, labels), self._faiss_lists()
@@ -468,13 +538,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
-        return self._emptying_by(steps_of.emptying(self), self._table_of(np.zeros(self.nlist, np.int64)))
+        return self._emptying_by(
+            steps_of.emptying(self), self._table_of(np.zeros(self.nlist, np.int64))
+        )
 
     def drift(self) -> float:
         """Return the share of vectors that are nearer to the mean of another list than to that of their list.
 
-        After training it is near 0. Changed vectors raise it when the lists no longer fit them, and searches then scan
-        more rows for the same recall. :doc:`/user_guide/indexes` has measurements.
+        After training it is near 0. Changed vectors raise it when the lists no longer fit them, and
+        searches then scan more rows for the same recall. :doc:`/user_guide/indexes` has
+        measurements.
 
         Returns
         -------
@@ -485,7 +558,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         with self.holding() as snapshot:
             return drift(snapshot)
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
@@ -493,7 +566,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._check_lists(self._faiss_lists())
         self._check_mapped()
         parameters = {name: getattr(self, name) for name in _KEPT}
-        parameters |= {"choice": "" if self._pinned is None else "/".join(self._pinned), "longest": self._longest}
+        parameters |= {
+            "choice": "" if self._pinned is None else "/".join(self._pinned),
+            "longest": self._longest,
+        }
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
@@ -515,7 +591,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             return self
         copy = type(self).__new__(type(self))
         copy._construct(self)
-        faiss.IndexIVF.copy_subset_to(self, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, self.nlist)
+        faiss.IndexIVF.copy_subset_to(
+            self, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, self.nlist
+        )
         for name in ("nprobe", "is_trained", "ntotal"):
             setattr(copy, name, getattr(self, name))
         return copy
@@ -533,16 +611,25 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         call_steps(steps_of.using_lists(self, stock.invlists), [])
 
     def restore(
-        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+        self,
+        stock: Any,
+        parameters: dict[str, Any],
+        arrays: Arrays,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
-        vars(self).update({name: parameters[name] for name in _KEPT[:-1]}, _metric=parameters.get("metric", "cosine"))
+        vars(self).update(
+            {name: parameters[name] for name in _KEPT[:-1]},
+            _metric=parameters.get("metric", "cosine"),
+        )
         self._take_over(stock)
         self._supplementary, self._centroids = arrays["centroids"], None
         if not self.is_trained:
             self._supplementary = np.full_like(arrays["centroids"], np.nan)
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
-        table = self._table_of(list_sizes(self), arrays["labels"], arrays.get("vectors"), references)
+        table = self._table_of(
+            list_sizes(self), arrays["labels"], arrays.get("vectors"), references
+        )
         self._set_up(table)
         self._longest = parameters.get("longest", 0.0)
         self.label_keys, self._unchecked = table_from(arrays), check
@@ -554,10 +641,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
             batch, single = parameters["choice"].split("/")
-            self._pinned = Choice(batch, "float" if single == "float" else "byte")  # "mixed" in older files: bytes, too
+            self._pinned = Choice(
+                batch, "float" if single == "float" else "byte"
+            )  # "mixed" in older files: bytes, too
             self._calibrations = calibrations_from(arrays, self.default_effort())
 
-    # --- unsupported: would lose labels -----------------------------------------------------------------------------
+    # --- unsupported: would lose labels -----------------------------------------------------------
 
     def add_core(self, *_: Any, **__: Any) -> None:
         """Not supported: use add_with_labels."""
@@ -568,7 +657,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         raise self._refused("replace_invlists", "use from_stock")
 
 
-# --- helpers ----------------------------------------------------------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------------------
 
 
 def as_nlist(nlist: int | str) -> int:
@@ -587,4 +676,8 @@ def automatic_nlist(n: int) -> int:
 
 def sample(X: Floats, most: int, seed: int) -> Floats:
     """Return X, or a random sample of ``most`` rows if X has more."""
-    return X if len(X) <= most else X[np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))]
+    return (
+        X
+        if len(X) <= most
+        else X[np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))]
+    )

@@ -93,7 +93,9 @@ class EvidenceParameters:
         if self.where is None:
             for name in ("attributes", "graph", "queries"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"params.{name} must be left out without params.where, as it has no effect then")
+                    raise ValueError(
+                        f"params.{name} must be left out without params.where, as it has no effect then"
+                    )
         else:
             self._refuse(("nprobe", "recall"), "with params.where (it is exact)")
 
@@ -106,13 +108,18 @@ class EvidenceParameters:
     def _refuse(self, names: tuple[str, ...], where: str) -> None:
         for name in names:
             if getattr(self, name) is not None:
-                raise ValueError(f"params.{name} must be left out {where}, got {getattr(self, name)}")
+                raise ValueError(
+                    f"params.{name} must be left out {where}, got {getattr(self, name)}"
+                )
 
     def query(self, X: Floats, **many: Any) -> Query:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
         given = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
         labels = as_labels("params.labels", given, len(X), unknown=self.neighbors == "any")
-        same = {name: getattr(self, name) for name in ("sel", "targets", "where", "attributes", "graph", "queries")}
+        same = {
+            name: getattr(self, name)
+            for name in ("sel", "targets", "where", "attributes", "graph", "queries")
+        }
         return Query(X=X, labels=labels, name="params.", rules=self._rules, **same, **many)
 
     @property
@@ -122,8 +129,15 @@ class EvidenceParameters:
     @property
     def plain(self) -> bool:
         """Whether only labels and the number of lists, or a recall, are given."""
-        rows = self.sel is None and self.targets is None and self.where is None and self._rules is None
-        return rows and not self.exact and self.memory is None and (self.recall is None or self.nprobe is None)
+        rows = (
+            self.sel is None and self.targets is None and self.where is None and self._rules is None
+        )
+        return (
+            rows
+            and not self.exact
+            and self.memory is None
+            and (self.recall is None or self.nprobe is None)
+        )
 
     @property
     def effort(self) -> Effort:
@@ -134,8 +148,8 @@ class EvidenceParameters:
 class Excluding:
     """A view of an evidence index whose ``search`` leaves one class out; made by ``index.excluding(label)``.
 
-    Everything but searching is the index's own. FAISS's C++ code would see the index without the exclusion, so it does
-    not take a view.
+    Everything but searching is the index's own. FAISS's C++ code would see the index without the
+    exclusion, so it does not take a view.
     """
 
     def __init__(self, index: Any, label: int | str) -> None:
@@ -145,19 +159,29 @@ class Excluding:
     def __repr__(self) -> str:
         return f"{self.index!r}.excluding({self.label})"
 
-    def search(self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None) -> tuple[Floats, Ints]:
+    def search(
+        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
+    ) -> tuple[Floats, Ints]:
         """Return the k nearest vectors of other classes, as ``faiss.Index.search``; ``params`` may be FAISS's own."""
-        result: tuple[Floats, Ints] = self.index.search(x, k, params=self._parameters(params), D=D, I=I)
+        result: tuple[Floats, Ints] = self.index.search(
+            x, k, params=self._parameters(params), D=D, I=I
+        )
         return result
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
         """Return all vectors of other classes nearer than ``thresh``, as ``faiss.Index.range_search``: lims, D, I."""
-        return self.index.range_search(x, thresh, params=replace(self._parameters(params), nprobe=None))
+        return self.index.range_search(
+            x, thresh, params=replace(self._parameters(params), nprobe=None)
+        )
 
     def _parameters(self, params: Any) -> EvidenceParameters:
-        in_lists = self.index.has_lists and isinstance(params, faiss.SearchParametersIVF)  # FAISS passes over it, too
+        in_lists = self.index.has_lists and isinstance(
+            params, faiss.SearchParametersIVF
+        )  # FAISS passes over it, too
         nprobe = params.nprobe if in_lists else None
-        return EvidenceParameters(self.label, nprobe, None if params is None else selector_of(params))
+        return EvidenceParameters(
+            self.label, nprobe, None if params is None else selector_of(params)
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("index", "label"):
@@ -171,7 +195,7 @@ class Excluding:
         return getattr(self.index, name)
 
 
-# --- FAISS's methods and their arguments ------------------------------------------------------------------------------
+# --- FAISS's methods and their arguments ----------------------------------------------------------
 
 
 def lock_method(name: str) -> Callable[..., Any]:
@@ -192,14 +216,19 @@ def lock_method(name: str) -> Callable[..., Any]:
 def part_of(params: Any, name: str) -> Any:
     """Return the parameters inside of others, as the Python object that was given, if FAISS keeps it."""
     part = getattr(params, name)
-    given = (*getattr(params, "_sp_field_refs", {}).values(), *getattr(params, "referenced_objects", ()))
+    given = (
+        *getattr(params, "_sp_field_refs", {}).values(),
+        *getattr(params, "referenced_objects", ()),
+    )
     return next((one for one in given if part is not None and is_same(one, part)), part)
 
 
 def as_numeric(x: Any, numeric_type: int) -> Any:
     """Round vectors to FAISS's ``numeric_type``, as FAISS's methods do."""
     if numeric_type not in _NUMERIC_TYPES:
-        raise ValueError(f"numeric_type must be Float32, Float16 or Int8 of faiss, got {numeric_type!r}")
+        raise ValueError(
+            f"numeric_type must be Float32, Float16 or Int8 of faiss, got {numeric_type!r}"
+        )
     if numeric_type == faiss.Float32:
         return x
     return as_array("x", x).astype(_NUMERIC_TYPES[numeric_type])
@@ -210,8 +239,14 @@ def written(name: str, result: T, out: Any) -> T:
     if out is None:
         return result
     target = out.numpy() if _is_tensor(out) else out
-    if not isinstance(target, np.ndarray) or target.shape != result.shape or target.dtype != result.dtype:
-        raise ValueError(f"{name} must be a {result.dtype} array of shape {result.shape}, got {out!r}")
+    if (
+        not isinstance(target, np.ndarray)
+        or target.shape != result.shape
+        or target.dtype != result.dtype
+    ):
+        raise ValueError(
+            f"{name} must be a {result.dtype} array of shape {result.shape}, got {out!r}"
+        )
     target[:] = result
     return cast(T, out)
 

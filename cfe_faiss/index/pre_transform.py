@@ -22,10 +22,11 @@ from cfe_faiss.search.query import Ranges, Results
 class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     """Evidence index that gets its vectors through transforms of FAISS.
 
-    A subclass of ``faiss.IndexPreTransform``. Its methods take vectors in the dimension of the first transform. For
-    methods without vectors use :attr:`evidence`, for example ``evidence.search_stored(k=5)``. To keep the index in
-    files, write each transform by ``faiss.write_VectorTransform`` and :attr:`evidence` by ``cfe_faiss.write_index``;
-    copies and pickles hold both.
+    A subclass of ``faiss.IndexPreTransform``. Its methods take vectors in the dimension of the
+    first transform. For methods without vectors use :attr:`evidence`, for example
+    ``evidence.search_stored(k=5)``. To keep the index in files, write each transform by
+    ``faiss.write_VectorTransform`` and :attr:`evidence` by ``cfe_faiss.write_index``; copies and
+    pickles hold both.
 
     Parameters
     ----------
@@ -65,7 +66,9 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         names = [type(transform).__name__ for transform in self.transforms]
-        return f"IndexEvidencePreTransform(d={self.d}, transforms={names}, evidence={self.evidence!r})"
+        return (
+            f"IndexEvidencePreTransform(d={self.d}, transforms={names}, evidence={self.evidence!r})"
+        )
 
     @property
     def ntotal(self) -> int:
@@ -89,7 +92,9 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
             raise
         self.is_trained = True
 
-    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+    def add_with_labels(
+        self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None
+    ) -> None:
         """Add vectors, (n, d), as ``add_with_labels`` of an evidence index."""
         self.evidence.add_with_labels(self._transform("x", x), labels, ids)
         self._count()
@@ -124,7 +129,9 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         if not isinstance(otherIndex, IndexEvidencePreTransform):
             raise TypeError(f"otherIndex must be an IndexEvidencePreTransform, got {otherIndex!r}")
         if self._parts() != otherIndex._parts():
-            raise ValueError(f"otherIndex must have the same transforms as this index, got {otherIndex!r}")
+            raise ValueError(
+                f"otherIndex must have the same transforms as this index, got {otherIndex!r}"
+            )
         self.evidence.merge_from(otherIndex.evidence, add_id)
         for index in (self, otherIndex):
             index._count()
@@ -134,24 +141,37 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         call_steps([total(self, self.ntotal)], [])
 
     def search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **options: Unpack[SearchOptions]
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike,
+        k: int,
+        nprobe: int | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Results:
         """Return D, I for queries, (nq, d), as ``search_evidence`` of an evidence index, with its options."""
-        return self.evidence.search_evidence(self._transform("xq", xq), labels_q, k, nprobe, **options)
+        return self.evidence.search_evidence(
+            self._transform("xq", xq), labels_q, k, nprobe, **options
+        )
 
     def range_search_evidence(
         self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, **options: Unpack[RowOptions]
     ) -> Ranges:
         """Return lims, D, I for queries, (nq, d), as ``range_search_evidence`` of an evidence index."""
-        return self.evidence.range_search_evidence(self._transform("xq", xq), labels_q, threshold, **options)
+        return self.evidence.range_search_evidence(
+            self._transform("xq", xq), labels_q, threshold, **options
+        )
 
-    def search_per_label(self, xq: ArrayLike, labels_q: ArrayLike, k: int, **options: Any) -> Results:
+    def search_per_label(
+        self, xq: ArrayLike, labels_q: ArrayLike, k: int, **options: Any
+    ) -> Results:
         """Return D, I for queries, (nq, d), as ``search_per_label`` of an evidence index."""
         return self.evidence.search_per_label(self._transform("xq", xq), labels_q, k, **options)
 
-    # --- FAISS's searches, by the methods of the evidence index, which wait for its changes --------------------------
+    # --- FAISS's searches, by the methods of the evidence index, which wait for its changes -------
 
-    def search(self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None) -> Any:
+    def search(
+        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
+    ) -> Any:
         """Return D, I as ``faiss.IndexPreTransform.search``; with ``EvidenceParameters``, evidence."""
         found = self.evidence.search(self._transform("x", x), k, params=_inner(params))
         return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
@@ -162,10 +182,19 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         return tuple(like(x, part) for part in found)
 
     def search_and_reconstruct(
-        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, R: Any = None
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: Any = None,
+        D: Any = None,
+        I: Any = None,
+        R: Any = None,
     ) -> Any:
         """Return the results of :meth:`search` and their vectors, (nq, k, d), transformed back."""
-        *found, Y = self.evidence.search_and_reconstruct(self._transform("x", x), k, params=_inner(params))
+        *found, Y = self.evidence.search_and_reconstruct(
+            self._transform("x", x), k, params=_inner(params)
+        )
         vectors = self._reverse(Y.reshape(-1, Y.shape[2])).reshape(*Y.shape[:2], self.d)
         named = zip(("D", "I", "R"), (*found, vectors), (D, I, R), strict=True)
         return tuple(like(x, written(name, result, out)) for name, result, out in named)
@@ -191,7 +220,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
             Y = transform.reverse_transform(Y)
         return Y
 
-    # --- copies -----------------------------------------------------------------------------------------------------
+    # --- copies -----------------------------------------------------------------------------------
 
     def _parts(self) -> list[bytes]:
         """Return the bytes of each transform."""

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    Unpack,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,8 +54,8 @@ class SearchOptions(RowOptions, total=False):
 class EvidenceSearcher(Protocol):
     """Searches that every kind of index offers, a served one included.
 
-    Each method checks its arguments and asks a :class:`cfe_faiss.search.query.Query`. A served index offers nothing
-    else: its rows are in other processes.
+    Each method checks its arguments and asks a :class:`cfe_faiss.search.query.Query`. A served
+    index offers nothing else: its rows are in other processes.
 
     Attributes
     ----------
@@ -76,8 +85,8 @@ class EvidenceSearcher(Protocol):
     ) -> Results:
         """Return the k most similar stored vectors of other classes than the queries'.
 
-        Batches are searched list by list, and queries of one list are routed together. A query in a batch may thus
-        probe other lists than the same query by itself.
+        Batches are searched list by list, and queries of one list are routed together. A query in a
+        batch may thus probe other lists than the same query by itself.
 
         Parameters
         ----------
@@ -141,7 +150,13 @@ class EvidenceSearcher(Protocol):
             if found is not None:
                 return found
         X = as_rows("xq", xq, self.d, self.metric)
-        query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
+        query = Query(
+            as_count("k", k),
+            X=X,
+            labels=_query_labels(labels_q, len(X), rules),
+            sel=sel,
+            rules=rules,
+        )
         return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
 
     def search_stored(
@@ -210,7 +225,9 @@ class EvidenceSearcher(Protocol):
         """
         rules = _rules_of("search_certified", options)
         query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
-        return self.answer_certified(query, _effort_of(nprobe, options), options.get("progress", False))
+        return self.answer_certified(
+            query, _effort_of(nprobe, options), options.get("progress", False)
+        )
 
     def range_search_evidence(
         self,
@@ -246,7 +263,9 @@ class EvidenceSearcher(Protocol):
         rules = _rules_of("range_search_evidence", options, RowOptions)
         number = as_number("threshold", threshold, -np.inf, np.inf)
         labels = _query_labels(labels_q, len(X), rules)
-        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=options.get("sel"), rules=rules))
+        return self.answer_range(
+            Query(threshold=number, X=X, labels=labels, sel=options.get("sel"), rules=rules)
+        )
 
     def search_per_label(  # noqa: PLR0913 - other options would have no effect
         self,
@@ -298,13 +317,21 @@ class EvidenceSearcher(Protocol):
         """
         rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
         X = as_rows("xq", xq, self.d, self.metric)
-        query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
+        query = Query(
+            as_count("k", k),
+            X=X,
+            labels=_query_labels(labels_q, len(X), rules),
+            sel=sel,
+            rules=rules,
+        )
         return self.answer(query, Effort.of(nprobe, recall, exact))
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
+    def recall_by_class(
+        self, recall: float, k: int = 10, *, queries: int | None = None
+    ) -> dict[Any, float]:
         """Return the measured recall@k of each stored class."""
 
-    # --- answers, for callers with a Query --------------------------------------------------------------------------
+    # --- answers, for callers with a Query --------------------------------------------------------
 
     def answer_single(
         self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
@@ -326,8 +353,8 @@ class EvidenceSearcher(Protocol):
 class EvidenceIndex(EvidenceSearcher, Protocol):
     """Interface of :class:`cfe_faiss.IndexEvidenceFlat`, the inverted files and a sharded index.
 
-    ``isinstance(x, cfe_faiss.EvidenceIndex)`` checks that the names exist. To find out what an index can do, ask the
-    attributes below.
+    ``isinstance(x, cfe_faiss.EvidenceIndex)`` checks that the names exist. To find out what an
+    index can do, ask the attributes below.
 
     Attributes
     ----------
@@ -362,23 +389,32 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def keeps_vectors(self) -> bool:
         """Whether the index has the vectors in float32."""
 
-    # --- searching --------------------------------------------------------------------------------------------------
+    # --- searching --------------------------------------------------------------------------------
 
     def search(
-        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: Any = None,
+        D: Any = None,
+        I: Any = None,
+        **stock: Any,
     ) -> Results:
         """Return D, I: the nearest rows, or evidence with ``EvidenceParameters``."""
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
         """Do the first-use work of searches now, and keep its results for the index file."""
 
-    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
+    def answer_on(
+        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False
+    ) -> Results:
         """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`holding`."""
 
     def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort with its open fields set to the defaults of the index."""
 
-    # --- rows -------------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def holding(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot; no code of users runs inside."""
@@ -392,7 +428,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> Floats:
         """Return the vectors of some ids, (n, d)."""
 
-    # --- changes ----------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def changing(self) -> Writing[Transaction]:
         """Return a context manager that holds the write lock and returns a transaction."""
@@ -400,7 +436,9 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def train(self, x: ArrayLike) -> None:
         """Learn the lists from vectors."""
 
-    def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
+    def add_with_labels(
+        self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None
+    ) -> None:
         """Add vectors with their predicted classes."""
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
@@ -418,7 +456,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def reset(self) -> None:
         """Remove all rows."""
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[Any, dict[str, Any], dict[str, Array]]:
         """Return FAISS's part, parameters and arrays of the index file."""
@@ -439,7 +477,9 @@ def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> Arr
     return as_labels("labels_q", labels, nq, unknown=is_any)
 
 
-def _rules_of(method: str, options: RowOptions, known: type[RowOptions] = SearchOptions) -> Rules | None:
+def _rules_of(
+    method: str, options: RowOptions, known: type[RowOptions] = SearchOptions
+) -> Rules | None:
     """Return the rules among the options of a search; raise TypeError for an unknown option."""
     if not options:
         return None
@@ -447,8 +487,12 @@ def _rules_of(method: str, options: RowOptions, known: type[RowOptions] = Search
     if unknown:
         raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
     neighbors = options.get("neighbors", "other")
-    return Rules.of(options.get("exclude"), options.get("exclude_labels"), options.get("within"), neighbors)
+    return Rules.of(
+        options.get("exclude"), options.get("exclude_labels"), options.get("within"), neighbors
+    )
 
 
 def _effort_of(nprobe: int | None, options: SearchOptions) -> Effort:
-    return Effort.of(nprobe, options.get("recall"), options.get("exact", False), options.get("memory"))
+    return Effort.of(
+        nprobe, options.get("recall"), options.get("exact", False), options.get("memory")
+    )

@@ -24,7 +24,16 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Calibration, Certified, Effort, Queries, Query, Ranges, Results, Rules
+from cfe_faiss.search.query import (
+    Calibration,
+    Certified,
+    Effort,
+    Queries,
+    Query,
+    Ranges,
+    Results,
+    Rules,
+)
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
@@ -55,7 +64,9 @@ class SearchingMixin:
     complete: bool
     has_lists: bool = False
     stores_codes: bool = False  # in FAISS's lists, instead of vectors
-    k_factor: float | None = None  # vectors scored for each result, where they are screened by their codes
+    k_factor: float | None = (
+        None  # vectors scored for each result, where they are screened by their codes
+    )
 
     # Attributes of the FAISS base class.
     this: Any
@@ -80,7 +91,9 @@ class SearchingMixin:
     def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort completed with the settings of the index; raise ValueError for ``nprobe`` without lists."""
         if effort.nprobe is not None and not self.has_lists:
-            raise ValueError(f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}")
+            raise ValueError(
+                f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}"
+            )
         return effort.with_defaults(self.default_effort())
 
     @property
@@ -88,7 +101,7 @@ class SearchingMixin:
         """Whether the index stores the vectors in float32."""
         return not self.stores_codes or self.k_factor is not None
 
-    # --- answer: the common entry point of all searches -------------------------------------------------------------
+    # --- answer: the common entry point of all searches -------------------------------------------
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
@@ -103,7 +116,9 @@ class SearchingMixin:
         """
         if isinstance(sel, faiss.SearchParameters):
             selector = selector_of(sel)
-            return with_ids(sel, self.without_callbacks(selector)) if calls_python(selector) else sel
+            return (
+                with_ids(sel, self.without_callbacks(selector)) if calls_python(selector) else sel
+            )
         if not calls_python(sel):
             return sel
         with self.holding() as snapshot:
@@ -116,21 +131,24 @@ class SearchingMixin:
             return query
         return replace(query, sel=self.without_callbacks(query.sel, f"{query.name}sel"))
 
-    def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
+    def answer_on(
+        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False
+    ) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`holding`."""
         bound = query.bind(snapshot) if isinstance(query, Query) else query
         D, I = answers.search(bound, self.resolve_effort(effort), "Searching" if progress else None)
         return flipped(D, snapshot.metric), I
 
-    # --- evidence search --------------------------------------------------------------------------------------------
+    # --- evidence search --------------------------------------------------------------------------
 
     def answer_single(
         self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
     ) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply.
 
-        This is :func:`search_evidence` without copies, conversions and temporary objects, which would take longer than
-        the search of a small index. It raises the errors of invalid rules only.
+        This is :func:`search_evidence` without copies, conversions and temporary objects, which
+        would take longer than the search of a small index. It raises the errors of invalid rules
+        only.
         """
         if self.routing != "evidence":
             return None
@@ -151,15 +169,24 @@ class SearchingMixin:
                 if searcher is None or (rules is not None and state is not snapshot):
                     return None
                 if rules is None:
-                    labels_q = given if snapshot.label_keys is None else _encode_single(snapshot, given)
+                    labels_q = (
+                        given if snapshot.label_keys is None else _encode_single(snapshot, given)
+                    )
                 single = SingleSearch(self._lock, searcher)
                 self._single = {**(self._single or {}), neighbors: single}
         if recall is not None:
-            if rules is not None or state is None or type(k) is not int or type(recall) is not float:
+            if (
+                rules is not None
+                or state is None
+                or type(k) is not int
+                or type(recall) is not float
+            ):
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = Derived.of(state).nprobe_for(min(k, state.n), recall, labels_q.item(), complete=self.complete)
+            nprobe = Derived.of(state).nprobe_for(
+                min(k, state.n), recall, labels_q.item(), complete=self.complete
+            )
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
         bound = None
@@ -170,7 +197,9 @@ class SearchingMixin:
             if neighbors == "own" and labels_q.item() not in Derived.of(state).large_classes:
                 nprobe = state.lists
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound)
+        found = single.search(
+            xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
+        )
         if found is None:  # for example because a change was pending
             self._single = None
         elif self.metric == "l2":
@@ -190,11 +219,20 @@ class SearchingMixin:
         query = self._bindable(query)
         with self.holding() as snapshot:
             bound, effort = query.bind(snapshot), self.resolve_effort(effort)
-            D, I, certified = answers.search_certified(bound, effort, "Searching" if progress else None)
+            D, I, certified = answers.search_certified(
+                bound, effort, "Searching" if progress else None
+            )
             return flipped(D, snapshot.metric), I, certified
 
     def search(
-        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: Any = None,
+        D: Any = None,
+        I: Any = None,
+        **stock: Any,
     ) -> Results:
         """Return the k nearest vectors, as ``faiss.Index.search``; with ``EvidenceParameters``, the best k evidences.
 
@@ -227,11 +265,21 @@ class SearchingMixin:
             found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
                 return found
-        found = self.answer(self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort)
+        found = self.answer(
+            self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort
+        )
         return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
 
     def search_and_reconstruct(
-        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, R: Any = None, **stock: Any
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: Any = None,
+        D: Any = None,
+        I: Any = None,
+        R: Any = None,
+        **stock: Any,
     ) -> Any:
         """Return the results of :meth:`search` and their vectors.
 
@@ -263,27 +311,38 @@ class SearchingMixin:
 
     assign = lock_method("assign")
 
-    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
+    def range_search(
+        self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any
+    ) -> Ranges:
         """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
 
-        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those of a plain search
-        come in undefined order, those of ``EvidenceParameters`` best first. :meth:`range_search_evidence` includes
-        results at the threshold.
+        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those
+        of a plain search come in undefined order, those of ``EvidenceParameters`` best first.
+        :meth:`range_search_evidence` includes results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
         number = next_threshold(as_number("thresh", thresh, -np.inf, np.inf), self.metric)
         params.check_range()
-        lims, D, I = self.answer_range(self._make_query("range_search", x, params, stock, threshold=number))
+        lims, D, I = self.answer_range(
+            self._make_query("range_search", x, params, stock, threshold=number)
+        )
         return like(x, lims), like(x, D), like(x, I)
 
     def _make_query(
-        self, method: str, x: ArrayLike, params: EvidenceParameters, stock: dict[str, Any], **many: Any
+        self,
+        method: str,
+        x: ArrayLike,
+        params: EvidenceParameters,
+        stock: dict[str, Any],
+        **many: Any,
     ) -> Query:
         """Return the query of ``params`` for vectors ``x``; raise TypeError if arguments of FAISS are given, too."""
         if stock:
-            raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
+            raise TypeError(
+                f"{method} takes no {next(iter(stock))} together with EvidenceParameters"
+            )
         return params.query(as_rows("x", x, self.d, self.metric), **many)
 
     def _of_stock(
@@ -296,7 +355,8 @@ class SearchingMixin:
     ) -> Any:
         """Call FAISS's search method under the read lock, and ``refine`` with the snapshot, the queries and the result.
 
-        ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no parameters.
+        ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no
+        parameters.
         """
         x, many = about[0] if hasattr(about[0], "shape") else as_array("x", about[0]), about[1]
         if len(x.shape) != 2 or x.shape[1] != self.d:
@@ -325,7 +385,9 @@ class SearchingMixin:
         """Return FAISS's search parameters as an object that no other thread changes."""
         return params
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
+    def recall_by_class(
+        self, recall: float, k: int = 10, *, queries: int | None = None
+    ) -> dict[Any, float]:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
         with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
@@ -387,8 +449,9 @@ class ListSearchingMixin(SearchingMixin):
     def nprobe_for(self, recall: float, k: int = 10) -> int:
         """Return the smallest ``nprobe`` at which the evidence of all stored vectors reaches a recall@k.
 
-        The recall is measured for each class, see :meth:`recall_by_class`. ``search_stored(k=k, recall=recall)`` probes
-        this number of lists for the most demanding class, and fewer for the others.
+        The recall is measured for each class, see :meth:`recall_by_class`.
+        ``search_stored(k=k, recall=recall)`` probes this number of lists for the most demanding
+        class, and fewer for the others.
 
         Parameters
         ----------
@@ -405,13 +468,16 @@ class ListSearchingMixin(SearchingMixin):
         number, found = self._calibration(recall, k, None)
         return number if found is None else found.most
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
+    def recall_by_class(
+        self, recall: float, k: int = 10, *, queries: int | None = None
+    ) -> dict[Any, float]:
         """Return the measured recall@k of each class for ``search_stored(k=k, recall=recall)``.
 
-        A sample of each class, about 250 to 1,000 stored vectors, is searched exactly and with increasing ``nprobe``.
-        The search stops when the lower 99.5 % confidence bound of the recall reaches ``recall - 0.01`` for this class,
-        and the bound of the mean over all classes reaches ``recall``. Classes with fewer than 100 stored vectors are
-        measured together. The measurement is cached until the index changes.
+        A sample of each class, about 250 to 1,000 stored vectors, is searched exactly and with
+        increasing ``nprobe``. The search stops when the lower 99.5 % confidence bound of the recall
+        reaches ``recall - 0.01`` for this class, and the bound of the mean over all classes reaches
+        ``recall``. Classes with fewer than 100 stored vectors are measured together. The
+        measurement is cached until the index changes.
 
         Parameters
         ----------
@@ -445,21 +511,27 @@ class ListSearchingMixin(SearchingMixin):
         >>> sorted(reached), min(reached.values()) >= 0.89
         ([0, 1], True)
         """
-        found = self._calibration(recall, k, None if queries is None else as_count("queries", queries))[1]
+        found = self._calibration(
+            recall, k, None if queries is None else as_count("queries", queries)
+        )[1]
         if found is None:
             return super().recall_by_class(recall, k, queries=queries)
         with self.holding() as snapshot:
             labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
         return dict(zip(labels, found.recall.values(), strict=True))
 
-    def _calibration(self, recall: float | None, k: int, queries: int | None) -> tuple[int, Calibration | None]:
+    def _calibration(
+        self, recall: float | None, k: int, queries: int | None
+    ) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort = self.resolve_effort(Effort.of(recall=recall))
         k = as_count("k", k)
         with self.holding() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
-            return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)
+            return snapshot.lists, answers.calibration_for(
+                snapshot, queries or snapshot.n, k, effort
+            )
 
     def _check_probed(self, x: Any, params: Any) -> None:
         if self.checks is None:
@@ -473,7 +545,9 @@ class ListSearchingMixin(SearchingMixin):
         for start in range(0, len(X), _CHUNK):
             some = X[start : start + _CHUNK]
             S = product(some, centroids.T)
-            rounding = 4 * snapshot.margin * np.linalg.norm(some, axis=1)  # FAISS sums in a different order
+            rounding = (
+                4 * snapshot.margin * np.linalg.norm(some, axis=1)
+            )  # FAISS sums in a different order
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 

@@ -25,23 +25,32 @@ Row = tuple[str, dict[str, Any], str | None]
 def checked_store(store: EvidenceStore) -> EvidenceStore:
     """Return a store; raise ValueError unless its similarity is the cosine, as other frameworks take it."""
     if store.metric != "cosine":
-        raise ValueError(f"store must have metric 'cosine' behind another framework, got {store.metric!r}")
+        raise ValueError(
+            f"store must have metric 'cosine' behind another framework, got {store.metric!r}"
+        )
     return store
 
 
-def embeddings_of(kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: int) -> NDArray[np.float64]:
+def embeddings_of(
+    kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: int
+) -> NDArray[np.float64]:
     """Return the embeddings of documents, (n, d), zeros for None; ValueError names a document of another length."""
     X = np.zeros((len(ids), d))
     for row, (id_, embedding) in enumerate(zip(ids, embeddings, strict=True)):
         if embedding is not None:
             if len(embedding) != d:
-                raise ValueError(f"the embedding of {kind} {id_!r} must have {d} numbers, got {len(embedding)}")
+                raise ValueError(
+                    f"the embedding of {kind} {id_!r} must have {d} numbers, got {len(embedding)}"
+                )
             X[row] = embedding
     return X
 
 
 def put(
-    write: Callable[..., None], rows: Iterable[tuple[str, Mapping[str, Any], str | None]], vectors: Any, label_key: str
+    write: Callable[..., None],
+    rows: Iterable[tuple[str, Mapping[str, Any], str | None]],
+    vectors: Any,
+    label_key: str,
 ) -> list[str]:
     """Write rows, at least one, by ``EvidenceStore.add`` or ``upsert``; return their ids.
 
@@ -49,7 +58,9 @@ def put(
     """
     ids, metadata, texts = zip(*rows, strict=True)
     labels = [mapping.get(label_key) for mapping in metadata]
-    others = [{key: value for key, value in mapping.items() if key != label_key} for mapping in metadata]
+    others = [
+        {key: value for key, value in mapping.items() if key != label_key} for mapping in metadata
+    ]
     write(ids, vectors, labels, others, texts)
     return list(ids)
 
@@ -63,7 +74,14 @@ def rows_of(found: Hits | Rows, label_key: str) -> list[Row]:
 
 
 def evidence(
-    store: EvidenceStore, id_: Any, embedding: Any, k: int, label: Any, where: Any, *, with_vectors: bool = False
+    store: EvidenceStore,
+    id_: Any,
+    embedding: Any,
+    k: int,
+    label: Any,
+    where: Any,
+    *,
+    with_vectors: bool = False,
 ) -> Hits:
     """Return the evidence of an embedding, without the document ``id_``, or of this stored document."""
     if embedding is None:
@@ -84,7 +102,9 @@ def diversify(hits: Hits, k: int, lambda_mult: float) -> Hits:
     vectors: Any = hits.vectors
     places = marginal_relevance(hits.similarity, vectors, k, lambda_mult)
     columns = {name: getattr(hits, name) for name in ("ids", "labels", "metadata", "documents")}
-    chosen: dict[str, Any] = {name: [column[place] for place in places] for name, column in columns.items()}
+    chosen: dict[str, Any] = {
+        name: [column[place] for place in places] for name, column in columns.items()
+    }
     return replace(hits, similarity=hits.similarity[places], vectors=vectors[places], **chosen)
 
 
@@ -93,8 +113,9 @@ def marginal_relevance(
 ) -> list[int]:
     """Return the positions of k rows by maximal marginal relevance (Carbonell & Goldstein 1998).
 
-    The first row is the most similar to the query. Each further row maximises ``lambda_mult`` times its similarity to
-    the query minus ``1 - lambda_mult`` times its largest similarity to a row chosen before. Ties go to the first row.
+    The first row is the most similar to the query. Each further row maximises ``lambda_mult`` times
+    its similarity to the query minus ``1 - lambda_mult`` times its largest similarity to a row
+    chosen before. Ties go to the first row.
 
     Parameters
     ----------

@@ -16,7 +16,10 @@ from cfe_faiss.store import EvidenceStore, Hits, Rows
 from cfe_faiss.store.filters import check_depth
 
 with extra("langchain"):
-    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.callbacks import (
+        AsyncCallbackManagerForRetrieverRun,
+        CallbackManagerForRetrieverRun,
+    )
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
     from langchain_core.runnables.config import run_in_executor
@@ -34,8 +37,9 @@ Scored = list[tuple[Document, float]]
 class EvidenceRetriever(VectorStoreRetriever):
     """A ``VectorStoreRetriever`` that also finds evidence, with ``search_type="evidence"``.
 
-    ``search_kwargs`` are the arguments of the search: ``k`` and ``filter``. Without a classifier, evidence also needs
-    ``label``, the class of the query text; ``invoke(text, label=...)`` gives it for one text.
+    ``search_kwargs`` are the arguments of the search: ``k`` and ``filter``. Without a classifier,
+    evidence also needs ``label``, the class of the query text; ``invoke(text, label=...)`` gives it
+    for one text.
 
     Parameters
     ----------
@@ -54,15 +58,22 @@ class EvidenceRetriever(VectorStoreRetriever):
         If a classifier is given for another kind of search, or the class of a text is missing.
     """
 
-    allowed_search_types: ClassVar[Collection[str]] = (*VectorStoreRetriever.allowed_search_types, "evidence")
+    allowed_search_types: ClassVar[Collection[str]] = (
+        *VectorStoreRetriever.allowed_search_types,
+        "evidence",
+    )
     classifier: Callable[[str], str | int] | None = None
 
     @model_validator(mode="after")
     def _check_evidence(self) -> "EvidenceRetriever":
         if self.search_type == "evidence" and not hasattr(self.vectorstore, "evidence_search"):
-            raise ValueError(f"vectorstore must be an EvidenceVectorStore, got {type(self.vectorstore).__name__}")
+            raise ValueError(
+                f"vectorstore must be an EvidenceVectorStore, got {type(self.vectorstore).__name__}"
+            )
         if self.classifier is not None and self.search_type != "evidence":
-            raise ValueError(f'classifier is for search_type="evidence" only, got {self.search_type!r}')
+            raise ValueError(
+                f'classifier is for search_type="evidence" only, got {self.search_type!r}'
+            )
         return self
 
     def _get_relevant_documents(
@@ -88,7 +99,9 @@ class EvidenceRetriever(VectorStoreRetriever):
         label = options.pop("label", None)
         if label is None:
             if self.classifier is None:
-                raise ValueError("evidence of a text needs its class: give the retriever a classifier, or label=")
+                raise ValueError(
+                    "evidence of a text needs its class: give the retriever a classifier, or label="
+                )
             label = self.classifier(text)
         return store, Document(page_content=text, metadata={store.label_key: label}), options
 
@@ -96,11 +109,13 @@ class EvidenceRetriever(VectorStoreRetriever):
 class EvidenceVectorStore(VectorStore):
     """Documents with predicted classes in memory, as a LangChain ``VectorStore``.
 
-    The evidence for a document are the most similar documents with another predicted class. Similarity is the cosine of
-    two embeddings. All searches are exact, also under a filter, unless ``store`` has an approximate index.
+    The evidence for a document are the most similar documents with another predicted class.
+    Similarity is the cosine of two embeddings. All searches are exact, also under a filter, unless
+    ``store`` has an approximate index.
 
     It also has the methods of ``VectorStore``: ``add_documents``, ``from_documents``,
-    ``similarity_search_with_relevance_scores``, ``as_retriever`` and an async version of each (``a...``).
+    ``similarity_search_with_relevance_scores``, ``as_retriever`` and an async version of each
+    (``a...``).
 
     Parameters
     ----------
@@ -130,7 +145,9 @@ class EvidenceVectorStore(VectorStore):
     ['1']
     """
 
-    def __init__(self, embedding: Embeddings, label_key: str = "label", *, store: EvidenceStore | None = None) -> None:
+    def __init__(
+        self, embedding: Embeddings, label_key: str = "label", *, store: EvidenceStore | None = None
+    ) -> None:
         self.embedding = embedding
         self.label_key = label_key
         self._store = None if store is None else checked_store(store)
@@ -158,7 +175,7 @@ class EvidenceVectorStore(VectorStore):
         contents = "nothing yet" if self._store is None else repr(self._store)
         return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {contents})"
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def add_texts(
         self, texts: Iterable[str], metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
@@ -186,7 +203,9 @@ class EvidenceVectorStore(VectorStore):
         """
         refuse("add_texts", kwargs, _BATCH_SIZE)
         texts = list(texts)
-        return self._add(texts, self.embedding.embed_documents(texts) if texts else [], metadatas, ids)
+        return self._add(
+            texts, self.embedding.embed_documents(texts) if texts else [], metadatas, ids
+        )
 
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
@@ -198,7 +217,11 @@ class EvidenceVectorStore(VectorStore):
         return await run_in_executor(None, self._add, texts, vectors, metadatas, ids)
 
     def add_embeddings(
-        self, text_embeddings: Iterable[tuple[str, Sequence[float]]], metadatas: Metadatas = None, *, ids: Ids = None
+        self,
+        text_embeddings: Iterable[tuple[str, Sequence[float]]],
+        metadatas: Metadatas = None,
+        *,
+        ids: Ids = None,
     ) -> list[str]:
         """Store pairs of a text and its vector; see :meth:`add_texts`."""
         texts, vectors = [list(column) for column in zip(*text_embeddings, strict=True)] or ([], [])
@@ -214,10 +237,14 @@ class EvidenceVectorStore(VectorStore):
         if not texts:
             return []
         names = [id_ or str(uuid.uuid4()) for id_ in ids or [None] * len(texts)]
-        mappings = [{} if metadata is None else metadata for metadata in metadatas or [{}] * len(texts)]
+        mappings = [
+            {} if metadata is None else metadata for metadata in metadatas or [{}] * len(texts)
+        ]
         for name, values in (("metadatas", mappings), ("ids", names), ("embeddings", vectors)):
             if len(values) != len(texts):
-                raise ValueError(f"{name} must be as many as texts, got {len(values)} for {len(texts)}")
+                raise ValueError(
+                    f"{name} must be as many as texts, got {len(values)} for {len(texts)}"
+                )
         unfit = next((metadata for metadata in mappings if not isinstance(metadata, Mapping)), None)
         if unfit is not None:
             raise TypeError(f"metadatas must hold mappings or None, got {unfit!r}")
@@ -244,8 +271,8 @@ class EvidenceVectorStore(VectorStore):
     def delete(self, ids: Ids = None, *, filter: Filter = None, **kwargs: Any) -> bool:
         """Delete documents by their ids, or those that ``filter`` selects; see the notes of the class.
 
-        Without both, all documents are deleted, as LangChain's interface demands. Unknown ids are ignored. Returns
-        True. TypeError if both are given.
+        Without both, all documents are deleted, as LangChain's interface demands. Unknown ids are
+        ignored. Returns True. TypeError if both are given.
         """
         refuse("delete", kwargs, _BATCH_SIZE)
         if ids is not None and filter is not None:
@@ -255,11 +282,15 @@ class EvidenceVectorStore(VectorStore):
             self._store.delete(ids, where=where if ids is None else None)
         return True
 
-    # --- searches -----------------------------------------------------------------------------------------------------
+    # --- searches ---------------------------------------------------------------------------------
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Return documents in the order of ``ids``, without unknown ids."""
-        return [] if self._store is None else _documents_of(self._store.get(ids, skip_missing=True), self.label_key)
+        return (
+            []
+            if self._store is None
+            else _documents_of(self._store.get(ids, skip_missing=True), self.label_key)
+        )
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """Return the k documents most similar to a text, best first; ``filter=`` as in the notes of the class."""
@@ -271,14 +302,20 @@ class EvidenceVectorStore(VectorStore):
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
         """Return the k documents most similar to a text with their cosine similarities, in [-1, 1]."""
-        return self.similarity_search_with_score_by_vector(self.embedding.embed_query(query), k, **kwargs)
+        return self.similarity_search_with_score_by_vector(
+            self.embedding.embed_query(query), k, **kwargs
+        )
 
     async def asimilarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
         """Call :meth:`similarity_search_with_score`, awaiting the embedding."""
         vector = await self.embedding.aembed_query(query)
-        return await run_in_executor(None, self.similarity_search_with_score_by_vector, vector, k, **kwargs)
+        return await run_in_executor(
+            None, self.similarity_search_with_score_by_vector, vector, k, **kwargs
+        )
 
-    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **kwargs: Any) -> list[Document]:
+    def similarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, **kwargs: Any
+    ) -> list[Document]:
         """Return the k documents most similar to a vector, best first."""
         return _drop_scores(self.similarity_search_with_score_by_vector(embedding, k, **kwargs))
 
@@ -296,33 +333,48 @@ class EvidenceVectorStore(VectorStore):
         ``lambda_mult`` runs from 0, for the greatest diversity, to 1, for similarity alone.
         """
         vector = self.embedding.embed_query(query)
-        return self.max_marginal_relevance_search_by_vector(vector, k, fetch_k, lambda_mult, **kwargs)
+        return self.max_marginal_relevance_search_by_vector(
+            vector, k, fetch_k, lambda_mult, **kwargs
+        )
 
     async def amax_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
         """Call :meth:`max_marginal_relevance_search`, awaiting the embedding."""
         vector = await self.embedding.aembed_query(query)
-        return await self.amax_marginal_relevance_search_by_vector(vector, k, fetch_k, lambda_mult, **kwargs)
+        return await self.amax_marginal_relevance_search_by_vector(
+            vector, k, fetch_k, lambda_mult, **kwargs
+        )
 
     def max_marginal_relevance_search_by_vector(
-        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        **kwargs: Any,
     ) -> list[Document]:
         """Call :meth:`max_marginal_relevance_search` with a vector."""
         refuse("max_marginal_relevance_search_by_vector", kwargs, "filter")
         hits = self._search(embedding, fetch_k, kwargs.get("filter"), with_vectors=True)
         return _documents_of(diversify(hits, k, lambda_mult), self.label_key)
 
-    def _search(self, embedding: Sequence[float], k: int, wanted: Filter, *, with_vectors: bool = False) -> Hits:
+    def _search(
+        self, embedding: Sequence[float], k: int, wanted: Filter, *, with_vectors: bool = False
+    ) -> Hits:
         vector, store = _as_array(embedding), self._store_of(len(embedding))
-        return store.search(vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors)
+        return store.search(
+            vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors
+        )
 
     def _add_scores(self, hits: Hits) -> Scored:
         return list(zip(_documents_of(hits, self.label_key), hits.similarity.tolist(), strict=True))
 
-    # --- evidence -----------------------------------------------------------------------------------------------------
+    # --- evidence ---------------------------------------------------------------------------------
 
-    def evidence_search(self, query: str | Document, k: int = 4, *, filter: Filter = None) -> list[Document]:
+    def evidence_search(
+        self, query: str | Document, k: int = 4, *, filter: Filter = None
+    ) -> list[Document]:
         """Return the k most similar documents that the classifier labels differently, best first.
 
         Parameters
@@ -342,16 +394,24 @@ class EvidenceVectorStore(VectorStore):
         """
         return _drop_scores(self.evidence_search_with_score(query, k, filter=filter))
 
-    async def aevidence_search(self, query: str | Document, k: int = 4, *, filter: Filter = None) -> list[Document]:
+    async def aevidence_search(
+        self, query: str | Document, k: int = 4, *, filter: Filter = None
+    ) -> list[Document]:
         """Call :meth:`evidence_search`, awaiting the embedding."""
         return _drop_scores(await self.aevidence_search_with_score(query, k, filter=filter))
 
-    def evidence_search_with_score(self, query: str | Document, k: int = 4, *, filter: Filter = None) -> Scored:
+    def evidence_search_with_score(
+        self, query: str | Document, k: int = 4, *, filter: Filter = None
+    ) -> Scored:
         """Call :meth:`evidence_search`; return documents with cosine similarities in [-1, 1]."""
         new = self._new_query(query)
-        return self._evidence(self.embedding.embed_documents([new[0]])[0] if new else query, k, new, filter)
+        return self._evidence(
+            self.embedding.embed_documents([new[0]])[0] if new else query, k, new, filter
+        )
 
-    async def aevidence_search_with_score(self, query: str | Document, k: int = 4, *, filter: Filter = None) -> Scored:
+    async def aevidence_search_with_score(
+        self, query: str | Document, k: int = 4, *, filter: Filter = None
+    ) -> Scored:
         """Call :meth:`evidence_search_with_score`, awaiting the embedding."""
         new = self._new_query(query)
         asked = (await self.embedding.aembed_documents([new[0]]))[0] if new else query
@@ -361,7 +421,9 @@ class EvidenceVectorStore(VectorStore):
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
     ) -> list[Document]:
         """Return the k documents most similar to a vector whose class is known, and not ``label``."""
-        return _drop_scores(self.evidence_search_with_score_by_vector(embedding, k, label=label, filter=filter))
+        return _drop_scores(
+            self.evidence_search_with_score_by_vector(embedding, k, label=label, filter=filter)
+        )
 
     aevidence_search_by_vector = in_thread(evidence_search_by_vector)
 
@@ -370,15 +432,21 @@ class EvidenceVectorStore(VectorStore):
     ) -> Scored:
         """Call :meth:`evidence_search_by_vector`; return documents with cosine similarities in [-1, 1]."""
         vector, store = _as_array(embedding), self._store_of(len(embedding))
-        return self._add_scores(store.evidence(vector, k, label, _where(filter, self.label_key, store)))
+        return self._add_scores(
+            store.evidence(vector, k, label, _where(filter, self.label_key, store))
+        )
 
-    def _evidence(self, query: Any, k: int, new: tuple[str, str | int] | None, wanted: Filter) -> Scored:
+    def _evidence(
+        self, query: Any, k: int, new: tuple[str, str | int] | None, wanted: Filter
+    ) -> Scored:
         """Return the evidence of a vector with the class of a new query, or of a stored document."""
         if new is not None:
             return self.evidence_search_with_score_by_vector(query, k, label=new[1], filter=wanted)
         id_, store = query.id if isinstance(query, Document) else query, self.store
         if not isinstance(id_, str):
-            raise TypeError(f"query must be the id of a stored document or a Document, got {type(query).__name__}")
+            raise TypeError(
+                f"query must be the id of a stored document or a Document, got {type(query).__name__}"
+            )
         return self._add_scores(store.evidence(id_, k, where=_where(wanted, self.label_key, store)))
 
     def _new_query(self, query: str | Document) -> tuple[str, str | int] | None:
@@ -387,7 +455,9 @@ class EvidenceVectorStore(VectorStore):
             return None
         label: Label = query.metadata.get(self.label_key)
         if label is None:
-            raise ValueError(f"metadata of a document that is not stored must say its class under {self.label_key!r}")
+            raise ValueError(
+                f"metadata of a document that is not stored must say its class under {self.label_key!r}"
+            )
         return query.page_content, label
 
     def as_retriever(self, **kwargs: Any) -> EvidenceRetriever:
@@ -395,7 +465,7 @@ class EvidenceVectorStore(VectorStore):
         kwargs["tags"] = kwargs.get("tags") or self._get_retriever_tags()
         return EvidenceRetriever(vectorstore=self, **kwargs)
 
-    # --- files --------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def save_local(self, folder_path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write all data except the embedding into a folder, atomically; see :meth:`EvidenceStore.save`."""
@@ -416,7 +486,13 @@ class EvidenceVectorStore(VectorStore):
 
     @classmethod
     def from_texts(
-        cls, texts: list[str], embedding: Embeddings, metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: Metadatas = None,
+        *,
+        ids: Ids = None,
+        **kwargs: Any,
     ) -> Self:
         """Return a store of texts; see :meth:`add_texts`. Further arguments go to the class."""
         vs = cls(embedding, **kwargs)
@@ -425,7 +501,13 @@ class EvidenceVectorStore(VectorStore):
 
     @classmethod
     async def afrom_texts(
-        cls, texts: list[str], embedding: Embeddings, metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: Metadatas = None,
+        *,
+        ids: Ids = None,
+        **kwargs: Any,
     ) -> Self:
         """Call :meth:`from_texts`, awaiting the embedding."""
         vs = cls(embedding, **kwargs)
@@ -433,7 +515,9 @@ class EvidenceVectorStore(VectorStore):
         return vs
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        return lambda similarity: min(max(similarity, 0.0), 1.0)  # a negative cosine is not relevant at all
+        return lambda similarity: min(
+            max(similarity, 0.0), 1.0
+        )  # a negative cosine is not relevant at all
 
 
 _BATCH_SIZE = "batch_size"
@@ -442,7 +526,9 @@ _BATCH_SIZE = "batch_size"
 
 def _documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
     rows = rows_of(found, label_key)
-    return [Document(id=id_, page_content=text or "", metadata=metadata) for id_, metadata, text in rows]
+    return [
+        Document(id=id_, page_content=text or "", metadata=metadata) for id_, metadata, text in rows
+    ]
 
 
 def _drop_scores(found: Scored) -> list[Document]:
@@ -452,7 +538,9 @@ def _drop_scores(found: Scored) -> list[Document]:
 def _where(wanted: Filter, label_key: str, store: EvidenceStore) -> Any:
     """Return a filter for the store: with its name of the class, or, for a function, ids."""
     if callable(wanted):
-        return [document.id for document in _documents_of(store.get(), label_key) if wanted(document)]
+        return [
+            document.id for document in _documents_of(store.get(), label_key) if wanted(document)
+        ]
     if isinstance(wanted, Mapping):
         check_depth(wanted)
     return _rename_label(wanted, label_key)

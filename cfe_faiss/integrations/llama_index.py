@@ -56,8 +56,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     """Vector store of LlamaIndex that finds similar nodes, and similar nodes that a classifier labels differently.
 
     It holds whole nodes, so that an index over it needs no document store
-    (``VectorStoreIndex.from_vector_store``). Similarities are cosine similarities. It also has the methods of
-    LlamaIndex's ``BasePydanticVectorStore``, each of them also asynchronously.
+    (``VectorStoreIndex.from_vector_store``). Similarities are cosine similarities. It also has the
+    methods of LlamaIndex's ``BasePydanticVectorStore``, each of them also asynchronously.
 
     Parameters
     ----------
@@ -73,8 +73,9 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     Metadata may be nested; it holds texts, numbers, booleans, None, lists and mappings. Nodes are kept as LlamaIndex
     dumps them. As in its other stores, binary data of media is left out.
 
-    Filters may use every operator and condition, and may be nested; the keys ``ref_doc_id``, ``doc_id`` and
-    ``document_id`` mean the document that a node was made from. Search under a filter is exact.
+    Filters may use every operator and condition, and may be nested; the keys ``ref_doc_id``,
+    ``doc_id`` and ``document_id`` mean the document that a node was made from. Search under a
+    filter is exact.
 
     Examples
     --------
@@ -115,7 +116,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         """The evidence store. Change classes by ``client.relabel``."""
         return self._store
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Add nodes that have embeddings. A node with a stored id replaces the old one.
@@ -135,7 +136,9 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         if not nodes:
             return []
         ids = [node.node_id for node in nodes]
-        vectors = adapter.embeddings_of("node", ids, [node.get_embedding() for node in nodes], self._store.d)
+        vectors = adapter.embeddings_of(
+            "node", ids, [node.get_embedding() for node in nodes], self._store.d
+        )
         return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -144,7 +147,10 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         self._store.delete(where={REF_DOC_ID: {"$eq": ref_doc_id}})
 
     def delete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,
     ) -> None:
         """Delete the nodes that have one of the ids and match the filters; unknown ids are ignored.
 
@@ -163,9 +169,11 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         """Delete all nodes."""
         self._store.delete(where={})
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
-    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
         """Return the nodes that have one of the ids and match the filters.
 
         Without filters they keep the order of the ids, else the order in which they were added.
@@ -193,16 +201,22 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             If there is no embedding, or the mode, a filter or another field cannot be used.
         """
         if query.query_embedding is None:
-            raise ValueError("query_embedding must be given: the store finds nodes by their embeddings")
+            raise ValueError(
+                "query_embedding must be given: the store finds nodes by their embeddings"
+            )
         for name in _NOT_USED:
             if getattr(query, name) is not None:
-                raise ValueError(f"{name} of the query is not used by this store, got {getattr(query, name)!r}")
+                raise ValueError(
+                    f"{name} of the query is not used by this store, got {getattr(query, name)!r}"
+                )
         is_mmr = query.mode == VectorStoreQueryMode.MMR
         if not is_mmr and query.mode != VectorStoreQueryMode.DEFAULT:
             raise ValueError(f"mode of the query must be DEFAULT or MMR, got {query.mode}")
         if not is_mmr and query.mmr_threshold is not None:
             raise ValueError(f"mmr_threshold is for the mode MMR only, got {query.mmr_threshold!r}")
-        adapter.refuse("query", kwargs, *(("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ()))
+        adapter.refuse(
+            "query", kwargs, *(("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ())
+        )
         factor = kwargs.get("mmr_prefetch_factor", 4.0)
         if not factor >= 1:
             raise ValueError(f"mmr_prefetch_factor must be >= 1, got {factor!r}")
@@ -212,11 +226,15 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             self._matching(query.filters),
         )
         xq, k = np.asarray(query.query_embedding, np.float32), query.similarity_top_k
-        hits = self._store.search(xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr)
+        hits = self._store.search(
+            xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr
+        )
         if is_mmr:
             threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
             hits = adapter.diversify(hits, k, 0.5 if threshold is None else threshold)
-        return VectorStoreQueryResult(nodes=self._nodes(hits), similarities=hits.similarity.tolist(), ids=hits.ids)
+        return VectorStoreQueryResult(
+            nodes=self._nodes(hits), similarities=hits.similarity.tolist(), ids=hits.ids
+        )
 
     def evidence(
         self,
@@ -250,7 +268,9 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If the node is not stored and has no embedding, has no class, or the class is not known to the store.
         """
-        id_, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
+        id_, embedding = (
+            (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
+        )
         if isinstance(node, BaseNode) and embedding is not None and label is None:
             label = node.metadata.get(self.label_key)
         hits = adapter.evidence(self._store, id_, embedding, k, label, self._matching(filters))
@@ -258,28 +278,41 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         return [NodeWithScore(node=similar, score=score) for similar, score in nodes]
 
     def _matching(self, filters: MetadataFilters | None) -> dict[str, Any] | None:
-        return None if filters is None else condition(filters, {**_REF_DOC_FIELDS, self.label_key: "$label"})
+        return (
+            None
+            if filters is None
+            else condition(filters, {**_REF_DOC_FIELDS, self.label_key: "$label"})
+        )
 
     def _nodes(self, found: Hits | Rows) -> list[BaseNode]:
         return list(map(to_node, adapter.rows_of(found, self.label_key)))
 
-    # --- on disk ------------------------------------------------------------------------------------------------------
+    # --- on disk ----------------------------------------------------------------------------------
 
     def persist(
-        self, persist_path: str, fs: fsspec.AbstractFileSystem | None = None, *, overwrite: bool = False
+        self,
+        persist_path: str,
+        fs: fsspec.AbstractFileSystem | None = None,
+        *,
+        overwrite: bool = False,
     ) -> None:
         """Save to a directory, atomically.
 
-        ``StorageContext.persist`` passes the path of a JSON file, ``.../default__vector_store.json``; the directory is
-        named without ``.json`` then. ``StorageContext.from_defaults(persist_dir=...)`` reads such files as stores of
-        its own kind.
+        ``StorageContext.persist`` passes the path of a JSON file,
+        ``.../default__vector_store.json``; the directory is named without ``.json`` then.
+        ``StorageContext.from_defaults(persist_dir=...)`` reads such files as stores of its own
+        kind.
         """
         _check_local(fs)
         self._store.save(_folder(persist_path), overwrite=overwrite)
 
     @classmethod
     def from_persist_path(
-        cls, persist_path: str, fs: fsspec.AbstractFileSystem | None = None, *, label_key: str = "label"
+        cls,
+        persist_path: str,
+        fs: fsspec.AbstractFileSystem | None = None,
+        *,
+        label_key: str = "label",
     ) -> Self:
         """Load a store saved by :meth:`persist`."""
         _check_local(fs)
@@ -302,9 +335,11 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If it is damaged, or of another version.
         """
-        return cls.from_persist_path(str(Path(persist_dir) / _PERSIST_FNAME), fs, label_key=label_key)
+        return cls.from_persist_path(
+            str(Path(persist_dir) / _PERSIST_FNAME), fs, label_key=label_key
+        )
 
-    # --- asynchronously -----------------------------------------------------------------------------------------------
+    # --- asynchronously ---------------------------------------------------------------------------
 
     async_add = adapter.in_thread(add)
     adelete = adapter.in_thread(delete)
@@ -322,7 +357,11 @@ def _among(field: str, values: list[str] | None) -> dict[str, Any] | None:
 def _folder(persist_path: str) -> Path:
     """Return the directory of a store; earlier versions named it like LlamaIndex's file."""
     path = Path(persist_path)
-    return path.with_suffix("") if path.name.endswith(DEFAULT_PERSIST_FNAME) and not path.exists() else path
+    return (
+        path.with_suffix("")
+        if path.name.endswith(DEFAULT_PERSIST_FNAME) and not path.exists()
+        else path
+    )
 
 
 def _check_local(fs: fsspec.AbstractFileSystem | None) -> None:
@@ -379,7 +418,9 @@ class EvidenceRetriever(BaseRetriever):
         callback_manager: CallbackManager | None = None,
     ) -> None:
         if not isinstance(vector_store, EvidenceVectorStore):
-            raise TypeError(f"vector_store must be an EvidenceVectorStore, got {type(vector_store).__name__}")
+            raise TypeError(
+                f"vector_store must be an EvidenceVectorStore, got {type(vector_store).__name__}"
+            )
         self._vector_store = vector_store
         self._classifier = classifier
         self._embed_model = Settings.embed_model if embed_model is None else embed_model
@@ -390,21 +431,27 @@ class EvidenceRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         embedding = query_bundle.embedding
         if embedding is None:
-            embedding = self._embed_model.get_agg_embedding_from_queries(query_bundle.embedding_strs)
+            embedding = self._embed_model.get_agg_embedding_from_queries(
+                query_bundle.embedding_strs
+            )
         return self._evidence(query_bundle.query_str, embedding)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         embedding = query_bundle.embedding
         if embedding is None:
-            embedding = await self._embed_model.aget_agg_embedding_from_queries(query_bundle.embedding_strs)
+            embedding = await self._embed_model.aget_agg_embedding_from_queries(
+                query_bundle.embedding_strs
+            )
         return await asyncio.to_thread(self._evidence, query_bundle.query_str, embedding)
 
     def _evidence(self, text: str, embedding: list[float]) -> list[NodeWithScore]:
         query, label = TextNode(text=text, embedding=embedding), self._classifier(text)
-        return self._vector_store.evidence(query, self._similarity_top_k, label=label, filters=self._filters)
+        return self._vector_store.evidence(
+            query, self._similarity_top_k, label=label, filters=self._filters
+        )
 
 
-# --- nodes as rows, filters as conditions -----------------------------------------------------------------------------
+# --- nodes as rows, filters as conditions ---------------------------------------------------------
 
 
 def to_row(node: BaseNode) -> adapter.Row:
@@ -417,12 +464,21 @@ def to_row(node: BaseNode) -> adapter.Row:
     """
     for key in (REF_DOC_ID, _CONTENT):
         if key in node.metadata:
-            raise ValueError(f"metadata of node {node.node_id!r} must not use the key {key!r}, which is reserved")
-    fields = node.model_dump(mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True)
+            raise ValueError(
+                f"metadata of node {node.node_id!r} must not use the key {key!r}, which is reserved"
+            )
+    fields = node.model_dump(
+        mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True
+    )
     text = None
-    for holder in (fields, fields.get("text_resource") or {}):  # the text is in one of them, or in both
+    for holder in (
+        fields,
+        fields.get("text_resource") or {},
+    ):  # the text is in one of them, or in both
         text = holder.pop("text", text)
-    content = json.dumps({TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":"))
+    content = json.dumps(
+        {TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":")
+    )
     return node.node_id, {**node.metadata, _CONTENT: content, REF_DOC_ID: node.ref_doc_id}, text
 
 
@@ -438,11 +494,13 @@ def to_node(row: adapter.Row) -> BaseNode:
     return json_to_doc(content)
 
 
-def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 0) -> dict[str, Any]:
+def condition(
+    filters: MetadataFilters, fields: Mapping[str, str], depth: int = 0
+) -> dict[str, Any]:
     """Return filters, nested ones included, as a filter for a store.
 
-    LlamaIndex itself compares the values, as in its ``SimpleVectorStore``. A missing value or None matches ``NE``,
-    ``NIN`` and ``IS_EMPTY`` only.
+    LlamaIndex itself compares the values, as in its ``SimpleVectorStore``. A missing value or None
+    matches ``NE``, ``NIN`` and ``IS_EMPTY`` only.
 
     Parameters
     ----------
@@ -460,7 +518,9 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 
         does not take a value of the metadata.
     """
     if depth > adapter.MOST_NESTED:
-        raise ValueError(f"filters must be nested {adapter.MOST_NESTED} deep at most, got deeper ones")
+        raise ValueError(
+            f"filters must be nested {adapter.MOST_NESTED} deep at most, got deeper ones"
+        )
     parts: list[dict[str, Any]] = []
     for part in filters.filters:
         if isinstance(part, MetadataFilters):
@@ -478,10 +538,17 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 
 
 
 _VALUE, _SCALAR = (int, float, str, list), (int, float, str)
-_NAMES: dict[Any, str] = {_VALUE: "a value", _SCALAR: "a number or a text", list: "a list", str: "a text"}
+_NAMES: dict[Any, str] = {
+    _VALUE: "a value",
+    _SCALAR: "a number or a text",
+    list: "a list",
+    str: "a text",
+}
 _TYPES: dict[FilterOperator, Any] = {
     **dict.fromkeys((FilterOperator.EQ, FilterOperator.NE), _VALUE),
-    **dict.fromkeys((FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL), list),
+    **dict.fromkeys(
+        (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL), list
+    ),
     **dict.fromkeys((FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE), str),
 }
 """Types of the filter's value, by operator; numbers and texts for all others."""
@@ -492,7 +559,9 @@ def _predicate(one: MetadataFilter) -> Callable[[Any], bool]:
     kind = FilterOperator(one.operator)
     types = _TYPES.get(kind, _SCALAR)
     if kind != FilterOperator.IS_EMPTY and not isinstance(one.value, types):
-        raise ValueError(f"{kind.name}, the filter on {one.key!r}, needs {_NAMES[types]}, got {one.value!r}")
+        raise ValueError(
+            f"{kind.name}, the filter on {one.key!r}, needs {_NAMES[types]}, got {one.value!r}"
+        )
     row: dict[str, Any] = {}
     matches = build_metadata_filter_fn(lambda _: row, MetadataFilters(filters=[one]))
 
@@ -503,6 +572,8 @@ def _predicate(one: MetadataFilter) -> Callable[[Any], bool]:
         try:
             return bool(matches(""))
         except TypeError as error:
-            raise ValueError(f"{kind.name}, the filter on {one.key!r}, does not take {held!r}: {error}") from error
+            raise ValueError(
+                f"{kind.name}, the filter on {one.key!r}, does not take {held!r}: {error}"
+            ) from error
 
     return predicate

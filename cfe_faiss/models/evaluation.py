@@ -85,7 +85,9 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     n = len(data.y)
     given = as_array("mask", data.test_mask if mask is None else mask)
     if given.shape != (n,) or not np.isin(given, (0, 1)).all():
-        raise ValueError(f"mask must be bool of shape ({n},), or 0 and 1, got {given.dtype} {given.shape}")
+        raise ValueError(
+            f"mask must be bool of shape ({n},), or 0 and 1, got {given.dtype} {given.shape}"
+        )
     if not given.any():
         raise ValueError(f"mask must hold at least one node, got none of {n}")
     true = as_labels("data.y", data.y, n, unknown=True)
@@ -109,7 +111,9 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     return Evaluation(
         n=len(truth),
         accuracy=float(accuracy_score(truth, predicted)),
-        f1=float(f1_score(truth, predicted, average="binary" if binary else "macro", zero_division=0)),
+        f1=float(
+            f1_score(truth, predicted, average="binary" if binary else "macro", zero_division=0)
+        ),
         auc=math.nan if scores is None else _auc(truth, scores[nodes]),
         group_sizes=tuple(int(group.sum()) for group in groups),
         positive_group_sizes=tuple(int(group.sum()) for group in positive),
@@ -134,7 +138,9 @@ def _auc(truth: Int32s, scores: Array) -> float:
     shares = scores if are_shares else softmax(scores, axis=1)
     classes = (1,) if shares.shape[1] == 2 else range(shares.shape[1])
     areas = [
-        float(roc_auc_score(truth == c, shares[:, c])) if 0 < (truth == c).sum() < len(truth) else math.nan
+        float(roc_auc_score(truth == c, shares[:, c]))
+        if 0 < (truth == c).sum() < len(truth)
+        else math.nan
         for c in classes
     ]
     return float(np.mean(areas))

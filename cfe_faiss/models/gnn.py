@@ -48,7 +48,9 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
     return model
 
 
-def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+def gcn(
+    data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
+) -> torch.nn.Module:
     """Return an untrained graph convolutional network (Kipf & Welling, ICLR 2017), PyG's ``GCN``, on the CPU.
 
     Parameters
@@ -81,11 +83,19 @@ def gcn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, 
     >>> gcn(data)(data.x, data.edge_index).shape
     torch.Size([569, 2])
     """
-    return OnMatrix(_network(GCN, data, hidden, num_layers, dropout, seed, normalize=False), normalised=True)
+    return OnMatrix(
+        _network(GCN, data, hidden, num_layers, dropout, seed, normalize=False), normalised=True
+    )
 
 
 def gat(
-    data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0, *, heads: int = 1
+    data: Any,
+    hidden: int = 16,
+    num_layers: int = 2,
+    dropout: float = 0.5,
+    seed: int = 0,
+    *,
+    heads: int = 1,
 ) -> torch.nn.Module:
     """Return an untrained graph attention network (Veličković et al., ICLR 2018), PyG's ``GAT``, on the CPU.
 
@@ -107,16 +117,20 @@ def gat(
     return _network(GAT, data, hidden, num_layers, dropout, seed, heads=heads)
 
 
-def gin(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+def gin(
+    data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
+) -> torch.nn.Module:
     """Return an untrained graph isomorphism network (Xu et al., ICLR 2019), PyG's ``GIN``, on the CPU.
 
-    Its layers normalise over the nodes (batch normalisation), as in its paper: sums over neighbours grow with degree.
-    Parameters, result and errors are as for :func:`gcn`.
+    Its layers normalise over the nodes (batch normalisation), as in its paper: sums over neighbours
+    grow with degree. Parameters, result and errors are as for :func:`gcn`.
     """
     return OnMatrix(_network(GIN, data, hidden, num_layers, dropout, seed, norm="batch_norm"))
 
 
-def mpnn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+def mpnn(
+    data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
+) -> torch.nn.Module:
     """Return an untrained message passing network with a learnt edge function, :class:`MPNN`, on the CPU.
 
     Parameters, result and errors are as for :func:`gcn`.
@@ -124,7 +138,9 @@ def mpnn(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5,
     return _network(MPNN, data, hidden, num_layers, dropout, seed)
 
 
-def sage(data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0) -> torch.nn.Module:
+def sage(
+    data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
+) -> torch.nn.Module:
     """Return an untrained GraphSAGE (Hamilton et al., NeurIPS 2017), PyG's with mean aggregation, on the CPU.
 
     Parameters, result and errors are as for :func:`gcn`.
@@ -152,15 +168,15 @@ def _network(
         )
 
 
-# --- networks on the graph as a sparse matrix, and message passing with a learnt edge function ------------------------
+# --- networks on the graph as a sparse matrix, and message passing with a learnt edge function ----
 
 
 class OnMatrix(torch.nn.Module):
     """PyG network that converts its ``edge_index`` to a sparse matrix.
 
-    A product with a sparse matrix takes a fraction of the time of gathering and scattering one vector per edge. The
-    matrix of the last ``edge_index`` is cached until another one comes or the same one is modified. Explainers mask
-    single edges, so they get the ``edge_index``.
+    A product with a sparse matrix takes a fraction of the time of gathering and scattering one
+    vector per edge. The matrix of the last ``edge_index`` is cached until another one comes or the
+    same one is modified. Explainers mask single edges, so they get the ``edge_index``.
 
     Parameters
     ----------
@@ -181,13 +197,17 @@ class OnMatrix(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
         """Return the output of the network for features (n, d) and edges (2, E), int64."""
-        is_explained = any(part.explain for part in self.modules() if isinstance(part, MessagePassing))
+        is_explained = any(
+            part.explain for part in self.modules() if isinstance(part, MessagePassing)
+        )
         keeps_edges = is_explained or edge_index.layout != torch.strided
         graph = self._weigh(edge_index, x) if keeps_edges else (self._matrix(edge_index, x),)
         output: torch.Tensor = self.network(x, *graph)
         return output
 
-    def _weigh(self, edge_index: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _weigh(
+        self, edge_index: torch.Tensor, x: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if not self.normalised:
             return edge_index, None
         edges, weights = gcn_norm(edge_index, None, len(x), dtype=x.dtype)
@@ -218,28 +238,41 @@ def _check(edge_index: torch.Tensor, n: int) -> None:
             f"edge_index must be integers of shape (2, E), got {edge_index.dtype} {tuple(edge_index.shape)}"
         )
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < n:
-        raise ValueError(f"edge_index must lie in 0..{n - 1}, got {int(edge_index.min())}..{int(edge_index.max())}")
+        raise ValueError(
+            f"edge_index must lie in 0..{n - 1}, got {int(edge_index.min())}..{int(edge_index.max())}"
+        )
 
 
-def _rows_of_targets(edge_index: torch.Tensor, weights: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+def _rows_of_targets(
+    edge_index: torch.Tensor, weights: torch.Tensor | None, x: torch.Tensor
+) -> torch.Tensor:
     """Return the (n, n) CSR matrix with one entry in row v per edge to v; parallel edges stay separate."""
     source, target = edge_index
     order = target.argsort(stable=True)
     starts = torch.zeros(len(x) + 1, dtype=torch.int64, device=target.device)
     starts[1:] = torch.bincount(target, minlength=len(x)).cumsum(0)
-    weights = torch.ones(len(source), dtype=x.dtype, device=x.device) if weights is None else weights[order]
+    weights = (
+        torch.ones(len(source), dtype=x.dtype, device=x.device)
+        if weights is None
+        else weights[order]
+    )
     with warnings.catch_warnings():
         # PyG's layers only multiply with it.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
-        return torch.sparse_csr_tensor(starts, source[order], weights, size=(len(x), len(x)), check_invariants=False)
+        warnings.filterwarnings(
+            "ignore", message="Sparse CSR tensor support is in beta", category=UserWarning
+        )
+        return torch.sparse_csr_tensor(
+            starts, source[order], weights, size=(len(x), len(x)), check_invariants=False
+        )
 
 
 class EdgeFunction(MessagePassing):  # type: ignore[misc]
     """One round of message passing in the form of Gilmer et al. (ICML 2017), equations 1 and 2.
 
-    A message is a perceptron of both ends, ``m_vu = relu(A h_v + B h_u + b)``; the update is linear,
-    ``h'_v = C h_v + D mean_u(m_vu)``. D is the second layer of the message: it is linear, so it may follow the mean.
-    The paper sums messages. The mean keeps nodes with thousands of neighbours in range.
+    A message is a perceptron of both ends, ``m_vu = relu(A h_v + B h_u + b)``; the update is
+    linear, ``h'_v = C h_v + D mean_u(m_vu)``. D is the second layer of the message: it is linear,
+    so it may follow the mean. The paper sums messages. The mean keeps nodes with thousands of
+    neighbours in range.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:

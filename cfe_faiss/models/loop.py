@@ -66,8 +66,9 @@ def train(  # noqa: PLR0913
 ) -> TrainingReport:
     """Train ``model`` in place with full batches: Adam on the cross-entropy of the training nodes.
 
-    Training stops early if the loss of the validation nodes has not fallen for ``patience`` epochs. At the end, also
-    after an interrupt, the model is in evaluation mode with the weights of the smallest validation loss.
+    Training stops early if the loss of the validation nodes has not fallen for ``patience`` epochs.
+    At the end, also after an interrupt, the model is in evaluation mode with the weights of the
+    smallest validation loss.
 
     Parameters
     ----------
@@ -138,7 +139,9 @@ def train(  # noqa: PLR0913
         optimizer.step()
 
     settings = {"lr": lr, "weight_decay": weight_decay, "class_weights": bool(class_weights)}
-    training = Training(model, data, [optimizer], step, lambda: float(loss(data.val_mask)), settings)
+    training = Training(
+        model, data, [optimizer], step, lambda: float(loss(data.val_mask)), settings
+    )
     return training.run(epochs, patience, seed, checkpoint, progress=progress)
 
 
@@ -156,7 +159,9 @@ def check(model: torch.nn.Module, data: Any) -> None:
     for name in _MASKS[:2]:
         unknown = np.flatnonzero((y == UNKNOWN) & np.asarray(to_host(data[name]), bool))
         if len(unknown):
-            raise ValueError(f"{name} must hold nodes with a true class only, got y = -1 for node {unknown[0]}")
+            raise ValueError(
+                f"{name} must hold nodes with a true class only, got y = -1 for node {unknown[0]}"
+            )
     arguments(model, data)
 
 
@@ -168,8 +173,15 @@ def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
     if isinstance(logits, torch.Tensor) and logits.shape == (n, 1):
         logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
     shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-    if not isinstance(logits, torch.Tensor) or len(shape) != 2 or len(logits) != n or logits.shape[1] < classes:
-        raise ValueError(f"model must return logits of shape ({n}, C) with C >= {classes}, got {shape}")
+    if (
+        not isinstance(logits, torch.Tensor)
+        or len(shape) != 2
+        or len(logits) != n
+        or logits.shape[1] < classes
+    ):
+        raise ValueError(
+            f"model must return logits of shape ({n}, C) with C >= {classes}, got {shape}"
+        )
     return logits
 
 
@@ -207,13 +219,27 @@ class Training:
     settings: dict[str, Any]
 
     def run(
-        self, epochs: int, patience: int, seed: int, checkpoint: str | os.PathLike[str] | None, *, progress: bool
+        self,
+        epochs: int,
+        patience: int,
+        seed: int,
+        checkpoint: str | os.PathLike[str] | None,
+        *,
+        progress: bool,
     ) -> TrainingReport:
         """Train the model in place, and leave it in evaluation mode with its best weights; see :func:`train`."""
         model = self.model
         device = self.data.x.device
-        limits = {"epochs": as_count("epochs", epochs), "patience": as_count("patience", patience), "seed": seed}
-        file = None if checkpoint is None else _Checkpoint(Path(checkpoint), self, self.settings | limits)
+        limits = {
+            "epochs": as_count("epochs", epochs),
+            "patience": as_count("patience", patience),
+            "seed": seed,
+        }
+        file = (
+            None
+            if checkpoint is None
+            else _Checkpoint(Path(checkpoint), self, self.settings | limits)
+        )
         state = _State(0, 0, math.inf, deepcopy(model.state_dict()))
         title = "Training" if progress else None
         try:
@@ -222,7 +248,9 @@ class Training:
                     state = file.resume()
                 while not state.ends(epochs, patience):
                     state = self._next(state)
-                    if file is not None and (state.ends(epochs, patience) or state.epoch % _EPOCHS_PER_CHECKPOINT == 0):
+                    if file is not None and (
+                        state.ends(epochs, patience) or state.epoch % _EPOCHS_PER_CHECKPOINT == 0
+                    ):
                         file.write(state)
                     if report is not None:
                         report(state.epoch)
@@ -246,7 +274,9 @@ class Training:
         with torch.no_grad():
             loss = self.validate()
         if not math.isfinite(loss):
-            raise ValueError(f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr")
+            raise ValueError(
+                f"the validation loss is {loss} after epoch {epoch}: check x, or lower lr"
+            )
         if loss < state.best_loss:
             return _State(epoch, epoch, loss, deepcopy(self.model.state_dict()))
         return replace(state, epoch=epoch)
@@ -276,11 +306,15 @@ class _Checkpoint:
         gpu = training.data.x.device
         self._gpus = [gpu] if gpu.type == "cuda" else []
         digest = hashlib.sha256()
-        parts = training.model.state_dict() | {name: training.data[name] for name in _PARTS} | settings
+        parts = (
+            training.model.state_dict() | {name: training.data[name] for name in _PARTS} | settings
+        )
         for name, value in parts.items():
             if isinstance(value, torch.Tensor):
                 digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-                digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+                digest.update(
+                    value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+                )
             else:
                 digest.update(f"{name} {value!r}".encode())
         self._identity = digest.hexdigest()
@@ -359,7 +393,9 @@ def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
             if name
             else f"also {sorted(given_shapes.keys() - shapes)}"
         )
-        raise ValueError(f"{Path(path)} must hold the weights of a model of this kind, got {detail}")
+        raise ValueError(
+            f"{Path(path)} must hold the weights of a model of this kind, got {detail}"
+        )
     model.load_state_dict(weights)
 
 
@@ -373,15 +409,30 @@ def _write(path: str | os.PathLike[str], content: Any, *, overwrite: bool) -> No
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a file of :func:`_write` onto the CPU, without running code from it.
 
-    Earlier versions of torch run code despite ``weights_only=True``: CVE-2025-32434 and CVE-2026-24747.
+    Earlier versions of torch run code despite ``weights_only=True``: CVE-2025-32434 and
+    CVE-2026-24747.
     """
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
-        raise ImportError(f'torch {torch.__version__} loads files unsafely: pip install "cfe-faiss[gnn]"', name="torch")
+        raise ImportError(
+            f'torch {torch.__version__} loads files unsafely: pip install "cfe-faiss[gnn]"',
+            name="torch",
+        )
     with Path(path).open("rb") as file:
         try:
             content = torch.load(file, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
-            raise ValueError(f"{Path(path)} must be a file that this package saved: {error}") from error
+        except (
+            pickle.UnpicklingError,
+            RuntimeError,
+            EOFError,
+            KeyError,
+            ValueError,
+            OSError,
+        ) as error:
+            raise ValueError(
+                f"{Path(path)} must be a file that this package saved: {error}"
+            ) from error
     if not isinstance(content, dict):
-        raise ValueError(f"{Path(path)} must be a file that this package saved, got {type(content).__name__}")
+        raise ValueError(
+            f"{Path(path)} must be a file that this package saved, got {type(content).__name__}"
+        )
     return content

@@ -8,8 +8,9 @@ codec      bytes per vector    component i of a row with the codes c
 ``SQ8``    d                   low[i] + (c[i] + 0.5) / 255 * spread[i], c[i] one byte (FAISS's ``QT_8bit``)
 =========  ==================  ==============================================================================
 
-``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2, 0). The vectors of
-an index are its decoded rows. Every similarity is computed from decoded rows, with the same bits in every engine.
+``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2,
+0). The vectors of an index are its decoded rows. Every similarity is computed from decoded rows,
+with the same bits in every engine.
 """
 
 import numpy as np
@@ -32,8 +33,9 @@ def row_size(codec: int, d: int) -> int:
 def norm_bound(codec: int, levels: Floats, length: float = 1.0) -> float:
     """Bound the norm of a vector up to a length after encoding and decoding.
 
-    ``SQ8``: a component outside the trained range is clipped to the nearest end of the range. Clipping makes it smaller
-    if the range contains 0, and otherwise at most as large as that end. Rounding then adds at most spread / 510.
+    ``SQ8``: a component outside the trained range is clipped to the nearest end of the range.
+    Clipping makes it smaller if the range contains 0, and otherwise at most as large as that end.
+    Rounding then adds at most spread / 510.
     """
     if codec == FLAT:
         return length
@@ -47,8 +49,8 @@ def norm_bound(codec: int, levels: Floats, length: float = 1.0) -> float:
 def screening_factor(codec: int, levels: Floats) -> float:
     """Bound the error of a screening product of decoded rows, relative to the bound for unit rows.
 
-    Both rows may be longer than 1, and a product with 8-bit codes, x·low + sum of (x[i] spread[i] / 255) (c[i] + 0.5),
-    may have terms larger than their sum.
+    Both rows may be longer than 1, and a product with 8-bit codes, x·low + sum of (x[i] spread[i] /
+    255) (c[i] + 0.5), may have terms larger than their sum.
     """
     bound = norm_bound(codec, levels)
     return bound * max(bound, terms_bound(levels))
@@ -62,14 +64,15 @@ def terms_bound(levels: Floats) -> float:
 def screening_error(d: int) -> float:
     """Bound |fl(x·y) - similarity(x, y)| for unit rows of length d, summed in float32 in any order.
 
-    The classical bound is d * 2**-24 for the sum of products (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 3.1); the rest covers the rounding of the similarity and of the norms. It does not cover the steps of a
-    similarity near 1 and -1; see :data:`LEAST_OF_EQUAL`.
+    The classical bound is d * 2**-24 for the sum of products (Higham, Accuracy and Stability of
+    Numerical Algorithms, section 3.1); the rest covers the rounding of the similarity and of the
+    norms. It does not cover the steps of a similarity near 1 and -1; see :data:`LEAST_OF_EQUAL`.
     """
     return (d + 16) * 2.0**-24
 
 
 LEAST_OF_EQUAL = 1 - 11 * 2.0**-24
 """Least rounded product of a unit row with itself. Equal rows with such a product have similarity 1, and products above
-1 and below -1 are clamped, so a screening threshold for cosines must not exceed this number less its margin; see
+1 and below -1 are clamped, so a screening threshold for cosines must not exceed this number less
+its margin; see
 ``native/kernels/similarity.h``."""

@@ -1,7 +1,8 @@
 """FAISS's functions without their Python wrappers.
 
-``import faiss`` exposes methods written in Python, which an interrupt can stop halfway. A change of an index is a list
-of steps (function, arguments) with the compiled functions. The core runs it without Python code in between.
+``import faiss`` exposes methods written in Python, which an interrupt can stop halfway. A change of
+an index is a list of steps (function, arguments) with the compiled functions. The core runs it
+without Python code in between.
 """
 
 import ctypes
@@ -88,7 +89,9 @@ def inverted_lists(ivf: Any) -> FaissLists:
     """Return the inverted lists of an index as an object of the core."""
     lists = (pointer_to(ivf.invlists),)
     size, codes, ids = ((function, lists) for function in get_list_functions)
-    return FaissLists(size=size, codes=codes, ids=ids, resize=(raw.InvertedLists_resize, lists), numbered=True)
+    return FaissLists(
+        size=size, codes=codes, ids=ids, resize=(raw.InvertedLists_resize, lists), numbered=True
+    )
 
 
 pointer_to = attrgetter("this")
@@ -101,13 +104,19 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 get_nprobe, get_ntotal = raw.IndexIVFInterface_nprobe_get, raw.Index_ntotal_get
-get_list_functions = raw.InvertedLists_list_size, raw.InvertedLists_get_codes, raw.InvertedLists_get_ids
+get_list_functions = (
+    raw.InvertedLists_list_size,
+    raw.InvertedLists_get_codes,
+    raw.InvertedLists_get_ids,
+)
 
 
 def list_of(flat: Any, ids: Any) -> FaissLists:
     """Return the rows of an ``IndexFlat``, with their ids in a vector of FAISS, as one list, for the core."""
     size, codes = (raw.Int64Vector_size, (ids,)), (raw.IndexFlat_get_xb, (flat,))
-    return FaissLists(size=size, codes=codes, ids=(raw.Int64Vector_data, (ids,)), resize=None, numbered=False)
+    return FaissLists(
+        size=size, codes=codes, ids=(raw.Int64Vector_data, (ids,)), resize=None, numbered=False
+    )
 
 
 def setting(owner: Any, name: str, value: Any) -> Step:
@@ -125,7 +134,9 @@ def total(index: Any, n: int) -> Step:
 def list_sizes(ivf: Any) -> Ints:
     """Return the number of vectors in each list of a FAISS index, (nlist,)."""
     nlist = ivf.nlist
-    return np.fromiter(map(get_list_functions[0], repeat(pointer_to(ivf.invlists)), range(nlist)), np.int64, nlist)
+    return np.fromiter(
+        map(get_list_functions[0], repeat(pointer_to(ivf.invlists)), range(nlist)), np.int64, nlist
+    )
 
 
 def emptying(index: Any) -> list[Step]:
@@ -189,7 +200,7 @@ def direct_map(ivf: Any, kind: int) -> Step:
     return raw.IndexIVF_set_direct_map_type, (ivf, kind)
 
 
-# --- the exact indexes: an IndexFlat, given by its pointer, and the ids of its rows -----------------------------------
+# --- the exact indexes: an IndexFlat, given by its pointer, and the ids of its rows ---------------
 
 
 def flat_index(d: int, metric_type: int) -> Any:
@@ -233,7 +244,9 @@ def adding(flat: Any, ids: Any, X: Floats) -> list[Step]:
 
 def adding_with_ids(id_map: Any, X: Floats, ids: Ints) -> list[Step]:
     """Return the step that adds vectors to an ``IndexIDMap2``."""
-    return [(raw.IndexIDMap2_add_with_ids, (id_map, len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids)))]
+    return [
+        (raw.IndexIDMap2_add_with_ids, (id_map, len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids)))
+    ]
 
 
 def truncating(flat: Any, ids: Any, n: int) -> list[Step]:

@@ -29,7 +29,9 @@ def check_stock(index: Any) -> None:
     """Raise TypeError or ValueError unless :func:`stock_contents` supports the stock index."""
     index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
     flat = isinstance(index, faiss.IndexFlat)
-    with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat)
+    with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(
+        faiss.downcast_index(index.index), faiss.IndexFlat
+    )
     if not (flat or with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
         raise TypeError(
             "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an IndexIVFScalarQuantizer without "
@@ -57,7 +59,9 @@ def metric_of(name: str, stock: Any, metric: Any) -> Metric:
     own = OF_FAISS.get(stock.metric_type)
     chosen = own if metric is None else as_metric("metric", metric)
     if own is None or chosen is None:
-        raise ValueError(f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}")
+        raise ValueError(
+            f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}"
+        )
     if chosen not in (own, "cosine" if own == "ip" else own):
         raise ValueError(f"metric must fit that of {name}, {own!r}, got {metric!r}")
     return chosen
@@ -80,7 +84,9 @@ def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> I
 def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> Ints:
     """Return n ids, checked to be distinct; by default ``first``, ``first`` + 1, ..."""
     if ids is None and first + n > np.iinfo(np.int64).max:
-        raise ValueError(f"ids must be given, because no {n} ids are left after the largest one, {first - 1}")
+        raise ValueError(
+            f"ids must be given, because no {n} ids are left after the largest one, {first - 1}"
+        )
     new = np.arange(first, first + n) if ids is None else as_ids("ids", ids)
     if new.shape != (n,):
         raise ValueError(f"ids must have shape ({n},), one id per vector, got {new.shape}")
@@ -88,7 +94,9 @@ def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> Ints:
         ordered = np.sort(new)
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
-            raise ValueError(f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once")
+            raise ValueError(
+                f"ids must be distinct, got {ordered[1:][np.argmax(twice)]} more than once"
+            )
     return new
 
 
@@ -97,7 +105,9 @@ def unknown_labels(n: int) -> Int32s:
     return np.full(n, UNKNOWN, np.int32)
 
 
-def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., Int32s]) -> Int32s:
+def relabelled(
+    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., Int32s]
+) -> Int32s:
     """Return the labels of all rows after new labels for ``ids`` (by default all ids)."""
     result = snapshot.labels.copy()
     rows, new = relabelled_rows(snapshot, labels, ids, encode)
@@ -106,7 +116,10 @@ def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, enc
 
 
 def relabelled_rows(
-    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., Int32s] = as_labels
+    snapshot: Snapshot,
+    labels: ArrayLike,
+    ids: ArrayLike | None,
+    encode: Callable[..., Int32s] = as_labels,
 ) -> tuple[Ints, Int32s]:
     """Return the rows of ``ids`` (by default all ids), ascending, and the new label of each. ``encode`` checks them."""
     rows = snapshot.members.rows if ids is None else snapshot.find(ids)

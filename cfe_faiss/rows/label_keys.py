@@ -1,7 +1,7 @@
 """Codes of the labels of new rows, and the table of labels and codes in files.
 
-Labels below 2**31 - 1 are their own codes, until another label is added. Then a table holds the code of each
-label. A code never changes while a row has it, so no row is rewritten.
+Labels below 2**31 - 1 are their own codes, until another label is added. Then a table holds the
+code of each label. A code never changes while a row has it, so no row is rewritten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from cfe_faiss.base.values import MAX_CODES, NOT_STORED, LabelKeys, as_labels, o
 
 _KINDS = (int, str, bool)
 """Types of labels, by their numbers in files."""
-_READERS: dict[int, Callable[[str], Any]] = {0: int, 1: str, 2: {"False": False, "True": True}.__getitem__}
+_READERS: dict[int, Callable[[str], Any]] = {
+    0: int,
+    1: str,
+    2: {"False": False, "True": True}.__getitem__,
+}
 
 
 class LabelEncoder:
@@ -47,14 +51,15 @@ class LabelEncoder:
         return codes
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str, Array]:
     """Return the arrays that a file holds: labels as bytes, and the code of each.
 
-    Integers are int64. Other tables have the end of each label in the bytes, and its kind if some are no texts. Labels
-    without rows are left out; one is kept at least, so that the labels remain of its kind.
+    Integers are int64. Other tables have the end of each label in the bytes, and its kind if some
+    are no texts. Labels without rows are left out; one is kept at least, so that the labels remain
+    of its kind.
     """
     if table is None:
         table = LabelKeys.of_codes(np.empty(0, np.int32))
@@ -90,7 +95,10 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
         starts = np.append(0, ends[:-1])
         if (starts > ends).any() or ends[-1] != len(content) or len(ends) != len(codes):
             raise ValueError("the texts of its labels do not fit")
-        texts = (content[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True))
+        texts = (
+            content[start:end].decode(errors="surrogatepass")
+            for start, end in zip(starts, ends, strict=True)
+        )
         kinds = arrays.get("label_kinds", np.ones_like(ends))
         try:
             given = [_READERS[kind](text) for kind, text in zip(kinds.tolist(), texts, strict=True)]
@@ -105,6 +113,11 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
         is_ascending = all(one < two for one, two in pairwise(map(order_key, keys.tolist())))
     else:
         is_ascending = bool((keys[1:] > keys[:-1]).all())
-    if not is_ascending or len(np.unique(codes)) < len(codes) or codes.min() < 0 or codes.max() >= MAX_CODES:
+    if (
+        not is_ascending
+        or len(np.unique(codes)) < len(codes)
+        or codes.min() < 0
+        or codes.max() >= MAX_CODES
+    ):
         raise ValueError("its labels are not in order")
     return LabelKeys(keys, codes)

@@ -8,8 +8,9 @@ metric      stored vectors                D, as FAISS returns it        measure,
 "l2"        as they are                   squared distance, ascending   distance, its root
 ==========  ============================  ============================  =======================
 
-Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the squared distance.
-:func:`flipped` converts them where they enter and leave an index, and nowhere else.
+Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the
+squared distance. :func:`flipped` converts them where they enter and leave an index, and nowhere
+else.
 """
 
 import math
@@ -29,7 +30,9 @@ OF_FAISS: dict[int, Metric] = {faiss.METRIC_INNER_PRODUCT: "ip", faiss.METRIC_L2
 
 LONGEST = 1e14
 """Largest length of a vector for "ip" and "l2": no score of two such vectors overflows in float32."""
-_ROUNDING = 1.05 * 2.0**-24  # of a sum of d terms, for each term; the excess covers the terms of higher order
+_ROUNDING = (
+    1.05 * 2.0**-24
+)  # of a sum of d terms, for each term; the excess covers the terms of higher order
 _UNDERFLOW = 2.0**-125
 
 
@@ -39,7 +42,9 @@ def as_metric(name: str, value: Any) -> Metric:
         return METRICS[METRICS.index(value)]
     if isinstance(value, int) and not isinstance(value, bool) and value in OF_FAISS:
         return OF_FAISS[value]
-    raise ValueError(f"{name} must be 'cosine', 'ip', 'l2', faiss.METRIC_INNER_PRODUCT or METRIC_L2, got {value!r}")
+    raise ValueError(
+        f"{name} must be 'cosine', 'ip', 'l2', faiss.METRIC_INNER_PRODUCT or METRIC_L2, got {value!r}"
+    )
 
 
 def faiss_metric(metric: Metric) -> int:
@@ -61,7 +66,9 @@ def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
     own = lengths(matrix)
     if len(own) and own.max() > LONGEST:
         row = int(own.argmax())
-        raise ValueError(f"{name} must have rows of length {LONGEST:g} at most, got {own[row]:g} in row {row}")
+        raise ValueError(
+            f"{name} must have rows of length {LONGEST:g} at most, got {own[row]:g} in row {row}"
+        )
     return matrix
 
 
@@ -107,7 +114,8 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
 def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:
     """Return the cosine or Euclidean distance of pairs of rows in float64, or the inner product in float32.
 
-    Equal rows have distance 0; see :func:`cfe_faiss.ks_similarity` for the cosine, the arguments and errors.
+    Equal rows have distance 0; see :func:`cfe_faiss.ks_similarity` for the cosine, the arguments
+    and errors.
     """
     if metric == "l2":
         return compare_rows(X, v, u, _distances)
@@ -122,8 +130,8 @@ def _distances(x: Floats, y: Floats) -> Doubles:
 def score_at(threshold: float, metric: str) -> float:
     """Return the score at a threshold of D, rounded to float32. Thresholds beyond float32 become its largest numbers.
 
-    No score reaches these, because vectors have limited lengths. So all scores are above the least of them, and
-    infinite thresholds need no special case.
+    No score reaches these, because vectors have limited lengths. So all scores are above the least
+    of them, and infinite thresholds need no special case.
     """
     score = -threshold if metric == "l2" else threshold
     largest = float(np.finfo(np.float32).max)
@@ -141,9 +149,10 @@ def next_threshold(threshold: float, metric: str) -> float:
 def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) -> float:
     """Bound the error of float32 scores of vectors up to two lengths, summed in any order, and of their thresholds.
 
-    With u = 2**-24, a product of d terms errs by at most (d + 1) u |x| |y|, in first order, and its comparison with a
-    rounded score by 2 u |x| |y|. A squared distance is a sum of |x|^2, |y|^2 and d products of rounded differences
-    from a centre, x and y here: it errs by at most (2 d + 16) u (|x|^2 + |y|^2).
+    With u = 2**-24, a product of d terms errs by at most (d + 1) u |x| |y|, in first order, and its
+    comparison with a rounded score by 2 u |x| |y|. A squared distance is a sum of |x|^2, |y|^2 and
+    d products of rounded differences from a centre, x and y here: it errs by at most (2 d + 16) u
+    (|x|^2 + |y|^2).
     """
     if metric == "ip":
         return (d + 16) * (_ROUNDING * longest * longest_other + _UNDERFLOW)

@@ -118,7 +118,7 @@ class Snapshot:
     def __post_init__(self) -> None:
         read_only(self.levels, self.references, self.reference_starts)
 
-    # --- lists ------------------------------------------------------------------------------------------------------
+    # --- lists ------------------------------------------------------------------------------------
 
     @property
     def lists(self) -> int:
@@ -134,7 +134,9 @@ class Snapshot:
         """Return a snapshot of the same rows with the first partition only."""
         if not len(self.references):
             return self
-        return replace(self, centroids=self.centroids[:1], references=NO_REFERENCES, reference_starts=NO_STARTS)
+        return replace(
+            self, centroids=self.centroids[:1], references=NO_REFERENCES, reference_starts=NO_STARTS
+        )
 
     def twin(self) -> Snapshot:
         """Return a snapshot of the same rows without derived data."""
@@ -146,7 +148,7 @@ class Snapshot:
         """Return the expected number of rows in ``nprobe`` lists."""
         return float(min(nprobe, self.lists) * self.n / self.centroids.shape[1])
 
-    # --- ids --------------------------------------------------------------------------------------------------------
+    # --- ids --------------------------------------------------------------------------------------
 
     @derived
     def members(self) -> Members:
@@ -165,13 +167,15 @@ class Snapshot:
         """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
         return _find(name, ids, self.rows_of)
 
-    # --- labels -----------------------------------------------------------------------------------------------------
+    # --- labels -----------------------------------------------------------------------------------
 
     def encode(self, name: str, labels: Array) -> Int32s:
         """Return the codes of labels of :func:`values.as_labels`; :attr:`absent_label` for labels without a row."""
         if self.label_keys is None and labels.dtype == np.int32:
             return labels
-        table = LabelKeys.of_codes(self.class_counts[0]) if self.label_keys is None else self.label_keys
+        table = (
+            LabelKeys.of_codes(self.class_counts[0]) if self.label_keys is None else self.label_keys
+        )
         codes = table.find(name, labels)
         if (codes == NOT_STORED).any():
             codes[codes == NOT_STORED] = self.absent_label
@@ -185,9 +189,11 @@ class Snapshot:
     def label_names(self) -> Array:
         """Known labels of the rows in ascending order, (c,): int64, booleans, or objects if some are texts."""
         names = self.decode(self.class_counts[0])
-        return read_only((names.astype(np.int64) if names.dtype.kind == "i" else names)[order_of(names)])[0]
+        return read_only(
+            (names.astype(np.int64) if names.dtype.kind == "i" else names)[order_of(names)]
+        )[0]
 
-    # --- rows -------------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     @derived
     def starts(self) -> Ints:
@@ -203,15 +209,15 @@ class Snapshot:
     def margin(self) -> float:
         """Error bound of a float32 score, summed in any order.
 
-        For "cosine" of two rows, or a row and a unit vector. For "ip" of a row and a unit vector: multiply it by the
-        length of the query. For "l2" relative to the squared distance.
+        For "cosine" of two rows, or a row and a unit vector. For "ip" of a row and a unit vector:
+        multiply it by the length of the query. For "l2" relative to the squared distance.
         """
         if self.metric != "cosine":
             longest = max(self.longest, codecs.terms_bound(self.levels))
             return relative_error(self.d) * (longest if self.metric == "ip" else 1.0)
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
 
-    # --- metric -----------------------------------------------------------------------------------------------------
+    # --- metric -----------------------------------------------------------------------------------
 
     @derived
     def metric(self) -> Metric:
@@ -228,7 +234,9 @@ class Snapshot:
         """Vector subtracted from vectors before they are multiplied, (d,): their mean for "l2"; (0,) for "cosine"."""
         if self.metric == "l2" and self.n and not len(self.centroids):
             some = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
-            return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
+            return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[
+                0
+            ]
         return center_of(self.centroids, self.metric, self.d)
 
     def tile_sides(self, X: Floats) -> tuple[Floats, Floats, float]:
@@ -238,7 +246,11 @@ class Snapshot:
         centred, squares, ones = X - self.center, np.empty(len(X)), np.ones(len(X), np.float32)
         np.einsum("ij,ij->i", centred, centred, dtype=np.float64, out=squares)
         rows = np.column_stack([2 * centred, -squares.astype(np.float32), ones])
-        return rows, np.column_stack([centred, ones, rows[:, -2]]), float(np.sqrt(squares.max(initial=0)))
+        return (
+            rows,
+            np.column_stack([centred, ones, rows[:, -2]]),
+            float(np.sqrt(squares.max(initial=0))),
+        )
 
     def tile_margin(self, longest: float, longest_other: float) -> float:
         """Bound the error of the products of :meth:`tile_sides` of vectors up to two lengths."""
@@ -261,7 +273,9 @@ class Snapshot:
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
-                return view[0], view[1].view(np.int64)  # NumPy prints the other 64-bit type with its dtype
+                return view[0], view[1].view(
+                    np.int64
+                )  # NumPy prints the other 64-bit type with its dtype
         return self.copied(rows)
 
     def copied(self, rows: Ints) -> tuple[Floats, Ints]:
@@ -274,7 +288,9 @@ class Snapshot:
     def by_label(self) -> Ints:
         """Rows with a known label, sorted by label."""
         order = stable_order(self.labels)
-        return read_only(order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :])[0]
+        return read_only(
+            order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :]
+        )[0]
 
     @derived
     def class_counts(self) -> tuple[Int32s, Ints]:
@@ -305,8 +321,8 @@ class Snapshot:
     def first_not_unit(self, shortest: float | None = None) -> int:
         """Return the first row that is neither zero nor a unit vector within the error of its codec, or -1.
 
-        A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), because components outside the
-        codec's range are clipped.
+        A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), because components
+        outside the codec's range are clipped.
         """
         margin = codecs.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
         least, zero = 1 - margin, 0.0
@@ -340,7 +356,9 @@ class Snapshot:
 
     def eligible(self, labels: Int32s, allowed: Bools | None = None) -> Ints:
         """Return, for each query label, the number of (allowed) rows with another known label; 0 for unknown labels."""
-        classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
+        classes, counts = (
+            self.class_counts if allowed is None else _class_counts(self.labels[allowed])
+        )
         places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
         own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
         return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
@@ -378,7 +396,9 @@ def _find(name: str, ids: ArrayLike, rows_of: Callable[[Ints], Ints]) -> Ints:
     wanted = as_ids(name, ids)
     rows = rows_of(wanted)
     if (rows < 0).any():
-        raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not")
+        raise UnknownIdError(
+            f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not"
+        )
     return rows
 
 
@@ -414,7 +434,9 @@ def check_references(references: Int32s, n: int) -> None:
     """Raise ValueError unless each row of ``references``, (partitions - 1, n), holds each of n rows once."""
     for rows in references:
         if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
-            raise ValueError("the lists of its supplementary partitions do not hold each vector once")
+            raise ValueError(
+                "the lists of its supplementary partitions do not hold each vector once"
+            )
 
 
 def _class_counts(labels: Int32s) -> tuple[Int32s, Ints]:

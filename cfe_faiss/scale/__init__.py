@@ -5,4 +5,11 @@ from cfe_faiss.scale.ray import ServedEvidenceIndex
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex, write_shards
 from cfe_faiss.scale.tasks import JobError
 
-__all__ = ["Job", "JobError", "ServedEvidenceIndex", "ShardedEvidenceIndex", "StageStatus", "write_shards"]
+__all__ = [
+    "Job",
+    "JobError",
+    "ServedEvidenceIndex",
+    "ShardedEvidenceIndex",
+    "StageStatus",
+    "write_shards",
+]

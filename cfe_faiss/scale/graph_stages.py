@@ -1,7 +1,7 @@
 """Stages from edges and features on disk to KS vectors.
 
-Edges are sorted in parts, and merged into the neighbours of each block of nodes. Each step of the propagation reads the
-files of the step before.
+Edges are sorted in parts, and merged into the neighbours of each block of nodes. Each step of the
+propagation reads the files of the step before.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,9 @@ from cfe_faiss.scale.tasks import Stage
 
 EDGES_PER_BLOCK = 1 << 24
 _EDGES_AT_ONCE = 1 << 20
-_BYTES_OF_A_KEY = 64  # peak memory per key of a merge: keys of the runs, remaining keys, targets, sources
+_BYTES_OF_A_KEY = (
+    64  # peak memory per key of a merge: keys of the runs, remaining keys, targets, sources
+)
 _BYTES_OF_A_WEIGHTED_KEY = 128  # the same with weights, their order, and sums for both directions
 
 Keys = NDArray[np.int64]
@@ -42,13 +44,15 @@ def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
     steps = [Stage("step-0", settings.blocks, unit)]
     for layer in range(1, last + 1):
         name = "vectors" if layer == last else f"step-{layer}"
-        steps.append(Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}")))
+        steps.append(
+            Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}"))
+        )
     if last == 0:
         steps.append(Stage("vectors", settings.blocks, no_step, ("step-0",)))
     return graph + steps
 
 
-# --- edges ------------------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 
 def edge_blocks(edges: NDArray[Any], weighted: bool) -> int:
@@ -63,8 +67,9 @@ def _block_size(weighted: bool) -> int:
 def sort_edges(task: Task) -> None:
     """Write the edges of a block as sorted keys: target * n + source for an edge without weight, each once.
 
-    With weights, a key is twice that number, plus 1 for the opposite direction of an undirected edge. Weights are a
-    second array, and ascend for equal keys. Each edge of an undirected graph is written in both directions.
+    With weights, a key is twice that number, plus 1 for the opposite direction of an undirected
+    edge. Weights are a second array, and ascend for equal keys. Each edge of an undirected graph is
+    written in both directions.
     """
     settings = task.settings
     weighted = is_weighted(task)
@@ -105,10 +110,14 @@ def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weigh
         part_of_edges = slice(first, min(first + _EDGES_AT_ONCE, stop))
         part = np.asarray(edges[:, part_of_edges], np.int64)
         if part.size and not 0 <= part.min() <= part.max() < n:
-            raise ValueError(f"edges must lie in 0..{n - 1}, got {part.min()} to {part.max()} in edges {first} and on")
+            raise ValueError(
+                f"edges must lie in 0..{n - 1}, got {part.min()} to {part.max()} in edges {first} and on"
+            )
         is_edge = part[0] != part[1]
         if of_all is not None:
-            weights = as_weights("edge_weight", np.asarray(of_all[part_of_edges]), part.shape[1], first)
+            weights = as_weights(
+                "edge_weight", np.asarray(of_all[part_of_edges]), part.shape[1], first
+            )
             is_edge &= weights > 0
             weights = weights[is_edge]
         yield part[:, is_edge], weights
@@ -133,7 +142,9 @@ def merge_edges(task: Task, parts: int) -> None:
     indptr = np.zeros(stop - first + 1, np.int64)
     count = 0
     for low, high in _row_ranges(begins, most):
-        ends = [np.searchsorted(run, [(first + low) * of_row, (first + high) * of_row]) for run in runs]
+        ends = [
+            np.searchsorted(run, [(first + low) * of_row, (first + high) * of_row]) for run in runs
+        ]
         keys = _read_ranges(runs, ends)
         if weighted:
             keys, summed = _sum_repeats(keys, _read_ranges(of_runs, ends), n)
@@ -141,7 +152,9 @@ def merge_edges(task: Task, parts: int) -> None:
         else:
             keys = _sort_once(keys)
         targets, sources = np.divmod(keys, n)
-        indptr[low + 1 : high + 1] = count + np.searchsorted(targets, first + np.arange(low + 1, high + 1))
+        indptr[low + 1 : high + 1] = count + np.searchsorted(
+            targets, first + np.arange(low + 1, high + 1)
+        )
         indices[count : count + len(sources)] = sources
         count += len(sources)
     beside = {"weights": weights[:count]} if weighted else {}
@@ -159,7 +172,8 @@ def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[
 def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     """Return the edges target * n + source, ascending and each once, and their weights, as `as_graph` computes them.
 
-    Weights of repeated edges are summed in ascending order. If both directions are given, the weight is their mean.
+    Weights of repeated edges are summed in ascending order. If both directions are given, the
+    weight is their mean.
     """
     order = np.lexsort((weights, keys))
     keys = keys[order]
@@ -217,10 +231,14 @@ def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weig
     if not is_weighted(task):
         return indptr - indptr[0], indices, None
     weights = np.asarray(task.inputs["edge_weight"].array()[entries])
-    return indptr - indptr[0], indices, as_weights("edge_weight", weights, len(indices), int(indptr[0]))
+    return (
+        indptr - indptr[0],
+        indices,
+        as_weights("edge_weight", weights, len(indices), int(indptr[0])),
+    )
 
 
-# --- vectors ----------------------------------------------------------------------------------------------------------
+# --- vectors --------------------------------------------------------------------------------------
 
 
 def unit(task: Task) -> None:
@@ -234,7 +252,9 @@ def unit(task: Task) -> None:
     finite = np.isfinite(norms)
     if not finite.all():
         row = first + np.argmin(finite)
-        raise ValueError(f"features must be finite in float32, got NaN, infinity or beyond in row {row}")
+        raise ValueError(
+            f"features must be finite in float32, got NaN, infinity or beyond in row {row}"
+        )
     task.write(unit=X, norms=norms)
 
 
@@ -246,7 +266,9 @@ def step(task: Task, layer: int) -> None:
     lengths = _read_lengths(task, layer - 1)
     units = np.array(task.read(before, task.block, "unit"))
     indptr, indices, weights = neighbors_of(task)
-    native = _native.BlockStep(indptr, indices, first, units, settings.n, threads.num_threads(), weights)
+    native = _native.BlockStep(
+        indptr, indices, first, units, settings.n, threads.num_threads(), weights
+    )
     for other, rows in enumerate(task.read_blocks(before, "unit")):
         native.gather(rows, settings.rows(other)[0], lengths)
         release(rows)

@@ -14,7 +14,14 @@ from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_
 from cfe_faiss.files.format import write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.scale.inputs import Settings, Task
-from cfe_faiss.scale.sharded import INDEX, MANIFEST, ShardedEvidenceIndex, owners_of, shard_of, write_manifest
+from cfe_faiss.scale.sharded import (
+    INDEX,
+    MANIFEST,
+    ShardedEvidenceIndex,
+    owners_of,
+    shard_of,
+    write_manifest,
+)
 from cfe_faiss.scale.tasks import Stage
 
 _NODES = 1 << 17  # nodes of one part of a table
@@ -39,7 +46,9 @@ def train(task: Task) -> None:
     cp = IndexEvidenceIVF(settings.d, settings.nlist).cp
     sample = training_rows(settings.n, settings.nlist, cp, cp.seed)
     X = _vectors_of(task, np.arange(settings.n) if sample is None else sample.astype(np.int64))
-    task.write(centroids=spherical_kmeans(X, settings.nlist, np.ones(len(X), np.float32), cp, cp.seed))
+    task.write(
+        centroids=spherical_kmeans(X, settings.nlist, np.ones(len(X), np.float32), cp, cp.seed)
+    )
 
 
 def assign(task: Task) -> None:
@@ -69,7 +78,9 @@ def shard(task: Task) -> None:
     ids, lists = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if not len(ids):
         return
-    labels = as_labels("labels", np.asarray(task.inputs["labels"].array()[ids]), len(ids), unknown=True)
+    labels = as_labels(
+        "labels", np.asarray(task.inputs["labels"].array()[ids]), len(ids), unknown=True
+    )
     centroids = np.array(task.read("train", 0, "centroids"))[None]
     index = shard_of(centroids, lists, _vectors_of(task, ids), labels, ids)
     write_index(index, task.new(_shard_path(task.folder, task.block)), overwrite=True)
@@ -90,7 +101,11 @@ def tune(task: Task) -> None:
     """Write the nprobe for the job's recall."""
     index = open_index(task)
     recall = task.settings.recall
-    task.write(nprobe=np.array([index.nlist if recall is None else index.nprobe_for(recall, task.settings.k)]))
+    task.write(
+        nprobe=np.array(
+            [index.nlist if recall is None else index.nprobe_for(recall, task.settings.k)]
+        )
+    )
 
 
 def evidence(task: Task) -> None:
@@ -142,7 +157,7 @@ def _vectors_of(task: Task, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     return X
 
 
-# --- the index of a job -----------------------------------------------------------------------------------------------
+# --- the index of a job ---------------------------------------------------------------------------
 
 
 def open_index(task: Task) -> ShardedEvidenceIndex:

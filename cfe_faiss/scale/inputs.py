@@ -1,7 +1,7 @@
 """Inputs of a job as files that workers map, the settings of the job, and the context in which a task runs.
 
-Arrays and tensors without a ``.npy`` file are written into the job's folder block by block, so memory maps may exceed
-memory. Parquet files are converted to arrays there, one row group at a time.
+Arrays and tensors without a ``.npy`` file are written into the job's folder block by block, so
+memory maps may exceed memory. Parquet files are converted to arrays there, one row group at a time.
 """
 
 import math
@@ -141,7 +141,9 @@ class Task:
     def write(self, **arrays: NDArray[Any]) -> None:
         """Write each array as a file of this task."""
         for name, array in arrays.items():
-            with new_file(self.new(self.path(self.stage, self.block, f"{name}.npy")), overwrite=True) as file:
+            with new_file(
+                self.new(self.path(self.stage, self.block, f"{name}.npy")), overwrite=True
+            ) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
     def write_table(self, parts: Iterator[Mapping[str, NDArray[Any]]]) -> None:
@@ -158,7 +160,9 @@ class Task:
 
     def read(self, stage: str, block: int, name: str) -> NDArray[Any]:
         """Return an array that a task of any stage wrote, mapped."""
-        array: NDArray[Any] = np.load(self.path(stage, block, f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(
+            self.path(stage, block, f"{name}.npy"), mmap_mode="r", allow_pickle=False
+        )
         return array
 
     def read_blocks(self, stage: str, name: str) -> Iterator[NDArray[Any]]:
@@ -184,7 +188,9 @@ _INPUT = {
 }
 _ARRAYS = "edges?", "indptr?", "indices?", "edge_weight?"
 _INPUTS = {"features": _INPUT, "labels": _INPUT, **dict.fromkeys(_ARRAYS, _INPUT)}
-_RECORD = Record(SPECIFICATION, "cfe_faiss job", {_VERSION: {"settings": _SETTINGS, "inputs": _INPUTS}})
+_RECORD = Record(
+    SPECIFICATION, "cfe_faiss job", {_VERSION: {"settings": _SETTINGS, "inputs": _INPUTS}}
+)
 
 
 def write_job(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> None:
@@ -198,14 +204,17 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     """Return the settings and the inputs of the job in a folder; errors as of :meth:`Record.read`."""
     content = _RECORD.read(folder)
     inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
-    if inputs.keys() - {"features", "labels", "edge_weight"} not in ({"edges"}, {"indptr", "indices"}):
+    if inputs.keys() - {"features", "labels", "edge_weight"} not in (
+        {"edges"},
+        {"indptr", "indices"},
+    ):
         raise ValueError(
             f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {sorted(inputs)}"
         )
     return Settings(**content["settings"]), inputs
 
 
-# --- conversion of sources --------------------------------------------------------------------------------------------
+# --- conversion of sources ------------------------------------------------------------------------
 
 
 def store_input(name: str, source: Source, folder: Path, new_files: list[Path]) -> Input:
@@ -257,7 +266,11 @@ def _path_of(source: Source) -> Path | None:
     if not isinstance(name, Path | str) or not str(name).endswith(".npy"):
         return None
     whole = np.load(name, mmap_mode="r", allow_pickle=False)
-    same = whole.shape == source.shape and whole.dtype == source.dtype and whole.strides == source.strides
+    same = (
+        whole.shape == source.shape
+        and whole.dtype == source.dtype
+        and whole.strides == source.strides
+    )
     return Path(name) if same else None  # copy a view of a part
 
 
@@ -293,7 +306,11 @@ def _blocks(source: Any) -> Iterator[Any]:
 def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:
     """Write blocks in order as one array with the element type of the first block."""
     first = next(blocks)
-    header = {"descr": np.lib.format.dtype_to_descr(first.dtype), "fortran_order": False, "shape": shape}
+    header = {
+        "descr": np.lib.format.dtype_to_descr(first.dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
     with new_file(path, overwrite=False) as file:
         np.lib.format.write_array_header_1_0(file, header)
         size = 0
@@ -307,7 +324,9 @@ def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArr
 def _copy_parquet(name: str, path: Path, target: Path) -> None:
     """Write the columns of a Parquet file as one array: (rows,) for one column, else (rows, columns)."""
     with open_parquet(path) as table:
-        blocks = (_columns(name, table.read_row_group(group)) for group in range(table.num_row_groups))
+        blocks = (
+            _columns(name, table.read_row_group(group)) for group in range(table.num_row_groups)
+        )
         first = next(blocks, None)
         if first is None:
             raise ValueError(f"{name} must hold rows, got an empty {path}")

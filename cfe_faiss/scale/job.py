@@ -22,7 +22,15 @@ from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input, write_job
+from cfe_faiss.scale.inputs import (
+    Input,
+    Settings,
+    Source,
+    paths_of,
+    read_specification,
+    store_input,
+    write_job,
+)
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
@@ -75,10 +83,11 @@ class StageStatus:
 class Job:
     """A job over a folder, whose tasks read and write files, so it can be stopped and resumed at any time.
 
-    Stages: sort edges in parts and merge them by blocks of nodes (unless they come as CSR), compute KS vectors step by
-    step, train the centroids of the lists, assign each vector to a list, write shards of lists, search the evidence of
-    each shard's nodes, and find the most similar pairs. Vectors equal :func:`cfe_faiss.ks_vectors`, bit for bit, and
-    evidence equals one :class:`cfe_faiss.IndexEvidenceIVF` with the same number of lists.
+    Stages: sort edges in parts and merge them by blocks of nodes (unless they come as CSR), compute
+    KS vectors step by step, train the centroids of the lists, assign each vector to a list, write
+    shards of lists, search the evidence of each shard's nodes, and find the most similar pairs.
+    Vectors equal :func:`cfe_faiss.ks_vectors`, bit for bit, and evidence equals one
+    :class:`cfe_faiss.IndexEvidenceIVF` with the same number of lists.
 
     Parameters
     ----------
@@ -172,8 +181,15 @@ class Job:
         if missing:
             raise ValueError(f"a new job needs features, edges and labels, got no {missing[0]}")
         if recall is not None and exact:
-            raise ValueError(f"only one of recall and exact may be given, got recall={recall}, exact=True")
-        named = {"features": features, "labels": labels, **_edge_sources(edges), "edge_weight": edge_weight}
+            raise ValueError(
+                f"only one of recall and exact may be given, got recall={recall}, exact=True"
+            )
+        named = {
+            "features": features,
+            "labels": labels,
+            **_edge_sources(edges),
+            "edge_weight": edge_weight,
+        }
         sources = {name: source for name, source in named.items() if source is not None}
         if isinstance(labels, list | tuple):  # NumPy would make one class of True and 1
             sources["labels"] = as_classes("labels", labels)
@@ -181,7 +197,9 @@ class Job:
         # One construction at a time: the others wait, and then find this job.
         with alone_in(self.directory), _new_inputs(self.directory, sources, overwrite) as inputs:
             n, d = _check_shapes(inputs)
-            target = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
+            target = (
+                None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
+            )
             settings = Settings(
                 n,
                 d,
@@ -191,16 +209,23 @@ class Job:
                 as_count("k", k),
                 None if target == 1 else target,
                 automatic_nlist(n) if nlist is None else as_count("nlist", nlist),
-                as_count("shards", min(-(-n // SHARD_ROWS), MOST_SHARDS) if shards is None else shards),
-                as_count("block_rows", _automatic_rows(inputs, n, d) if block_rows is None else block_rows),
+                as_count(
+                    "shards", min(-(-n // SHARD_ROWS), MOST_SHARDS) if shards is None else shards
+                ),
+                as_count(
+                    "block_rows",
+                    _automatic_rows(inputs, n, d) if block_rows is None else block_rows,
+                ),
                 as_count("pairs", pairs, 0),
                 None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
             )
             sizes = ("nlist", nlist), ("shards", shards), ("block_rows", block_rows)
             automatic = {name for name, size in sizes if size is None}
-            self._settings, self._inputs = _open_or_create(self.directory, settings, inputs, automatic)
+            self._settings, self._inputs = _open_or_create(
+                self.directory, settings, inputs, automatic
+            )
 
-    # --- running it ---------------------------------------------------------------------------------------------------
+    # --- running it -------------------------------------------------------------------------------
 
     def run(
         self,
@@ -250,7 +275,9 @@ class Job:
         if executor not in ("local", "ray"):
             raise ValueError(f"executor must be 'local' or 'ray', got {executor!r}")
         if executor == "local" and address is not None:
-            raise ValueError(f"address is that of a Ray cluster, got {address!r} for executor='local'")
+            raise ValueError(
+                f"address is that of a Ray cluster, got {address!r} for executor='local'"
+            )
         number = None if workers is None else as_count("workers", workers)
         size = as_bytes("memory", memory)
         for name, source in self._inputs.items():
@@ -277,12 +304,20 @@ class Job:
                     self._run_stage(stage, manifest, running, size, progress)
                     self._remove_intermediate_files(manifest)
 
-    def _run_stage(self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool) -> None:
-        left = [block for block in range(stage.blocks) if (stage.name, block) not in manifest.finished]
+    def _run_stage(
+        self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool
+    ) -> None:
+        left = [
+            block for block in range(stage.blocks) if (stage.name, block) not in manifest.finished
+        ]
         threads, neighbours = share_of(executor, len(left))
-        call = partial(perform, str(self.directory), stage.name, stage.run, memory // neighbours, threads)
+        call = partial(
+            perform, str(self.directory), stage.name, stage.run, memory // neighbours, threads
+        )
         hidden = None if progress else True  # None: hidden unless standard error is a terminal
-        with tqdm(total=stage.blocks, initial=stage.blocks - len(left), desc=stage.name, disable=hidden) as bar:
+        with tqdm(
+            total=stage.blocks, initial=stage.blocks - len(left), desc=stage.name, disable=hidden
+        ) as bar:
 
             def enter(finished: Finished) -> None:
                 manifest.enter(finished)
@@ -290,7 +325,7 @@ class Job:
 
             StageRun(stage.name, call, left, executor, enter, threads).run()
 
-    # --- stages -------------------------------------------------------------------------------------------------------
+    # --- stages -----------------------------------------------------------------------------------
 
     def _stages(self) -> list[Stage]:
         settings = self._settings
@@ -310,7 +345,9 @@ class Job:
         """Raise RuntimeError if the user has changed the index, as a run would undo the changes."""
         folder = self.directory / INDEX
         if manifest.find_damaged("join"):
-            with suppress(FileNotFoundError, ValueError):  # the index is damaged, and a run repairs it
+            with suppress(
+                FileNotFoundError, ValueError
+            ):  # the index is damaged, and a run repairs it
                 ShardedEvidenceIndex.open(folder)
                 raise RuntimeError(
                     f"the index in {folder} was changed after the job had written it, and a run would undo that: move "
@@ -332,7 +369,7 @@ class Job:
         manifest = Manifest(self.directory)
         return [_status(stage, manifest) for stage in self._stages()]
 
-    # --- results ------------------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def evidence(self) -> "pyarrow.dataset.Dataset":
         """Return the evidence of all nodes: node, evidence, rank (from 1), similarity; one row per evidence node.
@@ -357,7 +394,9 @@ class Job:
         most = self._settings.pairs
         k = most if k is None else as_count("k", k)
         if k > most:
-            raise ValueError(f"k must be at most {most}, the pairs that the job was asked for, got {k}")
+            raise ValueError(
+                f"k must be at most {most}, the pairs that the job was asked for, got {k}"
+            )
         columns = self._dataset("top").to_table().slice(0, k).columns
         return Pairs(*(column.to_numpy() for column in columns))
 
@@ -402,7 +441,9 @@ class Job:
         manifest = Manifest(self.directory)
         stage = next((stage for stage in self._stages() if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
-            raise RuntimeError(f"the job in {self.directory} has not finished the stage {name!r}: run() continues it")
+            raise RuntimeError(
+                f"the job in {self.directory} has not finished the stage {name!r}: run() continues it"
+            )
         return manifest.files(name)
 
     def __repr__(self) -> str:
@@ -417,7 +458,9 @@ def as_bytes(name: str, value: int | str) -> int:
     match = re.fullmatch(r"\s*((?:\d+\.?\d*|\.\d+)(?:E\d+)?)\s*([KMGT]B)?\s*", value.upper())
     size = int(float(match[1]) * _UNITS.get(match[2], 1)) if match else 0
     if size < 1:
-        raise ValueError(f"{name} must be a number of bytes, or a text such as '8GB', got {value!r}")
+        raise ValueError(
+            f"{name} must be a number of bytes, or a text such as '8GB', got {value!r}"
+        )
     return size
 
 
@@ -425,19 +468,26 @@ def _edge_sources(edges: Any) -> dict[str, Source]:
     if not isinstance(edges, tuple):
         return {"edges": edges}
     if len(edges) != 2:
-        raise ValueError(f"edges must be an edge_index or a pair (indptr, indices), got {len(edges)} parts")
+        raise ValueError(
+            f"edges must be an edge_index or a pair (indptr, indices), got {len(edges)} parts"
+        )
     return dict(zip(("indptr", "indices"), edges, strict=True))
 
 
 @contextmanager
-def _new_inputs(folder: Path, sources: Mapping[str, Source], overwrite: bool) -> Iterator[dict[str, Input]]:
+def _new_inputs(
+    folder: Path, sources: Mapping[str, Source], overwrite: bool
+) -> Iterator[dict[str, Input]]:
     """Yield the files of the inputs; if the block raises an error, remove those written here that no job uses."""
     Manifest.check_target(folder, paths_of(sources.values()), overwrite=overwrite)
     place = path_within(folder, "inputs", f"the job in {folder}")
     new_files: list[Path] = []
     with new_folder(place):
         try:
-            yield {name: store_input(name, source, place, new_files) for name, source in sources.items()}
+            yield {
+                name: store_input(name, source, place, new_files)
+                for name, source in sources.items()
+            }
         except BaseException:
             used: set[str] = set()
             with suppress(OSError, ValueError):
@@ -470,13 +520,24 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     else:
         indptr = arrays["indptr"]
         indices = arrays["indices"]
-        fits = indptr.shape == (n + 1,) and indices.ndim == 1 and {indptr.dtype.kind, indices.dtype.kind} <= {*"iu"}
-        require(fits, f"edges must be indptr, ({n + 1},), and indices, (E,), both integers", indptr, indices)
+        fits = (
+            indptr.shape == (n + 1,)
+            and indices.ndim == 1
+            and {indptr.dtype.kind, indices.dtype.kind} <= {*"iu"}
+        )
+        require(
+            fits,
+            f"edges must be indptr, ({n + 1},), and indices, (E,), both integers",
+            indptr,
+            indices,
+        )
         count = len(indices)
     if "edge_weight" in arrays:
         weights = arrays["edge_weight"]
         fits = weights.shape == (count,) and weights.dtype.kind in "biuf"
-        require(fits, f"edge_weight must be numbers of shape ({count},), one for each edge", weights)
+        require(
+            fits, f"edge_weight must be numbers of shape ({count},), one for each edge", weights
+        )
     return n, d
 
 
@@ -499,9 +560,13 @@ def _open_or_create(
     job_settings, job_inputs = read_specification(folder)
     for name, value in asdict(job_settings).items():
         if name not in automatic and getattr(settings, name) != value:
-            raise ValueError(f"{folder} holds a job with {name}={value!r}, got {getattr(settings, name)!r}")
+            raise ValueError(
+                f"{folder} holds a job with {name}={value!r}, got {getattr(settings, name)!r}"
+            )
     if job_inputs.keys() != inputs.keys():
-        raise ValueError(f"{folder} holds a job with the inputs {sorted(job_inputs)}, got {sorted(inputs)}")
+        raise ValueError(
+            f"{folder} holds a job with the inputs {sorted(job_inputs)}, got {sorted(inputs)}"
+        )
     for name, source in job_inputs.items():
         if source.digest != inputs[name].digest:
             raise ValueError(f"{folder} holds a job whose {name} have another content")
@@ -514,7 +579,9 @@ def _is_finished(stage: Stage, manifest: Manifest) -> bool:
 
 def _find_needed(stages: list[Stage], manifest: Manifest) -> set[str]:
     """Return the stages that produce results or input of unfinished stages."""
-    return {name for stage in stages if not _is_finished(stage, manifest) for name in stage.reads} | _KEPT
+    return {
+        name for stage in stages if not _is_finished(stage, manifest) for name in stage.reads
+    } | _KEPT
 
 
 def _status(stage: Stage, manifest: Manifest) -> StageStatus:

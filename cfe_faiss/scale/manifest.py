@@ -1,7 +1,8 @@
 """Record of a job in its folder: its finished tasks, with the files they wrote.
 
-``job.json`` is written once (:mod:`cfe_faiss.scale.inputs`). ``done.jsonl`` gets a line for each finished task, after
-its files have their names. Only the process that runs the job writes to it, under a lock.
+``job.json`` is written once (:mod:`cfe_faiss.scale.inputs`). ``done.jsonl`` gets a line for each
+finished task, after its files have their names. Only the process that runs the job writes to it,
+under a lock.
 """
 
 import hashlib
@@ -52,7 +53,9 @@ class WrittenFile:
     def of(cls, folder: Path, path: Path) -> "WrittenFile":
         """Return the record of a file in the folder."""
         with open_regular(path) as file:
-            return cls(str(path.relative_to(folder)), os.fstat(file.fileno()).st_size, checksum(file))
+            return cls(
+                str(path.relative_to(folder)), os.fstat(file.fileno()).st_size, checksum(file)
+            )
 
     def is_intact(self, folder: Path) -> bool:
         """Return whether the file is as it was written; reads it."""
@@ -90,7 +93,9 @@ class Finished:
             entry = json.loads(line)
             check(entry, _LINE)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error
+            raise ValueError(
+                f"{source} is damaged: {error}. Remove the line, and its task is done again"
+            ) from error
         files = tuple(WrittenFile(**file) for file in entry.pop("files"))
         for file in files:
             path_of_stage(folder, file.path, source)
@@ -105,7 +110,9 @@ class Finished:
 def digest_of(path: Path) -> str:
     """Return the BLAKE2 hash of a regular file."""
     with open_regular(path) as file:
-        digest = hashlib.file_digest(cast(io.BufferedReader, file), lambda: hashlib.blake2b(digest_size=16))
+        digest = hashlib.file_digest(
+            cast(io.BufferedReader, file), lambda: hashlib.blake2b(digest_size=16)
+        )
     return digest.hexdigest()
 
 
@@ -146,13 +153,15 @@ class Manifest:
         taken = [path for path in folder.iterdir() if re.fullmatch(names, path.name)]
         for path in inputs:
             if {path, *path.parents} & set(taken):
-                raise ValueError(f"{path} is an input, and the job would write to this place: choose another folder")
+                raise ValueError(
+                    f"{path} is an input, and the job would write to this place: choose another folder"
+                )
         if taken and not overwrite:
             raise ValueError(
                 f"{taken[0]} was not written by a job: choose another folder, or pass overwrite=True (--overwrite)"
             )
 
-    # --- finished tasks -----------------------------------------------------------------------------------------------
+    # --- finished tasks ---------------------------------------------------------------------------
 
     def enter(self, finished: Finished) -> None:
         """Append a finished task, and sync the file before returning."""
@@ -177,13 +186,19 @@ class Manifest:
     def find_damaged(self, stage: str) -> list[Key]:
         """Return the finished tasks of a stage that have lost or damaged files; reads all files."""
         tasks = self.of_stage(stage)
-        return [(stage, task.block) for task in tasks if not all(file.is_intact(self.folder) for file in task.files)]
+        return [
+            (stage, task.block)
+            for task in tasks
+            if not all(file.is_intact(self.folder) for file in task.files)
+        ]
 
     def files(self, stage: str) -> list[Path]:
         """Return the files of a stage in order of its blocks."""
-        return [self.folder / file.path for finished in self.of_stage(stage) for file in finished.files]
+        return [
+            self.folder / file.path for finished in self.of_stage(stage) for file in finished.files
+        ]
 
-    # --- lock ---------------------------------------------------------------------------------------------------------
+    # --- lock -------------------------------------------------------------------------------------
 
     @classmethod
     @contextmanager

@@ -1,9 +1,10 @@
 """Stages to the most similar pairs of a sharded index, in tasks that each hold the sketches of few vectors.
 
-The rows of the index are divided into groups of neighbouring lists. Each group has a tree in files. All trees have
-sketches along the same directions, so that any two can be joined (:mod:`cfe_faiss.search.join`). A task joins one group
-with itself and with half of the other groups. If the evidence of the nodes holds k pairs, the worst of the k best is a
-lower bound for the similarity of every result.
+The rows of the index are divided into groups of neighbouring lists. Each group has a tree in files.
+All trees have sketches along the same directions, so that any two can be joined
+(:mod:`cfe_faiss.search.join`). A task joins one group with itself and with half of the other
+groups. If the evidence of the nodes holds k pairs, the worst of the k best is a lower bound for the
+similarity of every result.
 """
 
 import math
@@ -40,7 +41,9 @@ from cfe_faiss.search.tiles import slices
 
 GROUP_ROWS = 1 << 17
 """Largest number of rows in a group. A resumed job needs the same value, so it depends on no memory or workers."""
-_SAMPLE = 1 << 16  # smallest number of rows from which directions are computed, if there are as many
+_SAMPLE = (
+    1 << 16
+)  # smallest number of rows from which directions are computed, if there are as many
 _PAIR_BYTES = 200  # per pair, while pairs are sorted and written
 _PAIRS = 1 << 20  # largest number of pairs in one write
 _EVIDENCE = ("node", "evidence", "similarity")
@@ -69,7 +72,7 @@ def stages(settings: Settings) -> list[Stage]:
     return pair_stages
 
 
-# --- trees ------------------------------------------------------------------------------------------------------------
+# --- trees ----------------------------------------------------------------------------------------
 
 
 def cut_into_groups(task: Task, groups: int) -> None:
@@ -80,9 +83,15 @@ def cut_into_groups(task: Task, groups: int) -> None:
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
-    best = _best_in(task, "evidence", task.settings.shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
+    best = (
+        _best_in(task, "evidence", task.settings.shards, _EVIDENCE)[2]
+        if task.settings.pairs
+        else np.empty(0)
+    )
     floor = best[-1] if len(best) == task.settings.pairs > 0 else -math.inf
-    task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=np.array([floor]))
+    task.write(
+        lists=np.argsort(owners, kind="stable"), directions=directions, floor=np.array([floor])
+    )
 
 
 def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) -> Found:
@@ -109,14 +118,22 @@ def sketch(task: Task, groups: int) -> None:
     borders = storage.n * task.block // groups, storage.n * (task.block + 1) // groups
     rows = _rows_between(storage, task.read("groups", 0, "lists"), *borders)
     rows = rows[storage.labels[rows] != UNKNOWN]
-    blocks = blocks_along(storage, rows, np.asarray(task.read("groups", 0, "directions"))) if len(rows) else None
+    blocks = (
+        blocks_along(storage, rows, np.asarray(task.read("groups", 0, "directions")))
+        if len(rows)
+        else None
+    )
     if blocks is None:
         task.write(rows=rows[:0])
         return
-    task.write(largest=np.array([blocks.largest]), **{name: getattr(blocks, name) for name in _ARRAYS})
+    task.write(
+        largest=np.array([blocks.largest]), **{name: getattr(blocks, name) for name in _ARRAYS}
+    )
 
 
-def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
+def _rows_between(
+    storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int
+) -> NDArray[np.int64]:
     """Return the storage rows, ascending, at positions ``first`` to ``stop - 1`` of the concatenated ``lists``."""
     sizes = np.diff(storage.starts)[lists]
     ends = np.cumsum(sizes)
@@ -125,7 +142,7 @@ def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop:
     return np.sort(np.arange(first, stop) + np.repeat(shifts, taken))
 
 
-# --- pairs of groups --------------------------------------------------------------------------------------------------
+# --- pairs of groups ------------------------------------------------------------------------------
 
 
 def _joins(task: Task, groups: int) -> Iterator[tuple[Blocks, Blocks | None]]:
@@ -174,7 +191,7 @@ def _by_label(blocks: Blocks) -> NDArray[np.int64]:
     return blocks.rows[np.argsort(blocks.labels, kind="stable")]
 
 
-# --- pairs ------------------------------------------------------------------------------------------------------------
+# --- pairs ----------------------------------------------------------------------------------------
 
 
 def pairs(task: Task, groups: int) -> None:

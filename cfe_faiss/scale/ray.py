@@ -70,7 +70,8 @@ class RayExecutor:
         self._folder = folder
         self._files = dict(files or {})
         self._checked: set[str] = set()
-        # The stage retries tasks of dead workers: Ray would retry without end where memory is short.
+        # The stage retries tasks of dead workers: Ray would retry without end where memory is
+        # short.
         self._perform = self._ray.remote(max_retries=0)(_perform)
         self._threads = ThreadPoolExecutor(_THREADS)
         self._running: set[Any] = set()
@@ -99,7 +100,9 @@ class RayExecutor:
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)`` on a node as soon as enough of its cores are free."""
-        reference = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(call, block)
+        reference = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(
+            call, block
+        )
         self._running.add(reference)
         return self._threads.submit(self._result, reference)
 
@@ -128,7 +131,7 @@ def _perform(call: Call, block: int) -> Finished:
     return call(block)
 
 
-# --- connection -------------------------------------------------------------------------------------------------------
+# --- connection -----------------------------------------------------------------------------------
 
 
 def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
@@ -160,9 +163,15 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
         if address not in (None, "auto") and not _is_same(str(address), connected):
-            raise ValueError(f"this process is connected to the Ray cluster at {connected}, got address={address!r}")
+            raise ValueError(
+                f"this process is connected to the Ray cluster at {connected}, got address={address!r}"
+            )
         return ray, False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
+    quiet: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "include_dashboard": False,
+    }
     if address is None:
         _start(ray, num_cpus=cores, **quiet)
         return ray, True
@@ -170,7 +179,9 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
     try:
         ray.init(address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
-        raise ConnectionError(f"no connection to the Ray cluster at {address}: {_reason(error)}") from error
+        raise ConnectionError(
+            f"no connection to the Ray cluster at {address}: {_reason(error)}"
+        ) from error
     return ray, True
 
 
@@ -193,7 +204,9 @@ def _start(ray: Any, **settings: Any) -> None:
         os.environ.update(environment)
     if not ray.get_runtime_context().gcs_address.startswith(_LOOPBACK):
         ray.shutdown()
-        raise RuntimeError(f"Ray {ray.__version__} leaves the loopback interface: start a cluster by `ray start`")
+        raise RuntimeError(
+            f"Ray {ray.__version__} leaves the loopback interface: start a cluster by `ray start`"
+        )
 
 
 def _reach(address: str) -> None:
@@ -202,7 +215,13 @@ def _reach(address: str) -> None:
         # As Ray does: the variable, or the note of the last `ray start`.
         note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
         named = os.environ.get("RAY_ADDRESS", "auto")
-        address = named if named not in ("", "auto") else note.read_text().strip() if note.exists() else ""
+        address = (
+            named
+            if named not in ("", "auto")
+            else note.read_text().strip()
+            if note.exists()
+            else ""
+        )
         if not address:
             return  # Ray reports at once that there is no cluster
     host, _, port = address.rpartition(":")
@@ -219,7 +238,9 @@ def _is_same(address: str, connected: str) -> bool:
     connected_host, _, connected_port = connected.rpartition(":")
     try:
         ip = socket.gethostbyname(host)
-        return port == connected_port and (ip.startswith("127.") or ip == socket.gethostbyname(connected_host))
+        return port == connected_port and (
+            ip.startswith("127.") or ip == socket.gethostbyname(connected_host)
+        )
     except OSError:
         return False
 
@@ -236,7 +257,7 @@ def _reason(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-# --- nodes ------------------------------------------------------------------------------------------------------------
+# --- nodes ----------------------------------------------------------------------------------------
 
 
 def _living_nodes(ray: Any) -> Nodes:
@@ -325,14 +346,15 @@ def _problem(mark: str, expected: dict[str, str], files: dict[str, int]) -> str 
         return f"it cannot write into {place.parent}: {error.strerror}"
 
 
-# --- replicas ---------------------------------------------------------------------------------------------------------
+# --- replicas -------------------------------------------------------------------------------------
 
 
 class ServedEvidenceIndex(EvidenceSearcher):
     """A sharded index in several warm processes (*replicas*) of a Ray cluster.
 
-    Calls go to the replicas in turn. If a replica exceeds the deadline, the call goes to the next one. Ray restarts a
-    replica that dies, and repeats its calls. Each replica maps the whole index, so results equal a search of the index.
+    Calls go to the replicas in turn. If a replica exceeds the deadline, the call goes to the next
+    one. Ray restarts a replica that dies, and repeats its calls. Each replica maps the whole index,
+    so results equal a search of the index.
 
     Parameters
     ----------
@@ -393,7 +415,9 @@ class ServedEvidenceIndex(EvidenceSearcher):
         _refuse(query, progress)
         return self._ask(ShardedEvidenceIndex.answer_certified, query, effort)
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
+    def recall_by_class(
+        self, recall: float, k: int = 10, *, queries: int | None = None
+    ) -> dict[Any, float]:
         """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""
         return self._ask(ShardedEvidenceIndex.recall_by_class, recall, k, queries=queries)
 
@@ -404,7 +428,10 @@ class ServedEvidenceIndex(EvidenceSearcher):
 
     def processes(self) -> list[int]:
         """Return the process id of each replica on its machine."""
-        return [self._ray.get(replica.process.remote(), timeout=self._deadline) for replica in self._replicas]
+        return [
+            self._ray.get(replica.process.remote(), timeout=self._deadline)
+            for replica in self._replicas
+        ]
 
     def close(self) -> None:
         """End the replicas, and the cluster if this object started it."""
@@ -420,7 +447,12 @@ class ServedEvidenceIndex(EvidenceSearcher):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, method: Callable[Concatenate[ShardedEvidenceIndex, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _ask(
+        self,
+        method: Callable[Concatenate[ShardedEvidenceIndex, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         if not self._replicas:
             raise RuntimeError("the index was closed")
         errors = self._ray.exceptions
@@ -437,14 +469,20 @@ class ServedEvidenceIndex(EvidenceSearcher):
             else:
                 return answer
         name = method.__name__.strip("_")
-        raise TimeoutError(f"no replica answered {name} in {self._attempts} times {self._deadline:g} s") from last
+        raise TimeoutError(
+            f"no replica answered {name} in {self._attempts} times {self._deadline:g} s"
+        ) from last
 
 
 def _refuse(query: Query, progress: bool = False) -> None:
     if progress:
-        raise ValueError("progress must be False: the replicas of a served index report none, got True")
+        raise ValueError(
+            "progress must be False: the replicas of a served index report none, got True"
+        )
     if isinstance(query.sel, faiss.IDSelector):
-        raise TypeError(f"sel must be ids or a mask: FAISS's selectors stay in their process, got {query.sel!r}")
+        raise TypeError(
+            f"sel must be ids or a mask: FAISS's selectors stay in their process, got {query.sel!r}"
+        )
 
 
 def _label_names(index: ShardedEvidenceIndex) -> NDArray[Any]:

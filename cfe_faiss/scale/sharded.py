@@ -1,11 +1,12 @@
 """An index in several files: each shard holds some of its lists, and all shards share the centroids.
 
-A shard is an ordinary file of an ``IndexEvidenceIVF`` whose other lists are empty, so ``read_index`` and stock FAISS
-can open a single shard. Opened together, the shards are one mapped index. ``shards.json`` lists the current shards.
+A shard is an ordinary file of an ``IndexEvidenceIVF`` whose other lists are empty, so
+``read_index`` and stock FAISS can open a single shard. Opened together, the shards are one mapped
+index. ``shards.json`` lists the current shards.
 
-A writer keeps other writers out of the folder (:func:`_writing`), and writes files with new names. When they are
-complete and synced, a new ``shards.json`` replaces the old one at once. Then files that it does not list are removed.
-Processes that have the old files mapped can still read them.
+A writer keeps other writers out of the folder (:func:`_writing`), and writes files with new names.
+When they are complete and synced, a new ``shards.json`` replaces the old one at once. Then files
+that it does not list are removed. Processes that have the old files mapped can still read them.
 """
 
 import json
@@ -67,28 +68,39 @@ _SETTINGS = {
     "metric": forms.one_of(METRICS),
 }
 _VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), forms.integer(1)), **_SETTINGS}
-_ENTRY = {"file": forms.text(_SHARD, "the name of a shard"), "size": forms.NATURAL, "crc32": forms.CHECKSUM}
+_ENTRY = {
+    "file": forms.text(_SHARD, "the name of a shard"),
+    "size": forms.NATURAL,
+    "crc32": forms.CHECKSUM,
+}
 _FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": forms.CHECKSUM}
-_OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"} | {"metric?": _VALUES["metric"]}
-_FORMS = {1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": forms.CHECKSUM}, _VERSION: _FORM}
+_OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"} | {
+    "metric?": _VALUES["metric"]
+}
+_FORMS = {
+    1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": forms.CHECKSUM},
+    _VERSION: _FORM,
+}
 _RECORD = Record(MANIFEST, "cfe_faiss shards", _FORMS)
 
 
 class ShardedEvidenceIndex(IndexEvidenceIVF):
     """Inverted file in several files, mapped into memory as one index; created by :meth:`open`.
 
-    It works like an ``IndexEvidenceIVF`` mapped from one file, with the same results, bit for bit: evidence searches at
-    an ``nprobe``, at a recall, exact and certified, pairs, ranges, and plain FAISS searches. Searches read only the
-    pages they need, so the files together may exceed memory. Each vector takes 28 bytes of memory: its label and, after
-    the first search of stored vectors, its entry in the id map. The first read of a list verifies its checksum; a
-    damaged list raises a ValueError that names the file. ``write_index`` writes the index into one file. A pickle
-    holds the path, and opens it again.
+    It works like an ``IndexEvidenceIVF`` mapped from one file, with the same results, bit for bit:
+    evidence searches at an ``nprobe``, at a recall, exact and certified, pairs, ranges, and plain
+    FAISS searches. Searches read only the pages they need, so the files together may exceed memory.
+    Each vector takes 28 bytes of memory: its label and, after the first search of stored vectors,
+    its entry in the id map. The first read of a list verifies its checksum; a damaged list raises a
+    ValueError that names the file. ``write_index`` writes the index into one file. A pickle holds
+    the path, and opens it again.
 
-    The index is read-only: other vectors need another run of a :class:`cfe_faiss.scale.Job`, or :func:`write_shards`.
-    Only :meth:`relabel` changes it, as models change. It changes the files and the index together, and writes only
-    shards with changed labels, one at a time in memory. The change is atomic: an error, an interrupt or a killed
-    process leaves the index as before. Other processes that have the folder open keep their shards until they open it
-    again or relabel it. Writers wait for each other.
+    The index is read-only: other vectors need another run of a :class:`cfe_faiss.scale.Job`, or
+    :func:`write_shards`. Only :meth:`relabel` changes it, as models change. It changes the files
+    and the index together, and writes only shards with changed labels, one at a time in memory. The
+    change is atomic: an error, an interrupt or a killed process leaves the index as before. Other
+    processes that have the folder open keep their shards until they open it again or relabel it.
+    Writers wait for each other.
 
     Examples
     --------
@@ -108,12 +120,15 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     True
     """
 
-    # FAISS refuses to set an attribute whose name the class does not know, so each has a value here.
+    # FAISS refuses to set an attribute whose name the class does not know, so each has a value
+    # here.
     _files: "_Shards" = None  # type: ignore[assignment]
     _relabelling: ReadWriteLock = None  # type: ignore[assignment] # a thread would wait for its own lock of the folder
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        raise TypeError("a ShardedEvidenceIndex is made by open(path), from files that write_shards has written")
+        raise TypeError(
+            "a ShardedEvidenceIndex is made by open(path), from files that write_shards has written"
+        )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -140,7 +155,11 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if Manifest.exists(folder) and not (folder / MANIFEST).exists():
             folder = path_within(folder, INDEX, f"the job in {folder}")
         shards = _read(folder)
-        unchecked = [path for path, shard in zip(shards.paths, shards.indexes, strict=True) if shard.checks is None]
+        unchecked = [
+            path
+            for path, shard in zip(shards.paths, shards.indexes, strict=True)
+            if shard.checks is None
+        ]
         if unchecked:
             warnings.warn(
                 f"{len(unchecked)} shards in {folder} are not checked when they are read: {unchecked[0].name} was "
@@ -182,11 +201,17 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         for number, shard in enumerate(shards.indexes):
             labels[shards.rows(number)] = shard.storage().labels
         unknown = ListChecks("", np.empty(0, np.uint32))
-        checks = [unknown if shard.checks is None else shard.checks[0][0] for shard in shards.indexes]
+        checks = [
+            unknown if shard.checks is None else shard.checks[0][0] for shard in shards.indexes
+        ]
         routes = None
         if self.routing == "evidence":
             parts = [shard.routes() for shard in shards.indexes]
-            clusters = SecondLevel.of(shards.centroids) if self.metric == "cosine" else SecondLevel.none(self.d)
+            clusters = (
+                SecondLevel.of(shards.centroids)
+                if self.metric == "cosine"
+                else SecondLevel.none(self.d)
+            )
             routes = Routes.merged(parts, shards.owners, clusters)
         return [
             *replacing_lists(self, stacked),
@@ -240,16 +265,21 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         with self.holding() as snapshot:
             shards = self._files
             if number >= len(shards.indexes):
-                raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
+                raise ValueError(
+                    f"number must be below {len(shards.indexes)}, the number of shards, got {number}"
+                )
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)  # as in a search of all stored rows
+            D, I = search(
+                queries, self.resolve_effort(effort), nq=snapshot.n
+            )  # as in a search of all stored rows
             return snapshot.row_ids[rows], D, I
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Change labels of stored vectors; arguments and errors as of ``IndexEvidenceIVF.relabel``.
 
-        Only shards with changed labels are written. RuntimeError if the folder holds another index now.
+        Only shards with changed labels are written. RuntimeError if the folder holds another index
+        now.
         """
         folder = self._files.folder
         with self._relabelling.writing(), _writing(folder):
@@ -257,7 +287,9 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             shards = current._files
             before, now = ({**one.parameters, "nprobe": None} for one in (self._files, shards))
             if before != now or not np.array_equal(self._files.centroids, shards.centroids):
-                raise RuntimeError(f"the shards in {folder} are those of another index now; open them again")
+                raise RuntimeError(
+                    f"the shards in {folder} are those of another index now; open them again"
+                )
             snapshot = current.storage()
             encoder = current.label_encoder()
             codes = id_map.relabelled(snapshot, labels, ids, encoder)
@@ -269,13 +301,19 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 steps.append(moving(folder / _PREPARED, folder / MANIFEST))
             steps += self._steps_to(shards)
             if self.direct_map.type != faiss.DirectMap.NoMap:
-                steps += self._mapping(lambda: np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
+                steps += self._mapping(
+                    lambda: np.concatenate([shard.storage().row_ids for shard in shards.indexes])
+                )
             with self._lock.writing():
                 call_steps(steps, [])
             sync_folder(folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).open, (self._files.folder,), {"nprobe": self.nprobe, "complete": self.complete}
+        return (
+            type(self).open,
+            (self._files.folder,),
+            {"nprobe": self.nprobe, "complete": self.complete},
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -288,7 +326,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         )
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -323,7 +361,11 @@ class _Shards:
         """Return the labels that the codes in all shards stand for; None if these are the labels in each shard."""
         tables = [shard.label_keys for shard in self.indexes if shard.label_keys is not None]
         if tables:
-            others = [shard.storage().class_counts[0] for shard in self.indexes if shard.label_keys is None]
+            others = [
+                shard.storage().class_counts[0]
+                for shard in self.indexes
+                if shard.label_keys is None
+            ]
             tables += [LabelKeys.of_codes(codes) for codes in others if len(codes)]
         try:
             return LabelKeys.union(tables)
@@ -353,13 +395,20 @@ def _open(folder: Path, content: Mapping[str, Any]) -> _Shards:
     for path, entry in zip(paths, content["shards"], strict=True):
         actual = _entry_of(path)
         if actual != entry:
-            raise _damage(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
+            raise _damage(
+                folder,
+                f"{path.name} is not the shard that was written: expected {entry}, got {actual}",
+            )
         index = read_index(path, faiss.IO_FLAG_MMAP)
         if type(index) is not IndexEvidenceIVF or index.partitions > 1:
-            raise _damage(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
+            raise _damage(
+                folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}"
+            )
         for name, value in parameters.items():
             if getattr(index, name) != value:
-                raise _damage(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
+                raise _damage(
+                    folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}"
+                )
         if not indexes:
             centroids = index.centroids().view()
             quantizer = flat_index(index.d, index.metric_type)
@@ -372,7 +421,9 @@ def _open(folder: Path, content: Mapping[str, Any]) -> _Shards:
     holders = np.count_nonzero(sizes, axis=0)
     if (holders > 1).any():
         raise _damage(folder, f"list {np.argmax(holders > 1)} lies in several shards")
-    return _Shards(folder, parameters, paths, tuple(indexes), sizes.sum(axis=0), sizes.argmax(axis=0))
+    return _Shards(
+        folder, parameters, paths, tuple(indexes), sizes.sum(axis=0), sizes.argmax(axis=0)
+    )
 
 
 def _read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
@@ -388,14 +439,18 @@ def _read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
 
 def _entry_of(path: Path) -> dict[str, Any]:
     """Return the entry of a shard in ``shards.json``: its name, its size and the checksum of its vectors."""
-    return {"file": path.name, "size": path.stat().st_size, "crc32": read_header(path)["payload"]["crc32"]}
+    return {
+        "file": path.name,
+        "size": path.stat().st_size,
+        "crc32": read_header(path)["payload"]["crc32"],
+    }
 
 
 def _damage(folder: Path, why: str) -> ValueError:
     return ValueError(f"the shards in {folder} are damaged: {why}")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def write_shards(
@@ -403,9 +458,9 @@ def write_shards(
 ) -> None:
     """Write an inverted file into several files, each with some of its lists.
 
-    Neighbouring lists go into the same shard, and shards hold about equally many vectors, so most queries need few
-    shards. Shards that the folder already holds are replaced at once when all new files are complete. An interrupted
-    write leaves the old ones.
+    Neighbouring lists go into the same shard, and shards hold about equally many vectors, so most
+    queries need few shards. Shards that the folder already holds are replaced at once when all new
+    files are complete. An interrupted write leaves the old ones.
 
     Parameters
     ----------
@@ -433,7 +488,9 @@ def write_shards(
     if not getattr(index, "has_lists", False) or index.stores_codes:
         raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
     if index.partitions > 1:
-        raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
+        raise ValueError(
+            f"index must have one partition, got {index.partitions}: references do not cross files"
+        )
     number = as_count("shards", shards)
     folder = Path(path).resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -446,14 +503,18 @@ def write_shards(
             sizes = np.diff(snapshot.starts)
             filled = int(np.count_nonzero(sizes))
             if number > filled:
-                raise ValueError(f"shards must be at most the {filled} lists that hold vectors, got {number}")
+                raise ValueError(
+                    f"shards must be at most the {filled} lists that hold vectors, got {number}"
+                )
             owners = owners_of(snapshot.centroids[0], sizes, number)
             lists = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
             settings = {name: getattr(index, name) for name in _SETTINGS}
             for shard, file in enumerate(paths):
                 rows = np.flatnonzero(owners[lists] == shard)
                 X, ids = snapshot.rows(rows)
-                part = shard_of(snapshot.centroids, lists[rows], X, snapshot.labels[rows], ids, **settings)
+                part = shard_of(
+                    snapshot.centroids, lists[rows], X, snapshot.labels[rows], ids, **settings
+                )
                 part.nprobe = index.nprobe
                 part.take_label_keys(index.label_keys)
                 write_file(part, file, like=folder / MANIFEST)
@@ -478,11 +539,13 @@ def shard_of(
     return index
 
 
-def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
+def owners_of(
+    centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int
+) -> NDArray[np.intp]:
     """Return the shard of each list, (nlist,), given the number of vectors in each list.
 
-    Halves the lists along their principal direction until there are enough shards with about equally many vectors. Each
-    shard gets at least one list that holds vectors.
+    Halves the lists along their principal direction until there are enough shards with about
+    equally many vectors. Each shard gets at least one list that holds vectors.
     """
     owners = np.zeros(len(centroids), np.intp)
     runs = [(np.arange(len(centroids)), shards)]
@@ -494,7 +557,9 @@ def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: 
             done += 1
             continue
         X = centroids[lists].astype(np.float64)
-        direction = np.linalg.eigh(np.cov(X.T, aweights=sizes[lists] + 1e-9).reshape(X.shape[1], -1))[1][:, -1]
+        direction = np.linalg.eigh(
+            np.cov(X.T, aweights=sizes[lists] + 1e-9).reshape(X.shape[1], -1)
+        )[1][:, -1]
         lists = lists[np.argsort(X @ direction, kind="stable")]
         left = number // 2
         filled = np.flatnonzero(sizes[lists])
@@ -566,7 +631,9 @@ def _remove_unlisted(folder: Path, names: set[str]) -> None:
     with suppress(FileNotFoundError, ValueError):
         names = {entry["file"] for entry in _read_manifest(folder)["shards"]}
     for path in list(folder.iterdir()):
-        is_left = fullmatch(_TEMPORARY, path.name) or (fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path))
+        is_left = fullmatch(_TEMPORARY, path.name) or (
+            fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path)
+        )
         if path.name not in names and is_left:
             with suppress(OSError):
                 path.unlink()

@@ -1,7 +1,8 @@
 """Tasks of a stage, and the processes of this machine that run them.
 
-A task reads files and writes files. It may run twice: its files get their names only when they are complete. When a
-worker dies, its task runs again. When a task raises an error, the stage ends after the tasks that are running.
+A task reads files and writes files. It may run twice: its files get their names only when they are
+complete. When a worker dies, its task runs again. When a task raises an error, the stage ends after
+the tasks that are running.
 """
 
 import os
@@ -29,7 +30,9 @@ from cfe_faiss.scale.manifest import Finished, WrittenFile
 
 _ATTEMPTS = 4  # attempts of a task whose worker died
 _POLL = 1.0  # seconds
-_STRAGGLES = 5.0  # a task that takes this many times the median of its stage gets a second attempt...
+_STRAGGLES = (
+    5.0  # a task that takes this many times the median of its stage gets a second attempt...
+)
 _AT_LEAST = 30.0  # ... but not before this many seconds
 _GIVEN_UP = 50.0  # after this many times that, the job fails
 _LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
@@ -97,12 +100,14 @@ def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
     machines = executor.machines
     at_once = min(tasks, executor.workers)
     counts = range(max(machines), 1, -1)
-    threads = next((number for number in counts if sum(cores // number for cores in machines) >= at_once), 1)
+    threads = next(
+        (number for number in counts if sum(cores // number for cores in machines) >= at_once), 1
+    )
     on_one = max(max(machines) // threads, -(-at_once // len(machines)))
     return threads, max(1, min(at_once, on_one))
 
 
-# --- running a stage --------------------------------------------------------------------------------------------------
+# --- running a stage ------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -185,16 +190,22 @@ class StageRun:
             seconds = now - attempt.start
             if seconds > limit:
                 raise self._error(attempt.block, f"nothing came back for {limit:.0f} s")
-            if seconds > patience and copies[attempt.block] == 1 and not self.pending and self._has_idle_worker():
+            if (
+                seconds > patience
+                and copies[attempt.block] == 1
+                and not self.pending
+                and self._has_idle_worker()
+            ):
                 self._start(attempt.block)
 
     def _error(self, block: int, reason: str) -> JobError:
         return JobError(f"stage {self.name}, block {block}: {reason}")
 
 
-# --- workers of this machine ------------------------------------------------------------------------------------------
+# --- workers of this machine ----------------------------------------------------------------------
 
-# A worker does not run the calling script, which may lack a __main__ guard, or be a notebook or standard input.
+# A worker does not run the calling script, which may lack a __main__ guard, or be a notebook or
+# standard input.
 _WORKER = "import sys; sys.path[:] = sys.argv[3:]; from cfe_faiss.scale.tasks import serve; serve(*sys.argv[1:3])"
 
 
@@ -204,8 +215,16 @@ class _Worker:
     def __init__(self) -> None:
         self.connection, other = Pipe()
         with other:
-            command = [sys.executable, "-c", _WORKER, str(other.fileno()), str(os.getpid()), *sys.path]
-            # In a group of its own, no Ctrl-C of a terminal reaches it, even while it imports: its parent ends it.
+            command = [
+                sys.executable,
+                "-c",
+                _WORKER,
+                str(other.fileno()),
+                str(os.getpid()),
+                *sys.path,
+            ]
+            # In a group of its own, no Ctrl-C of a terminal reaches it, even while it imports: its
+            # parent ends it.
             self.process = subprocess.Popen(command, pass_fds=[other.fileno()], process_group=0)
 
     def perform(self, call: Call, block: int) -> Finished:
@@ -222,7 +241,8 @@ class _Worker:
 class LocalExecutor:
     """Worker processes of this machine, which end with the process that started them.
 
-    A killed worker costs no other worker's task. (In loky and in a ProcessPoolExecutor, it breaks the whole pool.)
+    A killed worker costs no other worker's task. (In loky and in a ProcessPoolExecutor, it breaks
+    the whole pool.)
 
     Parameters
     ----------
@@ -270,7 +290,11 @@ def _end_of(code: int) -> str:
     """Return how a process ended, given its exit status as of subprocess."""
     if code >= 0:
         return f"it ended with exit status {code}"
-    hint = ", perhaps for lack of memory: pass a smaller memory= or fewer workers" if code == -signal.SIGKILL else ""
+    hint = (
+        ", perhaps for lack of memory: pass a smaller memory= or fewer workers"
+        if code == -signal.SIGKILL
+        else ""
+    )
     return f"it was ended by {signal.strsignal(-code)} (signal {-code}){hint}"
 
 
@@ -296,7 +320,7 @@ def serve(descriptor: str, parent: str) -> None:
             connection.send(answer)
 
 
-# --- one task, in a worker --------------------------------------------------------------------------------------------
+# --- one task, in a worker ------------------------------------------------------------------------
 
 
 def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block: int) -> Finished:
@@ -305,7 +329,9 @@ def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block:
     task = Task.of(Path(folder), memory, stage, block)
     start = time.monotonic()
     cpu_start = time.process_time()
-    with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
+    with suppress(
+        OSError
+    ):  # restarts the system's measurement of the peak memory, where it can be restarted
         Path("/proc/self/clear_refs").write_text("5")
     run(task)
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)

@@ -1,7 +1,8 @@
 """Choice of the search engine, in :func:`plan_search`. No other module chooses one.
 
-The choice depends on sizes and never on timings, because engines may return different results: a group of queries
-probes other lists than its queries would on their own. So every machine gives the same results.
+The choice depends on sizes and never on timings, because engines may return different results: a
+group of queries probes other lists than its queries would on their own. So every machine gives the
+same results.
 """
 
 from dataclasses import replace
@@ -19,15 +20,26 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, greedy, lists, recall
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results, Rules
+from cfe_faiss.search.query import (
+    Calibration,
+    Certified,
+    Effort,
+    Plan,
+    Queries,
+    Ranges,
+    Results,
+    Rules,
+)
 
 _QUERIES_PER_LIST = 4
-_FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
-# An exact search of all rows multiplies each pair once. It is faster than a search of lists that hold most of the rows:
-# see `_pays_exactly`.
+_FEW_TO_CALIBRATE = (
+    2000  # an exact search of this number of queries takes about as long as a calibration
+)
+# An exact search of all rows multiplies each pair once. It is faster than a search of lists that
+# hold most of the rows: see `_pays_exactly`.
 _LEAST_SHARE = 0.4
-# With fewer dimensions, or more results than half of them, the selection takes the time, and not the products: at
-# 3,000 x 27 an exact search takes 1.5 times as long with VNNI.
+# With fewer dimensions, or more results than half of them, the selection takes the time, and not
+# the products: at 3,000 x 27 an exact search takes 1.5 times as long with VNNI.
 _LEAST_DIMENSIONS = 128
 _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
 # Grouping and rotating a query, in rows of an exact search.
@@ -36,11 +48,14 @@ _OVERHEAD_PER_DIMENSION = 0.8
 _PASSES = 8  # passes of one query over all rows take about as long as building their blocks
 
 
-def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None) -> Results:
+def search(
+    queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None
+) -> Results:
     """Return the D, I of the queries, both (nq, k), best first.
 
-    ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part of a larger set,
-    ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
+    ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part
+    of a larger set, ``nq`` is the size of that set. It selects the engine, so that a part is
+    searched as the whole set would be.
     """
     if queries.rules is not None and queries.rules.per_label:
         return _search_per_label(queries, effort)
@@ -48,7 +63,9 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
         return make_results(len(queries), queries.k)
     if queries.uses is not None:
         if queries.rules is not None:
-            raise ValueError("params.where must not limit how often evidence is used together with rules")
+            raise ValueError(
+                "params.where must not limit how often evidence is used together with rules"
+            )
         return greedy.search(queries, progress)
     parts = _plan_parts(queries, effort, nq)
     found = [_run(part, plan, progress) for _, part, plan in parts]
@@ -110,7 +127,7 @@ def search_range(queries: Queries, threshold: float) -> Ranges:
     return exact.search_range(queries, threshold)
 
 
-# --- parts of the queries, with one plan each -------------------------------------------------------------------------
+# --- parts of the queries, with one plan each -----------------------------------------------------
 
 _Part = tuple[Any, Queries, Plan]
 
@@ -118,18 +135,30 @@ _Part = tuple[Any, Queries, Plan]
 def _plan_parts(queries: Queries, effort: Effort, nq: int | None = None) -> list[_Part]:
     """Return the numbers, the queries and the plan of the queries that are searched in the same way."""
     if queries.neighbors == "own" and queries.conditions is None:
-        large = large_classes(queries.snapshot)  # ascending; `np.isin` takes five times as long for few queries
+        large = large_classes(
+            queries.snapshot
+        )  # ascending; `np.isin` takes five times as long for few queries
         is_large = large.searchsorted(queries.labels, "right") - large.searchsorted(queries.labels)
-        return [(chosen, part, plan_search(part, effort, nq)) for chosen, part, _ in _split(queries, is_large)]
+        return [
+            (chosen, part, plan_search(part, effort, nq))
+            for chosen, part, _ in _split(queries, is_large)
+        ]
     plan = plan_search(queries, effort, nq)
     if plan.calibration is None:
         return [(slice(None), queries, plan)]
     probes = plan.calibration.look_up(queries.labels)
     if plan.engine == "groups":  # a group probes the maximum nprobe of its queries
         groups = lists.groups_of(queries)
-        largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
+        largest = (
+            np.maximum.reduceat(probes[groups.order], groups.starts[:-1])
+            if len(groups)
+            else probes[:0]
+        )
         probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
-    return [(chosen, part, plan._replace(nprobe=nprobe)) for chosen, part, nprobe in _split(queries, probes)]
+    return [
+        (chosen, part, plan._replace(nprobe=nprobe))
+        for chosen, part, nprobe in _split(queries, probes)
+    ]
 
 
 def _split(queries: Queries, keys: Array) -> list[tuple[Any, Queries, Any]]:
@@ -139,7 +168,9 @@ def _split(queries: Queries, keys: Array) -> list[tuple[Any, Queries, Any]]:
         return [(slice(None), queries, key) for key in distinct or [1]]
     order = queries.in_order
     numbers = [order[keys[order] == key] for key in distinct]
-    return [(chosen, queries.subset(chosen), key) for chosen, key in zip(numbers, distinct, strict=True)]
+    return [
+        (chosen, queries.subset(chosen), key) for chosen, key in zip(numbers, distinct, strict=True)
+    ]
 
 
 def _merge(parts: list[_Part], values: list[Array]) -> Array:
@@ -152,7 +183,7 @@ def _merge(parts: list[_Part], values: list[Array]) -> Array:
     return merged
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
+# --- engines --------------------------------------------------------------------------------------
 
 
 def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
@@ -163,8 +194,8 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
     3. Queries that fill groups and blocks are searched in groups.
     4. Other queries are searched in lists one by one.
 
-    ``nq`` is the size of the set of queries that these are part of. Queries for their own class have classes that are
-    all large, or all small.
+    ``nq`` is the size of the set of queries that these are part of. Queries for their own class
+    have classes that are all large, or all small.
     """
     snapshot = queries.snapshot
     every_list = Plan("exact", snapshot.lists, effort)
@@ -172,12 +203,16 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
         return every_list
     nq = len(queries) if nq is None else nq
     k, effort = _calibrated_for(queries, effort)
-    calibration = calibration_for(snapshot, nq, k, effort, queries.allowed, stored=queries.stored, rules=queries.rules)
+    calibration = calibration_for(
+        snapshot, nq, k, effort, queries.allowed, stored=queries.stored, rules=queries.rules
+    )
     nprobe = snapshot.lists
     if calibration is not None:
         nprobe = calibration.most
     elif effort.recall is None and not effort.exact:
-        nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
+        nprobe = as_count(
+            "nprobe", effort.nprobe
+        )  # FAISS code may have set the index's nprobe without a check
     if calibration is not None and calibration.least >= snapshot.lists:
         calibration = None
     plan = Plan("lists", nprobe, effort, calibration)
@@ -193,14 +228,18 @@ def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
     if queries.neighbors != "own":
         return True
     ranks_lists = effort.class_aware and not effort.exact and effort.recall is None
-    return ranks_lists and set(queries.labels[:1].tolist()) <= Derived.of(queries.snapshot).large_classes
+    return (
+        ranks_lists
+        and set(queries.labels[:1].tolist()) <= Derived.of(queries.snapshot).large_classes
+    )
 
 
 def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
     """Return the k and the effort whose calibration holds for the k best results under rules.
 
-    With w results, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall of at least r in the
-    rest: at worst, all missing results are among these. It says nothing if whole classes are excluded.
+    With w results, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall of
+    at least r in the rest: at worst, all missing results are among these. It says nothing if whole
+    classes are excluded.
     """
     k, rules = queries.k, queries.rules
     if rules is None or effort.recall is None:
@@ -210,9 +249,13 @@ def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
     most = 0 if rules.excluded_ids is None else rules.excluded_ids.shape[1]
     if queries.stored and rules.neighbors == "any":
         most -= 1  # the query itself, which the calibration excludes, too
-    width = k + (1 << (most - 1).bit_length() if most > 0 else 0)  # few widths, as each is calibrated once
+    width = k + (
+        1 << (most - 1).bit_length() if most > 0 else 0
+    )  # few widths, as each is calibrated once
     missing = (1 - effort.recall + recall.CLASS_SLACK) * k / width - recall.CLASS_SLACK
-    return width, effort._replace(recall=1 - missing) if missing > 0 else effort._replace(recall=None, exact=True)
+    return width, effort._replace(recall=1 - missing) if missing > 0 else effort._replace(
+        recall=None, exact=True
+    )
 
 
 def _pays_exactly(queries: Queries, plan: Plan) -> bool:
@@ -223,22 +266,32 @@ def _pays_exactly(queries: Queries, plan: Plan) -> bool:
     snapshot, effort, calibration = queries.snapshot, plan.effort, plan.calibration
     if not effort.class_aware:
         return False
-    by_products = snapshot.d >= _LEAST_DIMENSIONS and 2 * queries.k <= snapshot.d and effort.memory is None
-    if calibration is None:  # products beat blocks of floats, and of bytes in many dimensions or for other metrics
+    by_products = (
+        snapshot.d >= _LEAST_DIMENSIONS and 2 * queries.k <= snapshot.d and effort.memory is None
+    )
+    if (
+        calibration is None
+    ):  # products beat blocks of floats, and of bytes in many dimensions or for other metrics
         has_fast_bytes = _native.has_bytes() and snapshot.metric == "cosine"
         return plan.nprobe >= snapshot.lists and (by_products or not has_fast_bytes)
     classes, counts = snapshot.class_counts
     scanned = [snapshot.scanned(nprobe) for nprobe in calibration.look_up(classes).tolist()]
     rows = float(counts @ np.array(scanned)) / max(1, int(counts.sum()))
     overhead = _OVERHEAD + _OVERHEAD_PER_DIMENSION * snapshot.d
-    return by_products and rows >= _LEAST_SHARE * snapshot.n and _SCANNED * rows + overhead >= snapshot.n
+    return (
+        by_products
+        and rows >= _LEAST_SHARE * snapshot.n
+        and _SCANNED * rows + overhead >= snapshot.n
+    )
 
 
 def _fills_groups(queries: Queries, nq: int, plan: Plan) -> bool:
     """Return whether the queries are searched in groups; after a calibration only if it measured groups."""
     if queries.neighbors == "own" or not is_batched(queries.snapshot, nq, plan.nprobe, plan.effort):
         return False
-    return plan.calibration is None or _in_groups(queries.snapshot, nq, plan.effort, queries.stored, queries.rules)
+    return plan.calibration is None or _in_groups(
+        queries.snapshot, nq, plan.effort, queries.stored, queries.rules
+    )
 
 
 def calibration_for(
@@ -255,14 +308,19 @@ def calibration_for(
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):
         return None  # a calibration for this mask may never be reused, and takes longer than the search
     batched = _in_groups(snapshot, nq, effort, stored, rules)
-    return recall.calibration(snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed, rules=rules)
+    return recall.calibration(
+        snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed, rules=rules
+    )
 
 
-def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool, rules: Rules | None) -> bool:
+def _in_groups(
+    snapshot: Snapshot, nq: int, effort: Effort, stored: bool, rules: Rules | None
+) -> bool:
     """Return whether ``nq`` queries are calibrated in groups.
 
-    New queries are not: their groups may be wider than the groups of stored rows on which recall is measured. So may
-    groups of some rows that may find any class, because these groups are not split by class.
+    New queries are not: their groups may be wider than the groups of stored rows on which recall is
+    measured. So may groups of some rows that may find any class, because these groups are not split
+    by class.
     """
     some_rows = rules is not None and rules.neighbors == "any" and nq < snapshot.n
     return stored and not some_rows and is_batched(snapshot, nq, snapshot.lists // 2, effort)
@@ -273,7 +331,7 @@ def is_batched(snapshot: Snapshot, nq: int, nprobe: int, effort: Effort) -> bool
     everything = nprobe >= snapshot.lists
     if not effort.class_aware or (snapshot.pq is not None and not everything):
         return False
-    # Groups of few queries are wide, so their mean routes worse than each query. Routing does not matter if all
-    # lists are probed.
+    # Groups of few queries are wide, so their mean routes worse than each query. Routing does not
+    # matter if all lists are probed.
     enough = everything or nq >= _QUERIES_PER_LIST * snapshot.centroids.shape[1]
     return enough and nq * snapshot.scanned(nprobe) >= _PASSES * snapshot.n

@@ -1,9 +1,10 @@
 """Dimension-major copies of the vectors in blocks of 16 rows, for SIMD comparison, as floats or as bytes.
 
-A byte is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds, and rows whose bound
-does not decide are scored again from the vectors. With few dimensions the products of groups are cheap, and floats are
-faster. A single query is bound by memory, and bytes are faster. ``benchmarks/block_elements.py`` measured both on
-several data sets at each instruction set and fitted the rule. The element type does not change results.
+A byte is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds,
+and rows whose bound does not decide are scored again from the vectors. With few dimensions the
+products of groups are cheap, and floats are faster. A single query is bound by memory, and bytes
+are faster. ``benchmarks/block_elements.py`` measured both on several data sets at each instruction
+set and fitted the rule. The element type does not change results.
 """
 
 import math
@@ -31,7 +32,9 @@ _LONGEST_TAIL = 0.5  # maximum share of the squared norms after the prefix
 _BATCH_FROM = {"avx2": 48, "avx512": 32, "neon": 48}  # neon is not measured: as avx2
 """Dimension from which on byte blocks are faster for batched search, by instruction set."""
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
-_MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
+_MOST_OF_ANY_LENGTH = (
+    1 << 13
+)  # bytes in a row of any length; their error bounds hold for fewer dimensions
 
 
 class Choice(NamedTuple):
@@ -84,7 +87,11 @@ def all_blocks(snapshot: Snapshot, element: Element) -> Blocks | None:
 
 
 def blocks_of(
-    snapshot: Snapshot, element: Element, *, wanted: Bools | None = None, allowed: Bools | None = None
+    snapshot: Snapshot,
+    element: Element,
+    *,
+    wanted: Bools | None = None,
+    allowed: Bools | None = None,
 ) -> Blocks:
     """Build blocks of some rows.
 
@@ -103,11 +110,25 @@ def blocks_of(
         chosen = np.ones(len(snapshot.list_starts) - 1, np.bool_) if wanted is None else wanted
         if int(np.diff(snapshot.list_starts)[chosen].sum()) >= _WORTH_ROTATING:
             rotation = _rotation(snapshot, np.flatnonzero(chosen))
-    center = snapshot.center if element == "byte" and snapshot.metric == "l2" else np.empty(0, np.float32)
+    center = (
+        snapshot.center
+        if element == "byte" and snapshot.metric == "l2"
+        else np.empty(0, np.float32)
+    )
     lists = snapshot.references, snapshot.reference_starts
     threads = num_threads(float(snapshot.list_starts[-1]) * snapshot.d)
     masks = everything if wanted is None else wanted, everything if allowed is None else allowed
-    return Blocks(snapshot.native, element, snapshot.margin, *lists, center, *masks, rotation, _PREFIX, threads)
+    return Blocks(
+        snapshot.native,
+        element,
+        snapshot.margin,
+        *lists,
+        center,
+        *masks,
+        rotation,
+        _PREFIX,
+        threads,
+    )
 
 
 def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
@@ -124,15 +145,20 @@ def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
         rows = rows[snapshot.labels[rows] != UNKNOWN]
         if len(rows):
             X = snapshot.rows(rows)[0]
-            with np.errstate(invalid="ignore", over="ignore"):  # a damaged file may contain NaN or infinity
+            with np.errstate(
+                invalid="ignore", over="ignore"
+            ):  # a damaged file may contain NaN or infinity
                 parts.append(X - X.mean(axis=0))
-    directions, tail = directions_of(np.concatenate(parts) if parts else np.empty((0, snapshot.d), np.float32))
+    directions, tail = directions_of(
+        np.concatenate(parts) if parts else np.empty((0, snapshot.d), np.float32)
+    )
     return directions if tail <= _LONGEST_TAIL else directions[:0]
 
 
 def directions_of(X: Floats) -> tuple[Floats, float]:
     """Return the principal directions of the rows, (d, d), and the share of the squared norms after the prefix."""
-    # On a busy machine BLAS takes 100 times as long for small matrices on several threads, which wait for each other.
+    # On a busy machine BLAS takes 100 times as long for small matrices on several threads, which
+    # wait for each other.
     with single_threaded_blas(), np.errstate(invalid="ignore", over="ignore"):
         squares = (X.T @ X).astype(np.float64)
         if not np.isfinite(squares).all():

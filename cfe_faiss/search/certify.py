@@ -1,15 +1,15 @@
 """Certificates of exactness: a result row is exact if no list that was not probed can improve it.
 
-Let q be a query, x a vector of norm at most B (1, or slightly more for decoded vectors) and c a unit vector, with
-s = q·c and a = x·c. Cauchy-Schwarz on the components orthogonal to c gives
+Let q be a query, x a vector of norm at most B (1, or slightly more for decoded vectors) and c a
+unit vector, with s = q·c and a = x·c. Cauchy-Schwarz on the components orthogonal to c gives
 
     q·x <= s a + sqrt(B^2 - s^2) sqrt(B^2 - a^2).
 
-The bound rises in s up to s = a, and falls in a from a = s on. So the smallest a of a list gives a bound for all
-vectors of the list. If that a is smaller than s, the bound is B^2.
+The bound rises in s up to s = a, and falls in a from a = s on. So the smallest a of a list gives a
+bound for all vectors of the list. If that a is smaller than s, the bound is B^2.
 
-For "ip" and "l2", let r be the largest distance of a vector of the list from its centroid c. Then q·x <= q·c + |q| r,
-and |q - x| >= |q - c| - r.
+For "ip" and "l2", let r be the largest distance of a vector of the list from its centroid c. Then
+q·x <= q·c + |q| r, and |q - x| >= |q - c| - r.
 """
 
 import numpy as np
@@ -45,7 +45,10 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = _closeness(snapshot, queries.allowed), _only_labels(snapshot)  # for balls, minus the radius
+    closeness, only = (
+        _closeness(snapshot, queries.allowed),
+        _only_labels(snapshot),
+    )  # for balls, minus the radius
     bound = codecs.norm_bound(snapshot.codec, snapshot.levels)
     wanted = np.minimum(snapshot.eligible(queries.labels, queries.allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
@@ -53,7 +56,11 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     def certify_some(cut: slice) -> None:
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, plan.nprobe, plan.effort)
+        own = (
+            probed[cut]
+            if probed is not None
+            else rank_lists(derived, X, labels, plan.nprobe, plan.effort)
+        )
         bounds: NDArray[np.floating]
         if snapshot.metric == "cosine":
             bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
@@ -63,11 +70,14 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
         if snapshot.pq is None:
             row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))
             bounds[row, own[row, place]] = -np.inf
-        # A row that holds all eligible rows is exact. A full row must beat the bound of the lists not probed.
+        # A row that holds all eligible rows is exact. A full row must beat the bound of the lists
+        # not probed.
         everything = wanted[chosen] < D.shape[1]
         highest = bounds.max(axis=1)
         if snapshot.metric == "cosine":
-            highest[highest >= codecs.LEAST_OF_EQUAL] = 1  # the largest similarity, that of equal rows
+            highest[highest >= codecs.LEAST_OF_EQUAL] = (
+                1  # the largest similarity, that of equal rows
+            )
         result[chosen] = complete[chosen] & (everything | (highest < D[chosen, -1]))
 
     work = float(len(order)) * snapshot.centroids[0].size

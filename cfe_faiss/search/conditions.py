@@ -18,7 +18,9 @@ Limits = tuple[float, float]
 
 _SOURCES = 1 << 8  # nodes whose surroundings are computed together when pairs are tested one by one
 _FAR = 3  # hops; surroundings within fewer hops are small
-_SURROUNDINGS = 1 << 26  # maximum number of entries of the surroundings of a tile's queries, from _FAR hops on
+_SURROUNDINGS = (
+    1 << 26
+)  # maximum number of entries of the surroundings of a tile's queries, from _FAR hops on
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ class Surroundings:
         graph, n = graph.undirected(), graph.num_nodes
         from scipy.sparse import csr_array
 
-        adjacency = csr_array((np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n))
+        adjacency = csr_array(
+            (np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n)
+        )
         hops = (where.min_hops or 1) - 1
         # Within one hop or with a common neighbour means within two hops.
         return cls(adjacency, hops if where.common_neighbors or not hops else max(hops, 2))
@@ -147,18 +151,28 @@ class Conditions:
     def allow(self, source: Ints, target: Ints) -> Bools:
         """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
         rows, limits = self.rows, self.limits
-        allowed: Bools = self.usable[source] & self.usable[target] & (rows.evidence[source] | rows.evidence[target])
+        allowed: Bools = (
+            self.usable[source]
+            & self.usable[target]
+            & (rows.evidence[source] | rows.evidence[target])
+        )
         apart = abs(rows.values[source] - rows.values[target])
         compared, codes = apart[:, : len(limits)], apart[:, len(limits) :]
         allowed &= ((limits[:, 0] <= compared) & (compared <= limits[:, 1])).all(axis=1)
         allowed &= (codes != 0).sum(axis=1) <= (self.max_changed or 0)
         if self.surroundings is not None:
-            allowed[allowed] = self.surroundings.hold(rows.nodes[source[allowed]], rows.nodes[target[allowed]])
+            allowed[allowed] = self.surroundings.hold(
+                rows.nodes[source[allowed]], rows.nodes[target[allowed]]
+            )
         return allowed
 
 
 def make_conditions(
-    where: Constraints, snapshot: Snapshot, attributes: Any = None, graph: Any = None, queries: Any = None
+    where: Constraints,
+    snapshot: Snapshot,
+    attributes: Any = None,
+    graph: Any = None,
+    queries: Any = None,
 ) -> tuple[Conditions, tuple[Side, Bools]]:
     """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
@@ -195,13 +209,19 @@ def make_conditions(
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~named[name].missing
-    columns: list[Any] = [_groups([named[name] for name in where.exact], total)] if where.exact else []
+    columns: list[Any] = (
+        [_groups([named[name] for name in where.exact], total)] if where.exact else []
+    )
     columns += [named[name].codes for name in where.antiexact]
     columns += [named[name].numbers for name in limits]
     columns += _all_codes(where, table, total)
     values = np.array(columns, np.float64).reshape(len(columns), total).T.copy()
     side = Side(values, evidence, np.concatenate([ids, np.full(total - n, UNKNOWN)]))
-    all_limits = [(0.0, 0.0)] * bool(where.exact) + [(1.0, np.inf)] * len(where.antiexact) + [*limits.values()]
+    all_limits = (
+        [(0.0, 0.0)] * bool(where.exact)
+        + [(1.0, np.inf)] * len(where.antiexact)
+        + [*limits.values()]
+    )
     of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
@@ -210,12 +230,16 @@ def make_conditions(
         max_changed=where.max_changed,
         surroundings=_surroundings(where, ids, graph),
         uses=where.uses,
-        missing={name: int(count) for name, column in named.items() if (count := column.missing[:n].sum())},
+        missing={
+            name: int(count)
+            for name, column in named.items()
+            if (count := column.missing[:n].sum())
+        },
     )
     return of_index, (side[n:], usable[n:])
 
 
-# --- attributes -------------------------------------------------------------------------------------------------------
+# --- attributes -----------------------------------------------------------------------------------
 
 
 def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attributes | None:
@@ -229,7 +253,9 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
         known.known(f"where.{argument}", name)
     named = known if where.max_changed is not None else known.select(where.named())
     rows = named.take(ids)
-    return rows if queries is None else rows.followed_by(as_attributes(queries, "queries"), "queries")
+    return (
+        rows if queries is None else rows.followed_by(as_attributes(queries, "queries"), "queries")
+    )
 
 
 def _limits(where: Constraints, named: dict[str, Attribute], n: int) -> dict[str, Limits]:
@@ -239,16 +265,22 @@ def _limits(where: Constraints, named: dict[str, Attribute], n: int) -> dict[str
         for name, limit in getattr(where, argument).items():
             numbers = named[name].numbers
             if numbers is None:
-                raise TypeError(f"where.{argument} must name numeric attributes, got {name!r}, whose values are texts")
+                raise TypeError(
+                    f"where.{argument} must name numeric attributes, got {name!r}, whose values are texts"
+                )
             if np.isinf(numbers).any():
-                raise ValueError(f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}")
+                raise ValueError(
+                    f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}"
+                )
             unit = 1.0 if argument == "caliper" else _deviation(name, numbers[:n])
             limits[name] = _narrow(name, limits.get(name, (0.0, np.inf)), limit * unit)
     return limits
 
 
 def _narrow(name: str, limits: Limits, limit: float) -> Limits:
-    least, most = (max(limits[0], -limit), limits[1]) if limit < 0 else (limits[0], min(limits[1], limit))
+    least, most = (
+        (max(limits[0], -limit), limits[1]) if limit < 0 else (limits[0], min(limits[1], limit))
+    )
     if least > most:
         raise ValueError(
             f"where.caliper and where.std_caliper contradict each other for {name!r}: at least {least:g} and at most "
@@ -261,7 +293,9 @@ def _deviation(name: str, numbers: Array) -> float:
     known = numbers[~np.isnan(numbers)].astype(np.float64)
     deviation = float(known.std(ddof=1)) if len(known) > 1 else 0.0
     if not (known != known[:1]).any():
-        raise ValueError(f"where.std_caliper must name attributes that vary, got {name!r}, which does not")
+        raise ValueError(
+            f"where.std_caliper must name attributes that vary, got {name!r}, which does not"
+        )
     return deviation
 
 
@@ -291,20 +325,26 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     argument = f"where.permitted[{column.name!r}]"
     if isinstance(values, tuple):
         if column.numbers is None:
-            raise TypeError(f"{argument} must be a list of texts, as the attribute has, got the range {values!r}")
+            raise TypeError(
+                f"{argument} must be a list of texts, as the attribute has, got the range {values!r}"
+            )
         return (column.numbers >= values[0]) & (column.numbers <= values[1])
     if column.numbers is None:
         wanted = {str(value) for value in values}
         unknown = sorted(wanted - set(column.values))
         if unknown:
             some = ", ".join(column.values[:20])
-            raise ValueError(f"{argument} must hold values of the attribute ({some}), got {unknown[0]!r}")
+            raise ValueError(
+                f"{argument} must hold values of the attribute ({some}), got {unknown[0]!r}"
+            )
         chosen = np.array([value in wanted for value in column.values] + [False])
         return chosen[column.codes]
     for value in values:
         if isinstance(value, str) or not hasattr(type(value), "__float__"):
             raise TypeError(f"{argument} must hold numbers, as the attribute has, got {value!r}")
-    return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
+    return np.isin(
+        column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype)
+    )
 
 
 def _mask_target(target: Any, snapshot: Snapshot) -> Bools:
@@ -314,7 +354,9 @@ def _mask_target(target: Any, snapshot: Snapshot) -> Bools:
     if absent.any():
         known = ", ".join(map(str, snapshot.label_names[:20].tolist()))
         wrong = target[int(np.argmax(absent))]
-        raise ValueError(f"where.target must be predicted classes of nodes in the index ({known}), got {wrong!r}")
+        raise ValueError(
+            f"where.target must be predicted classes of nodes in the index ({known}), got {wrong!r}"
+        )
     return np.isin(snapshot.labels, codes)
 
 
@@ -327,5 +369,7 @@ def _surroundings(where: Constraints, ids: Ints, graph: Any) -> Surroundings | N
     if known.num_nodes < least and not hasattr(graph, "edge_index"):
         known = as_graph(graph, least)  # an edge_index does not show trailing nodes without edges
     if known.num_nodes < least:
-        raise ValueError(f"graph must have the nodes of the index, got {known.num_nodes} nodes and the id {least - 1}")
+        raise ValueError(
+            f"graph must have the nodes of the index, got {known.num_nodes} nodes and the id {least - 1}"
+        )
     return Surroundings.of(known, where)

@@ -111,7 +111,7 @@ class Derived:
             raise RuntimeError("the snapshot that this was derived from is no more")
         return snapshot
 
-    # --- list ranking -----------------------------------------------------------------------------------------------
+    # --- list ranking -----------------------------------------------------------------------------
 
     @derived
     def class_means(self) -> Routes:
@@ -126,7 +126,9 @@ class Derived:
         carried = self.carried
         if carried is None or carried.centroids is None:
             return self.class_means.native
-        return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
+        return carried.centroids.with_changes(
+            self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE
+        )
 
     @derived
     def large_classes(self) -> frozenset[int]:
@@ -147,7 +149,7 @@ class Derived:
         routes = self.routes_for(neighbors)
         return self.centroids if routes is self.class_means else routes.native
 
-    # --- blocks -----------------------------------------------------------------------------------------------------
+    # --- blocks -----------------------------------------------------------------------------------
 
     @property
     def choice(self) -> Choice:
@@ -160,7 +162,12 @@ class Derived:
     def _may_keep(self) -> bool:
         """Whether blocks of all lists may be kept: vectors are in memory, each in exactly one list."""
         snapshot = self.snapshot
-        return snapshot.in_memory and snapshot.pq is None and not len(snapshot.references) and snapshot.codec == FLAT
+        return (
+            snapshot.in_memory
+            and snapshot.pq is None
+            and not len(snapshot.references)
+            and snapshot.codec == FLAT
+        )
 
     @property
     def blocks(self) -> Blocks | None:
@@ -173,12 +180,14 @@ class Derived:
     def _new_blocks(self, element: Element) -> Blocks | None:
         blocks = blocking.all_blocks(self.snapshot, element)
         carried = self.carried
-        if element == "byte" or carried is None or carried.blocks is None:  # only single queries use the carried blocks
+        if (
+            element == "byte" or carried is None or carried.blocks is None
+        ):  # only single queries use the carried blocks
             self.carried = None
             self.searchers.clear()  # they refer to the old blocks
         return blocks
 
-    # --- searchers --------------------------------------------------------------------------------------------------
+    # --- searchers --------------------------------------------------------------------------------
 
     def searcher(self, neighbors: str) -> Searcher | None:
         """Return the searcher for queries that are ranked one by one; None for an index with quantizer codes."""
@@ -204,7 +213,9 @@ class Derived:
     @derived
     def scan(self) -> ListScan:
         """Scanner of given lists."""
-        return ListScan(self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts)
+        return ListScan(
+            self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts
+        )
 
     def prepare(self) -> Choice:
         """Compute all derived data now, and return the element types."""
@@ -218,7 +229,7 @@ class Derived:
         self.kept.clear()
         self.searchers.clear()
 
-    # --- calibration ------------------------------------------------------------------------------------------------
+    # --- calibration ------------------------------------------------------------------------------
 
     @staticmethod
     def calibration_key(k: int, effort: Effort, *, batched: bool) -> tuple[Any, ...]:
@@ -228,7 +239,8 @@ class Derived:
     def nprobe_for(self, k: int, recall: float, label: int, *, complete: bool) -> int | None:
         """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
 
-        The key equals :meth:`calibration_key`, without an ``Effort``: building one takes a tenth of a query's time.
+        The key equals :meth:`calibration_key`, without an ``Effort``: building one takes a tenth of
+        a query's time.
         """
         calibration = self.calibrations.get((k, recall, False, complete, "evidence", None))
         return None if calibration is None else calibration.nprobe.get(label, calibration.other)
@@ -243,7 +255,7 @@ class Derived:
         other.routes = {} if replaces else {neighbors: routes}
         return twin
 
-    # --- after a change ---------------------------------------------------------------------------------------------
+    # --- after a change ---------------------------------------------------------------------------
 
     def after(self, lists: Ints) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""

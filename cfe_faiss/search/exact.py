@@ -1,7 +1,7 @@
 """Exact search over tiles: the k best of each query, all pairs at or above a threshold, and the best pairs.
 
-Few queries are compared with the rows in place. All stored rows as queries share tiles: each unordered pair of rows is
-multiplied once. :mod:`cfe_faiss.search.tiles` lays out the tiles.
+Few queries are compared with the rows in place. All stored rows as queries share tiles: each
+unordered pair of rows is multiplied once. :mod:`cfe_faiss.search.tiles` lays out the tiles.
 """
 
 import math
@@ -39,7 +39,9 @@ def search(queries: Queries, progress: str | None = None) -> Results:
         return _search_in_place(queries)
     conditions = queries.conditions
     # A tile of rows counts for both of its sides, unless conditions are met in one direction only.
-    if queries.all_rows and (conditions is None or (queries.rules is None and not conditions.directed)):
+    if queries.all_rows and (
+        conditions is None or (queries.rules is None and not conditions.directed)
+    ):
         return _search_all_rows(queries, progress)
     return _search_tiles(queries, progress)
 
@@ -49,7 +51,9 @@ def _search_in_place(queries: Queries) -> Results:
     D, I = make_results(len(queries), min(queries.k, snapshot.n))
     every_list = np.arange(len(snapshot.starts) - 1)[None].repeat(len(queries), axis=0)
     X = queries.fetch(slice(None))
-    Derived.of(snapshot).scan.scan(X, queries.labels, every_list, snapshot.margin, D, I, queries.filter())
+    Derived.of(snapshot).scan.scan(
+        X, queries.labels, every_list, snapshot.margin, D, I, queries.filter()
+    )
     return D, I
 
 
@@ -72,10 +76,12 @@ def _search_tiles(queries: Queries, progress: str | None) -> Results:
 def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
     metric, margin = x.storage.native.metric, x.margin(y)
-    _native.scan_tile(metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, margin, x.filter, y.filter)
+    _native.scan_tile(
+        metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, margin, x.filter, y.filter
+    )
 
 
-# --- all rows with each other -----------------------------------------------------------------------------------------
+# --- all rows with each other ---------------------------------------------------------------------
 
 
 def _search_all_rows(queries: Queries, progress: str | None) -> Results:
@@ -83,7 +89,9 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     storage, width = queries.snapshot, min(queries.k, queries.snapshot.n)
     rows, cuts, blocks = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
-    best = {cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts}  # by the start of a chunk
+    best = {
+        cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts
+    }  # by the start of a chunk
 
     def scan(of_chunk: Tiles) -> None:
         for x, y, S in of_chunk():
@@ -96,7 +104,9 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
             metric, margin = x.storage.native.metric, x.margin(y)
             sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
             with lock, later_lock:
-                _native.scan_tile_both(metric, S, *sides, D_x, I_x, D_y, I_y, margin, x.filter, y.filter)
+                _native.scan_tile_both(
+                    metric, S, *sides, D_x, I_x, D_y, I_y, margin, x.filter, y.filter
+                )
 
     run(scan, blocks, work=estimate_work(storage, storage.n), progress=progress)
     all_D, all_I = make_results(storage.n, width)
@@ -104,18 +114,26 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     return all_D.take(queries.rows, axis=0), all_I.take(queries.rows, axis=0)
 
 
-# --- pairs at or above a threshold ------------------------------------------------------------------------------------
+# --- pairs at or above a threshold ----------------------------------------------------------------
 
 
-def _collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tuple[Int32s, Int32s, Floats]]:
+def _collect(
+    x: Chunk, y: Chunk, S: Floats, threshold: Threshold
+) -> Iterator[tuple[Int32s, Int32s, Floats]]:
     """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
     size = max(_BUFFER, S.shape[1])
-    rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
+    rows, columns, scores = (
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.float32),
+    )
     sides, filters = (x.X, x.labels, y.X, y.labels), (y.ids, x.filter, y.filter)
     metric, margin, row = x.storage.native.metric, x.margin(y), 0
     while row < len(S):
         wanted = np.float32(threshold())
-        count, row = _native.collect_tile(metric, S, *sides, wanted, margin, row, rows, columns, scores, *filters)
+        count, row = _native.collect_tile(
+            metric, S, *sides, wanted, margin, row, rows, columns, scores, *filters
+        )
         if count:
             yield rows[:count], columns[:count], scores[:count]
 
@@ -171,7 +189,7 @@ def search_range(queries: Queries, threshold: float) -> Ranges:
     return lims, scores[order], ids[order]
 
 
-# --- the best pairs ---------------------------------------------------------------------------------------------------
+# --- the best pairs -------------------------------------------------------------------------------
 
 
 def select_directed(found: list[Found], k: int) -> Found:
@@ -189,7 +207,10 @@ def select_best(found: list[Found], k: int) -> Found:
 
     No unordered pair may occur more than twice.
     """
-    ordered = [(np.minimum(source, target), np.maximum(source, target), scores) for source, target, scores in found]
+    ordered = [
+        (np.minimum(source, target), np.maximum(source, target), scores)
+        for source, target, scores in found
+    ]
     low, high, scores = select_directed(ordered, 2 * k)
     first = np.ones(len(scores), bool)
     first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])

@@ -54,7 +54,9 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
         new = np.flatnonzero(~np.isin(found[0] * size + found[1], known))
         taken = new[_take(found[0][new], found[1][new], left, wanted - len(chosen[2]))]
         picked = found[0][taken], found[1][taken], found[2][taken]
-        one, other, scores = (np.concatenate(parts) for parts in zip(*[chosen, picked], strict=True))
+        one, other, scores = (
+            np.concatenate(parts) for parts in zip(*[chosen, picked], strict=True)
+        )
         chosen = one, other, scores
         if len(found[2]) < most:
             break
@@ -65,7 +67,9 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
 def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
     """Return the positions of the chosen pairs, in order, and reduce the capacity ``left`` of their nodes."""
     taken = []
-    remaining = dict(zip(nodes := np.union1d(source, target).tolist(), left[nodes].tolist(), strict=True))
+    remaining = dict(
+        zip(nodes := np.union1d(source, target).tolist(), left[nodes].tolist(), strict=True)
+    )
     for place, (a, b) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
         if remaining[a] and remaining[b]:
             remaining[a] -= 1
@@ -93,7 +97,9 @@ def search(queries: Queries, progress: str | None) -> Results:
         usable[rows] = free[nq:]
         if allowed is not None:
             usable &= allowed
-        scans = exact.scans_of_queries(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
+        scans = exact.scans_of_queries(
+            replace(queries, usable=queries.usable & free[:nq], allowed=usable)
+        )
         work = estimate_work(storage, nq)
         query, found, scores = exact.find_best(
             scans, number, work=work, progress=progress, select=exact.select_directed
@@ -109,7 +115,9 @@ def search(queries: Queries, progress: str | None) -> Results:
     return D, I
 
 
-def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int) -> Found:
+def pairs(
+    find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int
+) -> Found:
     """Return pairs of ids, each id in at most ``uses`` pairs. ``find_best`` returns the best pairs of given rows."""
     rows, ids = storage.members.rows, storage.members.ids
 
@@ -119,5 +127,7 @@ def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int
         source, target, scores = find_best(number, allowed)
         return np.searchsorted(ids, source), np.searchsorted(ids, target), scores
 
-    source, target, scores = greedy(find, np.full(storage.n, uses), min(wanted, storage.n * uses // 2))
+    source, target, scores = greedy(
+        find, np.full(storage.n, uses), min(wanted, storage.n * uses // 2)
+    )
     return ids[source], ids[target], scores

@@ -1,9 +1,10 @@
 """Groups of queries that are routed by their mean: queries of one list that are near each other.
 
-Queries of one list share the centroids that rank lists if they have the same label with a large share in the list, or
-if all their labels have small shares. A label with a small share moves the list's mean too little to matter. Such a
-set of queries is halved, along the line between two distant queries, until each group has at most as many queries as a
-block has rows. The mean of a group is then near to each of its queries.
+Queries of one list share the centroids that rank lists if they have the same label with a large
+share in the list, or if all their labels have small shares. A label with a small share moves the
+list's mean too little to matter. Such a set of queries is halved, along the line between two
+distant queries, until each group has at most as many queries as a block has rows. The mean of a
+group is then near to each of its queries.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,9 @@ class Groups:
         n, first, firsts = len(self.order), 0, []
         while first < n:
             firsts.append(first)
-            first += min(_MOST_QUERIES, max(_FEWEST_QUERIES, (n - first) // (_TASKS * num_threads())))
+            first += min(
+                _MOST_QUERIES, max(_FEWEST_QUERIES, (n - first) // (_TASKS * num_threads()))
+            )
         borders = sorted({*np.searchsorted(self.starts[:-1], firsts).tolist(), len(self)})
         return [slice(a, b) for a, b in pairwise(borders)]
 
@@ -82,8 +85,8 @@ def routed_some(
 ) -> tuple[Groups, Ints, Floats]:
     """Halve some groups and route them; return small groups, the lists of each, and the vectors in group order.
 
-    Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they are all lists of the
-    first partition, (groups, nlist).
+    Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they
+    are all lists of the first partition, (groups, nlist).
     """
     small, X, within = _halved(groups, task, queries)
     threads = _threads_of_task(len(X))
@@ -136,11 +139,17 @@ def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floa
     return Groups(order[within], starts, groups.labels[task][of_group]), X, within
 
 
-def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1) -> tuple[Floats, Floats]:
+def arranged(
+    X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1
+) -> tuple[Floats, Floats]:
     """Return the rows of X in ``order``, and the mean of each group ``groups[g]:groups[g + 1]`` of them.
 
-    The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel out.
+    The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel
+    out.
     """
-    rows, means = np.empty((len(order), X.shape[1]), np.float32), np.empty((len(groups) - 1, X.shape[1]), np.float32)
+    rows, means = (
+        np.empty((len(order), X.shape[1]), np.float32),
+        np.empty((len(groups) - 1, X.shape[1]), np.float32),
+    )
     _native.arrange_groups(X, order, groups, rows, means, metric, threads)
     return rows, means

@@ -1,21 +1,23 @@
 """Similarity join: find every pair at or above a threshold without comparing all pairs.
 
-**Bound.** Let the columns of P be orthonormal directions. A vector x has the coordinates a(x) = P'x and a residual of
-norm r(x) = |x - P a(x)|. Cauchy-Schwarz gives x·y <= a(x)·a(y) + r(x) r(y). So the sketch z(x) = (a(x), r(x)) satisfies
-x·y <= z(x)·z(y) and |z(x)| = |x|. If P holds the leading principal directions of the data, the bound is tight after a
-few coordinates. There are two sketches: a coarse sketch for every comparison, and a fine sketch of the next
-coordinates, which replaces r(x) r(y) by a smaller bound for the pairs that pass.
+**Bound.** Let the columns of P be orthonormal directions. A vector x has the coordinates a(x) = P'x
+and a residual of norm r(x) = |x - P a(x)|. Cauchy-Schwarz gives x·y <= a(x)·a(y) + r(x) r(y). So
+the sketch z(x) = (a(x), r(x)) satisfies x·y <= z(x)·z(y) and |z(x)| = |x|. If P holds the leading
+principal directions of the data, the bound is tight after a few coordinates. There are two
+sketches: a coarse sketch for every comparison, and a fine sketch of the next coordinates, which
+replaces r(x) r(y) by a smaller bound for the pairs that pass.
 
-**Blocks.** z(x)·z(y) >= t requires |z(x) - z(y)|**2 <= 2 (M - t), where M is the largest |z|**2. A k-d tree over the
-coarse sketches excludes whole boxes, then rows, before any multiplication.
+**Blocks.** z(x)·z(y) >= t requires |z(x) - z(y)|**2 <= 2 (M - t), where M is the largest |z|**2. A
+k-d tree over the coarse sketches excludes whole boxes, then rows, before any multiplication.
 
-**Rounding.** All rounding errors are bounded on the safe side. Coordinates and norms are computed in float64 and
-rounded once. r(x) is computed from |x|**2 - |a|**2 plus a bound on the error of that difference (in ``_sketches``). Let
-u = 2**-24. Rounding the sketches to float32 changes z(x)·z(y) by at most 2 u M. Float32 sums of its w products add
-w u M (in any order), replacing r(x) r(y) adds 3 u M, and the rounding of ``similarity`` adds u M. The total is below
-(w + 16) u M, which is ``screening_error(w)`` times M. ``_GAP_ROUNDING`` bounds the error of a squared distance. The
-core scores each pair that passes (``native/kernels/similarity.h``), so the result has the same bits as a comparison of
-all pairs.
+**Rounding.** All rounding errors are bounded on the safe side. Coordinates and norms are computed
+in float64 and rounded once. r(x) is computed from |x|**2 - |a|**2 plus a bound on the error of that
+difference (in ``_sketches``). Let u = 2**-24. Rounding the sketches to float32 changes z(x)·z(y) by
+at most 2 u M. Float32 sums of its w products add w u M (in any order), replacing r(x) r(y) adds 3 u
+M, and the rounding of ``similarity`` adds u M. The total is below (w + 16) u M, which is
+``screening_error(w)`` times M. ``_GAP_ROUNDING`` bounds the error of a squared distance. The core
+scores each pair that passes (``native/kernels/similarity.h``), so the result has the same bits as a
+comparison of all pairs.
 """
 
 import math
@@ -60,8 +62,9 @@ _ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
 class Blocks:
     """Blocks of nearby rows: all rows of known label, ordered along a tree.
 
-    The blocks are the leaves of a complete binary tree. Its nodes are numbered as in a heap: the children of node i are
-    2i + 1 and 2i + 2, and the last ``number`` nodes are the blocks in order. "Row i" is the i-th row in that order.
+    The blocks are the leaves of a complete binary tree. Its nodes are numbered as in a heap: the
+    children of node i are 2i + 1 and 2i + 2, and the last ``number`` nodes are the blocks in order.
+    "Row i" is the i-th row in that order.
 
     Attributes
     ----------
@@ -97,7 +100,9 @@ class Blocks:
 
     @derived
     def _tree(self) -> JoinTree:
-        return JoinTree(self.starts, self.labels, self.coarse, self.fine, self.low, self.high, self.node_labels)
+        return JoinTree(
+            self.starts, self.labels, self.coarse, self.fine, self.low, self.high, self.node_labels
+        )
 
     @property
     def number(self) -> int:
@@ -108,15 +113,22 @@ class Blocks:
         """Return scans of the pairs within each two sibling blocks: few pairs, but some of the best."""
         wide = np.append(self.starts[:-1:2], len(self.rows))
         by_label = np.lexsort((self.labels, np.repeat(np.arange(len(wide) - 1), np.diff(wide))))
-        return [scan for a, b in pairwise(wide) for scan in all_pairs(self.storage, self.rows[by_label[a:b]])]
+        return [
+            scan
+            for a, b in pairwise(wide)
+            for scan in all_pairs(self.storage, self.rows[by_label[a:b]])
+        ]
 
     def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
         """Return scans of the pairs of each block with itself and all later blocks, or with the rows of ``others``.
 
-        ``others`` must have the same storage, and sketches along the same directions. Blocks without a pair at or
-        above ``floor`` with ``others`` are skipped.
+        ``others`` must have the same storage, and sketches along the same directions. Blocks
+        without a pair at or above ``floor`` with ``others`` are skipped.
         """
-        return [partial(self._pairs_of_block, others or self, i) for i in self._blocks_near(others, floor)]
+        return [
+            partial(self._pairs_of_block, others or self, i)
+            for i in self._blocks_near(others, floor)
+        ]
 
     def cost(self, threshold: float, others: "Blocks | None" = None) -> float:
         """Estimate the time of all :meth:`scans`, in multiplications, from a sample of blocks."""
@@ -126,7 +138,9 @@ class Blocks:
         seen = np.zeros((len(sample), 4), np.int64)
 
         def count(place: int) -> None:
-            for _ in self._candidates(others or self, sample[place], lambda: threshold, seen[place]):
+            for _ in self._candidates(
+                others or self, sample[place], lambda: threshold, seen[place]
+            ):
                 pass
 
         run(count, range(len(sample)))
@@ -150,7 +164,8 @@ class Blocks:
     ) -> Iterator[tuple[float, Ints, Ints]]:
         """Yield threshold, own rows and other rows of the pairs of block i that may reach it, in bounded parts.
 
-        ``seen`` counts the tested rows, and the pairs compared by coarse sketches, by fine sketches, and scored.
+        ``seen`` counts the tested rows, and the pairs compared by coarse sketches, by fine
+        sketches, and scored.
         """
         join = BlockJoin(self._tree, i, others._tree)
         found = np.empty((2, max(_BUFFER, join.least_room)), np.int64)
@@ -169,7 +184,9 @@ class Blocks:
             threshold = -largest
         elif threshold <= 1:
             threshold = min(threshold, LEAST_OF_EQUAL)
-        return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (1 + _GAP_ROUNDING)
+        return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (
+            1 + _GAP_ROUNDING
+        )
 
     def _pairs_of_block(self, others: "Blocks", i: int, threshold: Threshold) -> Iterator[Found]:
         seen = np.zeros(4, np.int64)
@@ -190,7 +207,8 @@ class Blocks:
 def blocks_of(storage: Snapshot) -> Blocks | None:
     """Return the blocks of a storage; None if it has fewer than 2 rows of known label.
 
-    Rows that are not finite (from a damaged file) are left out, because their similarities reach no threshold.
+    Rows that are not finite (from a damaged file) are left out, because their similarities reach no
+    threshold.
     """
     rows = np.sort(storage.by_label)
     if len(rows) < 2:
@@ -217,17 +235,19 @@ def blocks_along(storage: Snapshot, rows: Ints, directions: Doubles) -> Blocks |
     low, high = _fold(np.minimum, coarse, starts), _fold(np.maximum, coarse, starts)
     lowest, highest = _fold(np.minimum, labels, starts), _fold(np.maximum, labels, starts)
     node_labels = np.where(lowest == highest, lowest, UNKNOWN).astype(np.int32)
-    return Blocks(storage, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels)
+    return Blocks(
+        storage, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels
+    )
 
 
-# --- sketches ---------------------------------------------------------------------------------------------------------
+# --- sketches -------------------------------------------------------------------------------------
 
 
 def directions_of(storage: Snapshot, rows: Ints) -> Doubles:
     """Return the leading principal directions (of the second moment) of some rows, (d, at most 64).
 
-    They come from orthogonal iteration over a sample, and need not be exact: the bound holds for any orthonormal
-    directions.
+    They come from orthogonal iteration over a sample, and need not be exact: the bound holds for
+    any orthonormal directions.
     """
     rng = np.random.default_rng(0)
     size = min(len(rows), _SAMPLE, max(_BLOCK, 2 * _FLOATS // storage.d))
@@ -248,9 +268,9 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
     fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)
     norms = np.empty(len(rows))
 
-    # Bound of the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2. The error of a sum of d products is at
-    # most d * 2**-53 (Higham, section 3.1). Directions from a QR factorisation are orthonormal to a small multiple of
-    # 2**-53. The factor 8 is a safety factor.
+    # Bound of the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2. The error of a sum
+    # of d products is at most d * 2**-53 (Higham, section 3.1). Directions from a QR factorisation
+    # are orthonormal to a small multiple of 2**-53. The factor 8 is a safety factor.
     rounding = 8 * (storage.d + _DIRECTIONS) * 2.0**-53
 
     def left(squares: Doubles, coordinates: Doubles) -> Doubles:
@@ -268,11 +288,15 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
         norms[part] = np.einsum("ij,ij->i", coarse[part], coarse[part], dtype=np.float64)
 
     with np.errstate(invalid="ignore", over="ignore"):
-        run(project, slices(len(rows), max(1, _FLOATS // 4 // storage.d)), work=float(fine.size) * storage.d)
+        run(
+            project,
+            slices(len(rows), max(1, _FLOATS // 4 // storage.d)),
+            work=float(fine.size) * storage.d,
+        )
     return coarse, fine, norms
 
 
-# --- the tree ---------------------------------------------------------------------------------------------------------
+# --- the tree -------------------------------------------------------------------------------------
 
 
 def _starts(n: int, level: int) -> Ints:

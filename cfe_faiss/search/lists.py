@@ -1,11 +1,13 @@
 """Search of the lists that are nearest to each query, or to the mean of a group of queries.
 
-**One by one.** The lists of each query are ranked and scanned, then further lists while its row is incomplete.
+**One by one.** The lists of each query are ranked and scanned, then further lists while its row is
+incomplete.
 
-**In groups.** Queries near each other share routing, memory reads and multiplications. Queries of one list are split
-into small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to the lists whose other-class rows
-are near (:mod:`cfe_faiss.coarse.class_centroids`). All queries of the group are compared with the rows of these lists,
-in blocks of 16 rows (``native/core/blocks.h``). Short rows are completed one by one.
+**In groups.** Queries near each other share routing, memory reads and multiplications. Queries of
+one list are split into small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is
+routed to the lists whose other-class rows are near (:mod:`cfe_faiss.coarse.class_centroids`). All
+queries of the group are compared with the rows of these lists, in blocks of 16 rows
+(``native/core/blocks.h``). Short rows are completed one by one.
 """
 
 import math
@@ -30,8 +32,9 @@ from cfe_faiss.search.tiles import slices
 _CHUNK = 256
 _WIDER = 4  # factor of nprobe for incomplete rows
 _PER_QUERY = 1 << 12  # overhead of a query in a group beyond its products, in multiplications
-# For few queries among most rows, testing the mask of allowed rows is faster than packing blocks of these rows. For
-# many, a search in packed blocks takes half of the time, because its thresholds rise sooner.
+# For few queries among most rows, testing the mask of allowed rows is faster than packing blocks of
+# these rows. For many, a search in packed blocks takes half of the time, because its thresholds
+# rise sooner.
 _LEAST_ALLOWED = 3 / 4  # share of the rows
 _MOST_QUERIES = 1 / 16  # share of the rows
 
@@ -56,11 +59,16 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     return found
 
 
-# --- one by one -------------------------------------------------------------------------------------------------------
+# --- one by one -----------------------------------------------------------------------------------
 
 
 def _search_once(
-    queries: Queries, plan: Plan, nprobe: int, pending: Ints | None, found: Results, progress: str | None
+    queries: Queries,
+    plan: Plan,
+    nprobe: int,
+    pending: Ints | None,
+    found: Results,
+    progress: str | None,
 ) -> bool:
     """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows.
 
@@ -87,7 +95,9 @@ def _search_once(
     return searcher is not None
 
 
-def _rank_and_scan(queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints) -> None:
+def _rank_and_scan(
+    queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints
+) -> None:
     """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
     snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
     X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
@@ -100,25 +110,36 @@ def _rank_and_scan(queries: Queries, chosen: Any, nprobe: int, effort: Effort, D
 
 
 def rank_lists(
-    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, neighbors: str = "other"
+    derived: Derived,
+    X: Floats,
+    labels: Int32s,
+    nprobe: int,
+    effort: Effort,
+    neighbors: str = "other",
 ) -> Ints:
     """Return the lists that each query probes, nearest first, (nq, nprobe)."""
     if not effort.class_aware:
         return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
-    return ranked(derived.centroids_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe)
+    return ranked(
+        derived.centroids_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe
+    )
 
 
 def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
     """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
     pending = pending[I[pending, -1] < 0]
-    if queries.rules is not None or not len(pending):  # the number of rows that rules leave is unknown
+    if queries.rules is not None or not len(
+        pending
+    ):  # the number of rows that rules leave is unknown
         return pending
-    wanted = np.minimum(queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1])
+    wanted = np.minimum(
+        queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1]
+    )
     short: Bools = (I[pending] >= 0).sum(axis=1) < wanted
     return pending[short]
 
 
-# --- in groups --------------------------------------------------------------------------------------------------------
+# --- in groups ------------------------------------------------------------------------------------
 
 
 def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str | None) -> None:
@@ -133,17 +154,24 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
         searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
-        asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
+        asked, of_groups = (
+            (queries.X, queries.rows, queries.labels),
+            (groups.order, groups.starts, groups.labels),
+        )
         ends = np.array([0, *(task.stop for task in tasks)])
         threads = num_native_threads(_work(queries, plan, snapshot))
         rules = queries.filter()
-        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, rules, threads=threads, progress=report)
+        searcher.search_groups(
+            *asked, *of_groups, ends, plan.nprobe, *found, rules, threads=threads, progress=report
+        )
 
 
 def _tests_mask(queries: Queries) -> bool:
     if queries.allowed is None:
         return True
-    return len(queries) <= _MOST_QUERIES * queries.snapshot.n and bool(queries.allowed.mean() >= _LEAST_ALLOWED)
+    return len(queries) <= _MOST_QUERIES * queries.snapshot.n and bool(
+        queries.allowed.mean() >= _LEAST_ALLOWED
+    )
 
 
 def groups_of(queries: Queries) -> Groups:
@@ -155,11 +183,15 @@ def groups_of(queries: Queries) -> Groups:
     return once(derived.groups, queries.neighbors, lambda: grouping.group(queries, routes))
 
 
-def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None) -> None:
+def _search_in_parts(
+    queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None
+) -> None:
     """Search the allowed rows in temporary blocks, for some lists at a time, within ``memory`` bytes."""
     derived = Derived.of(queries.snapshot)
     routes, element = derived.routes_for(queries.neighbors), derived.choice.batch
-    snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
+    snapshot = (
+        queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
+    )
     deduplicate = len(snapshot.references) > 0
     groups, lists = grouping.routed(routes, queries, plan.nprobe)
     rules = queries.filter(masked=False)  # blocks hold allowed rows
@@ -168,7 +200,17 @@ def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, 
         cut, starts = groups.of_task(task)
         chosen = groups.order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        blocks.search(X, labels, starts, lists[task], chosen, *found, rules, deduplicate=deduplicate, resume=resume)
+        blocks.search(
+            X,
+            labels,
+            starts,
+            lists[task],
+            chosen,
+            *found,
+            rules,
+            deduplicate=deduplicate,
+            resume=resume,
+        )
 
     probed = np.zeros(len(snapshot.list_starts) - 1, np.bool_)
     probed[lists[lists >= 0]] = True

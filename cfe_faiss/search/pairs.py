@@ -1,8 +1,8 @@
 """Pairs of stored rows: the best ones, and all at or above a threshold.
 
-All pairs are compared (:mod:`cfe_faiss.search.exact`), or most of them are skipped by a similarity join
-(:mod:`cfe_faiss.search.join`) if that is estimated to be faster. If a row may be in few pairs only, they are chosen
-greedily (:mod:`cfe_faiss.search.greedy`).
+All pairs are compared (:mod:`cfe_faiss.search.exact`), or most of them are skipped by a similarity
+join (:mod:`cfe_faiss.search.join`) if that is estimated to be faster. If a row may be in few pairs
+only, they are chosen greedily (:mod:`cfe_faiss.search.greedy`).
 """
 
 import math
@@ -34,8 +34,9 @@ _LEAST_GAP = 1 / 64
 class CandidatePairs:
     """Candidate pairs: all pairs of stored rows, or the pairs that meet conditions.
 
-    ``queries`` are all stored rows. ``memory`` limits the sketches of a join, in bytes. In the methods, ``free`` is a
-    mask of the storage rows that a pair may contain, (n,) bool; None for all rows.
+    ``queries`` are all stored rows. ``memory`` limits the sketches of a join, in bytes. In the
+    methods, ``free`` is a mask of the storage rows that a pair may contain, (n,) bool; None for all
+    rows.
     """
 
     queries: Queries
@@ -68,8 +69,8 @@ class CandidatePairs:
     def _best_of(self, k: int, free: Bools | None, progress: str | None) -> Found:
         """Compare all pairs, or run similarity joins if they are estimated to be faster.
 
-        The threshold of the join is the k-th best known pair, from sibling blocks, or an estimate from a sample of
-        rows, if that is higher. It is lowered until k pairs reach it.
+        The threshold of the join is the k-th best known pair, from sibling blocks, or an estimate
+        from a sample of rows, if that is higher. It is lowered until k pairs reach it.
         """
         blocks = self.blocks
         if blocks is None:
@@ -81,7 +82,9 @@ class CandidatePairs:
                 floor = max(floor, float(best[2][-1]))
             if floor < -1 or blocks.cost(floor) > self.work:
                 return exact.find_best(self._all(free), k, best, progress=progress)
-            best = exact.find_best(self._filter(blocks.scans(), free), k, best, floor=floor, progress=progress)
+            best = exact.find_best(
+                self._filter(blocks.scans(), free), k, best, floor=floor, progress=progress
+            )
             if len(best[2]) == k and best[2][-1] >= floor:
                 return best
             floor = 1 - _GROWTH * max(1 - floor, _LEAST_GAP)
@@ -92,10 +95,14 @@ class CandidatePairs:
             return [find(lambda: threshold) for find in self._above(threshold, None)]
 
         def find_free(number: int, free: Bools) -> Found:
-            return exact.find_best(self._above(threshold, free), number, floor=threshold, work=self.work)
+            return exact.find_best(
+                self._above(threshold, free), number, floor=threshold, work=self.work
+            )
 
         every_pair = np.iinfo(np.int64).max
-        return [iter([greedy.pairs(find_free, self.queries.snapshot, self.queries.uses, every_pair)])]
+        return [
+            iter([greedy.pairs(find_free, self.queries.snapshot, self.queries.uses, every_pair)])
+        ]
 
     def _above(self, threshold: float, free: Bools | None) -> list[Scan]:
         """Return scans of all pairs at or above a threshold, using the join if it is estimated to be faster."""
@@ -134,6 +141,8 @@ class CandidatePairs:
         members = self.queries.snapshot.members
         for source, target, scores in find(threshold):
             rows = members.rows[np.searchsorted(members.ids, [source, target])]
-            allowed: Bools = np.ones(len(scores), bool) if free is None else free[rows[0]] & free[rows[1]]
+            allowed: Bools = (
+                np.ones(len(scores), bool) if free is None else free[rows[0]] & free[rows[1]]
+            )
             allowed[allowed] = conditions.allow(*rows[:, allowed])
             yield source[allowed], target[allowed], scores[allowed]

@@ -60,7 +60,9 @@ class Effort(NamedTuple):
     k_factor: float | None = None
 
     @classmethod
-    def of(cls, nprobe: Any = None, recall: Any = None, exact: bool = False, memory: Any = None) -> Effort:
+    def of(
+        cls, nprobe: Any = None, recall: Any = None, exact: bool = False, memory: Any = None
+    ) -> Effort:
         """Check the arguments of a search. A recall of 1 means exact."""
         if nprobe is None and recall is None and memory is None and not exact:
             return UNSET
@@ -75,7 +77,9 @@ class Effort(NamedTuple):
             recall = as_number("recall", recall, math.nextafter(0, 1), 1)
         if recall == 1:
             exact, recall = True, None
-        return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory))
+        return cls(
+            nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory)
+        )
 
     def with_defaults(self, own: Effort) -> Effort:
         """Return the settings of an index, with the number of lists, recall and memory that this effort has."""
@@ -83,7 +87,9 @@ class Effort(NamedTuple):
             return own
         if self.nprobe is None and self.recall is None and not self.exact:
             return own._replace(memory=self.memory)
-        return own._replace(nprobe=self.nprobe, recall=self.recall, exact=self.exact, memory=self.memory)
+        return own._replace(
+            nprobe=self.nprobe, recall=self.recall, exact=self.exact, memory=self.memory
+        )
 
     @property
     def class_aware(self) -> bool:
@@ -125,7 +131,9 @@ class Calibration:
     def look_up(self, labels: Int32s) -> Ints:
         """Return the number of lists for each label, (n,)."""
         classes, places = np.unique(labels, return_inverse=True)
-        return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]
+        return np.array(
+            [self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64
+        )[places]
 
 
 class Plan(NamedTuple):
@@ -172,7 +180,9 @@ class Rules(NamedTuple):
     per_label: bool = False
 
     @classmethod
-    def of(cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = "") -> Rules | None:
+    def of(
+        cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = ""
+    ) -> Rules | None:
         """Check the options of a search; ``name`` is a prefix of their names. None if every option is the default."""
         if exclude is exclude_labels is within is None and neighbors == "other":
             return None
@@ -199,10 +209,13 @@ class Rules(NamedTuple):
             ids = query_ids if ids is None else np.column_stack([query_ids, ids])
         return self._replace(excluded_labels=labels, excluded_ids=ids, within=within)
 
-    def native(self, chosen: Any = slice(None), allowed: Bools | None = None, *pairs: Any) -> Filter:
+    def native(
+        self, chosen: Any = slice(None), allowed: Bools | None = None, *pairs: Any
+    ) -> Filter:
         """Return the bound rules of some queries for the core.
 
-        ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions on pairs.
+        ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions
+        on pairs.
         """
         low, high = self.within or (-math.inf, math.inf)
         rules = self.subset(chosen)
@@ -239,7 +252,9 @@ def _as_range(name: str, within: Any) -> tuple[float, float] | None:
     return None if (low, high) == (-math.inf, math.inf) else (low, high)
 
 
-@dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
+@dataclass(
+    slots=True, eq=False
+)  # not frozen: a frozen class takes as long to build as a small search
 class Queries:
     """A query bound to a snapshot, as arrays with one entry per query.
 
@@ -275,9 +290,17 @@ class Queries:
     rules: Rules | None = None
 
     @classmethod
-    def of_rows(cls, snapshot: Snapshot, rows: Ints, k: int = 0, order: Ints | None = None) -> Queries:
+    def of_rows(
+        cls, snapshot: Snapshot, rows: Ints, k: int = 0, order: Ints | None = None
+    ) -> Queries:
         """Return stored vectors as queries."""
-        return cls(snapshot, snapshot.labels[rows], k, rows=np.ascontiguousarray(rows, np.int64), order=order)
+        return cls(
+            snapshot,
+            snapshot.labels[rows],
+            k,
+            rows=np.ascontiguousarray(rows, np.int64),
+            order=order,
+        )
 
     @classmethod
     def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: Int32s, k: int = 0) -> Queries:
@@ -302,7 +325,8 @@ class Queries:
     def filter(self, chosen: Any = slice(None), *pairs: Any, masked: bool = True) -> Filter | None:
         """Return the rules of some queries for the core; None for the default.
 
-        ``masked``: with the mask of rows, if not only allowed rows are compared; ``pairs``: see :meth:`Rules.native`.
+        ``masked``: with the mask of rows, if not only allowed rows are compared; ``pairs``: see
+        :meth:`Rules.native`.
         """
         allowed = self.allowed if masked else None
         if self.rules is None and allowed is None and not pairs:
@@ -322,7 +346,9 @@ class Queries:
         """Return the list of each given query in the first partition, or the nearest list of a new vector, (m,)."""
         if self.stored:
             return lists_of(self.rows[some], self.snapshot.starts)
-        lists: Ints = assign(self.X[some], self.snapshot.centroids[:1], self.snapshot.metric)[0].astype(np.int64)
+        lists: Ints = assign(self.X[some], self.snapshot.centroids[:1], self.snapshot.metric)[
+            0
+        ].astype(np.int64)
         return lists
 
     @property
@@ -406,7 +432,9 @@ class Query:
         """Bind the query to a snapshot. Raise the errors of invalid ids, selectors and constraints."""
         if self.X is None or self.labels is None:
             if self.ids is None:
-                bound = Queries.of_rows(snapshot, snapshot.members.rows, self.k, snapshot.members.places)
+                bound = Queries.of_rows(
+                    snapshot, snapshot.members.rows, self.k, snapshot.members.places
+                )
             else:
                 bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
         else:
@@ -416,7 +444,9 @@ class Query:
             bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name, bound.rows)
-            if bound.rules.neighbors == "any":  # every row is of another class than one that no row has
+            if (
+                bound.rules.neighbors == "any"
+            ):  # every row is of another class than one that no row has
                 bound.labels = np.full(len(bound), snapshot.absent_label, np.int32)
         return bound if self.where is None else self._add_conditions(bound, self.where)
 
@@ -445,10 +475,14 @@ class Query:
                 table = as_attributes(self.queries, name)
         if table is not None and where.needs_graph:
             raise ValueError(f"{name} must be stored ids for {where!r}, got a table")
-        conditions, (side, usable) = make_conditions(where, snapshot, self.attributes, self.graph, table)
+        conditions, (side, usable) = make_conditions(
+            where, snapshot, self.attributes, self.graph, table
+        )
         if table is None:
             side = conditions.rows[rows]
             usable = conditions.usable[rows] if where.compares else np.ones(len(bound), bool)
         if len(usable) != len(bound):
-            raise ValueError(f"{name} must describe {len(bound)} queries, one per row of x, got {len(usable)}")
+            raise ValueError(
+                f"{name} must describe {len(bound)} queries, one per row of x, got {len(usable)}"
+            )
         return replace(bound, conditions=conditions, side=side, usable=usable)

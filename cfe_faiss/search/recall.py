@@ -1,8 +1,8 @@
 """Calibration of nprobe for a target recall, per query class, on a sample of stored rows.
 
-For grouped search, stored rows are calibrated in the groups in which they are searched. Single queries may be new
-vectors. A stored row that counts in the mean of its list is easier to find evidence for than a new vector. So these
-means are computed without the sampled rows.
+For grouped search, stored rows are calibrated in the groups in which they are searched. Single
+queries may be new vectors. A stored row that counts in the mean of its list is easier to find
+evidence for than a new vector. So these means are computed without the sampled rows.
 """
 
 import math
@@ -64,7 +64,9 @@ def _strata(snapshot: Snapshot) -> list[_Stratum]:
     classes, counts = snapshot.class_counts
     parts = np.split(snapshot.by_label, np.cumsum(counts)[:-1])
     small = np.flatnonzero(counts < LEAST_ROWS).tolist()
-    numbers = [[number] for number in np.flatnonzero(counts >= LEAST_ROWS).tolist()] + ([small] if small else [])
+    numbers = [[number] for number in np.flatnonzero(counts >= LEAST_ROWS).tolist()] + (
+        [small] if small else []
+    )
     least = min(_OF_CLASS, _OF_ALL_CLASSES // max(1, len(numbers)))
     rng = np.random.default_rng(0)
     strata = []
@@ -72,7 +74,9 @@ def _strata(snapshot: Snapshot) -> list[_Stratum]:
         members = np.concatenate([parts[number] for number in some])
         wanted = max(least, math.ceil(SAMPLE * len(members) / snapshot.n))
         rows = rng.choice(members, min(len(members), wanted), replace=False)
-        strata.append(_Stratum(classes[some].tolist(), rows, len(members), len(members) / int(counts.sum())))
+        strata.append(
+            _Stratum(classes[some].tolist(), rows, len(members), len(members) / int(counts.sum()))
+        )
     return strata
 
 
@@ -87,9 +91,9 @@ def calibration(
 ) -> Calibration:
     """Return for each class the smallest nprobe whose lower confidence bound reaches the effort's recall@k.
 
-    The bound of a class may be 0.01 below the target; the bound of the mean over all queries may not. A calibration
-    over all rows is kept with the snapshot. Of bound ``rules``, the range of scores and the classes that queries may
-    find count.
+    The bound of a class may be 0.01 below the target; the bound of the mean over all queries may
+    not. A calibration over all rows is kept with the snapshot. Of bound ``rules``, the range of
+    scores and the classes that queries may find count.
     """
     known = Derived.of(snapshot).calibrations if allowed is None else {}
     plan = Plan("groups" if batched else "lists", snapshot.lists, effort._replace(memory=MEMORY))
@@ -103,15 +107,24 @@ def calibration(
 def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, Array]:
     """Return the calibrations for the settings of an index, as arrays for its file.
 
-    A row of "calibrations", (m, 4) float64, holds k, recall, whether queries are searched in groups, and the number of
-    lists for other classes. "calibration_classes", (c, 3) float64, holds class, number of lists and measured recall.
+    A row of "calibrations", (m, 4) float64, holds k, recall, whether queries are searched in
+    groups, and the number of lists for other classes. "calibration_classes", (c, 3) float64, holds
+    class, number of lists and measured recall.
     """
     settings = Derived.calibration_key(1, effort, batched=False)[3:]
     known = {key[:3]: found for key, found in calibrations.items() if key[3:] == settings}
-    classes = [(label, found.nprobe[label], found.recall[label]) for found in known.values() for label in found.nprobe]
+    classes = [
+        (label, found.nprobe[label], found.recall[label])
+        for found in known.values()
+        for label in found.nprobe
+    ]
     return {
-        "calibrations": np.array([(*key, found.other) for key, found in known.items()], np.float64).reshape(-1, 4),
-        "calibration_starts": np.cumsum([0, *(len(found.nprobe) for found in known.values())], dtype=np.int64),
+        "calibrations": np.array(
+            [(*key, found.other) for key, found in known.items()], np.float64
+        ).reshape(-1, 4),
+        "calibration_starts": np.cumsum(
+            [0, *(len(found.nprobe) for found in known.values())], dtype=np.int64
+        ),
         "calibration_classes": np.array(classes, np.float64).reshape(-1, 3),
     }
 
@@ -121,7 +134,10 @@ def calibrations_from(arrays: Mapping[str, Array], effort: Effort) -> Calibratio
     result = {}
     starts, classes = arrays["calibration_starts"].tolist(), arrays["calibration_classes"].tolist()
     for number, (k, recall, batched, other) in enumerate(arrays["calibrations"].tolist()):
-        own = [(int(label), int(nprobe), reached) for label, nprobe, reached in classes[slice(*starts[number:][:2])]]
+        own = [
+            (int(label), int(nprobe), reached)
+            for label, nprobe, reached in classes[slice(*starts[number:][:2])]
+        ]
         key = Derived.calibration_key(int(k), effort._replace(recall=recall), batched=bool(batched))
         result[key] = Calibration({x[0]: x[1] for x in own}, int(other), {x[0]: x[2] for x in own})
     return result
@@ -203,7 +219,9 @@ class _Calibrator:
             if self.batched:  # finite population: the stored rows are all possible queries
                 margin *= math.sqrt(1 - len(values) / stratum.size)
             reached[nprobe] = float(values.mean())
-            return reached[nprobe] >= target + max(margin - CLASS_SLACK, margin * math.sqrt(stratum.share))
+            return reached[nprobe] >= target + max(
+                margin - CLASS_SLACK, margin * math.sqrt(stratum.share)
+            )
 
         nprobe = smallest(reaches, self.snapshot.lists)
         return nprobe, reached[nprobe]
@@ -226,9 +244,9 @@ def _standard_error(values: Doubles, clusters: Ints) -> float:
 def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snapshot:
     """Return the snapshot with means of lists that treat the given rows as new vectors.
 
-    A row of a class with a small share in its list counts in the mean by which this list is ranked. Such a pair of
-    list and class gets a mean without the given rows of the class. For queries that may find any class, each list of
-    a given row gets a mean without these rows.
+    A row of a class with a small share in its list counts in the mean by which this list is ranked.
+    Such a pair of list and class gets a mean without the given rows of the class. For queries that
+    may find any class, each list of a given row gets a mean without these rows.
     """
     of_snapshot, list_starts = Derived.of(snapshot), snapshot.list_starts
     routes = of_snapshot.routes_for(neighbors)
@@ -248,11 +266,16 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
         classes = snapshot.labels[in_list]
         counts = (classes != UNKNOWN) | has_unknown
         left = in_list[counts & ~(held[in_list] & ((classes == label) | (label == _ALL_CLASSES)))]
-        means[number], filled[number] = ranking_mean(snapshot, snapshot.rows(left)[0]), len(left) > 0
+        means[number], filled[number] = (
+            ranking_mean(snapshot, snapshot.rows(left)[0]),
+            len(left) > 0,
+        )
     if neighbors == "any":
         all_means, all_filled = routes.means.copy(), routes.filled.copy()
         all_means[pairs[1]], all_filled[pairs[1]] = means, filled
-        return of_snapshot.with_routes(neighbors, replace(routes, means=all_means, filled=all_filled))
+        return of_snapshot.with_routes(
+            neighbors, replace(routes, means=all_means, filled=all_filled)
+        )
     more = replace(
         routes,
         labels=pairs[0].astype(np.int32),
@@ -266,10 +289,13 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
     return of_snapshot.with_routes(neighbors, replace(merged, nlist=routes.nlist))
 
 
-def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str = "other") -> tuple[list[Ints], Ints]:
+def _groups(
+    snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str = "other"
+) -> tuple[list[Ints], Ints]:
     """Return the groups that contain the drawn rows, as the rows of several searches, and each drawn row's group.
 
-    A search has at most one group of each pair of list and label, because it would halve two groups differently.
+    A search has at most one group of each pair of list and label, because it would halve two groups
+    differently.
     """
     of_list: Counter[tuple[int, int]] = Counter()  # number of groups per list and label
     numbers: dict[int, int] = {}  # group number by first row
@@ -277,7 +303,9 @@ def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str = "o
     clusters = []
     for cut in slices(len(drawn), _DRAWN_AT_ONCE):
         homes = lists_of(drawn[cut], snapshot.starts)
-        rows = np.concatenate([np.arange(snapshot.starts[j], snapshot.starts[j + 1]) for j in np.unique(homes)])
+        rows = np.concatenate(
+            [np.arange(snapshot.starts[j], snapshot.starts[j + 1]) for j in np.unique(homes)]
+        )
         queries = Queries.of_rows(snapshot, rows)
         if neighbors == "any":
             queries.labels = np.full(len(rows), snapshot.absent_label, np.int32)

@@ -80,7 +80,9 @@ def calls_python(sel: Any) -> bool:
 def accepted(sel: Any, ids: Ints, name: str) -> Ints:
     """Return the ids that a selector accepts, with calls from Python: an exception inside FAISS ends the process."""
     if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
-        raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
+        raise ValueError(
+            f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}"
+        )
     return ids[np.fromiter(map(sel.is_member, ids.tolist()), np.bool_, len(ids))]
 
 
@@ -92,7 +94,11 @@ def selector_of(params: Any) -> Any:
 def with_ids(params: Any, ids: Ints) -> Any:
     """Return a copy of FAISS search parameters that selects the given ids."""
     cls = type(params)
-    names = [name for name in dir(cls) if isinstance(getattr(cls, name), property) and name not in ("sel", "thisown")]
+    names = [
+        name
+        for name in dir(cls)
+        if isinstance(getattr(cls, name), property) and name not in ("sel", "thisown")
+    ]
     values = {name: getattr(params, name) for name in names}
     given = {name: value for name, value in values.items() if value is not None}
     return cls(sel=faiss.IDSelectorBatch(ids), **given)
@@ -124,5 +130,7 @@ def _by_selector(sel: Any, ids: Ints, name: str) -> Bools:
     # In Python a selector tests one id per call. A range search over all ids tests them in C++.
     everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
     everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)
-    _, _, found = everything.range_search(np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel))
+    _, _, found = everything.range_search(
+        np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel)
+    )
     return np.isin(ids, found)

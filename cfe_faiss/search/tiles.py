@@ -1,11 +1,13 @@
 """Tiles of exact search: chunks of queries against chunks of rows, laid out so that most useless tiles are skipped.
 
-Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a chunk of rows) the
-rows of a query's own class are one run of columns, which is skipped. A tile of a single class is not multiplied.
+Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a
+chunk of rows) the rows of a query's own class are one run of columns, which is skipped. A tile of a
+single class is not multiplied.
 
-Under conditions on pairs, rows are sorted by the values that the conditions compare. The smallest and largest values of
-two chunks rule out most tiles. In the others, the core compares the values of pairs whose products reach the query's
-current k-th score. Pairs too near in the graph have products of minus infinity.
+Under conditions on pairs, rows are sorted by the values that the conditions compare. The smallest
+and largest values of two chunks rule out most tiles. In the others, the core compares the values of
+pairs whose products reach the query's current k-th score. Pairs too near in the graph have products
+of minus infinity.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +67,9 @@ class Chunk:
     nodes: Ints | None = None
 
     @classmethod
-    def of(cls, storage: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any) -> "Chunk":
+    def of(
+        cls, storage: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any
+    ) -> "Chunk":
         """Return the chunk of these vectors and ids; ``further``: start, filter, neighbors and nodes."""
         X, ids = vectors
         return cls(storage, X, ids, labels, *storage.tile_sides(X), *further)
@@ -76,7 +80,12 @@ class Chunk:
 
     def excludes(self, other: "Chunk") -> bool:
         """Return whether the labels of the two chunks rule out every pair."""
-        first, last, other_first, other_last = self.labels[0], self.labels[-1], other.labels[0], other.labels[-1]
+        first, last, other_first, other_last = (
+            self.labels[0],
+            self.labels[-1],
+            other.labels[0],
+            other.labels[-1],
+        )
         if self.neighbors == "own":
             return bool(last < other_first or other_last < first)
         return self.neighbors == "other" and bool(first == last == other_first == other_last)
@@ -120,7 +129,11 @@ def of_queries(queries: Queries) -> list[tuple[Ints, Tiles]]:
     """Return blocks of queries, and functions that yield the tiles of each block with the rows that it may find."""
     if not queries.snapshot.n:
         return []
-    return _queries_by_label(queries) if queries.conditions is None else _queries_by_conditions(queries)
+    return (
+        _queries_by_label(queries)
+        if queries.conditions is None
+        else _queries_by_conditions(queries)
+    )
 
 
 def of_all_rows(queries: Queries) -> PairTiles:
@@ -148,7 +161,7 @@ def _block_height(queries: Queries, nq: int) -> int:
     return max(1, min(CHUNK, -(-nq // num_threads(estimate_work(queries.snapshot, nq)))))
 
 
-# --- by label ---------------------------------------------------------------------------------------------------------
+# --- by label -------------------------------------------------------------------------------------
 
 
 def _reader(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], tuple[Floats, Ints]]:
@@ -169,13 +182,21 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
 
     def tiles(block: Ints) -> Iterator[Tile]:
         x = Chunk.of(
-            storage, (xq[block], block), labels[block], 0, queries.filter(block, masked=False), queries.neighbors
+            storage,
+            (xq[block], block),
+            labels[block],
+            0,
+            queries.filter(block, masked=False),
+            queries.neighbors,
         )
         first, stop = 0, len(rows)
         if queries.neighbors == "own":  # the rows of the classes in a block are a run
             first = int(row_labels.searchsorted(x.labels[0]))
             stop = int(row_labels.searchsorted(x.labels[-1], side="right"))
-        cuts = (slice(first + cut.start, first + cut.stop) for cut in slices(stop - first, TILE // len(block)))
+        cuts = (
+            slice(first + cut.start, first + cut.stop)
+            for cut in slices(stop - first, TILE // len(block))
+        )
         ys = (Chunk.of(storage, read(cut), row_labels[cut]) for cut in cuts)
         return _multiply(x, (y for y in ys if not x.excludes(y)))
 
@@ -215,7 +236,7 @@ def tiles_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
     return [partial(tiles, cut) for cut in slices(len(rows), CHUNK)]
 
 
-# --- by the values that conditions compare ----------------------------------------------------------------------------
+# --- by the values that conditions compare --------------------------------------------------------
 
 
 class _SortedChunks:
@@ -225,7 +246,12 @@ class _SortedChunks:
     """
 
     def __init__(
-        self, storage: Snapshot, conditions: Conditions, usable: Bools, height: int = 0, queries: Queries | None = None
+        self,
+        storage: Snapshot,
+        conditions: Conditions,
+        usable: Bools,
+        height: int = 0,
+        queries: Queries | None = None,
     ) -> None:
         self.storage, self.conditions, self.queries = storage, conditions, queries
         self.side = conditions.rows if queries is None or queries.side is None else queries.side
@@ -238,7 +264,9 @@ class _SortedChunks:
         keys: list[Array] = [*columns[limits[:, 1] == np.inf], self.labels[chosen]]
         keys += [*_sorting_number(conditions, columns), *columns[: conditions.grouped]]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
-        self.rows = rows[np.lexsort((self.labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
+        self.rows = rows[
+            np.lexsort((self.labels[rows], np.arange(len(rows)) // height))
+        ]  # the core needs this order
         self.cuts = slices(len(rows), height)
         ranges = np.column_stack([self.labels, compared])[self.rows].T.astype(np.float64)
         starts = [cut.start for cut in self.cuts]
@@ -252,13 +280,19 @@ class _SortedChunks:
         """Return chunk i; ``direction`` 1 or -1: as a side of pairs of which one node may be evidence is enough."""
         rows = self.rows[self.cuts[i]]
         values, limits = self.side.values[rows], self.conditions.limits
-        if direction:  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
+        if (
+            direction
+        ):  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
             values = np.column_stack([direction * self.side.evidence[rows], values])
             limits = np.vstack([(1, np.inf), limits])
         asking = self.queries or Queries.of_rows(self.storage, rows)
-        vectors = self.storage.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
+        vectors = (
+            self.storage.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
+        )
         chosen = slice(None) if self.queries is None else rows
-        rules = asking.filter(chosen, values, limits, self.conditions.max_changed or 0, masked=False)
+        rules = asking.filter(
+            chosen, values, limits, self.conditions.max_changed or 0, masked=False
+        )
         of_chunk = self.cuts[i].start, rules, asking.neighbors, self.side.nodes[rows]
         return Chunk.of(self.storage, vectors, self.labels[rows], *of_chunk)
 
@@ -266,11 +300,19 @@ class _SortedChunks:
         """Return the chunks, from ``first`` on, that may share a pair with chunk i of ``others``."""
         low, high = self._low[:, first:], self._high[:, first:]
         other_low, other_high = others._low[:, i, None], others._high[:, i, None]
-        between = np.maximum(low - other_high, other_low - high)  # smallest distance of two values, if positive
+        between = np.maximum(
+            low - other_high, other_low - high
+        )  # smallest distance of two values, if positive
         across = np.maximum(high - other_low, other_high - low)  # largest distance
         neighbors = "other" if others.queries is None else others.queries.neighbors
-        possible = {"other": across[0] > 0, "own": between[0] <= 0, "any": np.ones(len(low[0]), bool)}[neighbors]
-        for (least, most), near, far in zip(self.conditions.limits, between[1:], across[1:], strict=True):
+        possible = {
+            "other": across[0] > 0,
+            "own": between[0] <= 0,
+            "any": np.ones(len(low[0]), bool),
+        }[neighbors]
+        for (least, most), near, far in zip(
+            self.conditions.limits, between[1:], across[1:], strict=True
+        ):
             possible &= (near <= most) & (far >= least)
         numbers: list[int] = (np.flatnonzero(possible) + first).tolist()
         return numbers
@@ -278,14 +320,20 @@ class _SortedChunks:
     def tiles(self, i: int, others: Iterable[Chunk], direction: int = 0) -> Iterator[Tile]:
         """Yield the tiles of chunk i with other chunks."""
         x, surroundings = self.chunk(i, direction), self.conditions.surroundings
-        near: Any = None if surroundings is None else surroundings(self.side.nodes[self.rows[self.cuts[i]]]).tocsc()
+        near: Any = (
+            None
+            if surroundings is None
+            else surroundings(self.side.nodes[self.rows[self.cuts[i]]]).tocsc()
+        )
         return _multiply(x, others, near)
 
 
 def _sorting_number(conditions: Conditions, columns: Doubles) -> list[Doubles]:
     """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
-    for (_, most), numbers in list(zip(conditions.limits, columns, strict=True))[conditions.grouped :]:
+    for (_, most), numbers in list(zip(conditions.limits, columns, strict=True))[
+        conditions.grouped :
+    ]:
         if most < np.inf and len(numbers):
             ordered = np.sort(numbers)
             ends = np.searchsorted(ordered, ordered + most, side="right")
@@ -303,7 +351,9 @@ def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
     storage, conditions = queries.snapshot, queries.conditions
     assert conditions is not None  # checked by the caller
     height = min(_height(conditions), _block_height(queries, int(np.count_nonzero(queries.usable))))
-    evidence = conditions.evidence if queries.allowed is None else conditions.evidence & queries.allowed
+    evidence = (
+        conditions.evidence if queries.allowed is None else conditions.evidence & queries.allowed
+    )
     if queries.neighbors != "any":
         evidence = evidence & (storage.labels != UNKNOWN)
     xs = _SortedChunks(storage, conditions, queries.usable, height, queries)
@@ -315,10 +365,14 @@ def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
     return [(xs.rows[cut], partial(tiles, i)) for i, cut in enumerate(xs.cuts)]
 
 
-def pairs_by_conditions(storage: Snapshot, conditions: Conditions, allowed: Bools | None = None) -> PairTiles:
+def pairs_by_conditions(
+    storage: Snapshot, conditions: Conditions, allowed: Bools | None = None
+) -> PairTiles:
     """Return the tiles of (allowed) rows with each other whose pairs may meet the conditions in either direction."""
     usable = conditions.usable & (storage.labels != UNKNOWN)
-    return _pair_tiles(_SortedChunks(storage, conditions, usable if allowed is None else usable & allowed))
+    return _pair_tiles(
+        _SortedChunks(storage, conditions, usable if allowed is None else usable & allowed)
+    )
 
 
 def _pair_tiles(chunks: _SortedChunks) -> PairTiles:

@@ -6,8 +6,9 @@ Layout of the directory::
     index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
     rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
 
-The files of a new version have new names. They are complete and synced before their manifest replaces the old one, and
-the files of the old version are removed afterwards. So the manifest names complete files even if a writer is killed.
+The files of a new version have new names. They are complete and synced before their manifest
+replaces the old one, and the files of the old version are removed afterwards. So the manifest names
+complete files even if a writer is killed.
 """
 
 import contextlib
@@ -30,7 +31,14 @@ from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
 from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
+from cfe_faiss.files.outputs import (
+    MARK,
+    check_not_mapped,
+    check_owner,
+    is_one_of,
+    is_ours,
+    path_within,
+)
 from cfe_faiss.files.records import Record
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
 from cfe_faiss.index.flat import with_ids
@@ -57,20 +65,33 @@ _VERSIONS = (1, 2, 3)
 """Version 2 added values without a JSON type, version 3 booleans and several kinds of classes; 3 is written."""
 _INDEX, _ROWS_FILE = r"index-[0-9a-f]{16}\.cfe", r"rows-[0-9a-f]{16}\.parquet"
 _FILES = re.compile(f"({_INDEX}|{_ROWS_FILE})")
-_TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # left by killed writers, on some file systems
+_TEMPORARY = re.compile(
+    rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp"
+)  # left by killed writers, on some file systems
 _TRAILER = 24  # bytes at the end of an index file
 _ATTEMPTS = 5
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _LARGEST_KEY = 1 << 62  # room for more rows than memory holds
 _ROWS = 1 << 10  # rows unpacked between two checks of their size
-_LEAST_UNPACKED, _MOST_TIMES = 1 << 26, 500  # limit of unpacked rows: bytes, or times the size of their file
+_LEAST_UNPACKED, _MOST_TIMES = (
+    1 << 26,
+    500,
+)  # limit of unpacked rows: bytes, or times the size of their file
 _NUMBER = integer(0, _LARGEST_KEY)
 _FORM = {
     **dict.fromkeys(("d", "rows", "next_key"), _NUMBER),
     "class_names": ANY_LIST,
     "files": {
-        "index": {"name": text(_INDEX, "the name of an index file"), "size": _NUMBER, "crc32": CHECKSUM},
-        "rows": {"name": text(_ROWS_FILE, "the name of a file of rows"), "size": _NUMBER, "crc32": CHECKSUM},
+        "index": {
+            "name": text(_INDEX, "the name of an index file"),
+            "size": _NUMBER,
+            "crc32": CHECKSUM,
+        },
+        "rows": {
+            "name": text(_ROWS_FILE, "the name of a file of rows"),
+            "size": _NUMBER,
+            "crc32": CHECKSUM,
+        },
     },
 }
 _RECORD = Record(_MANIFEST, "cfe_faiss.EvidenceStore", dict.fromkeys(_VERSIONS, _FORM))
@@ -89,10 +110,13 @@ def _damage(folder: Path, said: str) -> ValueError:
     return ValueError(f"{folder} is damaged: {said}")
 
 
-def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, origins: Iterable[Path]) -> None:
+def write(
+    path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, origins: Iterable[Path]
+) -> None:
     """Write a store into a directory, in place of a store that is there.
 
-    ``overwrite`` and ``origins`` (directories) have the meaning of :func:`cfe_faiss.files.outputs.check_outputs`.
+    ``overwrite`` and ``origins`` (directories) have the meaning of
+    :func:`cfe_faiss.files.outputs.check_outputs`.
     """
     folder = Path(path).resolve()
     _check_target(folder, path, overwrite=overwrite)
@@ -111,7 +135,10 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
                 "rows": len(contents.table),
                 "class_names": list(contents.table.classes.names),
                 "next_key": contents.next_key,
-                "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
+                "files": {
+                    part: {"name": name, **_sums(folder / name, part)}
+                    for part, name in names.items()
+                },
             }
             _RECORD.write(folder, _VERSIONS[-1], manifest)
         finally:
@@ -143,7 +170,9 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
             raise _damage(folder, f"the checksum of {file['name']} does not match")
     # An earlier version had one class for positions and for ids that stay.
     index: Any = with_ids(read_index(paths["index"], faiss.IO_FLAG_MMAP if mmap else 0))
-    if index.d != manifest["d"] or index.ntotal < manifest["rows"]:  # checked first: it bounds the number of rows
+    if (
+        index.d != manifest["d"] or index.ntotal < manifest["rows"]
+    ):  # checked first: it bounds the number of rows
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
@@ -157,11 +186,13 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
     return index, table, manifest["next_key"]
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def _write_rows(table: Table, path: Path) -> None:
-    names = dict(zip(_SCHEMA.names, ("keys", "ids", "labels", "documents", "metadata"), strict=True))
+    names = dict(
+        zip(_SCHEMA.names, ("keys", "ids", "labels", "documents", "metadata"), strict=True)
+    )
     columns = {column: getattr(table, name)[table.rows] for column, name in names.items()}
     columns["metadata"] = _encode(columns["metadata"].tolist())
     rows = pa.table(columns, schema=_SCHEMA.with_metadata({"generator": MARK}))
@@ -187,7 +218,9 @@ def _encode(metadata: list[Any]) -> list[str]:
     return _ENCODER.encode(together)[1:-1].split(f',"{border}",')
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=to_json)
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, separators=(",", ":"), default=to_json
+)
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -197,24 +230,34 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
     try:
         rows = _unpack(content, manifest["rows"])
         keys, labels = (rows[name].to_numpy() for name in ("key", "label"))
-        ids, documents, encoded = (rows[name].to_pylist() for name in ("id", "document", "metadata"))
+        ids, documents, encoded = (
+            rows[name].to_pylist() for name in ("id", "document", "metadata")
+        )
         check_distinct("ids must be distinct", ids)
         metadata = _decode(encoded, ids)
     except (pa.ArrowException, OSError, RecursionError, TypeError, ValueError) as error:
         raise _damage(folder, f"{path.name} cannot be read: {error}") from error
     classes = Classes(tuple(manifest["class_names"]))
-    for values, first, last in ((labels, UNKNOWN, len(classes.names)), (keys, 0, manifest["next_key"])):
+    for values, first, last in (
+        (labels, UNKNOWN, len(classes.names)),
+        (keys, 0, manifest["next_key"]),
+    ):
         if len(rows) and not first <= values.min() <= values.max() < last:
-            raise _damage(folder, f"{path.name} has a class or a key that the manifest does not know")
+            raise _damage(
+                folder, f"{path.name} has a class or a key that the manifest does not know"
+            )
     return Table.of(classes, keys.copy(), labels.copy(), ids, metadata, documents)
 
 
 def _unpack(content: bytes, n: int) -> Any:
     """Return the n rows in the bytes of a Parquet file; ValueError for a file that :func:`_write_rows` cannot write.
 
-    Rows are unpacked in batches, so that the memory used stays in proportion to the size of the file.
+    Rows are unpacked in batches, so that the memory used stays in proportion to the size of the
+    file.
     """
-    file = pq.ParquetFile(pa.BufferReader(content))  # Arrow reads Python file objects from its own threads
+    file = pq.ParquetFile(
+        pa.BufferReader(content)
+    )  # Arrow reads Python file objects from its own threads
     most = _most_unpacked(len(content))
     about = file.metadata
     if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
@@ -223,9 +266,13 @@ def _unpack(content: bytes, n: int) -> Any:
     columns = [group.column(place) for group in groups for place in range(len(_SCHEMA))]
     size = sum(column.total_uncompressed_size for column in columns)
     # With a dictionary, a short file can repeat a long text in many rows.
-    coded = {kind for column in columns if column.path_in_schema != "label" for kind in column.encodings}
+    coded = {
+        kind for column in columns if column.path_in_schema != "label" for kind in column.encodings
+    }
     if size > most or not coded <= {"PLAIN", "RLE"}:
-        raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
+        raise ValueError(
+            f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most"
+        )
     batches, size = [], 0
     for batch in file.iter_batches(_ROWS):
         batches.append(batch)
@@ -242,15 +289,23 @@ def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     """Return the mapping in each text; ValueError unless :func:`_encode` writes the same texts."""
     together = "[" + ",".join(encoded) + "]"  # one document takes a third less time than many
     hook = from_json if f'{{"{PREFIX}' in together else None
-    metadata: list[Any] = json.loads(together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__)
-    if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
+    metadata: list[Any] = json.loads(
+        together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__
+    )
+    if (
+        len(metadata) != len(encoded)
+        or set(map(type, metadata)) - {dict}
+        or _encode(metadata) != encoded
+    ):
         raise ValueError("its metadata are not one mapping in each row")
-    nested = [row for row, text in enumerate(encoded) if text.count("{") + text.count("[") > DEEPEST]
+    nested = [
+        row for row, text in enumerate(encoded) if text.count("{") + text.count("[") > DEEPEST
+    ]
     check_metadata([metadata[row] for row in nested], [ids[row] for row in nested])
     return metadata
 
 
-# --- the manifest -----------------------------------------------------------------------------------------------------
+# --- the manifest ---------------------------------------------------------------------------------
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -273,7 +328,10 @@ def _sums(path: Path, part: str) -> dict[str, int]:
     """Return the size of a file and its CRC-32. For an index, the CRC-32 covers its end, which holds all checksums."""
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
-        return {"size": size, "crc32": checksum(file, max(0, size - _TRAILER) if part == "index" else 0)}
+        return {
+            "size": size,
+            "crc32": checksum(file, max(0, size - _TRAILER) if part == "index" else 0),
+        }
 
 
 def _is_part(path: Path) -> bool:
@@ -302,7 +360,7 @@ def _read_file_names(folder: Path) -> set[str]:
     return set()
 
 
-# --- tables of users --------------------------------------------------------------------------------------------------
+# --- tables of users ------------------------------------------------------------------------------
 
 
 def matrix(name: str, values: Any) -> NDArray[Any]:
@@ -318,9 +376,13 @@ def matrix(name: str, values: Any) -> NDArray[Any]:
     else:  # a column without rows may have any type
         return np.empty((0, 0), np.float32)
     if column.null_count:
-        raise ValueError(f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}")
+        raise ValueError(
+            f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}"
+        )
     if len(lengths) > 1:
-        raise ValueError(f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8]))}")
+        raise ValueError(
+            f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8]))}"
+        )
     flat = pc.list_flatten(column)
     if flat.null_count:
         raise ValueError(f"{name} must hold numbers, got null among them")
@@ -348,14 +410,18 @@ def rows_of(
             raise ValueError(f"table must have a column {name!r}, got {', '.join(names)}")
     labels = columns[label_name] if label_name in names else None
     documents = columns[document_name] if document_name in names else None
-    if labels is not None and pa.types.is_floating(labels.type):  # pandas stores integers as floats if one is missing
+    if labels is not None and pa.types.is_floating(
+        labels.type
+    ):  # pandas stores integers as floats if one is missing
         with contextlib.suppress(pa.ArrowInvalid):
             labels = labels.cast(pa.int64())
     keys = [name for name in names if name not in fields and not _PANDAS_INDEX.fullmatch(name)]
     try:
         rows = columns.select(keys).to_pylist()
     except OverflowError as error:
-        raise ValueError(f"table must hold dates that Python has, of the years 1 to 9999: {error}") from error
+        raise ValueError(
+            f"table must hold dates that Python has, of the years 1 to 9999: {error}"
+        ) from error
     metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return columns[id_name], matrix(vector_name, columns[vector_name]), labels, metadata, documents
 
@@ -369,7 +435,9 @@ def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
     labels = _array([*names, *rows.labels])[len(names) :]
     columns = {
         "id": pa.array(rows.ids, pa.string()),
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1]),
+        "vector": pa.FixedSizeListArray.from_arrays(
+            pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1]
+        ),
         "label": labels if class_names else labels.cast(pa.int64()),
         "document": pa.array(rows.documents, pa.large_string()),
     }
@@ -384,17 +452,23 @@ def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
 def _array(values: list[Any]) -> Any:
     """Return values as one Arrow array, or as JSON texts if no Arrow type holds them all."""
     if _are_of_one_kind(values):
-        with contextlib.suppress(TypeError, ValueError, OverflowError):  # of Arrow, or of Python for NaN among decimals
+        with contextlib.suppress(
+            TypeError, ValueError, OverflowError
+        ):  # of Arrow, or of Python for NaN among decimals
             return pa.array(values)
     return pa.array(
-        [None if value is None else json.dumps(value, ensure_ascii=False, default=to_json) for value in values]
+        [
+            None if value is None else json.dumps(value, ensure_ascii=False, default=to_json)
+            for value in values
+        ]
     )
 
 
 def _are_of_one_kind(values: Iterable[Any]) -> bool:
     """Return whether values, and those at each place in them, are of one kind; Arrow may cut others without an error.
 
-    It takes a datetime for a date, a text for bytes, and drops time zones. No type of Arrow holds the zone of a time.
+    It takes a datetime for a date, a text for bytes, and drops time zones. No type of Arrow holds
+    the zone of a time.
     """
     held = [value for value in values if value is not None]
     kinds = set(map(kind_of, held))

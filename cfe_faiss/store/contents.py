@@ -1,7 +1,7 @@
 """Contents of a store: an evidence index and the table of its rows, which change together or not at all.
 
-The core replaces the table in the same call that changes the index, so neither an interrupt nor an error separates the
-two. Callers hold the store's lock.
+The core replaces the table in the same call that changes the index, so neither an interrupt nor an
+error separates the two. Callers hold the store's lock.
 """
 
 import math
@@ -45,18 +45,40 @@ _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""
 
 Kind = IntEnum(
-    "Kind", "NO_VALUE NULL BOOLEAN NUMBER TEXT LIST MAPPING DATETIME ZONED DATE TIME DURATION BYTES", start=0
+    "Kind",
+    "NO_VALUE NULL BOOLEAN NUMBER TEXT LIST MAPPING DATETIME ZONED DATE TIME DURATION BYTES",
+    start=0,
 )
 """Kinds of values, in the order of ``KINDS``."""
-KINDS: tuple[str, ...] = ("no value", "None", "True and False", "numbers", "texts", "lists", "mappings", "datetimes")
+KINDS: tuple[str, ...] = (
+    "no value",
+    "None",
+    "True and False",
+    "numbers",
+    "texts",
+    "lists",
+    "mappings",
+    "datetimes",
+)
 KINDS += ("datetimes with a time zone", "dates", "times", "durations", "bytes")
-_KIND_OF = {type(MISSING): Kind.NO_VALUE, type(None): Kind.NULL, bool: Kind.BOOLEAN, list: Kind.LIST}
+_KIND_OF = {
+    type(MISSING): Kind.NO_VALUE,
+    type(None): Kind.NULL,
+    bool: Kind.BOOLEAN,
+    list: Kind.LIST,
+}
 _KIND_OF |= dict.fromkeys((int, float, Decimal), Kind.NUMBER) | {str: Kind.TEXT, dict: Kind.MAPPING}
-_KIND_OF |= {datetime: Kind.DATETIME, date: Kind.DATE, time: Kind.TIME, timedelta: Kind.DURATION, bytes: Kind.BYTES}
+_KIND_OF |= {
+    datetime: Kind.DATETIME,
+    date: Kind.DATE,
+    time: Kind.TIME,
+    timedelta: Kind.DURATION,
+    bytes: Kind.BYTES,
+}
 _HASHABLE = frozenset(_KIND_OF) - {bool, list, dict}
 
 
-# --- columns of filters -----------------------------------------------------------------------------------------------
+# --- columns of filters ---------------------------------------------------------------------------
 
 
 def kind_of(value: Any) -> Kind:
@@ -121,10 +143,15 @@ class Values:
     @property
     def numbers(self) -> NDArray[Any]:
         """Numbers as float64, or as objects if float64 does not represent them all; NaN for other values, (m,)."""
-        new = [value if kind_of(value) is Kind.NUMBER else math.nan for value in self.values[len(self._numbers) :]]
+        new = [
+            value if kind_of(value) is Kind.NUMBER else math.nan
+            for value in self.values[len(self._numbers) :]
+        ]
         if new:
             exact = all(map(float_holds, new))
-            self._numbers = np.concatenate([self._numbers, np.array(new, np.float64 if exact else object)])
+            self._numbers = np.concatenate(
+                [self._numbers, np.array(new, np.float64 if exact else object)]
+            )
         return self._numbers
 
 
@@ -183,12 +210,14 @@ def _value_at(metadata: Metadata, key: str) -> Any:
 def append(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
     """Return ``array`` followed by ``more``, (n + m,): a view of a larger array with spare room. Amortised O(m).
 
-    Views share their memory, so append only to the newest of them. After a failed change the next one overwrites the
-    spare room, which no view shows.
+    Views share their memory, so append only to the newest of them. After a failed change the next
+    one overwrites the spare room, which no view shows.
     """
     n, m = len(array), len(more)
     room: Any = array.base
-    shares = isinstance(room, np.ndarray) and room.dtype == array.dtype and room.strides == array.strides
+    shares = (
+        isinstance(room, np.ndarray) and room.dtype == array.dtype and room.strides == array.strides
+    )
     if not shares or room.ctypes.data != array.ctypes.data or len(room) < n + m:
         room = np.empty(n + m + (n + m) // 2 if n else m, array.dtype)
         room[:n] = array
@@ -202,7 +231,7 @@ def objects(values: Sequence[Any]) -> NDArray[np.object_]:
     return np.fromiter(values, object, len(values))
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +271,8 @@ Change = tuple["Table", list[Step]]
 class Table:
     """Rows of a store, in the order in which they were added. A change makes a new table that shares most memory.
 
-    Removed rows stay in the arrays, marked by their label, until they outnumber the others. So a change takes time in
-    proportion to the rows that it changes.
+    Removed rows stay in the arrays, marked by their label, until they outnumber the others. So a
+    change takes time in proportion to the rows that it changes.
 
     Attributes
     ----------
@@ -280,7 +309,11 @@ class Table:
 
     @classmethod
     def of(
-        cls, classes: Classes, keys: NDArray[np.int64], labels: NDArray[np.int32], *columns: Sequence[Any]
+        cls,
+        classes: Classes,
+        keys: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        *columns: Sequence[Any],
     ) -> "Table":
         """Return a table of keys, class numbers, ids, metadata and texts."""
         ids, metadata, documents = map(objects, columns)
@@ -315,7 +348,9 @@ class Table:
         if column is None or column.version is not self.version:
             column = self._encoded(name, column)
         self.columns[name] = column  # the most recent one
-        for oldest in list(self.columns)[:-_MAX_COLUMNS]:  # other threads change the dict: iterate over a copy
+        for oldest in list(self.columns)[
+            :-_MAX_COLUMNS
+        ]:  # other threads change the dict: iterate over a copy
             self.columns.pop(oldest, None)
         return column
 
@@ -324,7 +359,9 @@ class Table:
             dictionary = Values()
             codes = dictionary.encode([*self.classes.names, None])[np.maximum(self.labels, UNKNOWN)]
             return Column(self.version, codes, dictionary, self.labels)
-        if earlier is None or len(earlier.dictionary.values) > 2 * len(self) + 1024:  # a long history of values
+        if (
+            earlier is None or len(earlier.dictionary.values) > 2 * len(self) + 1024
+        ):  # a long history of values
             earlier = Column(self.version, np.empty(0, np.int32), Values(), self.labels)
         n = len(earlier.codes)
         if name in (ID, DOCUMENT):
@@ -334,11 +371,13 @@ class Table:
         codes = append(earlier.codes, earlier.dictionary.encode(values))
         return Column(self.version, codes, earlier.dictionary, self.labels)
 
-    # --- changes ----------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def with_rows(self, new: "Table") -> "Table":
         """Return a table with the rows of another one at its end, whose keys are higher than all others."""
-        arrays: dict[str, Any] = {name: append(getattr(self, name), getattr(new, name)) for name in _ARRAYS}
+        arrays: dict[str, Any] = {
+            name: append(getattr(self, name), getattr(new, name)) for name in _ARRAYS
+        }
         return replace(self, classes=new.classes, **arrays)
 
     def without(self, rows: NDArray[np.int64]) -> Change:
@@ -348,14 +387,18 @@ class Table:
             keep = self.labels != REMOVED
             keep[rows] = False
             return self.only(keep), []
-        return replace(self, removed=removed), [_writing(self.labels, rows, np.full(len(rows), REMOVED, np.int32))]
+        return replace(self, removed=removed), [
+            _writing(self.labels, rows, np.full(len(rows), REMOVED, np.int32))
+        ]
 
     def only(self, rows: NDArray[Any]) -> "Table":
         """Return a table of some rows, as positions or as (n,) bool, that shares no memory with this one; O(n)."""
         arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
         return Table(self.classes, **arrays)
 
-    def with_labels(self, rows: NDArray[np.int64], labels: NDArray[np.int32], classes: Classes) -> Change:
+    def with_labels(
+        self, rows: NDArray[np.int64], labels: NDArray[np.int32], classes: Classes
+    ) -> Change:
         """Give rows, (m,), other classes."""
         return replace(self, classes=classes), [_writing(self.labels, rows, labels)]
 
@@ -375,7 +418,7 @@ def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any])
     return array.__setitem__, (rows, values)
 
 
-# --- index and rows ---------------------------------------------------------------------------------------------------
+# --- index and rows -------------------------------------------------------------------------------
 
 
 class Contents:
@@ -407,7 +450,9 @@ class Contents:
         """Return the row of each id; UnknownIdError names the first unknown one."""
         rows = self.rows_of(ids)
         if min(rows.tolist(), default=0) < 0:
-            raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
+            raise UnknownIdError(
+                f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not"
+            )
         return rows
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -415,12 +460,14 @@ class Contents:
         with self.index.holding() as snapshot:
             members = snapshot.members
             vectors: NDArray[np.float32]
-            vectors, ids = snapshot.copied(members.rows.take(members.ids.searchsorted(keys), mode="clip"))
+            vectors, ids = snapshot.copied(
+                members.rows.take(members.ids.searchsorted(keys), mode="clip")
+            )
         if not np.array_equal(ids, keys):
             raise _changed_elsewhere()
         return vectors
 
-    # --- searches: exact with a filter --------------------------------------------------------------------------------
+    # --- searches: exact with a filter ------------------------------------------------------------
 
     def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
         """Return the k nearest rows of unit queries, of any class: similarities D and keys I, -1 for none."""
@@ -453,7 +500,8 @@ class Contents:
     def _search_lists(self, X: NDArray[np.float32], query: Query) -> Results:
         """Return the nearest rows of the index's ``nprobe`` lists, or of more lists where those hold too few rows.
 
-        Rows of other lists may be as near as the last result, so an exact search decides between equal rows.
+        Rows of other lists may be as near as the last result, so an exact search decides between
+        equal rows.
         """
         D, I = self.index.answer(replace(query, k=query.k + 1), Effort())
         tied = (D[:, -2] == D[:, -1]) & (I[:, -1] >= 0)
@@ -463,7 +511,7 @@ class Contents:
             D[tied], I[tied] = self._search_exactly(tied_query, None)
         return D, I
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def insert(
         self,
@@ -488,7 +536,8 @@ class Contents:
                 self._keys.update(key_of)  # no id is stored before the table has its key
                 transaction.insert(X, new.labels, keys, steps)
                 return
-            # Each id has an entry before the change, which then takes no memory; no row has the key -1.
+            # Each id has an entry before the change, which then takes no memory; no row has the key
+            # -1.
             self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, ids), -1))
             steps.append((self._keys.update, (key_of,)))
             transaction.replace(self.table.keys[old], X, new.labels, keys, steps)
@@ -533,4 +582,6 @@ class Contents:
 
 
 def _changed_elsewhere() -> RuntimeError:
-    return RuntimeError("the index of the store was changed by other means than the methods of the store")
+    return RuntimeError(
+        "the index of the store was changed by other means than the methods of the store"
+    )

@@ -38,12 +38,23 @@ from cfe_faiss.store.contents import (
 from cfe_faiss.store.values import DEEPEST, copy_metadata, plain_value
 
 _FIELDS = (ID, LABEL, DOCUMENT)
-_ORDERED = (Kind.NUMBER, Kind.TEXT, Kind.DATETIME, Kind.ZONED, Kind.DATE, Kind.TIME, Kind.DURATION, Kind.BYTES)
+_ORDERED = (
+    Kind.NUMBER,
+    Kind.TEXT,
+    Kind.DATETIME,
+    Kind.ZONED,
+    Kind.DATE,
+    Kind.TIME,
+    Kind.DURATION,
+    Kind.BYTES,
+)
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", "$gt", "$gte", "$lt", "$lte", "$exists", "$contains")
 _ORDERINGS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 
 
-def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.int64]]) -> Mask | None:
+def mask_of(
+    where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.int64]]
+) -> Mask | None:
     """Return whether a filter selects each row of a table's arrays, (n,) bool, or None for all rows.
 
     Parameters
@@ -68,21 +79,29 @@ def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.
         return matching & (table.labels != REMOVED) if table.removed else matching
     mask = np.zeros(len(table.keys), bool)
     if callable(where):
-        mask[table.rows] = [bool(where(copy_metadata(metadata))) for metadata in table.metadata[table.rows]]
+        mask[table.rows] = [
+            bool(where(copy_metadata(metadata))) for metadata in table.metadata[table.rows]
+        ]
         return mask
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
-        raise TypeError(f"where must be a mapping of conditions, a mask, ids or a function of metadata, got {where!r}")
+        raise TypeError(
+            f"where must be a mapping of conditions, a mask, ids or a function of metadata, got {where!r}"
+        )
     values = as_list("where", where)
     shape = where.shape if isinstance(where, np.ndarray) else (len(values),)
     are_booleans = bool(values) and all(isinstance(value, bool | np.bool_) for value in values)
     if are_booleans or (isinstance(where, np.ndarray) and where.dtype == bool):
         if shape != (len(table),):
-            raise ValueError(f"where must have shape ({len(table)},) as a mask, one value per row, got {shape}")
+            raise ValueError(
+                f"where must have shape ({len(table)},) as a mask, one value per row, got {shape}"
+            )
         mask[table.rows] = values
         return mask
     for value in values:
         if not isinstance(value, str):
-            raise TypeError(f"where must hold ids (texts) or, as a mask, booleans, got {value!r} of shape {shape}")
+            raise TypeError(
+                f"where must hold ids (texts) or, as a mask, booleans, got {value!r} of shape {shape}"
+            )
     rows = rows_of(values)
     mask[rows[rows >= 0]] = True
     return mask
@@ -93,7 +112,9 @@ def check_depth(where: Mapping[Any, Any]) -> None:
     level: list[Any] = [where]
     for _ in range(DEEPEST):
         inner = [part.values() if isinstance(part, Mapping) else part for part in level]
-        level = [item for items in inner for item in items if isinstance(item, Mapping | list | tuple)]
+        level = [
+            item for items in inner for item in items if isinstance(item, Mapping | list | tuple)
+        ]
         if not level:
             return
     raise ValueError(f"where must be nested {DEEPEST} deep at most, got deeper conditions")
@@ -120,19 +141,25 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
         return reduce(np.logical_and if key == "$and" else np.logical_or, masks)
     if key.startswith("$") and key not in _FIELDS:
         known = ", ".join(("$and", "$or", "$not", *_FIELDS))
-        raise ValueError(f"where: unknown operator {key!r} where a key or one of {known} was expected")
+        raise ValueError(
+            f"where: unknown operator {key!r} where a key or one of {known} was expected"
+        )
     column = table.column(key)
     if callable(value):
         return _rows_with(column, column.used, lambda stored: value(deepcopy(stored)))
     if not isinstance(value, Mapping):
-        several = hasattr(value, "__iter__") and not isinstance(value, str | bytes | bytearray | memoryview)
+        several = hasattr(value, "__iter__") and not isinstance(
+            value, str | bytes | bytearray | memoryview
+        )
         value = {"$in" if several else "$eq": value}
     if not value:
         raise ValueError(f"where: {key!r} must have an operator, got an empty mapping")
-    return reduce(np.logical_and, [_compare(key, name, operand, column) for name, operand in value.items()])
+    return reduce(
+        np.logical_and, [_compare(key, name, operand, column) for name, operand in value.items()]
+    )
 
 
-# --- operators --------------------------------------------------------------------------------------------------------
+# --- operators ------------------------------------------------------------------------------------
 
 
 def _compare(key: str, name: Any, value: Any, column: Column) -> Mask:
@@ -154,7 +181,9 @@ def _compare(key: str, name: Any, value: Any, column: Column) -> Mask:
     elif name in _ORDERINGS:
         mask = _find_ordered(said, _ORDERINGS[name], plain_value(said, value), column)
     else:
-        raise ValueError(f"where: unknown operator {name!r} of {key!r}; known are {', '.join(_OPERATORS)}")
+        raise ValueError(
+            f"where: unknown operator {name!r} of {key!r}; known are {', '.join(_OPERATORS)}"
+        )
     return ~mask if name in ("$ne", "$nin") else mask
 
 
@@ -180,10 +209,14 @@ def _find_contents(said: str, element: Any, column: Column) -> Mask:
     return _rows_with(column, np.isin(column.dictionary.kinds, list(kinds)), contains)
 
 
-def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column) -> Mask:
+def _find_ordered(
+    said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column
+) -> Mask:
     kind = kind_of(bound)
     if kind not in _ORDERED:
-        raise TypeError(f"{said} must compare with a number, text, date, time, duration or bytes, got {bound!r}")
+        raise TypeError(
+            f"{said} must compare with a number, text, date, time, duration or bytes, got {bound!r}"
+        )
     _check_kinds(said, {kind}, column)
     chosen: Mask = column.dictionary.kinds == kind
     if kind != Kind.NUMBER:
@@ -211,5 +244,9 @@ def _check_kinds(said: str, asked: Set[int], column: Column) -> None:
     stored = column.kinds - {Kind.NO_VALUE, Kind.NULL}
     if asked and stored and not asked & stored:
         hint = "; use $contains to ask for an element" if stored == {Kind.LIST} else ""
-        asked_kinds, stored_kinds = (" or ".join(KINDS[kind] for kind in sorted(kinds)) for kinds in (asked, stored))
-        raise TypeError(f"{said} compares with {asked_kinds}, but the key holds {stored_kinds}{hint}")
+        asked_kinds, stored_kinds = (
+            " or ".join(KINDS[kind] for kind in sorted(kinds)) for kinds in (asked, stored)
+        )
+        raise TypeError(
+            f"{said} compares with {asked_kinds}, but the key holds {stored_kinds}{hint}"
+        )

@@ -39,12 +39,13 @@ from cfe_faiss.store.values import (
 class EvidenceStore:
     """Documents with string ids, predicted classes, metadata and texts over an evidence index.
 
-    It finds the documents most similar to a vector, and the *counterfactual evidence* of a document: the most similar
-    documents that the classifier puts in another class. Similarity is the cosine: vectors are L2-normalised on the way
-    in. Filters are exact, however few rows they select.
+    It finds the documents most similar to a vector, and the *counterfactual evidence* of a
+    document: the most similar documents that the classifier puts in another class. Similarity is
+    the cosine: vectors are L2-normalised on the way in. Filters are exact, however few rows they
+    select.
 
-    Any number of threads may search while one changes the store. Every change is atomic, even if it is interrupted or
-    memory runs out; readers see the rows before it or after it.
+    Any number of threads may search while one changes the store. Every change is atomic, even if it
+    is interrupted or memory runs out; readers see the rows before it or after it.
 
     Parameters
     ----------
@@ -93,14 +94,22 @@ class EvidenceStore:
     ) -> None:
         d = as_count("d", d)
         if index is None or isinstance(index, str):
-            index = factory_with_ids(d, index or "EvidenceFlat", "cosine" if metric is None else metric)
+            index = factory_with_ids(
+                d, index or "EvidenceFlat", "cosine" if metric is None else metric
+            )
         elif metric is not None:
-            raise ValueError(f"metric must be left out with an index, which has its own, got {metric!r}")
+            raise ValueError(
+                f"metric must be left out with an index, which has its own, got {metric!r}"
+            )
         if not isinstance(index, EvidenceIndex):
-            raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
+            raise TypeError(
+                f"index must be an evidence index, a description of one or None, got {index!r}"
+            )
         check_ids_stay(index)
         if index.d != d or index.ntotal:
-            raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
+            raise ValueError(
+                f"index must be an empty evidence index of {d} dimensions, got {index!r}"
+            )
         names = as_list("class_names", class_names)
         names = check_labels("class_names", names, len(names))
         self._set_up(Contents(index, Table(Classes().extend(names)), 0))
@@ -108,7 +117,9 @@ class EvidenceStore:
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
         self._contents = contents
-        self._origins: tuple[Path, ...] = ()  # directories that it was first read from or saved to, and last saved to
+        self._origins: tuple[
+            Path, ...
+        ] = ()  # directories that it was first read from or saved to, and last saved to
 
     def __getstate__(self) -> tuple[Any, ...]:
         with self._lock.reading():
@@ -121,7 +132,7 @@ class EvidenceStore:
     def __copy__(self) -> Self:
         return deepcopy(self)  # a copy with the same index would change it without its own rows
 
-    # --- what is stored ---------------------------------------------------------------------------------------------
+    # --- what is stored ---------------------------------------------------------------------------
 
     @property
     def d(self) -> int:
@@ -183,7 +194,7 @@ class EvidenceStore:
         rows = self._contents.rows_of(check_ids(ids))
         return rows[rows >= 0]
 
-    # --- changing it ------------------------------------------------------------------------------------------------
+    # --- changing it ------------------------------------------------------------------------------
 
     def train(self, vectors: Any) -> None:
         """Cluster vectors into the lists of an index that has lists, before rows are added.
@@ -202,7 +213,14 @@ class EvidenceStore:
         with self._lock.writing():
             self._contents.index.train(X)
 
-    def add(self, ids: Any, vectors: Any, labels: Any = None, metadata: Any = None, documents: Any = None) -> None:
+    def add(
+        self,
+        ids: Any,
+        vectors: Any,
+        labels: Any = None,
+        metadata: Any = None,
+        documents: Any = None,
+    ) -> None:
         """Add rows whose ids are new.
 
         Parameters
@@ -233,26 +251,39 @@ class EvidenceStore:
         """
         self._put(ids, vectors, labels, metadata, documents, replace=False)
 
-    def upsert(self, ids: Any, vectors: Any, labels: Any = None, metadata: Any = None, documents: Any = None) -> None:
+    def upsert(
+        self,
+        ids: Any,
+        vectors: Any,
+        labels: Any = None,
+        metadata: Any = None,
+        documents: Any = None,
+    ) -> None:
         """Add rows. A row whose id is stored replaces the old row completely, and moves to the end of :attr:`ids`.
 
         Parameters and errors as in :meth:`add`, but ids may be stored.
         """
         self._put(ids, vectors, labels, metadata, documents, replace=True)
 
-    def _put(self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool) -> None:
+    def _put(
+        self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool
+    ) -> None:
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d, self.metric)
         if len(X) != len(names):
-            raise ValueError(f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}")
+            raise ValueError(
+                f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}"
+            )
         classes = check_labels("labels", labels, len(names))
         metadata, documents = check_metadata(metadata, names), check_documents(documents, names)
         with self._lock.writing():
             old = self._contents.rows_of(names)
             stored = old >= 0
             if not replace and stored.any():
-                raise ValueError(f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is")
+                raise ValueError(
+                    f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is"
+                )
             if names:
                 self._contents.insert(names, X, classes, metadata, documents, old[stored])
 
@@ -309,7 +340,9 @@ class EvidenceStore:
         """
         if isinstance(ids, Mapping):
             if labels is not None:
-                raise TypeError("labels must be left out where ids is a mapping from ids to classes")
+                raise TypeError(
+                    "labels must be left out where ids is a mapping from ids to classes"
+                )
             ids, labels = list(ids), list(ids.values())
         with self._lock.writing():
             rows = self._distinct_rows(ids)
@@ -359,7 +392,7 @@ class EvidenceStore:
         check_distinct("ids must be distinct", names)
         return self._contents.known_rows_of(names)
 
-    # --- searching it -----------------------------------------------------------------------------------------------
+    # --- searching it -----------------------------------------------------------------------------
 
     def search(
         self,
@@ -382,23 +415,24 @@ class EvidenceStore:
         where
             Which rows may be found. One of
 
-            - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal), ``{"lang": ["de", "en"]}`` (one
-              of), or operators, ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
-              ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains`` (an element of a list,
-              a part of a text). In place of operators, a function of the value, which is called once for all equal ones
-              (1 and 1.0, or one instant in two time zones). ``{"$and": [...]}``, ``{"$or": [...]}`` and
-              ``{"$not": {...}}`` combine mappings. A
-              key is a key of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
-              class), ``"$document"`` (the text);
+            - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal),
+              ``{"lang": ["de", "en"]}`` (one of), or operators,
+              ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
+              ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains``
+              (an element of a list, a part of a text). In place of operators, a function of the
+              value, which is called once for all equal ones (1 and 1.0, or one instant in two time
+              zones). ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine
+              mappings. A key is a key of the metadata ("a.b" is b in the mapping a), or ``"$id"``,
+              ``"$label"`` (the predicted class), ``"$document"`` (the text);
             - a mask, (n,) booleans in the order of :attr:`ids`;
             - a sequence of ids; unknown ids select nothing;
-            - a function of the metadata of a row, which returns whether the row may be found. It is called for each row
-              and must not use the store.
+            - a function of the metadata of a row, which returns whether the row may be found. It is
+              called for each row and must not use the store.
 
             A missing key counts as None.
         threshold
-            Least similarity of the rows returned, in [-1, 1], or for metric "l2" the largest squared distance; None for
-            no limit.
+            Least similarity of the rows returned, in [-1, 1], or for metric "l2" the largest
+            squared distance; None for no limit.
         offset
             Number of best rows to skip, >= 0: ``offset=k`` returns the second page of k rows.
         with_vectors
@@ -491,7 +525,9 @@ class EvidenceStore:
         page = self._page(k, offset, threshold)
         effort = Effort.of(nprobe, recall, exact, memory)
         if where is not None and nprobe is not None:
-            raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
+            raise ValueError(
+                f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}"
+            )
         own_keys = own_classes = None
         if names is None:
             X, single = self._queries("id_or_vector", id_or_vector)
@@ -511,8 +547,12 @@ class EvidenceStore:
                 rows = self._contents.rows_of(check_ids(list(values)))
                 keys = np.where(rows < 0, -1, table.keys[rows]) if len(rows) else rows
                 excluded = padded(keys, lengths)
-            if own_keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
-                excluded = own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
+            if own_keys is not None and (
+                label is not None or neighbors != "other"
+            ):  # a row could find itself
+                excluded = (
+                    own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
+                )
             rules = Rules.of(excluded, None, within, neighbors)
             query = Query(self._most(page), X=X, labels=labels, rules=rules)
             D, I = self._contents.evidence(query, self._mask(where), effort)
@@ -520,12 +560,19 @@ class EvidenceStore:
         return hits[0] if single else hits
 
     def _labels_of(
-        self, n: int, own_classes: NDArray[np.int32] | None, label: Any, single: bool, neighbors: str
+        self,
+        n: int,
+        own_classes: NDArray[np.int32] | None,
+        label: Any,
+        single: bool,
+        neighbors: str,
     ) -> NDArray[np.int32]:
         """Return the class number of n queries: that of ``label``, or else its own; unknown for any class."""
         if neighbors == "any":
             if label is not None:
-                raise ValueError(f"label must be left out with neighbors='any', where it has no effect, got {label!r}")
+                raise ValueError(
+                    f"label must be left out with neighbors='any', where it has no effect, got {label!r}"
+                )
             return unknown_labels(n)
         labels = own_classes
         if labels is None or label is not None:
@@ -534,7 +581,9 @@ class EvidenceStore:
             labels = np.where(labels == UNKNOWN, own_classes, labels)
         if UNKNOWN in labels.tolist():
             name = "a vector" if own_classes is None else "an id that is not classified"
-            raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
+            raise ValueError(
+                f"label must be given for {name}: the predicted class that evidence differs from"
+            )
         return labels
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
@@ -547,7 +596,9 @@ class EvidenceStore:
         least = np.float32(-np.inf)
         if threshold is not None:
             limit = 1 if self.metric == "cosine" else np.inf
-            least = np.float32(score_at(as_number("threshold", threshold, -limit, limit), self.metric))
+            least = np.float32(
+                score_at(as_number("threshold", threshold, -limit, limit), self.metric)
+            )
         return as_count("k", k), as_count("offset", offset, 0), least
 
     def _most(self, page: tuple[int, int, np.float32]) -> int:
@@ -555,14 +606,20 @@ class EvidenceStore:
         return max(1, min(page[0] + page[1], len(self)))
 
     def _hits(
-        self, D: NDArray[np.float32], I: NDArray[np.int64], page: tuple[int, int, np.float32], with_vectors: bool
+        self,
+        D: NDArray[np.float32],
+        I: NDArray[np.int64],
+        page: tuple[int, int, np.float32],
+        with_vectors: bool,
     ) -> list[Hits]:
         _, offset, least = page
         I = np.where(least > flipped(D, self.metric), -1, I)
         hits = []
         for similarity, keys in zip(D[:, offset:], I[:, offset:], strict=True):
             n = len(keys) if len(keys) and keys[-1] >= 0 else int((keys >= 0).sum())
-            ids, *columns = self._columns(self._contents.table.keys.searchsorted(keys[:n]), with_vectors)
+            ids, *columns = self._columns(
+                self._contents.table.keys.searchsorted(keys[:n]), with_vectors
+            )
             hits.append(Hits(ids, similarity[:n], *columns))
         return hits
 
@@ -572,7 +629,10 @@ class EvidenceStore:
         names = table.classes.names
         return (
             table.ids[rows].tolist(),
-            [None if number == UNKNOWN else names[number] for number in table.labels[rows].tolist()],
+            [
+                None if number == UNKNOWN else names[number]
+                for number in table.labels[rows].tolist()
+            ],
             list(map(copy_metadata, table.metadata[rows])),
             table.documents[rows].tolist(),
             self._contents.vectors_of(table.keys[rows]) if with_vectors else None,
@@ -620,7 +680,7 @@ class EvidenceStore:
             target: Any = table.ids[table.keys.searchsorted(pairs.target)]
         return replace(pairs, source=source, target=target)
 
-    # --- reading it -------------------------------------------------------------------------------------------------
+    # --- reading it -------------------------------------------------------------------------------
 
     def get(self, ids: Any = None, *, where: Any = None, skip_missing: bool = False) -> Rows:
         """Return stored rows.
@@ -652,7 +712,7 @@ class EvidenceStore:
             mask = self._mask(where)
             return len(self) if mask is None else int(np.count_nonzero(mask))
 
-    # --- tables -----------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     @classmethod
     def from_arrow(
@@ -712,9 +772,10 @@ class EvidenceStore:
     def to_arrow(self) -> Any:
         """Return all rows as a ``pyarrow.Table``.
 
-        Its columns are id, vector (unit vectors, a fixed-size list of float32), label, document and one for each key
-        of the metadata. A key with the name of another column is called "label (metadata)"; a missing value is null.
-        Values of metadata that no Arrow type holds together are written as JSON.
+        Its columns are id, vector (unit vectors, a fixed-size list of float32), label, document and
+        one for each key of the metadata. A key with the name of another column is called "label
+        (metadata)"; a missing value is null. Values of metadata that no Arrow type holds together
+        are written as JSON.
 
         Raises
         ------
@@ -737,14 +798,14 @@ class EvidenceStore:
 
         return pl.from_arrow(self.to_arrow())
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the store into a directory: the index, the rows as Parquet, and a manifest with checksums.
 
-        The directory changes from the old store to the new one atomically, after all files are written and synced. A
-        killed writer leaves the old store. A store that was loaded with ``mmap=True`` from the directory keeps the old
-        files until it is released.
+        The directory changes from the old store to the new one atomically, after all files are
+        written and synced. A killed writer leaves the old store. A store that was loaded with
+        ``mmap=True`` from the directory keeps the old files until it is released.
 
         Parameters
         ----------

@@ -84,7 +84,14 @@ class Hits:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Hit]:
-        rows = zip(self.ids, self.similarity.tolist(), self.labels, self.metadata, self.documents, strict=True)
+        rows = zip(
+            self.ids,
+            self.similarity.tolist(),
+            self.labels,
+            self.metadata,
+            self.documents,
+            strict=True,
+        )
         return (Hit(*row) for row in rows)
 
 
@@ -124,7 +131,11 @@ _TYPES: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     datetime: ("datetime", datetime.isoformat, datetime.fromisoformat),
     date: ("date", date.isoformat, date.fromisoformat),
     time: ("time", time.isoformat, time.fromisoformat),
-    timedelta: ("duration", lambda value: value // _MICROSECOND, lambda count: timedelta(microseconds=count)),
+    timedelta: (
+        "duration",
+        lambda value: value // _MICROSECOND,
+        lambda count: timedelta(microseconds=count),
+    ),
     Decimal: ("decimal", str, lambda text: _as_finite(Decimal(text))),
     bytes: (
         "bytes",
@@ -146,13 +157,15 @@ def _as_finite(value: Decimal) -> Decimal:
 def as_typed(value: Any) -> Any:
     """Return a value as one of the types of this module, a text or None; unchanged if it is of another kind.
 
-    Nanoseconds are rounded down to microseconds. A UUID becomes a text, a missing value (NaT, NA) None, and a scalar or
-    array of Arrow its value or values.
+    Nanoseconds are rounded down to microseconds. A UUID becomes a text, a missing value (NaT, NA)
+    None, and a scalar or array of Arrow its value or values.
     """
     for method in ("as_py", "to_pylist"):  # Arrow
         if hasattr(value, method):
             value = getattr(value, method)()
-    if hasattr(value, "to_timedelta64"):  # of pandas, which itself would round to the nearest microsecond
+    if hasattr(
+        value, "to_timedelta64"
+    ):  # of pandas, which itself would round to the nearest microsecond
         value = value.to_timedelta64()
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype(f"{'M' if isinstance(value, np.datetime64) else 'm'}8[us]").item()
@@ -181,7 +194,9 @@ def from_json(mapping: dict[str, Any]) -> Any:
             try:
                 return _READ[key](value)
             except (ArithmeticError, KeyError) as error:
-                raise ValueError(f"metadata hold no value like {key}: {str(value)[:40]!r}") from error
+                raise ValueError(
+                    f"metadata hold no value like {key}: {str(value)[:40]!r}"
+                ) from error
     return mapping
 
 
@@ -190,13 +205,21 @@ def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.flo
 
     They are a matrix, or a column of Arrow, polars or pandas.
     """
-    if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and speaks_arrow(values):
+    if (
+        len(getattr(values, "shape", (0,))) == 1
+        and not isinstance(values, np.ndarray)
+        and speaks_arrow(values)
+    ):
         from cfe_faiss.store.arrow import matrix
 
         values = matrix(name, values)
     elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
         values = list(values)
-    if isinstance(values, list | tuple | np.ndarray) and not len(values) and not np.shape(values)[-1]:
+    if (
+        isinstance(values, list | tuple | np.ndarray)
+        and not len(values)
+        and not np.shape(values)[-1]
+    ):
         values = np.empty((0, d), np.float32)
     return as_rows(name, values, d, metric)
 
@@ -220,7 +243,9 @@ def check_labels(name: str, labels: Any, n: int) -> list[Label]:
         return listed
     for position, label in enumerate(listed):
         if type(label) is float:
-            raise TypeError(f"{name} must be texts, integers or booleans, got {label} at position {position}")
+            raise TypeError(
+                f"{name} must be texts, integers or booleans, got {label} at position {position}"
+            )
         if type(label) is str:
             _text(label, f"{name} {label!r:.80} at position {position}")
     return [None if label == UNKNOWN else label for label in listed]
@@ -232,7 +257,9 @@ def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
     if _are_plain(listed):
         return listed
     pairs = zip(listed, ids, strict=True)
-    return [None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in pairs]
+    return [
+        None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in pairs
+    ]
 
 
 def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
@@ -241,7 +268,10 @@ def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     if _are_valid(listed):
         return [mapping.copy() for mapping in listed]
     pairs = zip(listed, ids, strict=True)
-    return [{} if mapping is None else _mapping(mapping, (f"metadata of {id_!r}",)) for mapping, id_ in pairs]
+    return [
+        {} if mapping is None else _mapping(mapping, (f"metadata of {id_!r}",))
+        for mapping, id_ in pairs
+    ]
 
 
 def _one_each(name: str, kind: str, values: Any, n: int) -> list[Any]:
@@ -271,7 +301,7 @@ def plain_value(name: str, value: Any) -> Any:
     return _value(value, (name,))
 
 
-# --- the usual case, checked for all rows at once ---------------------------------------------------------------------
+# --- the usual case, checked for all rows at once -------------------------------------------------
 
 
 def _are_plain(texts: list[Any]) -> bool:
@@ -291,7 +321,10 @@ def _are_valid(metadata: list[Any]) -> bool:
     """Return whether all are dicts of valid plain values: the usual case, which needs no deep copy."""
     if set(map(type, metadata)) != {dict}:
         return False
-    keys, values = set(chain.from_iterable(metadata)), list(chain.from_iterable(map(dict.values, metadata)))
+    keys, values = (
+        set(chain.from_iterable(metadata)),
+        list(chain.from_iterable(map(dict.values, metadata))),
+    )
     if not (set(map(type, keys)) <= {str} and set(map(type, values)) <= _PLAIN | TYPED):
         return False
     if any(key.startswith(PREFIX) for key in keys):
@@ -304,7 +337,7 @@ def _are_valid(metadata: list[Any]) -> bool:
         return False
 
 
-# --- one value at a time, to copy it or to name the error -------------------------------------------------------------
+# --- one value at a time, to copy it or to name the error -----------------------------------------
 
 
 def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
@@ -312,9 +345,15 @@ def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
         raise TypeError(f"{_name_place(*where)} must be a mapping, got {type(metadata).__name__}")
     result: Metadata = {}
     for key, value in metadata.items():
-        plain = key if type(key) is str and key.isascii() else _text(key, f"{_name_place(*where)}: the key {key!r}")
+        plain = (
+            key
+            if type(key) is str and key.isascii()
+            else _text(key, f"{_name_place(*where)}: the key {key!r}")
+        )
         if plain.startswith(PREFIX):
-            raise ValueError(f"{_name_place(*where)} must have no key that begins with {PREFIX!r}, got {key!r}")
+            raise ValueError(
+                f"{_name_place(*where)} must have no key that begins with {PREFIX!r}, got {key!r}"
+            )
         result[plain] = _value(value, (*where, plain))
     return result
 
@@ -329,13 +368,19 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     if isinstance(plain, Integral):
         bits = int(plain).bit_length()
         if bits > 1024:
-            raise ValueError(f"{_name_place(*where)} must be below 2**1024, got an integer of {bits} bits")
+            raise ValueError(
+                f"{_name_place(*where)} must be below 2**1024, got an integer of {bits} bits"
+            )
         return int(plain)
     if isinstance(plain, float):
-        return math.nan if math.isnan(plain) else float(plain)  # one object, which equals itself in columns
+        return (
+            math.nan if math.isnan(plain) else float(plain)
+        )  # one object, which equals itself in columns
     if isinstance(plain, Decimal):
         if not plain.is_finite():
-            raise ValueError(f"{_name_place(*where)} must be finite as a decimal, got {plain}; use a float or None")
+            raise ValueError(
+                f"{_name_place(*where)} must be finite as a decimal, got {plain}; use a float or None"
+            )
         return Decimal(plain)
     if len(where) > DEEPEST:
         raise ValueError(f"{_name_place(*where[:2])} must be nested {DEEPEST} deep at most")
@@ -359,7 +404,9 @@ def _text(text: Any, *where: Any) -> str:
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{_name_place(*where)} must be valid Unicode, got {error.object[error.start]!r}") from error
+        raise ValueError(
+            f"{_name_place(*where)} must be valid Unicode, got {error.object[error.start]!r}"
+        ) from error
     return str.__str__(text)
 
 
@@ -367,5 +414,7 @@ def _name_place(first: Any, *path: Any) -> str:
     """Return the place of a value in metadata, as in ``metadata of 'a': 'k.l[1]'``."""
     if not path:
         return str(first)
-    text = str(path[0]) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[1:])
+    text = str(path[0]) + "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[1:]
+    )
     return f"{first}: {text!r}"

@@ -12,7 +12,9 @@ from cfe_faiss.cli.parser import PARSER
 
 
 def _commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    (choices,) = (action.choices for action in top._actions if isinstance(action, argparse._SubParsersAction))
+    (choices,) = (
+        action.choices for action in top._actions if isinstance(action, argparse._SubParsersAction)
+    )
     return dict(choices)
 
 
@@ -31,7 +33,10 @@ class CommandsDirective(SphinxDirective):
         for name, command in _commands(PARSER).items():
             section = nodes.section(ids=[f"cfe-faiss-{name}"], names=[f"cfe-faiss {name}"])
             text = _help(command)
-            section += [nodes.title(text=f"cfe-faiss {name}"), nodes.literal_block(text, text, language="text")]
+            section += [
+                nodes.title(text=f"cfe-faiss {name}"),
+                nodes.literal_block(text, text, language="text"),
+            ]
             found.append(section)
         return found
 

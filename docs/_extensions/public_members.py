@@ -7,7 +7,9 @@ from typing import Any
 
 def public_methods(module: str, qualified: str) -> list[str]:
     """Return the names of the methods that cfe_faiss defines for the class and that have a docstring."""
-    return [name for name, member in _documented(module, qualified) if not isinstance(member, property)]
+    return [
+        name for name, member in _documented(module, qualified) if not isinstance(member, property)
+    ]
 
 
 def public_properties(module: str, qualified: str) -> list[str]:

@@ -25,7 +25,12 @@ def applicants(n: int = 1500) -> pd.DataFrame:
             "origin": rng.choice(["domestic", "foreign"], n, p=[0.85, 0.15]),
         }
     )
-    score = table["income"] - table["debt"] + table["years employed"] / 2 - 8 * (table["sex"] == "female")
+    score = (
+        table["income"]
+        - table["debt"]
+        + table["years employed"] / 2
+        - 8 * (table["sex"] == "female")
+    )
     table["repaid"] = np.where(score + rng.normal(0, 6, n) > 30, "yes", "no")
     return table
 

@@ -117,7 +117,9 @@ def test_noise_is_no_proxy(seed: int, n: int) -> None:
     hnp.arrays(np.int64, 60, elements=st.integers(0, 3)),
     st.permutations(range(6)),
 )
-def test_renaming_and_order_change_nothing(one: np.ndarray, other: np.ndarray, names: list[int]) -> None:
+def test_renaming_and_order_change_nothing(
+    one: np.ndarray, other: np.ndarray, names: list[int]
+) -> None:
     texts = np.array(list("abcdef"))
     found = strength(texts[one], texts[other])
     assert 0 <= found <= 1
@@ -135,14 +137,34 @@ MEASURED = NOISE[GROUPS]
     ("one", "other", "expected"),
     [
         (np.array(list("abcd"))[GROUPS], np.array(list("wxyz"))[GROUPS], True),
-        (np.array(list("abcd"))[GROUPS], np.array(list("wxyy"))[GROUPS], False),  # determined, in one direction
+        (
+            np.array(list("abcd"))[GROUPS],
+            np.array(list("wxyy"))[GROUPS],
+            False,
+        ),  # determined, in one direction
         (np.array(list("abcd"))[GROUPS], GROUPS, True),  # codes
         (np.array(list("abcd"))[GROUPS], np.array([10, 30, 20, 40])[GROUPS], True),
-        (np.array(list("abcd"))[GROUPS], (GROUPS - GROUPS.mean()) / GROUPS.std(), True),  # standardised codes
+        (
+            np.array(list("abcd"))[GROUPS],
+            (GROUPS - GROUPS.mean()) / GROUPS.std(),
+            True,
+        ),  # standardised codes
         (np.array(list("abcd"))[GROUPS], MEASURED, False),
-        (np.array(["f", None, "m", "x"], object)[GROUPS], np.array(["1", "2", "3", "4"])[GROUPS], True),
-        (np.array(["f", None, "m", "x"], object)[GROUPS], np.array(["1", "2", "3", None], object)[GROUPS], True),
-        (np.array(["f", None, "f", "m"], object)[GROUPS], np.array(["1", "2", "2", "3"])[GROUPS], False),
+        (
+            np.array(["f", None, "m", "x"], object)[GROUPS],
+            np.array(["1", "2", "3", "4"])[GROUPS],
+            True,
+        ),
+        (
+            np.array(["f", None, "m", "x"], object)[GROUPS],
+            np.array(["1", "2", "3", None], object)[GROUPS],
+            True,
+        ),
+        (
+            np.array(["f", None, "f", "m"], object)[GROUPS],
+            np.array(["1", "2", "2", "3"])[GROUPS],
+            False,
+        ),
         (FEMALE, np.where(FEMALE, 0.3, 0.7), True),
         (AGE, 2020 - AGE, True),
         (AGE, np.exp(AGE / 10), True),
@@ -165,8 +187,13 @@ def test_copies_go_one_to_one(one: Any, other: Any, expected: bool) -> None:
 # --- columns that are left out ----------------------------------------------------------------------------------------
 
 
-def one_hot(name: str, codes: np.ndarray, values: str, separator: str = "_") -> dict[str, np.ndarray]:
-    return {f"{name}{separator}{value}": (codes == code).astype(float) for code, value in enumerate(values)}
+def one_hot(
+    name: str, codes: np.ndarray, values: str, separator: str = "_"
+) -> dict[str, np.ndarray]:
+    return {
+        f"{name}{separator}{value}": (codes == code).astype(float)
+        for code, value in enumerate(values)
+    }
 
 
 @pytest.mark.parametrize("separator", ["_", "=", ":", ".", " ", "["])
@@ -185,7 +212,9 @@ def test_one_hot_groups_that_are_scaled_or_lack_a_value() -> None:
     columns = one_hot("kind", KIND, "abcd")
     columns["kind_never"] = np.zeros(N)
     del columns["kind_b"]
-    scaled = {name: (values - values.mean()) / (values.std() or 1) for name, values in columns.items()}
+    scaled = {
+        name: (values - values.mean()) / (values.std() or 1) for name, values in columns.items()
+    }
     assert removed(table(**scaled, age=AGE), "kind").columns == tuple(columns)
 
 
@@ -198,7 +227,9 @@ def test_columns_that_only_begin_equally_are_separate() -> None:
     data = table(has_car=FEMALE, has_boat=NOISE > 0, year_a=AGE, year_b=NOISE)
     assert removed(data, "has_car").columns == ("has_car",)
     for name in ("has", "year"):
-        with pytest.raises(ValueError, match=rf"without must name .*has_car, has_boat, .*got '{name}'"):
+        with pytest.raises(
+            ValueError, match=rf"without must name .*has_car, has_boat, .*got '{name}'"
+        ):
             leave_out(data, None, [name])
 
 
@@ -241,11 +272,16 @@ def test_attributes_that_columns_hold_under_another_name() -> None:
     found = removed(data, "sex", sex=sex)
     assert found.columns == ("gender",)
     assert found.copies == (Proxy("gender", "sex", 1.0),)
-    assert removed(data, "letter", letter=np.array(list("wxyz"))[KIND]).columns == tuple(data.feature_names[2:])
+    assert removed(data, "letter", letter=np.array(list("wxyz"))[KIND]).columns == tuple(
+        data.feature_names[2:]
+    )
     with pytest.raises(ValueError, match=r"got 'town', which no column equals: none comes near it"):
         leave_out(data, as_attributes({"town": RNG.integers(0, 3, N).astype(str)}), ["town"])
     almost = np.where(RNG.random(N) < 0.1, 1 - FEMALE, FEMALE)
-    with pytest.raises(ValueError, match=r"got 'almost', which no column equals: the nearest is gender \(0\.[78]\d\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"got 'almost', which no column equals: the nearest is gender \(0\.[78]\d\)",
+    ):
         leave_out(data, as_attributes({"almost": almost}), ["almost"])
 
 
@@ -259,7 +295,11 @@ def test_columns_without_names() -> None:
 
 def test_features_of_any_kind() -> None:
     dense = np.stack([FEMALE, AGE, NOISE], axis=1).astype(np.float32)
-    for x in (torch.from_numpy(dense), torch.from_numpy(dense).to_sparse(), scipy.sparse.csr_array(dense)):
+    for x in (
+        torch.from_numpy(dense),
+        torch.from_numpy(dense).to_sparse(),
+        scipy.sparse.csr_array(dense),
+    ):
         kept, _, found = leave_out(SimpleNamespace(x=x), None, ["feature 0"])
         assert_array_equal(kept, dense[:, 1:])
         assert found.columns == ("feature 0",)
@@ -270,8 +310,16 @@ def test_features_of_any_kind() -> None:
     [
         ("age", TypeError, "without must be a sequence of names, got 'age'"),
         (None, TypeError, "without must be a sequence of names, got None"),
-        (["ages"], ValueError, r"without must name attributes or columns of data\.x \(age, noise\), got 'ages'"),
-        (["age", "noise"], ValueError, r"without must leave some of the 2 columns of data\.x, got age, noise"),
+        (
+            ["ages"],
+            ValueError,
+            r"without must name attributes or columns of data\.x \(age, noise\), got 'ages'",
+        ),
+        (
+            ["age", "noise"],
+            ValueError,
+            r"without must leave some of the 2 columns of data\.x, got age, noise",
+        ),
     ],
 )
 def test_faults_are_named(without: object, error: type[Exception], message: str) -> None:
@@ -281,7 +329,9 @@ def test_faults_are_named(without: object, error: type[Exception], message: str)
 
 def test_names_that_are_not_distinct() -> None:
     data = SimpleNamespace(x=np.stack([AGE, FEMALE], axis=1), feature_names=["a", "a"])
-    with pytest.raises(ValueError, match=r"data\.feature_names must be distinct, got 'a' more than once"):
+    with pytest.raises(
+        ValueError, match=r"data\.feature_names must be distinct, got 'a' more than once"
+    ):
         leave_out(data, None, ["a"])
 
 
@@ -303,13 +353,22 @@ def test_proxies_of_an_attribute_outside_of_x() -> None:
 
 def test_german(data_root: Path) -> None:
     data = load("german", data_root)
-    assert [(proxy.column, round(proxy.strength, 2)) for proxy in proxies(data, "Gender")] == [("Single", 0.74)]
-    finder = cfe.EvidenceFinder.from_data(data, data.y, without=["Gender", "CheckingAccountBalance"])
+    assert [(proxy.column, round(proxy.strength, 2)) for proxy in proxies(data, "Gender")] == [
+        ("Single", 0.74)
+    ]
+    finder = cfe.EvidenceFinder.from_data(
+        data, data.y, without=["Gender", "CheckingAccountBalance"]
+    )
     assert finder.removed is not None
-    assert finder.removed.columns == ("Gender", "CheckingAccountBalance_geq_0", "CheckingAccountBalance_geq_200")
+    assert finder.removed.columns == (
+        "Gender",
+        "CheckingAccountBalance_geq_0",
+        "CheckingAccountBalance_geq_200",
+    )
     assert [proxy.column for proxy in finder.removed.proxies] == ["Single"]
-    assert "without Removed(Gender, CheckingAccountBalance: 3 columns; proxies kept: Single for Gender (0.74))" in repr(
-        finder
+    assert (
+        "without Removed(Gender, CheckingAccountBalance: 3 columns; proxies kept: Single for Gender (0.74))"
+        in repr(finder)
     )
     keep = [name not in finder.removed.columns for name in data.feature_names]
     assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, keep], data.edge_index))
@@ -317,7 +376,9 @@ def test_german(data_root: Path) -> None:
 
 def test_bail(data_root: Path) -> None:
     data = load("bail", data_root)
-    finder = cfe.EvidenceFinder.from_data(data, data.y, without=["WHITE"], index="EvidenceIVF20,Flat")
+    finder = cfe.EvidenceFinder.from_data(
+        data, data.y, without=["WHITE"], index="EvidenceIVF20,Flat"
+    )
     assert finder.removed == Removed(("WHITE",), ("WHITE",), (), ())
     assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, 1:], data.edge_index))
 
@@ -330,7 +391,9 @@ def test_vectors_match_data_without_the_columns(seed: int, out: set[int]) -> Non
         edge_index=rng.integers(0, 40, (2, 80)),
         feature_names=list("abcde"),
     )
-    finder = cfe.EvidenceFinder.from_data(data, rng.integers(0, 2, 40), without=["abcde"[column] for column in out])
+    finder = cfe.EvidenceFinder.from_data(
+        data, rng.integers(0, 2, 40), without=["abcde"[column] for column in out]
+    )
     assert finder.removed is not None
     keep = [name not in finder.removed.columns for name in data.feature_names]
     assert {"abcde"[column] for column in out} <= set(finder.removed.columns)

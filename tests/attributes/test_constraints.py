@@ -73,10 +73,15 @@ def test_local_without_a_direction_equals_brute_force(case: Case) -> None:
 def test_pairs_equal_brute_force(case: Case) -> None:
     expected = ranked_pairs(case)
     for index in indexes(case):
-        assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == expected[: case.stored.k]
+        assert (
+            listed(cfe.global_evidence(index, case.stored.k, **case.given))
+            == expected[: case.stored.k]
+        )
         for threshold in (-1, 0.5):
             found = [
-                pair for pairs in cfe.evidence_pairs(index, threshold, block=7, **case.given) for pair in listed(pairs)
+                pair
+                for pairs in cfe.evidence_pairs(index, threshold, block=7, **case.given)
+                for pair in listed(pairs)
             ]
             assert sorted(found) == sorted(pair for pair in expected if pair[2] >= threshold)
 
@@ -88,8 +93,15 @@ def test_limited_pairs_equal_brute_force(case: Case) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(greedy, "_FIRST", 1)
             patch.setattr(greedy, "_MOST", 3)
-            assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == expected[: case.stored.k]
-        found = [pair for pairs in cfe.evidence_pairs(index, 0.25, **case.given) for pair in listed(pairs)]
+            assert (
+                listed(cfe.global_evidence(index, case.stored.k, **case.given))
+                == expected[: case.stored.k]
+            )
+        found = [
+            pair
+            for pairs in cfe.evidence_pairs(index, 0.25, **case.given)
+            for pair in listed(pairs)
+        ]
         assert found == [pair for pair in expected if pair[2] >= np.float32(0.25)]
 
 
@@ -119,11 +131,16 @@ def test_best_pair_of_each_node(case: Case) -> None:
     }
     expected = sorted(own, key=lambda pair: (-pair[2], pair[0], pair[1]))[: case.stored.k]
     for index in indexes(case):
-        assert listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given)) == expected
+        assert (
+            listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given))
+            == expected
+        )
 
 
 @given(cases(), st.booleans(), st.floats(-1, 1, width=32))
-def test_parameters_of_an_index_equal_brute_force(case: Case, as_table: bool, threshold: float) -> None:
+def test_parameters_of_an_index_equal_brute_force(
+    case: Case, as_table: bool, threshold: float
+) -> None:
     """Queries that are stored vectors, said by their ids or described by a table."""
     where = {
         name: value
@@ -163,11 +180,17 @@ def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     n = 250
     X, labels = clustered(n, 8, 3)
     rng = np.random.default_rng(0)
-    table = {"group": rng.integers(0, 5, n), "age": rng.normal(40, 10, n), "town": rng.integers(0, 200, n)}
+    table = {
+        "group": rng.integers(0, 5, n),
+        "age": rng.normal(40, 10, n),
+        "town": rng.integers(0, 200, n),
+    }
     edges = rng.integers(0, n, (2, 750))
     index = cfe.IndexEvidenceIDMap2(8)
     index.add_with_labels(X, labels)
-    finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table))
+    finder = cfe.EvidenceFinder(
+        X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table)
+    )
     for where in (
         Constraints(exact="group", antiexact="town"),
         Constraints(exact=["group", "town"]),
@@ -206,11 +229,17 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
         "age": rng.integers(0, 9, 250),
         "income": rng.random(250),
     }
-    given = {"where": Constraints(**where), "attributes": table, "graph": rng.integers(0, 250, (2, 560))}
+    given = {
+        "where": Constraints(**where),
+        "attributes": table,
+        "graph": rng.integers(0, 250, (2, 560)),
+    }
     index = cfe.IndexEvidenceIDMap2(6)
     index.add_with_labels(X, labels)
     expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
-    above = sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs))
+    above = sorted(
+        pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)
+    )
     from cfe_faiss.search import join
     from cfe_faiss.search import pairs as module
 
@@ -219,11 +248,15 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
     for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
         monkeypatch.setattr(join, price, 0)
     assert [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)] == expected
-    assert sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)) == above
+    assert (
+        sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs))
+        == above
+    )
 
 
 @pytest.mark.parametrize(
-    "description", ["EvidenceIVF4,SQ8", "EvidenceIVF4,SQfp16", "EvidenceIVF4,PQ2,RFlat", "EvidenceIVF4,Flat"]
+    "description",
+    ["EvidenceIVF4,SQ8", "EvidenceIVF4,SQfp16", "EvidenceIVF4,PQ2,RFlat", "EvidenceIVF4,Flat"],
 )
 def test_every_kind_of_index(description: str) -> None:
     """Without conditions that rule anything out, bit for bit the exact search of what the index holds."""
@@ -231,7 +264,9 @@ def test_every_kind_of_index(description: str) -> None:
     index = cfe.index_factory(8, description)
     index.train(X)
     index.add_with_labels(X, labels)
-    finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, attributes=as_attributes({"a": np.zeros(600)}))
+    finder = cfe.EvidenceFinder(
+        X, labels.astype(np.int32), index, attributes=as_attributes({"a": np.zeros(600)})
+    )
     for nodes in (None, np.arange(50)):
         D, I = index.search_stored(nodes, 7, exact=True)
         found = finder.local(nodes, 7, where=Constraints(exact="a"))
@@ -248,7 +283,9 @@ def test_bail(data_root: Any) -> None:
     white, married, age = (finder.attributes[name].numbers for name in ("WHITE", "MARRIED", "AGE"))
     some = np.random.default_rng(0).choice(len(labels), 300, replace=False)
     for node in some:
-        allowed = (white == white[node]) & (married != married[node]) & (np.abs(age - age[node]) <= 60)
+        allowed = (
+            (white == white[node]) & (married != married[node]) & (np.abs(age - age[node]) <= 60)
+        )
         allowed &= labels != labels[node]
         allowed[finder.graph.neighbors(node)] = False
         rows = np.flatnonzero(allowed)
@@ -256,7 +293,9 @@ def test_bail(data_root: Any) -> None:
             assert (found.evidence[node] == -1).all()
             continue
         best = finder.index.search(
-            finder.vectors[[node]], 10, params=cfe.EvidenceParameters(labels[node], sel=cfe_selector(rows))
+            finder.vectors[[node]],
+            10,
+            params=cfe.EvidenceParameters(labels[node], sel=cfe_selector(rows)),
         )
         assert_array_equal(found.evidence[node], best[1][0])
         assert_array_equal(found.similarity[node], best[0][0])
@@ -274,7 +313,9 @@ def cfe_selector(rows: Any) -> Any:
 @pytest.fixture
 def small() -> cfe.IndexEvidenceIDMap2:
     index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32), [0, 1, 0, 1])
+    index.add_with_labels(
+        np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32), [0, 1, 0, 1]
+    )
     return index
 
 
@@ -282,18 +323,25 @@ TABLE = {"age": [30.0, 34.0, np.nan, 36.0], "sex": ["f", "m", "m", None]}
 
 
 def test_missing_values_are_counted_and_shown(small: cfe.IndexEvidenceIDMap2) -> None:
-    finder = cfe.EvidenceFinder(np.eye(4, 2), np.array([0, 1, 0, 1], np.int32), small, attributes=as_attributes(TABLE))
+    finder = cfe.EvidenceFinder(
+        np.eye(4, 2), np.array([0, 1, 0, 1], np.int32), small, attributes=as_attributes(TABLE)
+    )
     where = Constraints(caliper={"age": 10}, permitted={"sex": ["m"]})
     found = finder.local(k=2, where=where)
     assert_array_equal(found.evidence, [[1, -1], [-1, -1], [-1, -1], [-1, -1]])
     assert found.missing == {"age": 1, "sex": 1}
-    assert repr(found) == "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
+    assert (
+        repr(found) == "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
+    )
     pairs = finder.top_pairs(5, where=where)
     assert listed(pairs)[0][:2] == (0, 1)
     assert len(pairs) == 1
     assert repr(pairs).startswith("PairEvidence(1 pair, ")
     assert repr(pairs).endswith(", left out: 1 without age, 1 without sex)")
-    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == {"age": 1, "sex": 1}
+    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == {
+        "age": 1,
+        "sex": 1,
+    }
     assert finder.top_pairs(5).missing == {}
 
 
@@ -323,7 +371,10 @@ def test_a_graph_whose_last_nodes_have_no_edge(small: cfe.IndexEvidenceIDMap2) -
     assert {pair[:2] for pair in listed(pairs)} == {(0, 3), (1, 2), (2, 3)}
     with pytest.raises(ValueError, match="2 nodes and the id 3"):
         cfe.global_evidence(
-            small, 9, where=Constraints(min_hops=2), graph=Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+            small,
+            9,
+            where=Constraints(min_hops=2),
+            graph=Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2),
         )
 
 
@@ -335,35 +386,60 @@ def test_target_by_name() -> None:
     finder = cfe.EvidenceFinder.from_data(data, ["no", "yes", "open", "open"])
     by_name, by_number = Constraints(target="open"), Constraints(target=1)
     assert_array_equal(finder.local(where=by_name).evidence, finder.local(where=by_number).evidence)
-    assert listed(finder.top_pairs(9, where=by_name)) == listed(finder.top_pairs(9, where=by_number)) != []
-    with pytest.raises(ValueError, match=r"target must be among the classes \(no, open, yes\), got 'maybe'"):
+    assert (
+        listed(finder.top_pairs(9, where=by_name))
+        == listed(finder.top_pairs(9, where=by_number))
+        != []
+    )
+    with pytest.raises(
+        ValueError, match=r"target must be among the classes \(no, open, yes\), got 'maybe'"
+    ):
         finder.local(where=Constraints(target="maybe"))
     numbered = cfe.EvidenceFinder.from_vectors(np.eye(4) + 1, ["1", "2", "3", "3"])
     for target in (3, "3"):
-        assert set(numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist()) == {2, 3, -1}
-    with pytest.raises(TypeError, match=r"where\.target must be integers, as the labels of the index are, got 'yes'"):
+        assert set(
+            numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist()
+        ) == {2, 3, -1}
+    with pytest.raises(
+        TypeError,
+        match=r"where\.target must be integers, as the labels of the index are, got 'yes'",
+    ):
         cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
 
 
-def test_a_pair_needs_one_node_that_is_permitted_and_of_the_target(small: cfe.IndexEvidenceIDMap2) -> None:
+def test_a_pair_needs_one_node_that_is_permitted_and_of_the_target(
+    small: cfe.IndexEvidenceIDMap2,
+) -> None:
     where = Constraints(permitted={"age": (30, 34)}, target=1)
     table = {"age": [30, 34, 31, 36]}
-    allowed = {(0, 1), (1, 2)}  # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
-    assert {pair[:2] for pair in listed(cfe.global_evidence(small, 9, where=where, attributes=table))} == allowed
+    allowed = {
+        (0, 1),
+        (1, 2),
+    }  # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
+    assert {
+        pair[:2] for pair in listed(cfe.global_evidence(small, 9, where=where, attributes=table))
+    } == allowed
 
 
 def test_an_empty_index() -> None:
     index = cfe.IndexEvidenceIDMap2(2)
-    assert len(cfe.global_evidence(index, 3, where=Constraints(exact="a"), attributes={"a": [1.0]})) == 0
+    assert (
+        len(cfe.global_evidence(index, 3, where=Constraints(exact="a"), attributes={"a": [1.0]}))
+        == 0
+    )
     assert not list(cfe.evidence_pairs(index, 0, where=Constraints(replace=False)))
-    params = cfe.EvidenceParameters(0, where=Constraints(exact="a"), attributes={"a": [1.0]}, queries={"a": [1.0]})
+    params = cfe.EvidenceParameters(
+        0, where=Constraints(exact="a"), attributes={"a": [1.0]}, queries={"a": [1.0]}
+    )
     for each in (params, cfe.EvidenceParameters(0, where=Constraints(replace=False))):
         assert_array_equal(index.search(np.eye(1, 2), 2, params=each)[1], [[-1, -1]])
     assert_array_equal(index.range_search(np.eye(1, 2), 0, params=params)[0], [0, 0])
 
 
 def test_iterating_over_a_changed_index(small: cfe.IndexEvidenceIDMap2) -> None:
-    pairs = cfe.evidence_pairs(small, -1, where=Constraints(antiexact="sex"), attributes={"sex": list("abab")})
+    pairs = cfe.evidence_pairs(
+        small, -1, where=Constraints(antiexact="sex"), attributes={"sex": list("abab")}
+    )
     small.remove_ids([3])
     with pytest.raises(RuntimeError, match="changed"):
         next(pairs)
@@ -411,38 +487,100 @@ def test_words_and_copies() -> None:
     [
         ({"exact": 3}, TypeError, "exact must be names of attributes, got 3"),
         ({"antiexact": [3]}, TypeError, "antiexact must be names of attributes, got 3"),
-        ({"exact": ["a", "a"]}, ValueError, "exact must name each attribute once, got 'a' more than once"),
-        ({"exact": "a", "antiexact": ["b", "a"]}, ValueError, "exact and antiexact .* got 'a' in both"),
-        ({"exact": "a", "caliper": {"a": -1}}, ValueError, "caliper must not name an attribute of exact, got 'a'"),
-        ({"exact": "a", "std_caliper": {"a": 1}}, ValueError, "std_caliper must not name an attribute of exact"),
-        ({"antiexact": "a", "caliper": {"a": 0}}, ValueError, "caliper of 'a' must be above 0 beside antiexact"),
+        (
+            {"exact": ["a", "a"]},
+            ValueError,
+            "exact must name each attribute once, got 'a' more than once",
+        ),
+        (
+            {"exact": "a", "antiexact": ["b", "a"]},
+            ValueError,
+            "exact and antiexact .* got 'a' in both",
+        ),
+        (
+            {"exact": "a", "caliper": {"a": -1}},
+            ValueError,
+            "caliper must not name an attribute of exact, got 'a'",
+        ),
+        (
+            {"exact": "a", "std_caliper": {"a": 1}},
+            ValueError,
+            "std_caliper must not name an attribute of exact",
+        ),
+        (
+            {"antiexact": "a", "caliper": {"a": 0}},
+            ValueError,
+            "caliper of 'a' must be above 0 beside antiexact",
+        ),
         ({"antiexact": "a", "caliper": {"a": -2}}, ValueError, "antiexact has no effect"),
-        ({"caliper": "a"}, TypeError, "caliper must be a mapping from names of attributes, got 'a'"),
-        ({"caliper": {1: 2}}, TypeError, "caliper must be a mapping from names of attributes, got 1"),
+        (
+            {"caliper": "a"},
+            TypeError,
+            "caliper must be a mapping from names of attributes, got 'a'",
+        ),
+        (
+            {"caliper": {1: 2}},
+            TypeError,
+            "caliper must be a mapping from names of attributes, got 1",
+        ),
         ({"caliper": {"a": np.nan}}, ValueError, r"caliper\['a'\] must lie in .* got nan"),
         ({"caliper": {"a": np.inf}}, ValueError, r"caliper\['a'\] must lie in .* got inf"),
         ({"std_caliper": {"a": "1"}}, TypeError, r"std_caliper\['a'\] must be a number, got '1'"),
-        ({"permitted": {"a": []}}, ValueError, r"permitted\['a'\] must hold at least one value, got \[\]"),
-        ({"permitted": {"a": (2, 1)}}, ValueError, r"permitted\['a'\] must be a range .* low <= high, got \(2, 1\)"),
-        ({"permitted": {"a": (1, 2, 3)}}, ValueError, r"permitted\['a'\] must be a range \(low, high\) or a list"),
-        ({"permitted": {"a": (1, np.nan)}}, ValueError, r"permitted\['a'\] must lie in \[-inf, inf\], got nan"),
-        ({"permitted": {"a": ("x", "y")}}, TypeError, r"permitted\['a'\] must be a number, got 'x'"),
-        ({"permitted": {"a": [None]}}, ValueError, r"permitted\['a'\] must hold values .* got None"),
+        (
+            {"permitted": {"a": []}},
+            ValueError,
+            r"permitted\['a'\] must hold at least one value, got \[\]",
+        ),
+        (
+            {"permitted": {"a": (2, 1)}},
+            ValueError,
+            r"permitted\['a'\] must be a range .* low <= high, got \(2, 1\)",
+        ),
+        (
+            {"permitted": {"a": (1, 2, 3)}},
+            ValueError,
+            r"permitted\['a'\] must be a range \(low, high\) or a list",
+        ),
+        (
+            {"permitted": {"a": (1, np.nan)}},
+            ValueError,
+            r"permitted\['a'\] must lie in \[-inf, inf\], got nan",
+        ),
+        (
+            {"permitted": {"a": ("x", "y")}},
+            TypeError,
+            r"permitted\['a'\] must be a number, got 'x'",
+        ),
+        (
+            {"permitted": {"a": [None]}},
+            ValueError,
+            r"permitted\['a'\] must hold values .* got None",
+        ),
         ({"target": []}, ValueError, "target must hold at least one class, got \\[\\]"),
         ({"target": -1}, ValueError, "target must lie in .* got -1"),
         ({"target": 0.5}, TypeError, "target must be integers"),
         ({"target": 2**63}, ValueError, "target must lie in"),
         ({"max_changed": -1}, ValueError, "max_changed must be at least 0, got -1"),
-        ({"max_changed": 1, "antiexact": ["a", "b"]}, ValueError, "max_changed must be at least 2, .* got 1"),
+        (
+            {"max_changed": 1, "antiexact": ["a", "b"]},
+            ValueError,
+            "max_changed must be at least 2, .* got 1",
+        ),
         ({"min_hops": 1}, ValueError, "min_hops must be at least 2, got 1"),
         ({"min_hops": 2.5}, TypeError, "min_hops must be an integer, got 2.5"),
         ({"common_neighbors": 0}, TypeError, "common_neighbors must be True or False, got 0"),
         ({"ratio": 0}, ValueError, "ratio must be at least 1, got 0"),
-        ({"ratio": 2, "replace": False}, ValueError, "ratio must be 1 .* with replace=False, got 2"),
+        (
+            {"ratio": 2, "replace": False},
+            ValueError,
+            "ratio must be 1 .* with replace=False, got 2",
+        ),
         ({"replace": None}, TypeError, "replace must be True or False, got None"),
     ],
 )
-def test_arguments_that_contradict_or_have_no_effect(arguments: dict[str, Any], error: Any, message: str) -> None:
+def test_arguments_that_contradict_or_have_no_effect(
+    arguments: dict[str, Any], error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         Constraints(**arguments)
 
@@ -450,16 +588,48 @@ def test_arguments_that_contradict_or_have_no_effect(arguments: dict[str, Any], 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"exact": "height"}, ValueError, r"where.exact must name attributes \(age, sex, one, far\), got 'height'"),
+        (
+            {"exact": "height"},
+            ValueError,
+            r"where.exact must name attributes \(age, sex, one, far\), got 'height'",
+        ),
         ({"permitted": {"height": [1]}}, ValueError, "where.permitted must name attributes"),
-        ({"caliper": {"sex": 1}}, TypeError, "where.caliper must name numeric attributes, got 'sex'"),
-        ({"std_caliper": {"sex": 1}}, TypeError, "where.std_caliper must name numeric attributes, got 'sex'"),
-        ({"std_caliper": {"one": 1}}, ValueError, "where.std_caliper must name attributes that vary, got 'one'"),
-        ({"caliper": {"far": 1}}, ValueError, "where.caliper must name attributes of finite numbers"),
-        ({"caliper": {"age": 1}, "std_caliper": {"age": -9}}, ValueError, "contradict each other for 'age'"),
+        (
+            {"caliper": {"sex": 1}},
+            TypeError,
+            "where.caliper must name numeric attributes, got 'sex'",
+        ),
+        (
+            {"std_caliper": {"sex": 1}},
+            TypeError,
+            "where.std_caliper must name numeric attributes, got 'sex'",
+        ),
+        (
+            {"std_caliper": {"one": 1}},
+            ValueError,
+            "where.std_caliper must name attributes that vary, got 'one'",
+        ),
+        (
+            {"caliper": {"far": 1}},
+            ValueError,
+            "where.caliper must name attributes of finite numbers",
+        ),
+        (
+            {"caliper": {"age": 1}, "std_caliper": {"age": -9}},
+            ValueError,
+            "contradict each other for 'age'",
+        ),
         ({"permitted": {"sex": (1, 2)}}, TypeError, r"permitted\['sex'\] must be a list of texts"),
-        ({"permitted": {"sex": ["f", "x"]}}, ValueError, r"permitted\['sex'\] must hold values .*\(f, m\), got 'x'"),
-        ({"permitted": {"age": ["old"]}}, TypeError, r"permitted\['age'\] must hold numbers.*got 'old'"),
+        (
+            {"permitted": {"sex": ["f", "x"]}},
+            ValueError,
+            r"permitted\['sex'\] must hold values .*\(f, m\), got 'x'",
+        ),
+        (
+            {"permitted": {"age": ["old"]}},
+            TypeError,
+            r"permitted\['age'\] must hold numbers.*got 'old'",
+        ),
         ({"target": 5}, ValueError, r"where.target must be predicted classes .*\(0, 1\), got 5"),
         ({"max_changed": 4}, ValueError, "where.max_changed must be below 4"),
         ({"max_changed": 3, "exact": "sex"}, ValueError, "where.max_changed must be below 3"),
@@ -474,7 +644,9 @@ def test_constraints_that_do_not_fit_the_nodes(
     for search in (
         lambda **given: cfe.global_evidence(small, 3, **given),
         lambda **given: cfe.evidence_pairs(small, 0, **given),
-        lambda **given: small.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, queries=[0], **given)),
+        lambda **given: small.search(
+            np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, queries=[0], **given)
+        ),
     ):
         with pytest.raises(error, match=message):
             search(where=Constraints(**arguments), attributes=table)
@@ -488,23 +660,85 @@ def test_arguments_that_where_needs_or_excludes(small: cfe.IndexEvidenceIDMap2) 
     for call, error, message in (
         (lambda: bare.local(where=where), ValueError, "attributes must be given"),
         (lambda: bare.top_pairs(where=where), ValueError, "attributes must be given"),
-        (lambda: finder.local(where="sex"), TypeError, "where must be cfe_faiss.Constraints, got str"),
-        (lambda: finder.local(where=where, recall=0.9), ValueError, "recall must be left out with where"),
-        (lambda: finder.local(where=where, nprobe=3), ValueError, "nprobe must be left out with where"),
-        (lambda: finder.local(where=where, exact=False), ValueError, "exact must be left out with where"),
-        (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False, nprobe and recall must be"),
-        (lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True), ValueError, "per_node=True"),
-        (lambda: cfe.global_evidence(small, 3, attributes=TABLE), ValueError, "attributes must be left out without"),
-        (lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]), ValueError, "graph must be left out without where"),
-        (lambda: cfe.EvidenceParameters(0, queries=[1]), ValueError, "params.queries must be left out without"),
-        (lambda: cfe.EvidenceParameters(0, 3, where=where), ValueError, "params.nprobe must be left out with"),
-        (lambda: searched(small, where=where, attributes=TABLE), ValueError, "params.queries must say who"),
-        (lambda: searched(small, where=where, attributes=TABLE, queries=[0, 1]), ValueError, "describe 1 queries"),
-        (lambda: searched(small, where=where, attributes=TABLE, queries=[9]), ValueError, "params.queries must be in"),
-        (lambda: searched(small, where=where, attributes=TABLE, queries={"a": [1]}), ValueError, "must have the attr"),
-        (lambda: searched(small, where=where, attributes=TABLE, queries={"sex": [1]}), TypeError, "must hold texts"),
         (
-            lambda: searched(small, where=Constraints(min_hops=2), graph=[[0], [1]], queries={"sex": ["f"]}),
+            lambda: finder.local(where="sex"),
+            TypeError,
+            "where must be cfe_faiss.Constraints, got str",
+        ),
+        (
+            lambda: finder.local(where=where, recall=0.9),
+            ValueError,
+            "recall must be left out with where",
+        ),
+        (
+            lambda: finder.local(where=where, nprobe=3),
+            ValueError,
+            "nprobe must be left out with where",
+        ),
+        (
+            lambda: finder.local(where=where, exact=False),
+            ValueError,
+            "exact must be left out with where",
+        ),
+        (
+            lambda: finder.top_pairs(where=where, exact=False),
+            ValueError,
+            "exact=False, nprobe and recall must be",
+        ),
+        (
+            lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True),
+            ValueError,
+            "per_node=True",
+        ),
+        (
+            lambda: cfe.global_evidence(small, 3, attributes=TABLE),
+            ValueError,
+            "attributes must be left out without",
+        ),
+        (
+            lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]),
+            ValueError,
+            "graph must be left out without where",
+        ),
+        (
+            lambda: cfe.EvidenceParameters(0, queries=[1]),
+            ValueError,
+            "params.queries must be left out without",
+        ),
+        (
+            lambda: cfe.EvidenceParameters(0, 3, where=where),
+            ValueError,
+            "params.nprobe must be left out with",
+        ),
+        (
+            lambda: searched(small, where=where, attributes=TABLE),
+            ValueError,
+            "params.queries must say who",
+        ),
+        (
+            lambda: searched(small, where=where, attributes=TABLE, queries=[0, 1]),
+            ValueError,
+            "describe 1 queries",
+        ),
+        (
+            lambda: searched(small, where=where, attributes=TABLE, queries=[9]),
+            ValueError,
+            "params.queries must be in",
+        ),
+        (
+            lambda: searched(small, where=where, attributes=TABLE, queries={"a": [1]}),
+            ValueError,
+            "must have the attr",
+        ),
+        (
+            lambda: searched(small, where=where, attributes=TABLE, queries={"sex": [1]}),
+            TypeError,
+            "must hold texts",
+        ),
+        (
+            lambda: searched(
+                small, where=Constraints(min_hops=2), graph=[[0], [1]], queries={"sex": ["f"]}
+            ),
             ValueError,
             "must be stored ids",
         ),

@@ -20,13 +20,17 @@ def ways(total: int, groups: int) -> Iterator[tuple[int, ...]]:
 
 
 @given(
-    known=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any), min_size=1, max_size=3),
+    known=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any), min_size=1, max_size=3
+    ),
     unknown_selected=st.integers(0, 3),
     fails=st.integers(0, 4),
     data=st.data(),
 )
 @settings(max_examples=60)
-def test_bounds_are_sharp(known: list[tuple[int, int]], unknown_selected: int, fails: int, data: st.DataObject) -> None:
+def test_bounds_are_sharp(
+    known: list[tuple[int, int]], unknown_selected: int, fails: int, data: st.DataObject
+) -> None:
     g = len(known)
     selected = np.array([right for right, _ in known])
     nodes = selected + np.array([wrong for _, wrong in known])
@@ -40,7 +44,9 @@ def test_bounds_are_sharp(known: list[tuple[int, int]], unknown_selected: int, f
             rates[group].append(x[group] / n[group])
             if compared > 0 or x[group] > 0:
                 attained[group].append(x[group] / n[group] / compared if compared > 0 else np.inf)
-    least, most = ratio_bounds(selected, nodes, unknown_selected, unknown_selected + fails, reference)
+    least, most = ratio_bounds(
+        selected, nodes, unknown_selected, unknown_selected + fails, reference
+    )
     others = [group for group in range(g) if group != reference]
     assert (least[reference], most[reference]) == (1, 1)
     for group in others:
@@ -52,7 +58,9 @@ def test_bounds_are_sharp(known: list[tuple[int, int]], unknown_selected: int, f
     if g == 1:
         return
     low, high = rate_bounds(selected, nodes, unknown_selected, unknown_selected + fails)
-    np.testing.assert_allclose(np.stack([low, high], axis=1), [[min(own), max(own)] for own in rates], rtol=1e-12)
+    np.testing.assert_allclose(
+        np.stack([low, high], axis=1), [[min(own), max(own)] for own in rates], rtol=1e-12
+    )
 
 
 def test_nothing_unknown_leaves_the_ratio() -> None:

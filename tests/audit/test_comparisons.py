@@ -2,12 +2,21 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control, studentized_range
 
-from cfe_faiss.audit.intervals import compare_rates, critical_value, is_ranked, largest_gap, power_of_ratio, risk_ratio
+from cfe_faiss.audit.intervals import (
+    compare_rates,
+    critical_value,
+    is_ranked,
+    largest_gap,
+    power_of_ratio,
+    risk_ratio,
+)
 
 
 def test_critical_values() -> None:
     assert [round(critical_value(g), 2) for g in (1, 2, 5, 10)] == [1.96, 1.96, 2.73, 3.16]
-    assert critical_value(5, 0.99) == pytest.approx(studentized_range.isf(0.01, 5, np.inf) / np.sqrt(2))
+    assert critical_value(5, 0.99) == pytest.approx(
+        studentized_range.isf(0.01, 5, np.inf) / np.sqrt(2)
+    )
 
 
 def test_ranked_groups_have_cases_and_expected_outcomes_of_both_kinds() -> None:
@@ -42,7 +51,9 @@ def test_the_interval_excludes_1_exactly_where_the_test_rejects(groups: int) -> 
 def test_two_groups_have_the_interval_of_koopman() -> None:
     found = compare_rates(np.array([40, 60]), np.array([100, 100]), 0.95, 1)
     low, high = risk_ratio(40, 100, 60, 100)
-    assert (found["ratio_low"][0], found["ratio_high"][0]) == pytest.approx((float(low), float(high)))
+    assert (found["ratio_low"][0], found["ratio_high"][0]) == pytest.approx(
+        (float(low), float(high))
+    )
 
 
 def test_without_cases_nothing_is_defined() -> None:
@@ -54,7 +65,9 @@ def test_without_cases_nothing_is_defined() -> None:
     assert np.isnan([nobody["ratio"], nobody["ratio_low"], nobody["ratio_high"]]).all()
 
 
-@pytest.mark.parametrize(("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)])
+@pytest.mark.parametrize(
+    ("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)]
+)
 def test_power_is_that_of_simulated_samples(rate: float, cases: int, groups: int) -> None:
     rng = np.random.default_rng(int(100 * rate) + groups)
     x = rng.binomial(cases, [0.7 * rate] + [rate] * (groups - 1), (20_000, groups)) / cases
@@ -106,7 +119,9 @@ def test_found_in_few_samples_of_equal_groups(groups: int) -> None:
     """Level: in at most 5 % of samples, and 3 Monte-Carlo errors, is some group below 1."""
     rng = np.random.default_rng(groups)
     cases = np.full(groups, 60)
-    least = [np.nanmin(compare_rates(x, cases, 0.95)["p"]) for x in rng.binomial(60, 0.5, (300, groups))]
+    least = [
+        np.nanmin(compare_rates(x, cases, 0.95)["p"]) for x in rng.binomial(60, 0.5, (300, groups))
+    ]
     assert np.mean(np.array(least) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
     # p-values of attributes can be adjusted together
     assert (false_discovery_control(least) < 0.05).mean() <= 0.02

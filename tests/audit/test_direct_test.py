@@ -38,7 +38,9 @@ def test_the_score_test_equals_the_formula() -> None:
     for _ in range(15):  # Newton steps; the gradient below shows that they have arrived
         e = expit(columns @ b)
         gradient = columns.T @ (carries - e) - penalty * b
-        b += np.linalg.solve(columns.T @ (columns * (e * (1 - e))[:, None]) + np.diag(penalty), gradient)
+        b += np.linalg.solve(
+            columns.T @ (columns * (e * (1 - e))[:, None]) + np.diag(penalty), gradient
+        )
     assert abs(gradient).max() < 1e-9
     np.testing.assert_allclose(chance, e, atol=1e-5)
     W = np.diag(e * (1 - e))
@@ -48,7 +50,9 @@ def test_the_score_test_equals_the_formula() -> None:
     z = s @ (carries - e) / np.sqrt(variance)
     assert test.statistic == pytest.approx(z, abs=1e-4)
     assert test.p_value == pytest.approx(2 * norm.sf(abs(z)), abs=1e-4)
-    assert test.n_effective == pytest.approx((t**2 @ np.diag(W)) ** 2 / (t**4 @ np.diag(W)), rel=1e-3)
+    assert test.n_effective == pytest.approx(
+        (t**2 @ np.diag(W)) ** 2 / (t**4 @ np.diag(W)), rel=1e-3
+    )
     assert test.effect == pytest.approx(s @ (carries - e) / np.trace(W), rel=1e-3)
 
 
@@ -67,10 +71,15 @@ def test_the_basis_spans_components_products_and_decisions() -> None:
 def test_signs_do_not_depend_on_which_value_is_named() -> None:
     people = simulated(5, 500, harm=0.4)
     X, refused = people["X"].astype(np.float32), people["labels"] == 0
-    B, s = direct_test.basis(X, refused, persons=np.arange(len(X))), situation_contrast(X, refused, 10)
+    B, s = (
+        direct_test.basis(X, refused, persons=np.arange(len(X))),
+        situation_contrast(X, refused, 10),
+    )
     tests = []
     for carries in (people["carries"], ~people["carries"]):
-        tests += direct_test.score_tests(B, carries, direct_test.propensity(B, carries), [s], np.arange(len(B)))
+        tests += direct_test.score_tests(
+            B, carries, direct_test.propensity(B, carries), [s], np.arange(len(B))
+        )
     assert tests[0].statistic == pytest.approx(-tests[1].statistic, abs=1e-3)
     assert [direct_test.verdict(test.statistic, test.p_value, 0.05) for test in tests] == [
         "disadvantaged",
@@ -96,10 +105,14 @@ def test_gamma_is_where_the_finding_ends() -> None:
 
     assert counts["gamma"] > 1
     assert z(counts["gamma"]) == pytest.approx(norm.isf(0.025), abs=1e-6)
-    assert counts["expected"] == pytest.approx((odds[refused] / (odds[refused] + odds[granted]))[differ].sum())
+    assert counts["expected"] == pytest.approx(
+        (odds[refused] / (odds[refused] + odds[granted]))[differ].sum()
+    )
     assert counts["effect"] == pytest.approx((60 - counts["expected"]) / 75)
     turned = direct_test.pair_counts(granted, refused, carries, chance, 0.05)
-    assert turned["gamma"] == pytest.approx(counts["gamma"]), "to the advantage of carriers it is the same strength"
+    assert turned["gamma"] == pytest.approx(counts["gamma"]), (
+        "to the advantage of carriers it is the same strength"
+    )
     even = direct_test.pair_counts(refused, granted, np.arange(200) % 4 < 2, chance, 0.05)
     assert (even["against"], even["in_favour"], even["gamma"]) == (0, 0, 1)
 
@@ -117,7 +130,9 @@ def test_attribute_in_the_vectors_leaves_nobody_decisive() -> None:
     assert "decisive carriers" in test.reason
 
 
-def amounts_that_decide(seed: int, n: int = 1000) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
+def amounts_that_decide(
+    seed: int, n: int = 1000
+) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return amounts that are mostly 0 and lower for carriers, who was refused for them, and who carries the value."""
     rng = np.random.default_rng(seed)
     carries = rng.random(n) < 0.5
@@ -139,7 +154,9 @@ def test_skewed_amounts_that_decide_are_no_direct_effect() -> None:
         s = refused - refused[near].mean(axis=1)
         persons = np.arange(len(X))
         B = direct_test.basis(X.astype(np.float32), refused, persons=persons)
-        (test,) = direct_test.score_tests(B, carries, direct_test.propensity(B, carries), [s], persons)
+        (test,) = direct_test.score_tests(
+            B, carries, direct_test.propensity(B, carries), [s], persons
+        )
         statistics.append(test.statistic)
     assert abs(np.mean(statistics)) < 1, "with amounts alone in the null model the mean is 2"
 

@@ -8,7 +8,9 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 
 
-def greedy_pairs(X: np.ndarray[Any, Any], refused: np.ndarray[Any, Any], number: int) -> list[tuple[int, int]]:
+def greedy_pairs(
+    X: np.ndarray[Any, Any], refused: np.ndarray[Any, Any], number: int
+) -> list[tuple[int, int]]:
     """Return the most similar pairs with different decisions, each person once, by comparing all."""
     U, F = np.flatnonzero(refused), np.flatnonzero(~refused)
     order = np.argsort(-(X[U] @ X[F].T), axis=None)
@@ -28,7 +30,9 @@ def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> No
     people = simulated(0, 300)
     finder = finder_of(people)
     test = audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED)
-    expected = greedy_pairs(finder.vectors.astype(np.float64), people["labels"] == REFUSED, 300 // 5)
+    expected = greedy_pairs(
+        finder.vectors.astype(np.float64), people["labels"] == REFUSED, 300 // 5
+    )
     assert list(zip(test.pairs["unfavourable"], test.pairs["favourable"], strict=True)) == expected
     carries = people["carries"]
     first, second = np.array(expected).T
@@ -51,14 +55,20 @@ def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     for harm, found in verdicts.items():
         for seed in range(5):
             finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
-            found.append(audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED).verdict)
+            found.append(
+                audit.direction_test(
+                    finder, attribute="sex", value="f", unfavourable=REFUSED
+                ).verdict
+            )
     assert verdicts[0.0].count("no finding") >= 4
     assert verdicts[0.5].count("disadvantaged") >= 4
 
 
 def test_the_other_group_is_advantaged_with_the_same_strength() -> None:
     finder = finder_of(simulated(7, harm=0.6))
-    f, m = (audit.direction_test(finder, attribute="sex", value=v, unfavourable=REFUSED) for v in "fm")
+    f, m = (
+        audit.direction_test(finder, attribute="sex", value=v, unfavourable=REFUSED) for v in "fm"
+    )
     assert (f.verdict, m.verdict) == ("disadvantaged", "advantaged")
     assert m.p_value == pytest.approx(f.p_value, rel=1e-3)
     assert m.gamma == pytest.approx(f.gamma, rel=1e-3)
@@ -70,9 +80,19 @@ def test_the_order_of_rows_does_not_matter() -> None:
     people = simulated(2, 600, harm=0.3)
     rng = np.random.default_rng(0)
     one = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
-    for order in (rng.permutation(600), np.argsort(people["carries"], kind="stable"), np.arange(600)[::-1]):
-        other = audit.direction_test(finder_of(people, order), attribute="sex", value="f", unfavourable=REFUSED)
-        assert (other.statistic, other.p_value, other.gamma) == (one.statistic, one.p_value, one.gamma)
+    for order in (
+        rng.permutation(600),
+        np.argsort(people["carries"], kind="stable"),
+        np.arange(600)[::-1],
+    ):
+        other = audit.direction_test(
+            finder_of(people, order), attribute="sex", value="f", unfavourable=REFUSED
+        )
+        assert (other.statistic, other.p_value, other.gamma) == (
+            one.statistic,
+            one.p_value,
+            one.gamma,
+        )
         assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
 
 
@@ -85,19 +105,28 @@ def test_ids_and_class_names_are_the_users() -> None:
         ids=[f"person {i}" for i in range(300)],
     )
     test = audit.direction_test(finder, attribute="sex", value="f", unfavourable="refused")
-    by_number = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    by_number = audit.direction_test(
+        finder_of(people), attribute="sex", value="f", unfavourable=REFUSED
+    )
     assert test.statistic == by_number.statistic
     assert test.unfavourable == ("refused",)
-    assert test.pairs["unfavourable"].tolist() == [f"person {i}" for i in by_number.pairs["unfavourable"]]
+    assert test.pairs["unfavourable"].tolist() == [
+        f"person {i}" for i in by_number.pairs["unfavourable"]
+    ]
 
 
 def test_unfavourable_may_be_several_classes() -> None:
     people = simulated(4, 600, harm=0.4)
     one = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
-    split = people | {"labels": np.where(people["labels"] == REFUSED, np.arange(600) % 2 * 2, GRANTED)}
+    split = people | {
+        "labels": np.where(people["labels"] == REFUSED, np.arange(600) % 2 * 2, GRANTED)
+    }
     both = audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=[0, 2])
     assert (both.statistic, both.against) == (one.statistic, one.against)
-    assert audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=0).against != one.against
+    assert (
+        audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=0).against
+        != one.against
+    )
 
 
 def test_unknown_values_are_left_out_before_anything_else() -> None:
@@ -107,10 +136,14 @@ def test_unknown_values_are_left_out_before_anything_else() -> None:
     known = np.flatnonzero(sex != None)  # noqa: E711
     finder = finder_of(people, answer=sex)
     test = audit.direction_test(finder, attribute="answer", value="f", unfavourable=REFUSED)
-    alone = audit.direction_test(finder_of(people, known), attribute="sex", value="f", unfavourable=REFUSED)
+    alone = audit.direction_test(
+        finder_of(people, known), attribute="sex", value="f", unfavourable=REFUSED
+    )
     assert test.unknown == 600 - len(known)
     assert test.statistic == alone.statistic
-    among = audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED, nodes=known)
+    among = audit.direction_test(
+        finder, attribute="sex", value="f", unfavourable=REFUSED, nodes=known
+    )
     assert among.statistic == alone.statistic
 
 
@@ -144,16 +177,27 @@ def test_it_cannot_tell() -> None:
         assert reason in test.reason
         assert np.isnan([test.p_value, test.statistic, test.gamma, test.expected]).all()
         assert repr(test) == f"DirectionTest(few = 1: cannot tell, {test.reason})"
-    alike = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED])
-    assert (alike.verdict, alike.reason, len(alike.pairs)) == ("cannot tell", "all decisions are alike", 0)
+    alike = audit.direction_test(
+        finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED]
+    )
+    assert (alike.verdict, alike.reason, len(alike.pairs)) == (
+        "cannot tell",
+        "all decisions are alike",
+        0,
+    )
     labels = np.where(np.arange(400) == 7, REFUSED, GRANTED)
-    lonely = audit.direction_test(finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0)
+    lonely = audit.direction_test(
+        finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0
+    )
     assert (lonely.verdict, len(lonely.pairs)) == ("cannot tell", 1)
     wide = people | {"X": np.random.default_rng(0).standard_normal((400, 41))}
     test = audit.direction_test(finder_of(wide), attribute="sex", value="f", unfavourable=REFUSED)
     assert test.reason == "41 dimensions are more than a tenth of 400 people"
     same = audit.direction_test(
-        finder_of(people | {"X": np.ones((400, 3))}), attribute="sex", value="f", unfavourable=REFUSED
+        finder_of(people | {"X": np.ones((400, 3))}),
+        attribute="sex",
+        value="f",
+        unfavourable=REFUSED,
     )
     assert same.reason == "all vectors are alike"
     inside = people | {"X": np.column_stack([people["X"], people["carries"]])}

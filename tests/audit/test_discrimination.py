@@ -11,7 +11,17 @@ import cfe_faiss as cfe
 from cfe_faiss.audit import discrimination_scores
 
 COLUMNS = [
-    *("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence"),
+    *(
+        "feature",
+        "value",
+        "sensitive",
+        "score",
+        "expected",
+        "difference",
+        "class_expected",
+        "nodes",
+        "evidence",
+    ),
 ]
 
 
@@ -52,8 +62,14 @@ def by_hand(stored: Stored, values: list, nodes: list[int], k: int) -> dict[str,
 @given(stored=stored_vectors(lowest_label=-1, arbitrary_ids=False), draw=st.data())
 def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     k = draw.draw(st.integers(1, 12))
-    values = draw.draw(st.lists(st.sampled_from("abc"), min_size=len(stored.ids), max_size=len(stored.ids)))
-    some = st.lists(st.sampled_from(stored.ids.tolist()), max_size=8) if len(stored.ids) else st.just([])
+    values = draw.draw(
+        st.lists(st.sampled_from("abc"), min_size=len(stored.ids), max_size=len(stored.ids))
+    )
+    some = (
+        st.lists(st.sampled_from(stored.ids.tolist()), max_size=8)
+        if len(stored.ids)
+        else st.just([])
+    )
     nodes = draw.draw(st.none() | some)
     frame = pd.DataFrame({"f": values}, index=pd.Index(stored.ids, dtype=np.int64))
     index = filled(stored)
@@ -64,9 +80,18 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     members = [value for value, label in zip(values, stored.labels, strict=True) if label >= 0]
     for row in found.itertuples():
         scores, by_class, counts = wanted[row.value]
-        assert (row.feature, row.sensitive, row.nodes, row.evidence) == ("f", False, len(scores), counts.sum())
+        assert (row.feature, row.sensitive, row.nodes, row.evidence) == (
+            "f",
+            False,
+            len(scores),
+            counts.sum(),
+        )
         if not len(scores):
-            assert found.loc[row.Index, ["score", "expected", "difference", "class_expected"]].isna().all()
+            assert (
+                found.loc[row.Index, ["score", "expected", "difference", "class_expected"]]
+                .isna()
+                .all()
+            )
             continue
         m, n = members.count(row.value), len(members)
         np.testing.assert_allclose(
@@ -84,7 +109,9 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
 def graph() -> tuple[cfe.IndexEvidenceIVF, pd.DataFrame]:
     X, labels = clustered(400, 8, 3)
     rng = np.random.default_rng(5)
-    frame = pd.DataFrame({"sex": rng.choice(["f", "m"], 400), "age": rng.integers(18, 80, 400), "noise": X[:, 0]})
+    frame = pd.DataFrame(
+        {"sex": rng.choice(["f", "m"], 400), "age": rng.integers(18, 80, 400), "noise": X[:, 0]}
+    )
     index = cfe.IndexEvidenceIVF(8, 12)
     index.train(X)
     index.add_with_labels(X, labels)
@@ -93,12 +120,18 @@ def graph() -> tuple[cfe.IndexEvidenceIVF, pd.DataFrame]:
 
 def test_an_intersection_is_the_attribute_of_both(graph) -> None:
     index, frame = graph
-    both = scores_of(index, frame, k=5, columns=[], bins={"age": [30, 60]}, intersections=[("sex", "age")])
-    joined = pd.DataFrame({"sex & age": frame["sex"] + " & " + pd.cut(frame["age"], [0, 29, 60, 99]).astype(str)})
+    both = scores_of(
+        index, frame, k=5, columns=[], bins={"age": [30, 60]}, intersections=[("sex", "age")]
+    )
+    joined = pd.DataFrame(
+        {"sex & age": frame["sex"] + " & " + pd.cut(frame["age"], [0, 29, 60, 99]).astype(str)}
+    )
     alone = scores_of(index, joined, k=5)
     columns = [name for name in COLUMNS if name != "value"]
     pd.testing.assert_frame_equal(both[columns], alone[columns])
-    assert set(both["value"]) == {f"{sex} & {age}" for sex in "fm" for age in ("< 30", "30-60", "> 60")}
+    assert set(both["value"]) == {
+        f"{sex} & {age}" for sex in "fm" for age in ("< 30", "30-60", "> 60")
+    }
 
 
 def test_options_reach_the_search(graph) -> None:
@@ -117,7 +150,9 @@ def test_options_reach_the_search(graph) -> None:
 
 def test_a_model_that_decides_by_an_attribute_is_found_out() -> None:
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"unused": rng.integers(0, 2, 300), "used": rng.integers(0, 2, 300), "rare": np.arange(300)})
+    frame = pd.DataFrame(
+        {"unused": rng.integers(0, 2, 300), "used": rng.integers(0, 2, 300), "rare": np.arange(300)}
+    )
     index = cfe.IndexEvidenceIDMap2(5)
     index.add_with_labels(rng.normal(size=(300, 5)), frame["used"])
     found = scores_of(index, frame, bins={"rare": [1]})
@@ -132,7 +167,9 @@ def test_a_model_that_decides_by_an_attribute_is_found_out() -> None:
 
 def test_sensitive_attributes_stand_first(graph) -> None:
     index, frame = graph
-    found = scores_of(index, frame, k=5, intersections=[("sex", "age")], sensitive=["sex & age", "noise"])
+    found = scores_of(
+        index, frame, k=5, intersections=[("sex", "age")], sensitive=["sex & age", "noise"]
+    )
     assert found["sensitive"].tolist() == sorted(found["sensitive"], reverse=True)
     assert set(found["feature"][found["sensitive"]]) == {"sex & age", "noise"}
     for _, block in found.groupby("sensitive"):
@@ -143,7 +180,11 @@ def test_values_of_one_node_and_of_all_nodes_score_as_expected() -> None:
     index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(np.eye(4) + 0.1, [0, 1, 0, 1])
     found = scores_of(index, {"one": list("abbb"), "same": list("cccc")}, k=2).set_index("value")
-    assert found.loc[["a", "c"], "score"].tolist() == found.loc[["a", "c"], "expected"].tolist() == [1, 0]
+    assert (
+        found.loc[["a", "c"], "score"].tolist()
+        == found.loc[["a", "c"], "expected"].tolist()
+        == [1, 0]
+    )
 
 
 def test_bail_as_in_table_2(data_root) -> None:
@@ -169,8 +210,16 @@ def test_bail_as_in_table_2(data_root) -> None:
         ({"k": 0}, ValueError, "k must be at least 1"),
         ({"nodes": [400]}, ValueError, "nodes must lie in 0..399, got 400"),
         ({"nodes": [0.5]}, TypeError, "nodes must be integers"),
-        ({"features": pd.DataFrame({"a": [1]})}, ValueError, "index must hold row numbers below 1, got 399"),
-        ({"sensitive": ["race"]}, ValueError, "sensitive must name attributes that are scored .*, got 'race'"),
+        (
+            {"features": pd.DataFrame({"a": [1]})},
+            ValueError,
+            "index must hold row numbers below 1, got 399",
+        ),
+        (
+            {"sensitive": ["race"]},
+            ValueError,
+            "sensitive must name attributes that are scored .*, got 'race'",
+        ),
         ({"sensitive": "sex"}, TypeError, "sensitive must be a sequence of names"),
     ],
 )

@@ -13,7 +13,9 @@ from cfe_faiss import audit
 pd = pytest.importorskip("pandas")
 
 
-def brute_force(values: np.ndarray[Any, Any], refused: np.ndarray[Any, Any]) -> set[tuple[int, int]]:
+def brute_force(
+    values: np.ndarray[Any, Any], refused: np.ndarray[Any, Any]
+) -> set[tuple[int, int]]:
     return {
         (int(r), int(g))
         for r in np.flatnonzero(refused)
@@ -39,7 +41,10 @@ def test_equals_brute_force(seed: int, n: int, columns: int, classes: int) -> No
     expected = brute_force(values * signs, refused)
     result = audit.dominated(finder, unfavourable=0, better=better, k=10**4)
     assert result.count == len(expected) == len(result)
-    assert set(zip(result.pairs.source.tolist(), result.pairs.target.tolist(), strict=True)) == expected
+    assert (
+        set(zip(result.pairs.source.tolist(), result.pairs.target.tolist(), strict=True))
+        == expected
+    )
     assert result.refused == len({r for r, _ in expected})
     assert result.unknown == np.isnan(values).any(axis=1).sum()
     first = audit.dominated(finder, unfavourable=0, better=better, k=3)
@@ -49,7 +54,9 @@ def test_equals_brute_force(seed: int, n: int, columns: int, classes: int) -> No
 
 def table(n: int = 400, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({"income": rng.normal(40, 12, n).round(1), "debt": rng.gamma(2, 6, n).round(1)})
+    frame = pd.DataFrame(
+        {"income": rng.normal(40, 12, n).round(1), "debt": rng.gamma(2, 6, n).round(1)}
+    )
     frame["noise"] = rng.normal(size=n)
     frame["school"] = rng.choice(["none", "basic", "high"], n)
     frame["loan"] = np.where(frame.income - frame.debt + rng.normal(0, 4, n) > 26, "yes", "no")

@@ -13,7 +13,9 @@ from cfe_faiss.audit.groups import canonical_order
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.neighbours import exchanges, near_cells
 
-pytestmark = pytest.mark.filterwarnings("ignore:(no true class|class .* never among):cfe_faiss.InputWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(no true class|class .* never among):cfe_faiss.InputWarning"
+)
 
 
 def curve(index: Any, y: Any, **options: Any) -> Any:
@@ -42,11 +44,15 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
         accuracy = 1 - errors / len(nodes) if nodes else math.nan
         low, high = wilson([len(nodes) - errors], [len(nodes)], 0.9)
         np.testing.assert_allclose(
-            (row.accuracy, row.low, row.high, row.overall), (accuracy, low[0], high[0], overall), atol=1e-12
+            (row.accuracy, row.low, row.high, row.overall),
+            (accuracy, low[0], high[0], overall),
+            atol=1e-12,
         )
         assert row.overall_nodes == len(judged)
         low, high = wilson([sum(label[v] == y[v] for v in judged)], [len(judged)], 0.9)
-        np.testing.assert_allclose((row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12)
+        np.testing.assert_allclose(
+            (row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12
+        )
         assert not row.expected_low > row.expected + 1e-12
         assert not row.expected > row.expected_high + 1e-12
 
@@ -70,14 +76,18 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
         drawn = [right[order][own].mean() for order in exchanges(cells)]
         row = found.loc[line]
         assert row["expected"] == pytest.approx(np.mean(drawn))
-        assert (row["expected_low"], row["expected_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+        assert (row["expected_low"], row["expected_high"]) == pytest.approx(
+            tuple(np.quantile(drawn, [0.1, 0.9]))
+        )
 
 
 def test_errors_at_the_border_are_above_their_range() -> None:
     X = np.random.default_rng(0).normal(size=(600, 3))
     index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(X, (X[:, 0] > 0).astype(int))
-    shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[0]
+    shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[
+        0
+    ]
     assert shifted["accuracy"] < shifted["overall_low"]
     anywhere = (X[:, 0] > 0) ^ (np.random.default_rng(1).random(600) < 0.2)
     row = curve(index, anywhere.astype(int), ks=[100]).loc[0]
@@ -90,7 +100,11 @@ def test_ways_to_find_the_pairs() -> None:
     index = cfe.IndexEvidenceIVF(6, 20)
     index.train(X)
     index.add_with_labels(X, labels)
-    for options in ({"per_node": True}, {"exact": False, "nprobe": 1}, {"exact": False, "per_node": True, "nprobe": 2}):
+    for options in (
+        {"per_node": True},
+        {"exact": False, "nprobe": 1},
+        {"exact": False, "per_node": True, "nprobe": 2},
+    ):
         found = curve(index, y, ks=[60], **options)
         pairs = cfe.global_evidence(index, 60, **options)
         nodes = np.union1d(pairs.source, pairs.target)

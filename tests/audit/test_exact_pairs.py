@@ -22,7 +22,9 @@ def only_in(features: Any, names: Any, predicted: Any) -> audit.OnlyIn:
     return audit.only_in(cfe.EvidenceFinder.from_vectors(X, predicted, features=features), names)
 
 
-def brute(table: dict[str, list[Any]], names: list[str], predicted: list[int]) -> tuple[set[Any], int, int, int]:
+def brute(
+    table: dict[str, list[Any]], names: list[str], predicted: list[int]
+) -> tuple[set[Any], int, int, int]:
     """Return the different pairs, and how many pairs, equal pairs and equal pairs in different classes there are."""
     n = len(predicted)
     whole = [i for i in range(n) if all(column[i] is not None for column in table.values())]
@@ -50,7 +52,9 @@ def test_counts_and_pairs_equal_brute_force(data: st.DataObject, n: int, d: int)
     assert (found.pairs, found.different) == (pairs, len(different))
     assert found.table[["pairs", "different"]].values.tolist()[1] == [equal, equal_different]
     assert found.nodes + found.unknown == n
-    listed = [pair for source, target in found.blocks() for pair in zip(source, target, strict=True)]
+    listed = [
+        pair for source, target in found.blocks() for pair in zip(source, target, strict=True)
+    ]
     assert len(listed) == len(different)
     assert set(listed) == different
     first = found.most_similar(5)
@@ -63,8 +67,12 @@ def test_pairs_do_not_depend_on_the_block(size: int) -> None:
     rng = np.random.default_rng(0)
     table = {"sex": rng.integers(0, 2, 60), "job": rng.integers(0, 4, 60)}
     found = only_in(table, ["sex"], rng.integers(0, 3, 60))
-    listed = [pair for source, target in found._blocks(size) for pair in zip(source, target, strict=True)]
-    expected = [pair for source, target in found.blocks() for pair in zip(source, target, strict=True)]
+    listed = [
+        pair for source, target in found._blocks(size) for pair in zip(source, target, strict=True)
+    ]
+    expected = [
+        pair for source, target in found.blocks() for pair in zip(source, target, strict=True)
+    ]
     assert listed == expected
     assert len(set(listed)) == len(listed) == found.different > 50
 
@@ -78,7 +86,9 @@ def test_most_similar_pairs_of_a_finder_in_float64() -> None:
     nodes = np.arange(0, n, 2)
     index.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
     frame = pd.DataFrame({"sex": rng.choice(["f", "m"], n), "job": rng.integers(0, 3, n)})
-    finder = cfe.EvidenceFinder(vectors, labels, index, attributes=cfe.attributes.table.as_attributes(frame))
+    finder = cfe.EvidenceFinder(
+        vectors, labels, index, attributes=cfe.attributes.table.as_attributes(frame)
+    )
     found = audit.only_in(finder, ["sex"])
     assert found.nodes == len(nodes)
     every = np.concatenate([np.stack(block, axis=1) for block in found.blocks()])
@@ -102,7 +112,9 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     labels = rng.integers(0, 3, n).astype(np.int32)
     index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(vectors, labels)
-    known = cfe.attributes.table.as_attributes({"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)})
+    known = cfe.attributes.table.as_attributes(
+        {"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)}
+    )
     found = audit.only_in(cfe.EvidenceFinder(vectors, labels, index, attributes=known), ["sex"])
     every = found.most_similar(10**6)
     order = np.lexsort((every.target, every.source, -every.table["similarity"]))
@@ -132,7 +144,9 @@ def test_on_german(data_root: Any) -> None:
     predicted = (np.arange(len(values)) % 3 == 0).astype(int)
     column = data.feature_names.index("Gender")
     rest = np.delete(values, column, axis=1)
-    same = (rest[:, None] == rest[None]).all(axis=2) & (values[:, None, column] != values[None, :, column])
+    same = (rest[:, None] == rest[None]).all(axis=2) & (
+        values[:, None, column] != values[None, :, column]
+    )
     found = only_in(data, ["Gender"], predicted)
     assert found.pairs == np.triu(same).sum()
     assert found.different == np.triu(same & (predicted[:, None] != predicted)).sum()
@@ -145,7 +159,12 @@ def test_attributes_of_many_values_are_compared_exactly() -> None:
     table = dict(zip("abcdefghijkl", columns, strict=True)) | {"sex": np.arange(200) // 100}
     found = only_in(table, ["sex"], np.arange(200) % 3)
     equal = found.table.iloc[1]
-    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == (100, 100, 100, 0)
+    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == (
+        100,
+        100,
+        100,
+        0,
+    )
     source, target = next(found.blocks())
     assert sorted(zip(source, target, strict=True)) == [(i, i + 100) for i in range(100)]
 
@@ -184,5 +203,7 @@ def test_rows_without_a_predicted_class_form_no_pairs() -> None:
     assert (found.nodes, found.pairs, found.different) == (3, 2, 1)
     assert found.table["different"].tolist() == [1, 1]
     assert "2 predicted classes" in repr(finder)
-    with pytest.raises(ValueError, match="id must name a row with a predicted class, got 0 without"):
+    with pytest.raises(
+        ValueError, match="id must name a row with a predicted class, got 0 without"
+    ):
         finder.case(0)

@@ -71,7 +71,9 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     frame = pd.DataFrame({"group": groups}, index=pd.Index(stored.ids, dtype=np.int64))
     found = shares(index, frame, nodes=nodes, nprobe=nlist, confidence=0.9)
     nearest = nearest_by_hand(stored)
-    assume(all(len(own) <= 16 for own in nearest.values()))  # more equally near nodes are left out, see Notes
+    assume(
+        all(len(own) <= 16 for own in nearest.values())
+    )  # more equally near nodes are left out, see Notes
     judged = judged_by_hand(stored, stored.ids.tolist() if nodes is None else nodes)
     clusters = clusters_by_hand(nearest, judged)
     values = sorted(set(groups.tolist()))
@@ -79,7 +81,11 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     for row in found.itertuples():
         part = [v for v in judged if row.feature == "all" or str(groups[v]) == row.value]
         closer = [v for v in part if all(stored.labels[u] != stored.labels[v] for u in nearest[v])]
-        assert (row.nodes, row.closer, row.tied) == (len(part), len(closer), sum(len(nearest[v]) > 1 for v in part))
+        assert (row.nodes, row.closer, row.tied) == (
+            len(part),
+            len(closer),
+            sum(len(nearest[v]) > 1 for v in part),
+        )
         counts = [(len(own & set(closer)), len(own & set(part))) for own in clusters]
         low, high = clustered_wilson(
             *np.array([*counts, (0, 0)]).T, 0.9 if row.feature == "all" else 1 - 0.1 / len(values)
@@ -107,7 +113,9 @@ def test_expected_is_the_mean_over_exchanges_within_cells() -> None:
         changed[rows] = labels[rows][order]
         drawn.append(np.mean([changed[v] != changed[u] for v, u in nearest.items()]))
     assert found["expected"] == pytest.approx(np.mean(drawn))
-    assert (found["expected_low"], found["expected_high"]) == pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+    assert (found["expected_low"], found["expected_high"]) == pytest.approx(
+        tuple(np.quantile(drawn, [0.1, 0.9]))
+    )
 
 
 def test_without_features_only_the_line_of_all() -> None:
@@ -119,7 +127,9 @@ def test_without_features_only_the_line_of_all() -> None:
 
 def test_copies_are_as_close_as_can_be_and_not_closer() -> None:
     index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 4, axis=0), [0, 0, 1, 1] * 5)
+    index.add_with_labels(
+        np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 4, axis=0), [0, 0, 1, 1] * 5
+    )
     assert shares(index).loc[0, ["nodes", "closer"]].tolist() == [20, 0]
 
 
@@ -127,7 +137,9 @@ def test_copies_are_as_close_as_can_be_and_not_closer() -> None:
 def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
     rng = np.random.default_rng(2)
     index = cfe.IndexEvidenceIDMap2(6)
-    index.add_with_labels(np.repeat(rng.normal(size=(60, 6)), copies, axis=0), rng.permutation(60 * copies) % 3)
+    index.add_with_labels(
+        np.repeat(rng.normal(size=(60, 6)), copies, axis=0), rng.permutation(60 * copies) % 3
+    )
     found = shares(index).loc[0]
     assert found["tied"] == (60 * copies if copies > 2 else 0)
     assert found["share"] <= found["expected_high"]
@@ -137,7 +149,12 @@ def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
 def test_equal_rows_have_no_direction() -> None:
     index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.ones((50, 2)), np.arange(50) % 2)
-    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == [0, 0, 0, 50]
+    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == [
+        0,
+        0,
+        0,
+        50,
+    ]
 
 
 def test_level_and_power() -> None:

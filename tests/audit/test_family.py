@@ -56,24 +56,30 @@ def test_all_values_and_intersections_are_tested_twice(effects: audit.DirectEffe
         *(("town", value) for value in "abc"),
         *(("sex & age", value) for value in crossed),
     }
-    assert table.groupby(["attribute", "value"])["test"].apply(list).map(sorted).map(tuple).unique().tolist() == [
-        ("direction", "situation")
-    ]
+    assert table.groupby(["attribute", "value"])["test"].apply(list).map(sorted).map(
+        tuple
+    ).unique().tolist() == [("direction", "situation")]
     in_towns = table[table["attribute"] == "town"]["n_carriers"].sum() // 2
     assert effects.unknown == {"sex": 0, "town": 800 - in_towns, "sex & age": 0}
     assert effects.n == 800
 
 
-def test_lines_are_those_of_the_single_tests(finder: cfe.EvidenceFinder, effects: audit.DirectEffects) -> None:
+def test_lines_are_those_of_the_single_tests(
+    finder: cfe.EvidenceFinder, effects: audit.DirectEffects
+) -> None:
     for row in effects.table.itertuples():
         if row.attribute == "sex & age":
             continue
         one: Any
         if row.test == "direction":
-            one = audit.direction_test(finder, attribute=row.attribute, value=row.value, unfavourable=REFUSED)
+            one = audit.direction_test(
+                finder, attribute=row.attribute, value=row.value, unfavourable=REFUSED
+            )
             np.testing.assert_equal((row.against, row.in_favour), (one.against, one.in_favour))
         else:
-            one = audit.situation_test(finder, attribute=row.attribute, protected=row.value, unfavourable=REFUSED)
+            one = audit.situation_test(
+                finder, attribute=row.attribute, protected=row.value, unfavourable=REFUSED
+            )
         assert (row.n_carriers, row.reason) == (one.n_carriers, one.reason)
         np.testing.assert_allclose(
             (row.p, row.statistic, row.effect, row.n_effective),
@@ -99,7 +105,10 @@ def test_one_family_over_what_can_tell_and_other_p_values(effects: audit.DirectE
     assert (verdicts["f"] == "disadvantaged").all()
     assert (verdicts["m"] == "advantaged").all()
     assert not table[table["attribute"] == "town"]["named"].any()
-    assert repr(effects) == f"DirectEffects(18 tests, {len(told)} can tell, {table['named'].sum()} named)"
+    assert (
+        repr(effects)
+        == f"DirectEffects(18 tests, {len(told)} can tell, {table['named'].sum()} named)"
+    )
 
 
 def test_the_finders_sensitive_attributes_are_the_default(finder: cfe.EvidenceFinder) -> None:
@@ -134,7 +143,9 @@ def test_errors(finder: cfe.EvidenceFinder) -> None:
         ({"intersections": [("sex",)]}, ValueError, "intersections must name two"),
     ):
         with pytest.raises(error, match=message):
-            audit.direct_effects(finder, **{"sensitive": ["sex"], "unfavourable": REFUSED} | changes)
+            audit.direct_effects(
+                finder, **{"sensitive": ["sex"], "unfavourable": REFUSED} | changes
+            )
 
 
 def test_the_order_of_rows_does_not_matter_among_equal_vectors() -> None:
@@ -151,7 +162,9 @@ def test_the_order_of_rows_does_not_matter_among_equal_vectors() -> None:
             skills[order], refused[order].astype(int), features=features, sensitive=["sex", "town"]
         )
         effects = audit.direct_effects(finder, unfavourable=1).table
-        changes = audit.compare_models(finder, {"v2": other[order].astype(int)}, unfavourable=1).table
+        changes = audit.compare_models(
+            finder, {"v2": other[order].astype(int)}, unfavourable=1
+        ).table
         found.append([table.to_csv(index=False) for table in (effects, changes)])
     assert found[0] == found[1] == found[2]
 
@@ -165,23 +178,37 @@ def test_the_order_of_rows_does_not_matter_among_equal_vectors() -> None:
         ([], set()),
     ],
 )
-def test_one_cause_is_one_finding(planted: list[tuple[str, str]], findings: set[tuple[str, str]]) -> None:
+def test_one_cause_is_one_finding(
+    planted: list[tuple[str, str]], findings: set[tuple[str, str]]
+) -> None:
     """Mirror images, unions and parts of the same people are folded into the finding that explains them."""
     n, rng = 2000, np.random.default_rng(0)
     X = rng.normal(size=(n, 4))
-    race, sex = rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1]), rng.choice(["f", "m"], n)
+    race, sex = (
+        rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1]),
+        rng.choice(["f", "m"], n),
+    )
     region = np.where(rng.random(n) < np.where(race == "black", 0.95, 0.2), "south", "north")
-    people = {"race": race, "sex": sex, "region": region, "race & sex": np.char.add(np.char.add(race, " & "), sex)}
+    people = {
+        "race": race,
+        "sex": sex,
+        "region": region,
+        "race & sex": np.char.add(np.char.add(race, " & "), sex),
+    }
     score = X[:, 0] + 0.3 * rng.normal(size=n)
     for attribute, value in planted:
         score -= (0.9 if "&" in attribute else 0.6) * (people[attribute] == value)
     features = {name: people[name] for name in ("race", "sex", "region")}
     finder = cfe.EvidenceFinder.from_vectors(X, (score > 0).astype(int), features=features)
     crossed = [("race", "sex"), ("race", "region")]
-    effects = audit.direct_effects(finder, sensitive=[*features], unfavourable=0, intersections=crossed)
+    effects = audit.direct_effects(
+        finder, sensitive=[*features], unfavourable=0, intersections=crossed
+    )
     named = effects.table[effects.table["named"]]
     stand = named[named["same_as"] == ""]
     assert {*zip(stand["attribute"], stand["value"], strict=True)} == findings
     if planted:
         assert len(named) > 4 * len(stand)
-        assert set(named["same_as"]) - {""} <= {f"{attribute} = {value}" for attribute, value in findings}
+        assert set(named["same_as"]) - {""} <= {
+            f"{attribute} = {value}" for attribute, value in findings
+        }

@@ -18,7 +18,10 @@ PEOPLE = SimpleNamespace(
 
 def test_values_are_in_their_own_units():
     rows = differing_features(PEOPLE, 0, 1)
-    assert [(row.name, row.source, row.target) for row in rows] == [("age", 20, 60), ("employed", 0, 1)]
+    assert [(row.name, row.source, row.target) for row in rows] == [
+        ("age", 20, 60),
+        ("employed", 0, 1),
+    ]
     assert rows[0].difference == pytest.approx(40 / np.std([20, 60, 40]))
     assert rows[1].difference == pytest.approx(1 / np.std([0, 1, 1]))
 
@@ -39,7 +42,9 @@ def test_equal_differences_keep_the_order_of_the_features():
 
 
 @given(
-    x=arrays(np.float32, st.tuples(st.integers(2, 6), st.integers(1, 6)), elements=st.integers(-50, 50)),
+    x=arrays(
+        np.float32, st.tuples(st.integers(2, 6), st.integers(1, 6)), elements=st.integers(-50, 50)
+    ),
     count=st.integers(1, 8),
 )
 def test_against_plain_numpy(x, count):
@@ -47,7 +52,9 @@ def test_against_plain_numpy(x, count):
     spread = x.astype(float).std(axis=0)
     expected = np.divide(x[1] - x[0], spread, out=np.zeros(len(spread)), where=spread > 0)
     assert len(rows) == min(count, np.count_nonzero(x[0] != x[1]))
-    np.testing.assert_allclose([abs(row.difference) for row in rows], np.sort(np.abs(expected))[::-1][: len(rows)])
+    np.testing.assert_allclose(
+        [abs(row.difference) for row in rows], np.sort(np.abs(expected))[::-1][: len(rows)]
+    )
     for row in rows:
         column = int(row.name.removeprefix("feature "))
         assert (row.source, row.target) == (x[0, column], x[1, column])

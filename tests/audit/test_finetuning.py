@@ -67,7 +67,9 @@ def test_runs_equal_training_by_hand(data, model, pairs, result) -> None:
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
     before = (predict(model, data) == data.y.numpy())[remaining]
     after = np.array([by_hand(model, data, pairs, seed)[1] for seed in (3, 0)])
-    control = np.array([by_hand(model, data, pairs, seed, with_evidence=False)[1] for seed in (3, 0)])
+    control = np.array(
+        [by_hand(model, data, pairs, seed, with_evidence=False)[1] for seed in (3, 0)]
+    )
     runs = result.runs
     assert runs["seed"].tolist() == [3, 0]
     assert set(runs["tuned"]) == {len(evidence)}
@@ -82,25 +84,34 @@ def test_runs_equal_training_by_hand(data, model, pairs, result) -> None:
     for name, values in (("after", after), ("control", control)):
         np.testing.assert_allclose(summary.loc[name, "mean"], values.mean())
         np.testing.assert_allclose(summary.loc[name, "std"], values.mean(axis=1).std(ddof=1))
-        np.testing.assert_allclose(summary.loc[name, ["low", "high"]].tolist(), bootstrap_mean(values.mean(axis=0)))
+        np.testing.assert_allclose(
+            summary.loc[name, ["low", "high"]].tolist(), bootstrap_mean(values.mean(axis=0))
+        )
     gain = (after.astype(float) - control).mean(axis=0)
     np.testing.assert_allclose(summary.loc["after - control", "mean"], gain.mean())
     interval = summary.loc["after - control", ["low", "high"]].tolist()
     np.testing.assert_allclose(interval, bootstrap_mean(gain, bounds=(-1, 1)))
-    np.testing.assert_allclose(summary.loc["after - before", "mean"], (after.astype(float) - before).mean())
+    np.testing.assert_allclose(
+        summary.loc["after - before", "mean"], (after.astype(float) - before).mean()
+    )
     assert set(summary["seeds"]) == {2}
     assert set(summary["nodes"]) == {len(remaining)}
 
 
 def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
-    weights, masks = state(model), {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")}
+    weights, masks = (
+        state(model),
+        {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")},
+    )
     model.train()
     random = torch.get_rng_state()
     tuned_by(model, data, pairs, seeds=[1], **SHORT)
     assert model.training
     assert torch.equal(torch.get_rng_state(), random)
     assert same(weights, model.state_dict())
-    assert all(parameter.grad is None or not parameter.grad.any() for parameter in model.parameters())
+    assert all(
+        parameter.grad is None or not parameter.grad.any() for parameter in model.parameters()
+    )
     assert all(torch.equal(data[name], mask) for name, mask in masks.items())
     model.eval()
 
@@ -133,9 +144,13 @@ def test_evidence_as_validation_nodes_chooses_the_weights(data, model, pairs) ->
     runs = tuned_by(other, data, pairs, role="validation", seeds=[0], inplace=True, **SHORT).runs
     assert same(other.state_dict(), tuned.state_dict())
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
-    assert runs.loc[0, "after"] == pytest.approx((predict(tuned, data) == data.y.numpy())[remaining].mean())
+    assert runs.loc[0, "after"] == pytest.approx(
+        (predict(tuned, data) == data.y.numpy())[remaining].mean()
+    )
     as_training = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
-    assert runs.loc[0, ["tuned", "nodes", "control"]].equals(as_training.loc[0, ["tuned", "nodes", "control"]])
+    assert runs.loc[0, ["tuned", "nodes", "control"]].equals(
+        as_training.loc[0, ["tuned", "nodes", "control"]]
+    )
 
 
 def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
@@ -145,7 +160,9 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
     assert result.runs.loc[0, "after"] == result.runs.loc[0, "control"]
     assert result.summary["std"].isna().all()
     tested = np.flatnonzero(data.test_mask)
-    result = tuned_by(model, data, SimpleNamespace(source=tested, target=tested), seeds=[0, 1], **SHORT)
+    result = tuned_by(
+        model, data, SimpleNamespace(source=tested, target=tested), seeds=[0, 1], **SHORT
+    )
     assert set(result.runs["nodes"]) == {0}
     assert result.runs[["before", "after", "control"]].isna().all(axis=None)
     assert result.summary[["mean", "std", "low", "high"]].isna().all(axis=None)
@@ -161,7 +178,11 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
         ),
         ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "data must have edge_index"),
         ({"pairs": [(0, 1)]}, TypeError, "pairs must have source"),
-        ({"pairs": SimpleNamespace(source=[0], target=[569])}, ValueError, r"pairs must be of nodes in 0\.\.568, got"),
+        (
+            {"pairs": SimpleNamespace(source=[0], target=[569])},
+            ValueError,
+            r"pairs must be of nodes in 0\.\.568, got",
+        ),
         ({"seeds": []}, ValueError, "seeds must be one seed at least"),
         ({"seeds": [1, 1]}, ValueError, "seeds must be one seed at least, each once"),
         ({"seeds": [-1]}, ValueError, "seeds must be at least 0"),

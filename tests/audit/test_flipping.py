@@ -18,7 +18,13 @@ from cfe_faiss.audit.flipping import adjacency, independent_batches, measure_hop
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.datasets import load
 
-SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}  # of models that do not predict one class only
+SEEDS = {
+    "gcn": 0,
+    "gat": 0,
+    "gin": 0,
+    "mpnn": 1,
+    "sage": 0,
+}  # of models that do not predict one class only
 NAMES = ["sex", "a", "b", "c"]
 
 
@@ -41,14 +47,23 @@ def graph(n: int, edges: int, seed: int = 0) -> Data:
 def flip(model: Any, data: Any, name: str, **options: Any) -> audit.FlipTest:
     """Return the test of a finder without KS vectors, which a flip does not need."""
     labels = np.zeros(len(data.x), np.int32)
-    finder = cfe.EvidenceFinder(np.zeros((len(labels), 1), np.float32), labels, cfe.IndexEvidenceIDMap2(1))
-    return audit.flip(replace(finder, model=model, data=data, attributes=as_attributes(data)), name, **options)
+    finder = cfe.EvidenceFinder(
+        np.zeros((len(labels), 1), np.float32), labels, cfe.IndexEvidenceIDMap2(1)
+    )
+    return audit.flip(
+        replace(finder, model=model, data=data, attributes=as_attributes(data)), name, **options
+    )
 
 
-def naive(model: Any, data: Data, nodes: Any, values: Any = None, column: int = 0) -> list[tuple[int, float, int]]:
+def naive(
+    model: Any, data: Data, nodes: Any, values: Any = None, column: int = 0
+) -> list[tuple[int, float, int]]:
     """Return node, value given and class after, one pass of the model for each."""
     raw = data.x_raw[:, column].numpy()
-    scaled = {float(value): data.x[int(np.flatnonzero(raw == value)[0]), column] for value in np.unique(raw)}
+    scaled = {
+        float(value): data.x[int(np.flatnonzero(raw == value)[0]), column]
+        for value in np.unique(raw)
+    }
     found = []
     for node in nodes:
         for value in sorted(scaled) if values is None else values:
@@ -121,7 +136,9 @@ def test_reach_is_that_of_the_model() -> None:
     # Classes hide NaN: each node gets a pass of its own.
     classes = flip(lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, "sex")
     assert classes.hops is None
-    assert entries(classes) == naive(lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, range(60))
+    assert entries(classes) == naive(
+        lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, range(60)
+    )
 
 
 def test_hops_that_are_too_few_are_found_out() -> None:
@@ -193,7 +210,12 @@ def test_columns_of_one_attribute_move_together() -> None:
     raw[:, 3] = rng.standard_normal(n)
     x = torch.tensor(raw) * torch.tensor([2.0, 3.0, 4.0, 1.0]) - 1
     names = ["colour=red", "colour=green", "colour=blue", "a"]
-    data = Data(x=x, x_raw=torch.tensor(raw), edge_index=torch.zeros(2, 0, dtype=torch.long), feature_names=names)
+    data = Data(
+        x=x,
+        x_raw=torch.tensor(raw),
+        edge_index=torch.zeros(2, 0, dtype=torch.long),
+        feature_names=names,
+    )
     seen = []
 
     def model(x: Any, edge_index: Any) -> Any:
@@ -206,7 +228,9 @@ def test_columns_of_one_attribute_move_together() -> None:
     assert len(test) == 2 * (n - 2)
     assert set(test.value) == {"red", "green", "blue"}
     possible = {(1.0, -1.0, -1.0), (-1.0, 2.0, -1.0), (-1.0, -1.0, 3.0), (-1.0, -1.0, -1.0)}
-    assert {tuple(row) for x in seen for row in x[:, :3].tolist() if not np.isnan(row).any()} == possible
+    assert {
+        tuple(row) for x in seen for row in x[:, :3].tolist() if not np.isnan(row).any()
+    } == possible
     data.feature_attributes = ["colour"] * 3 + ["a"]
     pd.testing.assert_frame_equal(flip(model, data, "colour").to_frame(), test.to_frame())
 
@@ -233,7 +257,12 @@ def test_rates_by_direction_and_group() -> None:
     assert rates.loc[("age", "9", "all", "all"), ["nodes", "changed"]].tolist() == [2, 0]
     low, high = wilson([3], [5])
     assert rates.loc[("all", "all", "all", "all"), ["low", "high"]].tolist() == [low[0], high[0]]
-    assert test.transitions.values.tolist() == [[0, 1, 1, 0, 2], [0, 1, 1, 1, 1], [1, 0, 0, 1, 1], [1, 0, 1, 1, 1]]
+    assert test.transitions.values.tolist() == [
+        [0, 1, 1, 0, 2],
+        [0, 1, 1, 1, 1],
+        [1, 0, 0, 1, 1],
+        [1, 0, 1, 1, 1],
+    ]
     assert test.changed_nodes.tolist() == [0, 1, 4]
 
 
@@ -260,17 +289,28 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
     nodes = np.arange(0, 1000, 11)
     test = flip(model, data, data.sensitive_name, nodes=nodes)
     assert test.hops == 2
-    assert entries(test) == naive(model, data, nodes, column=data.feature_names.index(data.sensitive_name))
+    assert entries(test) == naive(
+        model, data, nodes, column=data.feature_names.index(data.sensitive_name)
+    )
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks")
+@pytest.mark.filterwarnings(
+    "ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks"
+)
 def test_adj_t_and_directed_edges() -> None:
     data = graph(60, 90)
-    data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)  # some edges lead in one direction only
+    data.edge_index = torch.unique(
+        data.edge_index[:, ::2], dim=1
+    )  # some edges lead in one direction only
     model = GCNConv(4, 2)
     values = torch.ones(data.edge_index.shape[1])
-    matrix = torch.sparse_coo_tensor(data.edge_index.flip(0), values, (60, 60), check_invariants=True).to_sparse_csr()
-    given = Data(**{name: value for name, value in data.to_dict().items() if name != "edge_index"}, adj_t=matrix)
+    matrix = torch.sparse_coo_tensor(
+        data.edge_index.flip(0), values, (60, 60), check_invariants=True
+    ).to_sparse_csr()
+    given = Data(
+        **{name: value for name, value in data.to_dict().items() if name != "edge_index"},
+        adj_t=matrix,
+    )
     test = flip(model, given, "sex")
     assert entries(test) == entries(flip(model, data, "sex")) == naive(model, data, range(60))
     assert (adjacency(given, 60) != adjacency(data, 60)).nnz == 0
@@ -286,10 +326,17 @@ def test_batches_hold_no_two_nodes_within_reach() -> None:
     assert len(batches) < len(nodes) / 2
     for batch in batches:
         assert not near[np.ix_(batch, batch)].any()
-    assert [batch.tolist() for batch in independent_batches(nodes[:3], joined, None)] == [[0], [3], [6]]
+    assert [batch.tolist() for batch in independent_batches(nodes[:3], joined, None)] == [
+        [0],
+        [3],
+        [6],
+    ]
     # All of a component: in each batch at most one node of it.
     pieces = adjacency(np.array([[0, 2, 4], [1, 3, 5]]), 6)
-    assert [batch.tolist() for batch in independent_batches(np.arange(6), pieces, 6)] == [[0, 2, 4], [1, 3, 5]]
+    assert [batch.tolist() for batch in independent_batches(np.arange(6), pieces, 6)] == [
+        [0, 2, 4],
+        [1, 3, 5],
+    ]
     assert independent_batches(np.empty(0, np.int64), joined, 2) == []
 
 
@@ -324,7 +371,13 @@ def test_what_is_refused() -> None:
 
 
 def test_values_of_a_table_may_be_given_as_they_are() -> None:
-    table = pd.DataFrame({"member": [True, False] * 4, "code": pd.Categorical([1, 2] * 4), "income": np.arange(8.0)})
-    finder = cfe.EvidenceFinder.from_table(table, lambda frame: (frame["income"] + 4 * frame["member"] > 5).to_numpy())
+    table = pd.DataFrame(
+        {"member": [True, False] * 4, "code": pd.Categorical([1, 2] * 4), "income": np.arange(8.0)}
+    )
+    finder = cfe.EvidenceFinder.from_table(
+        table, lambda frame: (frame["income"] + 4 * frame["member"] > 5).to_numpy()
+    )
     for name, values in (("member", [True]), ("member", "True"), ("code", [1])):
-        assert set(audit.flip(finder, name, values=values).flipped) == {str(values if values == "True" else values[0])}
+        assert set(audit.flip(finder, name, values=values).flipped) == {
+            str(values if values == "True" else values[0])
+        }

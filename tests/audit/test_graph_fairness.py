@@ -56,9 +56,13 @@ def test_interval_of_individual_bias_equals_direct_code() -> None:
     graph, outputs = random_graph(rng, n), rng.standard_normal((n, 2))
     found = audit.individual_bias(outputs, graph)
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if graph[i, j] > 0]
-    residual = [graph[i, j] * (((outputs[i] - outputs[j]) ** 2).sum() - found.per_weight) for i, j in pairs]
+    residual = [
+        graph[i, j] * (((outputs[i] - outputs[j]) ** 2).sum() - found.per_weight) for i, j in pairs
+    ]
     variance = sum(
-        residual[a] * residual[b] for a, b in product(range(len(pairs)), repeat=2) if set(pairs[a]) & set(pairs[b])
+        residual[a] * residual[b]
+        for a, b in product(range(len(pairs)), repeat=2)
+        if set(pairs[a]) & set(pairs[b])
     )
     half = 1.959964 * np.sqrt(variance) / found.weight
     assert found.high - found.per_weight == pytest.approx(half, rel=1e-6)
@@ -113,13 +117,18 @@ def brute_ndcg(graph: Any, outputs: Any, k: int) -> list[float]:
     result = []
     for i in range(n):
         others = [j for j in range(n) if j != i]
-        cosine = {j: round(float(outputs[i] @ outputs[j] / (length[i] * length[j])), 9) for j in others}
+        cosine = {
+            j: round(float(outputs[i] @ outputs[j] / (length[i] * length[j])), 9) for j in others
+        }
         gain = {j: 2 ** graph[i][j] - 1 for j in others}
         dcgs = []
         for order in permutations(others):
             if all(cosine[a] >= cosine[b] for a, b in pairwise(order)):
                 dcgs.append(sum(gain[j] / np.log2(place + 2) for place, j in enumerate(order[:k])))
-        ideal = sum(g / np.log2(place + 2) for place, g in enumerate(sorted(gain.values(), reverse=True)[:k]))
+        ideal = sum(
+            g / np.log2(place + 2)
+            for place, g in enumerate(sorted(gain.values(), reverse=True)[:k])
+        )
         result.append(np.mean(dcgs) / ideal if ideal > 0 else np.nan)
     return result
 
@@ -128,7 +137,9 @@ def brute_ndcg(graph: Any, outputs: Any, k: int) -> list[float]:
 def test_ndcg_is_the_mean_over_all_orders_of_ties(n: int, k: int, seed: int, few: bool) -> None:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, n)
-    outputs = rng.integers(0, 2, (n, 2)) + np.array([0.5, 1]) if few else rng.standard_normal((n, 2))
+    outputs = (
+        rng.integers(0, 2, (n, 2)) + np.array([0.5, 1]) if few else rng.standard_normal((n, 2))
+    )
     found = audit.ranking_ndcg(outputs, graph, k)
     expected = brute_ndcg(graph, outputs, k)
     np.testing.assert_allclose(found.per_node, expected, atol=1e-9)

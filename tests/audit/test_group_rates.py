@@ -25,14 +25,20 @@ TRUTH = [1, 1, 0, 0, 0, 1, 0, 0, 1, -1]
 
 def line(metrics: audit.GroupMetrics, feature: str, value: str, label: str = "class 1") -> Any:
     table = metrics.table
-    found = table[(table["class"] == label) & (table["feature"] == feature) & (table["value"] == value)]
+    found = table[
+        (table["class"] == label) & (table["feature"] == feature) & (table["value"] == value)
+    ]
     assert len(found) == 1
     return found.iloc[0]
 
 
 def test_hand_made_values() -> None:
     metrics = audit.group_metrics(
-        y_true=TRUTH, y_pred=PREDICTED, sensitive_features=PEOPLE, favourable=1, reference={"sex": "m"}
+        y_true=TRUTH,
+        y_pred=PREDICTED,
+        sensitive_features=PEOPLE,
+        favourable=1,
+        reference={"sex": "m"},
     )
     f, m = line(metrics, "sex", "f"), line(metrics, "sex", "m")
     assert (f["count"], f["selected"], f["rate"]) == (5, 2, 0.4)
@@ -70,7 +76,10 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
     predicted, truth = rng.integers(0, classes, n), rng.integers(-1, classes, n)
     people = pl.DataFrame({"sex": pl.Series(sex.tolist(), dtype=pl.String)})
     table = audit.group_metrics(y_true=truth, y_pred=predicted, sensitive_features=people).table
-    lines = {(found["class"], found["value"]): found for found in table[table["feature"] == "sex"].to_dict("records")}
+    lines = {
+        (found["class"], found["value"]): found
+        for found in table[table["feature"] == "sex"].to_dict("records")
+    }
     for label in np.union1d(predicted, truth[truth >= 0]):
         rates = {}
         for value in sorted({v for v in sex if v is not None}):
@@ -86,18 +95,23 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
                 (judged & ~positive & ~actual).sum(),
                 (judged & ~positive & actual).sum(),
             ]
-            assert [found[name] for name in ("count", "selected", "TP", "FP", "TN", "FN")] == expected
+            assert [
+                found[name] for name in ("count", "selected", "TP", "FP", "TN", "FN")
+            ] == expected
             negatives, positives = (judged & ~actual).sum(), actual.sum()
             fpr = (judged & positive & ~actual).sum() / negatives if negatives else np.nan
             fnr = (~positive & actual).sum() / positives if positives else np.nan
             accuracy = (predicted[own] == truth[own])[judged].mean() if judged.any() else np.nan
             np.testing.assert_allclose(
-                [found[name] for name in ("rate", "fpr", "fnr", "accuracy")], [positive.mean(), fpr, fnr, accuracy]
+                [found[name] for name in ("rate", "fpr", "fnr", "accuracy")],
+                [positive.mean(), fpr, fnr, accuracy],
             )
             assert not found["rate_low"] > found["rate"]
             assert not found["fnr_high"] < found["fnr"]
             rates[value] = positive.mean()
-        reference = next((value for value in rates if lines[f"class {label}", value]["reference"]), None)
+        reference = next(
+            (value for value in rates if lines[f"class {label}", value]["reference"]), None
+        )
         if reference is not None and rates[reference] > 0:
             for value, rate in rates.items():
                 found = lines[f"class {label}", value]
@@ -112,13 +126,20 @@ def counts(*groups: tuple[str | None, int, int], **options: Any) -> audit.GroupM
     group = [value for value, count, _ in groups for _ in range(count)]
     decisions = [int(place < selected) for _, count, selected in groups for place in range(count)]
     features = {"group": np.array(group, dtype=object)}
-    return audit.group_metrics(y_pred=decisions, sensitive_features=features, favourable=1, **options)
+    return audit.group_metrics(
+        y_pred=decisions, sensitive_features=features, favourable=1, **options
+    )
 
 
 def test_small_groups_are_listed_and_not_ranked() -> None:
     metrics = counts(("a", 60, 30), ("b", 400, 160), ("c", 29, 29), ("d", 30, 0))
     c = line(metrics, "group", "c")
-    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == (False, False, "cannot tell", 2.5)
+    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == (
+        False,
+        False,
+        "cannot tell",
+        2.5,
+    )
     assert line(metrics, "group", "b")["reference"]
     assert line(metrics, "group", "a")["verdict"] in ("no finding", "cannot tell")
     assert line(metrics, "group", "d")["verdict"] == "below 0.8"
@@ -141,7 +162,10 @@ def test_small_groups_are_listed_and_not_ranked() -> None:
         ([("a", 500, 300), ("b", 500, 290)], "no finding"),
         ([("a", 100, 30), ("b", 100, 28)], "cannot tell"),
         # ten groups, the least of which is below by chance: no finding at 2.3 standard errors
-        ([("a", 300, 165), ("b", 300, 137), *((f"g{i}", 300, 150) for i in range(8))], "no finding"),
+        (
+            [("a", 300, 165), ("b", 300, 137), *((f"g{i}", 300, 150) for i in range(8))],
+            "no finding",
+        ),
     ],
 )
 def test_verdicts(groups: list[tuple[str, int, int]], verdict: str) -> None:
@@ -163,16 +187,28 @@ def test_the_attribute_has_the_strongest_verdict_of_its_groups() -> None:
         "cannot tell",
     ]
     found = metrics.summary.iloc[0]
-    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == ("below 1", "b", "a", 4)
+    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == (
+        "below 1",
+        "b",
+        "a",
+        4,
+    )
 
 
 def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary() -> None:
     metrics = counts(("f", 600, 120), ("m", 500, 250))
     assert line(metrics, "group", "m")["verdict"] == "above 1.25"
     found, m = metrics.summary.iloc[0], line(metrics, "group", "m")
-    assert found[["verdict", "value", "reference", "count"]].tolist() == ["below 0.8", "f", "m", 600]
+    assert found[["verdict", "value", "reference", "count"]].tolist() == [
+        "below 0.8",
+        "f",
+        "m",
+        600,
+    ]
     assert found["ratio"] == pytest.approx(0.4)
-    assert found[["ratio_low", "ratio_high"]].tolist() == pytest.approx([1 / m["ratio_high"], 1 / m["ratio_low"]])
+    assert found[["ratio_low", "ratio_high"]].tolist() == pytest.approx(
+        [1 / m["ratio_high"], 1 / m["ratio_low"]]
+    )
     assert found["difference"] == pytest.approx(-0.3)
 
 
@@ -232,7 +268,10 @@ TEXTS = ["no", "yes", "yes", "yes"]
     ("y_pred", "y_true"),
     [
         (TEXTS, ["no", "no", None, "yes"]),
-        (pd.Series(TEXTS, index=[3, 1, 2, 7]), pd.Series(["no", "no", None, "yes"], index=[3, 1, 2, 7])),
+        (
+            pd.Series(TEXTS, index=[3, 1, 2, 7]),
+            pd.Series(["no", "no", None, "yes"], index=[3, 1, 2, 7]),
+        ),
         (pl.Series(TEXTS), pl.Series(["no", "no", None, "yes"])),
         (pd.Categorical(TEXTS), np.array(["no", "no", None, "yes"], object)),
         (NUMBERS, [0, 0, -1, 1]),
@@ -242,12 +281,19 @@ TEXTS = ["no", "yes", "yes", "yes"]
         (pl.Series(NUMBERS), pl.Series([0, 0, None, 1])),
         (torch.tensor(NUMBERS), torch.tensor([0, 0, -1, 1])),
         ([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9]], [0, 0, -1, 1]),
-        (pd.DataFrame({"no": [0.9, 0.2, 0.3, 0.1], "yes": [0.1, 0.8, 0.7, 0.9]}), ["no", "no", None, "yes"]),
+        (
+            pd.DataFrame({"no": [0.9, 0.2, 0.3, 0.1], "yes": [0.1, 0.8, 0.7, 0.9]}),
+            ["no", "no", None, "yes"],
+        ),
     ],
 )
 def test_classes_in_every_form(y_pred: Any, y_true: Any) -> None:
     expected = audit.group_metrics(
-        y_true=[0, 0, -1, 1], y_pred=NUMBERS, sensitive_features=[0, 0, 1, 1], favourable=1, class_names=["no", "yes"]
+        y_true=[0, 0, -1, 1],
+        y_pred=NUMBERS,
+        sensitive_features=[0, 0, 1, 1],
+        favourable=1,
+        class_names=["no", "yes"],
     )
     found = audit.group_metrics(
         y_true=y_true,
@@ -277,7 +323,10 @@ def test_class_names_come_from_both_columns() -> None:
         (pl.Series("sex", ["f", "m", "m"]), ["sex"]),
         ({"sex": ["f", "m", "m"]}, ["sex"]),
         ([["f", "x"], ["m", "x"], ["m", "y"]], ["sensitive_feature_0", "sensitive_feature_1"]),
-        (pd.DataFrame({"sex": ["f", "m", "m"], "race": ["x", "x", "y"]}, index=[3, 1, 2]), ["sex", "race"]),
+        (
+            pd.DataFrame({"sex": ["f", "m", "m"], "race": ["x", "x", "y"]}, index=[3, 1, 2]),
+            ["sex", "race"],
+        ),
         (pl.DataFrame({"sex": ["f", "m", "m"], "race": ["x", "x", "y"]}), ["sex", "race"]),
     ],
 )
@@ -290,17 +339,32 @@ def test_sensitive_features_in_every_form(features: Any, names: list[str]) -> No
 
 def test_rates_of_fairlearn() -> None:
     rng = np.random.default_rng(5)
-    sex, truth, predicted = rng.choice(["f", "m", "d"], 900), rng.integers(0, 2, 900), rng.integers(0, 2, 900)
-    metrics = audit.group_metrics(y_true=truth, y_pred=predicted, sensitive_features=sex, favourable=1)
+    sex, truth, predicted = (
+        rng.choice(["f", "m", "d"], 900),
+        rng.integers(0, 2, 900),
+        rng.integers(0, 2, 900),
+    )
+    metrics = audit.group_metrics(
+        y_true=truth, y_pred=predicted, sensitive_features=sex, favourable=1
+    )
     rates = {name: [] for name in ("tpr", "fpr")}
     for value in np.unique(sex):
         for name, known in (("tpr", 1), ("fpr", 0)):
             rates[name].append(predicted[(sex == value) & (truth == known)].mean())
     found = metrics.summary.iloc[0]
     # fairlearn.metrics.equalized_odds_difference and _ratio with their defaults
-    assert found["equalised_odds_difference"] == pytest.approx(max(np.ptp(own) for own in rates.values()))
-    assert found["equalised_odds_ratio"] == pytest.approx(min(min(own) / max(own) for own in rates.values()))
-    for name in ("tpr_difference", "fpr_difference", "equalised_odds_difference", "equalised_odds_ratio"):
+    assert found["equalised_odds_difference"] == pytest.approx(
+        max(np.ptp(own) for own in rates.values())
+    )
+    assert found["equalised_odds_ratio"] == pytest.approx(
+        min(min(own) / max(own) for own in rates.values())
+    )
+    for name in (
+        "tpr_difference",
+        "fpr_difference",
+        "equalised_odds_difference",
+        "equalised_odds_ratio",
+    ):
         assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
     without = audit.group_metrics(y_pred=predicted, sensitive_features=sex, favourable=1).summary
     assert without.filter(like="equalised").isna().all(axis=None)
@@ -313,7 +377,9 @@ def test_three_attributes_and_chosen_intersections() -> None:
     metrics = audit.group_metrics(y_pred=predicted, sensitive_features=table, favourable=1)
     assert list(dict.fromkeys(metrics.table["feature"])) == ["all", "a", "b", "c", "a & b & c"]
     assert metrics.summary["feature"].tolist() == ["a", "b", "c", "a & b & c"]
-    chosen = audit.group_metrics(y_pred=predicted, sensitive_features=table, intersections=[("b", "c")], favourable=1)
+    chosen = audit.group_metrics(
+        y_pred=predicted, sensitive_features=table, intersections=[("b", "c")], favourable=1
+    )
     assert list(dict.fromkeys(chosen.table["feature"])) == ["all", "a", "b", "c", "b & c"]
     assert chosen.table[chosen.table["feature"] == "b & c"]["count"].sum() == 200
 
@@ -336,7 +402,9 @@ def test_tables_of_local_law_144() -> None:
     assert races["excluded"].tolist() == [False, False, False, True, False]
     assert races["applicants"].tolist() == [*((race == value).sum() for value in order[:-1]), 4]
     rates = {value: predicted[race == value].mean() for value in order[:3]}
-    np.testing.assert_allclose(races["impact_ratio"][:3], [rates[v] / max(rates.values()) for v in order[:3]])
+    np.testing.assert_allclose(
+        races["impact_ratio"][:3], [rates[v] / max(rates.values()) for v in order[:3]]
+    )
     assert races["impact_ratio"][3:].isna().all()
     both = tables["Intersectional"]
     assert both.columns[:2].tolist() == ["race", "sex"]
@@ -352,7 +420,9 @@ def test_tables_of_local_law_144() -> None:
     each = audit.group_metrics(y_pred=predicted, sensitive_features=people)
     with pytest.raises(ValueError, match="favourable must name one of the classes"):
         each.local_law_144("sex", "race")
-    pd.testing.assert_frame_equal(each.local_law_144("sex", "race", "class 1")["Sex"], tables["Sex"])
+    pd.testing.assert_frame_equal(
+        each.local_law_144("sex", "race", "class 1")["Sex"], tables["Sex"]
+    )
     alone = audit.group_metrics(y_pred=predicted, sensitive_features=people, intersections=[])
     with pytest.raises(ValueError, match="must hold the intersection"):
         alone.local_law_144("sex", "race", "class 1")
@@ -363,7 +433,11 @@ def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
     predicted = np.random.default_rng(0).integers(0, 2, len(data.y))
     people = as_attributes(data).select(["Gender", "Age"])
     metrics = audit.group_metrics(
-        y_true=data.y, y_pred=predicted, sensitive_features=people, favourable=1, class_names=data.class_names
+        y_true=data.y,
+        y_pred=predicted,
+        sensitive_features=people,
+        favourable=1,
+        class_names=data.class_names,
     )
     for value in (0, 1):
         own = data.sensitive.numpy() == value
@@ -382,13 +456,37 @@ def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
         ({"favourable": []}, ValueError, "favourable must hold one"),
         ({"y_pred": [0, 1, 1]}, ValueError, r"y_pred must be classes of shape \(2,\)"),
         ({"y_pred": [0.5, 1]}, TypeError, "y_pred must be integers, texts or booleans, got 0.5"),
-        ({"y_pred": [None, "a"]}, ValueError, "y_pred must hold a class for every node, got none for node 0"),
+        (
+            {"y_pred": [None, "a"]},
+            ValueError,
+            "y_pred must hold a class for every node, got none for node 0",
+        ),
         ({"y_true": [0, 1, 1]}, ValueError, r"y_true must be classes of shape \(2,\)"),
-        ({"y_true": ["a", "b"]}, ValueError, "y_true must have a class in common, got 0, 1 and a, b"),
-        ({"y_true": [0, 1], "y_pred": ["a", "b"]}, ValueError, "y_true must have a class in common"),
-        ({"y_true": ["yes", "no"], "y_pred": ["a", "b"]}, ValueError, "in common, got a, b and no, yes"),
-        ({"y_true": ["b", "c"], "y_pred": ["a", "b"], "truth_favourable": "c"}, ValueError, "favourable must name"),
-        ({"y_pred": ["a", "b"], "class_names": ["a", "c"]}, ValueError, r"y_pred must be among .*\(a, c\), got 'b'"),
+        (
+            {"y_true": ["a", "b"]},
+            ValueError,
+            "y_true must have a class in common, got 0, 1 and a, b",
+        ),
+        (
+            {"y_true": [0, 1], "y_pred": ["a", "b"]},
+            ValueError,
+            "y_true must have a class in common",
+        ),
+        (
+            {"y_true": ["yes", "no"], "y_pred": ["a", "b"]},
+            ValueError,
+            "in common, got a, b and no, yes",
+        ),
+        (
+            {"y_true": ["b", "c"], "y_pred": ["a", "b"], "truth_favourable": "c"},
+            ValueError,
+            "favourable must name",
+        ),
+        (
+            {"y_pred": ["a", "b"], "class_names": ["a", "c"]},
+            ValueError,
+            r"y_pred must be among .*\(a, c\), got 'b'",
+        ),
         (
             {"y_pred": pd.Series([0, 1], index=[1, 0]), "sensitive_features": pd.Series([0, 1])},
             ValueError,
@@ -411,7 +509,9 @@ def test_what_is_refused(options: Any, error: type[Exception], words: str) -> No
 @pytest.mark.parametrize("kind", ["category", "str", "int"])
 def test_a_number_is_a_name_where_all_names_are_numbers(kind: str) -> None:
     y_pred = pd.Series([1, 1, 2, 1]).astype(kind)
-    metrics = audit.group_metrics(y_pred=y_pred, sensitive_features={"g": list("aabb")}, favourable=1)
+    metrics = audit.group_metrics(
+        y_pred=y_pred, sensitive_features={"g": list("aabb")}, favourable=1
+    )
     assert metrics.table["selected"].tolist() == [3, 2, 1]
 
 
@@ -420,7 +520,12 @@ def test_truth_values_of_texts_are_names(favourable: Any) -> None:
     predicted = ["True", "True", "False", "True"]
     for names in (None, ["True", "False"]):
         options = {"sensitive_features": {"g": list("aabb")}, "class_names": names}
-        assert audit.group_metrics(y_pred=predicted, favourable=favourable, **options).table["selected"][0] == 3
+        assert (
+            audit.group_metrics(y_pred=predicted, favourable=favourable, **options).table[
+                "selected"
+            ][0]
+            == 3
+        )
     options = {"sensitive_features": {"g": list("aa")}}
     with pytest.raises(ValueError, match="favourable must be among the classes"):
         audit.group_metrics(y_pred=["True", "True"], favourable=False, **options)
@@ -428,12 +533,19 @@ def test_truth_values_of_texts_are_names(favourable: Any) -> None:
 
 @pytest.mark.parametrize(
     "y_true",
-    [[True, None, False, True], pd.array([True, None, False, True], dtype="boolean"), [True, np.nan, False, True]],
+    [
+        [True, None, False, True],
+        pd.array([True, None, False, True], dtype="boolean"),
+        [True, np.nan, False, True],
+    ],
 )
 def test_true_classes_may_be_truth_values_and_missing(y_true: Any) -> None:
     predicted = np.array([True, True, False, False])
     metrics = audit.group_metrics(
-        y_true=y_true, y_pred=predicted, sensitive_features={"g": ["a", "a", pd.NA, "b"]}, favourable=1
+        y_true=y_true,
+        y_pred=predicted,
+        sensitive_features={"g": ["a", "a", pd.NA, "b"]},
+        favourable=1,
     )
     assert metrics.table[["judged", "TP", "FN"]].iloc[0].tolist() == [3, 1, 1]
     assert metrics.table["count"].tolist() == [4, 2, 1, 1]
@@ -442,9 +554,18 @@ def test_true_classes_may_be_truth_values_and_missing(y_true: Any) -> None:
 def test_names_of_groups_tell_them_apart() -> None:
     features = {"a": ["x", "x & y", "x & y"], "b": ["y & z", "z", "z"]}
     table = audit.group_metrics(y_pred=[0, 1, 1], sensitive_features=features).table
-    assert table.loc[table["feature"] == "a & b", "value"].tolist()[:2] == ["'x' & 'y & z'", "'x & y' & 'z'"]
-    for names, words in ((["all"], "must not be called 'all'"), (["a", "b", "a & b"], "got 'a & b' more than once")):
-        features, crossed = {name: ["x", "y"] for name in names}, [names[:2]] if len(names) > 1 else []
+    assert table.loc[table["feature"] == "a & b", "value"].tolist()[:2] == [
+        "'x' & 'y & z'",
+        "'x & y' & 'z'",
+    ]
+    for names, words in (
+        (["all"], "must not be called 'all'"),
+        (["a", "b", "a & b"], "got 'a & b' more than once"),
+    ):
+        features, crossed = (
+            {name: ["x", "y"] for name in names},
+            [names[:2]] if len(names) > 1 else [],
+        )
         with pytest.raises(ValueError, match=words):
             audit.group_metrics(y_pred=[0, 1], sensitive_features=features, intersections=crossed)
 
@@ -459,7 +580,11 @@ def test_equalised_odds_need_both_true_classes(rare: int) -> None:
     line = metrics.summary.iloc[0]
     known, lacking = ("fpr", "tpr") if rare else ("tpr", "fpr")
     assert line[f"{known}_difference"] >= 0
-    names = [f"equalised_odds_{name}{end}" for name in ("difference", "ratio") for end in ("", "_low", "_high")]
+    names = [
+        f"equalised_odds_{name}{end}"
+        for name in ("difference", "ratio")
+        for end in ("", "_low", "_high")
+    ]
     assert line[[f"{lacking}_difference", *names]].isna().all()
 
 
@@ -470,11 +595,15 @@ def test_truth_that_only_one_decision_shows_gives_no_error_rates() -> None:
     truth = np.where(granted, repaid.astype(int), -1)
     truth[np.flatnonzero(~granted)[0]] = 0  # an exception does not make errors known
     features = {"sex": sex}
-    metrics = audit.group_metrics(y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1)
+    metrics = audit.group_metrics(
+        y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1
+    )
     assert metrics.table[["accuracy", "fpr", "fnr"]].isna().all(axis=None)
     assert np.isnan(metrics.summary["equalised_odds_difference"]).all()
     f = line(metrics, "sex", "f")
     assert f["precision"] == pytest.approx(repaid[(sex == "f") & granted].mean())
     truth[~granted] = repaid[~granted]
-    known = audit.group_metrics(y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1)
+    known = audit.group_metrics(
+        y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1
+    )
     assert known.table[["precision", "accuracy", "fpr", "fnr"]].notna().all(axis=None)

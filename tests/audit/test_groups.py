@@ -23,7 +23,10 @@ IDS = np.array([0, 3, 7, 10**15])
 
 def members(group) -> dict[str, list[int]]:
     """Return the nodes of each value."""
-    return {value: np.flatnonzero(group.codes == code).tolist() for code, value in enumerate(group.values)}
+    return {
+        value: np.flatnonzero(group.codes == code).tolist()
+        for code, value in enumerate(group.values)
+    }
 
 
 def test_every_kind_of_column() -> None:
@@ -37,7 +40,9 @@ def test_every_kind_of_column() -> None:
 
 
 def test_nullable_columns() -> None:
-    frame = pd.DataFrame({"a": pd.array([1, None, 2], "Int64"), "b": pd.array([True, None, False], "boolean")})
+    frame = pd.DataFrame(
+        {"a": pd.array([1, None, 2], "Int64"), "b": pd.array([True, None, False], "boolean")}
+    )
     a, b = groupings(frame, np.arange(3))
     assert members(a) == {"1": [0], "2": [2], "missing": [1]}
     assert members(b) == {"False": [2], "True": [0], "missing": [1]}
@@ -51,8 +56,12 @@ def test_missing_values_and_a_text_that_reads_missing_are_one_group() -> None:
 def test_polars_mappings_and_matrices() -> None:
     polars = pytest.importorskip("polars")
     columns = {"sex": ["f", "m", None], "age": [20.0, None, 50.0]}
-    expected = [(group.name, members(group)) for group in groupings(pd.DataFrame(columns), np.arange(3))]
-    assert [(group.name, members(group)) for group in groupings(polars.DataFrame(columns), np.arange(3))] == expected
+    expected = [
+        (group.name, members(group)) for group in groupings(pd.DataFrame(columns), np.arange(3))
+    ]
+    assert [
+        (group.name, members(group)) for group in groupings(polars.DataFrame(columns), np.arange(3))
+    ] == expected
     mapping = {"sex": columns["sex"], "age": np.array([20, np.nan, 50])}
     assert [(group.name, members(group)) for group in groupings(mapping, np.arange(3))] == expected
     (group,) = groupings(np.array([[1.0], [2.5], [1.0]]), np.array([2, 1]))
@@ -117,11 +126,17 @@ def test_names_that_rounding_would_make_equal_are_told_apart() -> None:
 def test_intersections_are_the_combinations_that_occur() -> None:
     (group,) = groupings(PEOPLE, IDS, [], intersections=[("sex", "member", "city")])
     assert group.name == "sex & member & city"
-    assert members(group) == {"f & True & B": [0, 2], "m & False & A": [1], "missing & True & A": [3]}
+    assert members(group) == {
+        "f & True & B": [0, 2],
+        "m & False & A": [1],
+        "missing & True & A": [3],
+    }
 
 
 def test_pyg_data_with_a_sensitive_attribute() -> None:
-    data = SimpleNamespace(x=[[0.0], [1.0]], x_raw=[[20.0], [60.0]], feature_names=["age"], sensitive=[1, 0])
+    data = SimpleNamespace(
+        x=[[0.0], [1.0]], x_raw=[[20.0], [60.0]], feature_names=["age"], sensitive=[1, 0]
+    )
     assert [(group.name, members(group)) for group in groupings(data, np.arange(2))] == [
         ("age", {"20": [0], "60": [1]}),
         ("sensitive", {"0": [1], "1": [0]}),
@@ -138,16 +153,44 @@ def test_pyg_data_with_a_sensitive_attribute() -> None:
     ("change", "error", "message"),
     [
         ({"features": [[1.0]]}, TypeError, "features must be a DataFrame, a mapping"),
-        ({"features": SimpleNamespace(x=[[1.0]])}, ValueError, "must describe every node, got no row for 3"),
-        ({"features": SimpleNamespace(x=[[1.0]], sensitive=[1, 2])}, ValueError, r"features.sensitive must have shape"),
-        ({"features": pd.concat([PEOPLE, PEOPLE])}, ValueError, "features must describe a node once, got 7 again"),
-        ({"features": pd.concat([PEOPLE, PEOPLE], axis=1)}, ValueError, "distinct column names, got 'sex' more"),
+        (
+            {"features": SimpleNamespace(x=[[1.0]])},
+            ValueError,
+            "must describe every node, got no row for 3",
+        ),
+        (
+            {"features": SimpleNamespace(x=[[1.0]], sensitive=[1, 2])},
+            ValueError,
+            r"features.sensitive must have shape",
+        ),
+        (
+            {"features": pd.concat([PEOPLE, PEOPLE])},
+            ValueError,
+            "features must describe a node once, got 7 again",
+        ),
+        (
+            {"features": pd.concat([PEOPLE, PEOPLE], axis=1)},
+            ValueError,
+            "distinct column names, got 'sex' more",
+        ),
         ({"columns": ["agee"]}, ValueError, "columns must name attributes .*, got 'agee'"),
-        ({"intersections": [("sex", "agee")]}, ValueError, "intersections must name attributes .*, got 'agee'"),
-        ({"intersections": [("sex",)]}, ValueError, "intersections must name two attributes or more"),
+        (
+            {"intersections": [("sex", "agee")]},
+            ValueError,
+            "intersections must name attributes .*, got 'agee'",
+        ),
+        (
+            {"intersections": [("sex",)]},
+            ValueError,
+            "intersections must name two attributes or more",
+        ),
         ({"bins": {"agee": 2}}, ValueError, "bins must name attributes .*, got 'agee'"),
         ({"bins": {"sex": 2}}, TypeError, "bins must be of columns of numbers, got 'sex'"),
-        ({"bins": {"age": [3, 2]}}, ValueError, r"bins\['age'\] must be a number of bins or finite ascending edges"),
+        (
+            {"bins": {"age": [3, 2]}},
+            ValueError,
+            r"bins\['age'\] must be a number of bins or finite ascending edges",
+        ),
         ({"bins": {"age": []}}, ValueError, r"bins\['age'\] must be"),
         ({"bins": {"age": 0}}, ValueError, r"bins\['age'\] must be at least 1"),
         ({"bins": {"age": "ab"}}, TypeError, r"bins\['age'\] must be an array of real numbers"),

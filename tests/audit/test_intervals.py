@@ -35,7 +35,10 @@ def test_wilson_without_cases_is_undefined() -> None:
     assert 0 < low[1] < high[1] == 1
 
 
-@given(scores=st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), min_size=1, max_size=300), level=LEVELS)
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), min_size=1, max_size=300),
+    level=LEVELS,
+)
 def test_bootstrap_holds_the_mean_within_the_bounds(scores: list[float], level: float) -> None:
     low, high = bootstrap_mean(scores, level)
     assert 0 <= low <= np.mean(scores) <= high <= 1
@@ -46,19 +49,25 @@ def test_bootstrap_holds_the_mean_within_the_bounds(scores: list[float], level: 
 
 
 @given(cases=st.integers(1, 100), share=st.floats(0, 1), level=LEVELS)
-def test_bootstrap_of_shares_is_the_jeffreys_interval(cases: int, share: float, level: float) -> None:
+def test_bootstrap_of_shares_is_the_jeffreys_interval(
+    cases: int, share: float, level: float
+) -> None:
     ones = round(cases * share)
     expected = beta(ones + 0.5, cases - ones + 0.5).ppf([(1 - level) / 2, (1 + level) / 2])
     scores = np.arange(cases) < ones
     found = bootstrap_mean(scores, level, 20_000)
-    np.testing.assert_allclose(found, [min(expected[0], scores.mean()), max(expected[1], scores.mean())], atol=0.02)
+    np.testing.assert_allclose(
+        found, [min(expected[0], scores.mean()), max(expected[1], scores.mean())], atol=0.02
+    )
 
 
 def test_bootstrap_equals_single_draws_for_many_scores() -> None:
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 11, 2000) / 10
     means = scores[rng.integers(0, 2000, (2000, 2000))].mean(axis=1)
-    np.testing.assert_allclose(bootstrap_mean(scores, 0.9, 4000), np.quantile(means, [0.05, 0.95]), atol=1.5e-3)
+    np.testing.assert_allclose(
+        bootstrap_mean(scores, 0.9, 4000), np.quantile(means, [0.05, 0.95]), atol=1.5e-3
+    )
 
 
 @pytest.mark.parametrize("n", [1, 3, 10, 40])
@@ -127,8 +136,15 @@ def test_koopman_equals_the_published_example() -> None:
     assert (round(float(low), 2), round(float(high), 2)) == (2.94, 7.15)
 
 
-@given(counts=st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(0, 30), st.integers(1, 30)), level=LEVELS)
-def test_koopman_holds_the_ratio_and_turns_with_it(counts: tuple[int, int, int, int], level: float) -> None:
+@given(
+    counts=st.tuples(
+        st.integers(0, 30), st.integers(1, 30), st.integers(0, 30), st.integers(1, 30)
+    ),
+    level=LEVELS,
+)
+def test_koopman_holds_the_ratio_and_turns_with_it(
+    counts: tuple[int, int, int, int], level: float
+) -> None:
     x1, n1, x0, n0 = min(counts[0], counts[1]), counts[1], min(counts[2], counts[3]), counts[3]
     low, high = (float(bound) for bound in risk_ratio(x1, n1, x0, n0, level))
     if x0 > 0:
@@ -143,17 +159,22 @@ def test_koopman_holds_the_ratio_and_turns_with_it(counts: tuple[int, int, int, 
 
 @pytest.mark.parametrize(("n1", "n0"), [(10, 10), (30, 30), (30, 300), (300, 30)])
 @pytest.mark.parametrize(("p1", "p0"), [(0.02, 0.05), (0.1, 0.3), (0.5, 0.5), (0.8, 0.9)])
-def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(n1: int, n0: int, p1: float, p0: float) -> None:
+def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(
+    n1: int, n0: int, p1: float, p0: float
+) -> None:
     x1, x0 = np.meshgrid(np.arange(n1 + 1), np.arange(n0 + 1), indexing="ij")
     chance = binom.pmf(x1, n1, p1) * binom.pmf(x0, n0, p0)
-    for truth, (low, high) in ((p1 / p0, risk_ratio(x1, n1, x0, n0)), (p1 - p0, newcombe(x1, n1, x0, n0))):
+    for truth, (low, high) in (
+        (p1 / p0, risk_ratio(x1, n1, x0, n0)),
+        (p1 - p0, newcombe(x1, n1, x0, n0)),
+    ):
         assert chance[(low <= truth) & (truth <= high)].sum() >= 0.93
 
 
 @given(
-    clusters=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30).filter(
-        lambda own: any(n for _, n in own)
-    )
+    clusters=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30
+    ).filter(lambda own: any(n for _, n in own))
 )
 def test_clustered_interval_holds_the_share(clusters: list[tuple[int, int]]) -> None:
     x, n = np.array([(min(hits, cases), cases) for hits, cases in clusters]).T
@@ -186,7 +207,9 @@ def test_clustered_interval_covers(clusters: int) -> None:
 
 
 @given(cases=st.integers(1, 300), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)), level=LEVELS)
-def test_a_paired_interval_holds_the_change(cases: int, shares: tuple[float, float], level: float) -> None:
+def test_a_paired_interval_holds_the_change(
+    cases: int, shares: tuple[float, float], level: float
+) -> None:
     gained = round(cases * shares[0])
     lost = round((cases - gained) * shares[1])
     (low,), (high,) = paired_difference([gained], [lost], [cases], level)

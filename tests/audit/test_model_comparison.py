@@ -29,29 +29,52 @@ def german(data_root: Any) -> tuple[cfe.EvidenceFinder, NDArray[np.int64]]:
     duration = data.feature_names.index("LoanDuration")
     other = np.delete(X, duration, axis=1)
     v1, v2 = (LogisticRegression(max_iter=1000).fit(some, y).predict(some) for some in (X, other))
-    people = {"Gender": data.sensitive.numpy(), "Age": data.x_raw.numpy()[:, data.feature_names.index("Age")]}
+    people = {
+        "Gender": data.sensitive.numpy(),
+        "Age": data.x_raw.numpy()[:, data.feature_names.index("Age")],
+    }
     names = [str(name) for name in data.class_names]
     finder = cfe.EvidenceFinder.from_vectors(
-        X, v1, features=people, truth=y, class_names=names, ids=[f"c{i}" for i in range(len(X))], sensitive=["Gender"]
+        X,
+        v1,
+        features=people,
+        truth=y,
+        class_names=names,
+        ids=[f"c{i}" for i in range(len(X))],
+        sensitive=["Gender"],
     )
     return finder, v2
 
 
-def test_german_by_rank_and_by_similarity(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> None:
+def test_german_by_rank_and_by_similarity(
+    german: tuple[cfe.EvidenceFinder, NDArray[np.int64]],
+) -> None:
     finder, v2 = german
     other = cfe.EvidenceFinder.from_vectors(finder.vectors, v2)
     found = audit.compare_models(finder, {"v2": v2}, k=5, pairs=10**6)
-    sets = [{(v, u) for v, own in enumerate(one.local(k=5).evidence.tolist()) for u in own} for one in (finder, other)]
+    sets = [
+        {(v, u) for v, own in enumerate(one.local(k=5).evidence.tolist()) for u in own}
+        for one in (finder, other)
+    ]
     assert_sets(found, *sets)
     threshold = float(finder.top_pairs(300).similarity[-1])
     found = audit.compare_models(finder, {"v2": v2}, threshold=threshold, pairs=10**6)
     above = [cfe.evidence_pairs(one.index, threshold) for one in (finder, other)]
     sets = [
-        {pair for some in one for pair in zip(some.source.tolist(), some.target.tolist(), strict=True)} for one in above
+        {
+            pair
+            for some in one
+            for pair in zip(some.source.tolist(), some.target.tolist(), strict=True)
+        }
+        for one in above
     ]
     assert_sets(found, *sets)
-    assert found.models["equal_before"][1] == found.models["appears"][1], "a pair is new because v1 treated it equally"
-    assert found.models["accuracy"].tolist() == [(labels == finder.truth).mean() for labels in (finder.labels, v2)]
+    assert found.models["equal_before"][1] == found.models["appears"][1], (
+        "a pair is new because v1 treated it equally"
+    )
+    assert found.models["accuracy"].tolist() == [
+        (labels == finder.truth).mean() for labels in (finder.labels, v2)
+    ]
     assert re.fullmatch(r"ModelComparison\(v1, v2: 0 tests, 0 named\)", repr(found))
 
 
@@ -59,9 +82,16 @@ def assert_sets(found: audit.ModelComparison, before: set[Any], after: set[Any])
     (v1, v2), pairs = found.models.to_dict("records"), found.pairs
     assert (v1["evidence"], v2["evidence"]) == (len(before), len(after))
     assert len(before - after) + len(after - before) > 0
-    for change, expected in {"appears": after - before, "disappears": before - after, "stays": before & after}.items():
+    for change, expected in {
+        "appears": after - before,
+        "disappears": before - after,
+        "stays": before & after,
+    }.items():
         own = pairs[pairs["change"] == change]
-        ids = [[int(str(name).removeprefix("c")) for name in own[side]] for side in ("source", "target")]
+        ids = [
+            [int(str(name).removeprefix("c")) for name in own[side]]
+            for side in ("source", "target")
+        ]
         assert set(zip(*ids, strict=True)) == expected
         assert v2[change] == len(own) == len(expected)
 
@@ -80,10 +110,18 @@ def test_german_groups(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> 
         assert row["p"] == pytest.approx(binomtest(worse, worse + better).pvalue)
         assert row["low"] <= row["effect"] <= row["high"]
     moved = found.people
-    assert len(moved) == (finder.labels != v2).sum() == found.models["changed"][1] == found.directions["count"].sum()
+    assert (
+        len(moved)
+        == (finder.labels != v2).sum()
+        == found.models["changed"][1]
+        == found.directions["count"].sum()
+    )
     (first, *_) = moved.to_dict("records")
     row = int(first["node"].removeprefix("c"))
-    assert (first["before"], first["after"]) == (finder.class_name(finder.labels[row]), finder.class_name(v2[row]))
+    assert (first["before"], first["after"]) == (
+        finder.class_name(finder.labels[row]),
+        finder.class_name(v2[row]),
+    )
 
 
 @st.composite
@@ -121,9 +159,13 @@ def test_what_appears_disappears_and_stays_is_the_union(
             assert (row["equal_before"], row["equal_after"]) == (row["appears"], row["disappears"])
 
 
-def test_listed_pairs_are_the_closest_that_changed(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> None:
+def test_listed_pairs_are_the_closest_that_changed(
+    german: tuple[cfe.EvidenceFinder, NDArray[np.int64]],
+) -> None:
     finder, v2 = german
-    some, every = (audit.compare_models(finder, {"v2": v2}, k=3, pairs=count).pairs for count in (40, 10**6))
+    some, every = (
+        audit.compare_models(finder, {"v2": v2}, k=3, pairs=count).pairs for count in (40, 10**6)
+    )
     assert len(some) == 40
     assert some.equals(every.head(40))
     assert (every["change"] == "stays").is_monotonic_increasing
@@ -162,15 +204,23 @@ def test_mcnemar_is_the_binomial_test(worse: int, better: int) -> None:
 def test_a_model_that_harms_a_group_is_named() -> None:
     harmed, clean = simulated(3, 1000, harm=0.6), simulated(3, 1000)
     finder = finder_of(clean)
-    found = audit.compare_models(finder, {"v2": harmed["labels"]}, sensitive=["sex"], unfavourable=REFUSED)
+    found = audit.compare_models(
+        finder, {"v2": harmed["labels"]}, sensitive=["sex"], unfavourable=REFUSED
+    )
     verdicts = found.table.set_index(["attribute", "value", "test"])["verdict"].sort_index()
     assert (verdicts.loc["sex", "f"] == "disadvantaged").all()
     assert verdicts.loc["sex", "m", "rates"] == "cannot tell", "no man is decided otherwise"
     assert verdicts.loc["sex", "m", "situation"] == "advantaged"
     back = audit.compare_models(
-        finder_of(harmed), {"v2": clean["labels"]}, sensitive=["sex"], unfavourable=REFUSED, baseline="new"
+        finder_of(harmed),
+        {"v2": clean["labels"]},
+        sensitive=["sex"],
+        unfavourable=REFUSED,
+        baseline="new",
     )
-    assert (back.table.set_index(["value", "test"])["verdict"].sort_index().loc["f"] == "advantaged").all()
+    assert (
+        back.table.set_index(["value", "test"])["verdict"].sort_index().loc["f"] == "advantaged"
+    ).all()
     assert back.models["model"].tolist() == ["new", "v2"]
 
 
@@ -188,7 +238,9 @@ def test_two_models_with_the_same_rule_show_no_change() -> None:
 def test_equal_models_cannot_tell() -> None:
     people = simulated(2, 300)
     finder = finder_of(people)
-    found = audit.compare_models(finder, {"v2": people["labels"]}, sensitive=["sex"], unfavourable=REFUSED)
+    found = audit.compare_models(
+        finder, {"v2": people["labels"]}, sensitive=["sex"], unfavourable=REFUSED
+    )
     assert set(found.table["verdict"]) == {"cannot tell"}
     assert found.table[["p", "q"]].isna().all(axis=None)
     assert found.models[COUNTS[1:3]].to_numpy().sum() == 0
@@ -200,7 +252,9 @@ def test_one_class_too_few_people_and_missing_values_cannot_tell() -> None:
     town = np.where(np.arange(300) < 50, "a", None)
     finder = finder_of(people, town=town)
     one_class = np.full(300, GRANTED)
-    found = audit.compare_models(finder, {"v2": one_class}, sensitive=["sex", "town"], unfavourable=REFUSED).table
+    found = audit.compare_models(
+        finder, {"v2": one_class}, sensitive=["sex", "town"], unfavourable=REFUSED
+    ).table
     direct = found[found["test"] != "rates"]
     assert (direct["verdict"] == "cannot tell").all()
     assert "all decisions are alike" in set(direct["reason"])
@@ -222,12 +276,30 @@ def test_errors() -> None:
     wrong = labels.astype(float)
     wrong[3] = np.nan
     for own, models, options, error, message in (
-        (finder, [labels], {}, TypeError, "predictions must map names of models to predictions, got list"),
+        (
+            finder,
+            [labels],
+            {},
+            TypeError,
+            "predictions must map names of models to predictions, got list",
+        ),
         (finder, {}, {}, ValueError, "predictions must hold another model at least, got none"),
         (finder, {"v1": labels}, {}, ValueError, "predictions must name each model once, got 'v1'"),
-        (finder, {"new": labels}, {"baseline": "new"}, ValueError, "predictions must name each model once"),
+        (
+            finder,
+            {"new": labels},
+            {"baseline": "new"},
+            ValueError,
+            "predictions must name each model once",
+        ),
         (finder, {2: labels}, {}, TypeError, "names in predictions must be texts, got int"),
-        (finder, {"2.0": labels}, {}, ValueError, "names in predictions must be neither empty nor numbers"),
+        (
+            finder,
+            {"2.0": labels},
+            {},
+            ValueError,
+            "names in predictions must be neither empty nor numbers",
+        ),
         (finder, {" ": labels}, {}, ValueError, "names in predictions must be neither empty"),
         (
             finder,
@@ -236,28 +308,86 @@ def test_errors() -> None:
             ValueError,
             r"predictions\['v2'\] must be .* shape \(60,\), got shape \(50,\)",
         ),
-        (finder, {"v2": wrong}, {}, ValueError, r"predictions\['v2'\] must hold .* none for node 3"),
-        (finder, {"v2": np.column_stack([wrong, wrong])}, {}, ValueError, r"predictions\['v2'\] must not be NaN"),
-        (finder, {"v2": labels + 1}, {}, ValueError, r"predictions\['v2'\] must hold classes 0 to 1, got 2"),
+        (
+            finder,
+            {"v2": wrong},
+            {},
+            ValueError,
+            r"predictions\['v2'\] must hold .* none for node 3",
+        ),
+        (
+            finder,
+            {"v2": np.column_stack([wrong, wrong])},
+            {},
+            ValueError,
+            r"predictions\['v2'\] must not be NaN",
+        ),
+        (
+            finder,
+            {"v2": labels + 1},
+            {},
+            ValueError,
+            r"predictions\['v2'\] must hold classes 0 to 1, got 2",
+        ),
         (finder, {"v2": labels - 1}, {}, ValueError, r"predictions\['v2'\]"),
-        (finder, {"v2": ["a"] * 60}, {}, ValueError, r"predictions\['v2'\] must be numbers of classes"),
-        (named, {"v2": ["maybe"] * 60}, {}, ValueError, r"predictions\['v2'\] must be among the class names"),
+        (
+            finder,
+            {"v2": ["a"] * 60},
+            {},
+            ValueError,
+            r"predictions\['v2'\] must be numbers of classes",
+        ),
+        (
+            named,
+            {"v2": ["maybe"] * 60},
+            {},
+            ValueError,
+            r"predictions\['v2'\] must be among the class names",
+        ),
         (finder, {"v2": labels}, {"k": 0}, ValueError, "k must be at least 1"),
         (finder, {"v2": labels}, {"pairs": 0}, ValueError, "pairs must be at least 1"),
         (finder, {"v2": labels}, {"threshold": 2}, ValueError, "threshold must lie"),
         (finder, {"v2": labels}, {"fdr": 2}, ValueError, "fdr must lie"),
         (finder, {"v2": labels}, {"confidence": 1}, ValueError, "confidence must lie strictly"),
-        (finder, {"v2": labels}, {"sensitive": ["sex"]}, ValueError, "unfavourable must be given with sensitive"),
-        (finder, {"v2": labels}, {"sensitive": ["sx"], "unfavourable": 0}, ValueError, "did you mean 'sex'"),
-        (finder, {"v2": labels}, {"unfavourable": "bad"}, ValueError, "unfavourable must be among the classes"),
-        (named, {"v2": labels}, {"unfavourable": 0, "sensitive": ["sex"]}, ValueError, "finder must know attributes"),
+        (
+            finder,
+            {"v2": labels},
+            {"sensitive": ["sex"]},
+            ValueError,
+            "unfavourable must be given with sensitive",
+        ),
+        (
+            finder,
+            {"v2": labels},
+            {"sensitive": ["sx"], "unfavourable": 0},
+            ValueError,
+            "did you mean 'sex'",
+        ),
+        (
+            finder,
+            {"v2": labels},
+            {"unfavourable": "bad"},
+            ValueError,
+            "unfavourable must be among the classes",
+        ),
+        (
+            named,
+            {"v2": labels},
+            {"unfavourable": 0, "sensitive": ["sex"]},
+            ValueError,
+            "finder must know attributes",
+        ),
     ):
         with pytest.raises(error, match=message):
             audit.compare_models(own, models, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, list, lambda v: v.astype(float), lambda v: pd.Series(v)[::-1]])
-def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "as_given", [np.asarray, list, lambda v: v.astype(float), lambda v: pd.Series(v)[::-1]]
+)
+def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(
+    as_given: Any, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"income": rng.normal(size=90), "sex": rng.choice(["f", "m"], 90)})
     decisions = np.arange(90) % 3 + 1
@@ -265,7 +395,9 @@ def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given: An
     other = {"v2": as_given(np.minimum(decisions, 2))}
     expected = [{"model": "v2", "before": "3", "after": "2", "count": 30, "share": 1 / 3}]
     assert audit.compare_models(finder, other).directions.to_dict("records") == expected
-    report = audit.report(finder, tmp_path / "r.html", compare=other, favourable=1, pairs=5, cases=5, progress=False)
+    report = audit.report(
+        finder, tmp_path / "r.html", compare=other, favourable=1, pairs=5, cases=5, progress=False
+    )
     (section,) = [part for part in report.numbers["sections"] if part["id"] == "models"]
     (rows,) = [one["rows"] for one in section["tables"] if one["id"] == "model_directions"]
     assert [(row["before"], row["after"], row["count"]) for row in rows] == [("3", "2", 30)]

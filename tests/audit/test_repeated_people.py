@@ -24,12 +24,17 @@ def repeated(
     rng = np.random.default_rng(seed)
     person = rng.permutation(np.repeat(np.arange(N), times))
     X = people["X"][person] + moves * rng.standard_normal((times * N, 6))
-    features = {"sex": np.where(people["carries"], "f", "m")[person], "person": np.char.add("p", person.astype(str))}
+    features = {
+        "sex": np.where(people["carries"], "f", "m")[person],
+        "person": np.char.add("p", person.astype(str)),
+    }
     return cfe.EvidenceFinder.from_vectors(X, people["labels"][person], features=features), person
 
 
 def statistics_of(finder: cfe.EvidenceFinder, person: Any) -> NDArray[np.float64]:
-    effects = audit.direct_effects(finder, sensitive=["sex"], unfavourable=REFUSED, person=person).table
+    effects = audit.direct_effects(
+        finder, sensitive=["sex"], unfavourable=REFUSED, person=person
+    ).table
     statistics: NDArray[np.float64] = effects.loc[effects["value"] == "f", "statistic"].to_numpy()
     return statistics
 
@@ -52,8 +57,12 @@ def test_people_are_counted_and_never_compared_with_themselves() -> None:
     whose = person[sample.rows]
     assert (whose[sample.neighbours(10)] != whose[:, None]).all()
     in_pairs = whose[np.concatenate(sample.pairs[:2])]
-    assert len(np.unique(in_pairs)) == len(in_pairs) > 2 * N // 8, "each person is in one pair at most"
-    test = audit.situation_test(finder, attribute="sex", protected="f", unfavourable=REFUSED, person=person)
+    assert len(np.unique(in_pairs)) == len(in_pairs) > 2 * N // 8, (
+        "each person is in one pair at most"
+    )
+    test = audit.situation_test(
+        finder, attribute="sex", protected="f", unfavourable=REFUSED, person=person
+    )
     assert (test.table["n_protected"] == 10).all()
 
 
@@ -77,10 +86,21 @@ def test_a_person_is_named_by_an_attribute_or_one_value_per_row() -> None:
 
 def test_rates_of_people_who_repeat_have_the_intervals_of_single_people() -> None:
     rng = np.random.default_rng(0)
-    sex, predicted, true = rng.choice(["f", "m", "d"], 300), rng.integers(0, 2, 300), rng.integers(0, 2, 300)
-    once = audit.group_metrics(y_true=true, y_pred=predicted, sensitive_features={"sex": sex}, favourable=1)
+    sex, predicted, true = (
+        rng.choice(["f", "m", "d"], 300),
+        rng.integers(0, 2, 300),
+        rng.integers(0, 2, 300),
+    )
+    once = audit.group_metrics(
+        y_true=true, y_pred=predicted, sensitive_features={"sex": sex}, favourable=1
+    )
     rows = rng.permutation(np.repeat(np.arange(300), 3))
-    given = {"y_true": true[rows], "y_pred": predicted[rows], "sensitive_features": {"sex": sex[rows]}, "favourable": 1}
+    given = {
+        "y_true": true[rows],
+        "y_pred": predicted[rows],
+        "sensitive_features": {"sex": sex[rows]},
+        "favourable": 1,
+    }
     thrice = audit.group_metrics(**given, person=rows)
     counts = {"count", "selected", "judged", "TP", "FP", "TN", "FN"}
     for name in ("table", "summary"):
@@ -105,25 +125,32 @@ def test_models_are_compared_by_people() -> None:
     )
     options = {"unfavourable": REFUSED, "sensitive": ["sex"], "k": 3}
     single = audit.compare_models(once, {"v2": harmed}, **options).table
-    by_people = audit.compare_models(twice, {"v2": np.tile(harmed, 2)}, person=np.arange(n) % N, **options).table
+    by_people = audit.compare_models(
+        twice, {"v2": np.tile(harmed, 2)}, person=np.arange(n) % N, **options
+    ).table
     by_rows = audit.compare_models(twice, {"v2": np.tile(harmed, 2)}, **options).table
     rates = [table[table["test"] == "rates"] for table in (single, by_people, by_rows)]
     for column in ("p", "low", "high", "effect", "n_effective"):
         np.testing.assert_allclose(rates[1][column], rates[0][column])
     assert (rates[1]["n"] == 2 * rates[0]["n"]).all()
-    assert rates[2].loc[rates[2]["value"] == "f", "p"].item() < rates[1].loc[rates[1]["value"] == "f", "p"].item()
+    assert (
+        rates[2].loc[rates[2]["value"] == "f", "p"].item()
+        < rates[1].loc[rates[1]["value"] == "f", "p"].item()
+    )
     assert (by_people.loc[by_people["test"] == "direction", "n_effective"] < N).all()
 
 
 def test_a_person_moves_as_most_rows_do() -> None:
     X = np.arange(90, dtype=float)[:, None] + 1
     labels = np.array(["no", "yes", "yes"] * 30)
-    other = np.array(["yes", "no", "no"] * 30)  # of three rows of a person one moves up, two move down
+    other = np.array(
+        ["yes", "no", "no"] * 30
+    )  # of three rows of a person one moves up, two move down
     finder = cfe.EvidenceFinder.from_vectors(X, labels)
     person = np.repeat(np.arange(30), 3)
-    (line,) = audit.compare_models(finder, {"v2": other}, unfavourable="no", sensitive=[], person=person).table.to_dict(
-        "records"
-    )
+    (line,) = audit.compare_models(
+        finder, {"v2": other}, unfavourable="no", sensitive=[], person=person
+    ).table.to_dict("records")
     assert (line["n"], line["worse"], line["better"], line["n_effective"]) == (90, 60, 30, 30)
     assert line["p"] == pytest.approx(2 * 0.5**30)
     with pytest.raises(ValueError, match="person"):

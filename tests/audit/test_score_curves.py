@@ -19,9 +19,15 @@ def people() -> dict[str, Any]:
 def test_calibration_equals_scikit_learn(people: dict[str, Any]) -> None:
     curves = calibration_curves(**people, n_bins=8)
     sex = people["sensitive_features"]["sex"]
-    for feature, value, own in (("all", "", np.ones(500, bool)), ("sex", "f", sex == "f"), ("sex", "m", sex == "m")):
+    for feature, value, own in (
+        ("all", "", np.ones(500, bool)),
+        ("sex", "f", sex == "f"),
+        ("sex", "m", sex == "m"),
+    ):
         lines = curves[(curves["feature"] == feature) & (curves["value"] == value)]
-        observed, predicted = calibration_curve(people["y_true"][own], people["y_prob"][own], n_bins=8)
+        observed, predicted = calibration_curve(
+            people["y_true"][own], people["y_prob"][own], n_bins=8
+        )
         np.testing.assert_allclose(lines["observed"], observed)
         np.testing.assert_allclose(lines["predicted"], predicted)
         assert lines["count"].sum() == own.sum()
@@ -35,7 +41,9 @@ def test_unknown_outcomes_are_not_counted(people: dict[str, Any]) -> None:
     truth = np.where(known, people["y_true"], -1)
     curves = calibration_curves(**people | {"y_true": truth})
     assert curves.loc[curves["feature"] == "all", "count"].sum() == known.sum()
-    some = threshold_curves(**people | {"y_true": np.where(known, people["y_true"], np.nan)}, thresholds=[0.3])
+    some = threshold_curves(
+        **people | {"y_true": np.where(known, people["y_true"], np.nan)}, thresholds=[0.3]
+    )
     chosen = people["y_prob"] >= 0.3
     assert some["rate"][0] == pytest.approx(chosen.mean())
     assert some["tpr"][0] == pytest.approx(chosen[known & people["y_true"]].mean())
@@ -43,7 +51,9 @@ def test_unknown_outcomes_are_not_counted(people: dict[str, Any]) -> None:
 
 def test_thresholds_equal_the_roc_curve(people: dict[str, Any]) -> None:
     own = people["sensitive_features"]["sex"] == "f"
-    fpr, tpr, thresholds = roc_curve(people["y_true"][own], people["y_prob"][own], drop_intermediate=False)
+    fpr, tpr, thresholds = roc_curve(
+        people["y_true"][own], people["y_prob"][own], drop_intermediate=False
+    )
     curves = threshold_curves(**people, thresholds=thresholds[1:])
     lines = curves[curves["value"] == "f"]
     np.testing.assert_allclose(lines["fpr"], fpr[1:])
@@ -82,4 +92,6 @@ def test_a_probability_at_a_default_threshold_is_selected() -> None:
     curves = threshold_curves(y_prob=prob, sensitive_features={"g": ["a"] * 7})
     of_all = curves[curves["feature"] == "all"]
     for rank, one in enumerate(prob):
-        assert of_all.loc[np.isclose(of_all["threshold"], one), "rate"].item() == pytest.approx((7 - rank) / 7)
+        assert of_all.loc[np.isclose(of_all["threshold"], one), "rate"].item() == pytest.approx(
+            (7 - rank) / 7
+        )

@@ -21,9 +21,18 @@ def test_the_table_is_that_of_brute_force(k: int) -> None:
     nodes = np.flatnonzero(rng.random(n) < 0.8)
     finder = finder_of(people, given=sex)
     test = audit.situation_test(
-        finder, attribute="given", protected=["f", "d"], unfavourable=[0, 2], k=k, nodes=nodes, threshold=0.2
+        finder,
+        attribute="given",
+        protected=["f", "d"],
+        unfavourable=[0, 2],
+        k=k,
+        nodes=nodes,
+        threshold=0.2,
     )
-    groups = {"protected": [v for v in nodes if sex[v] in ("f", "d")], "rest": [v for v in nodes if sex[v] == "m"]}
+    groups = {
+        "protected": [v for v in nodes if sex[v] in ("f", "d")],
+        "rest": [v for v in nodes if sex[v] == "m"],
+    }
     assert test.unknown == sum(sex[v] is None for v in nodes)
     assert test.table["node"].tolist() == groups["protected"]
     assert len(test) == test.n_carriers == len(groups["protected"])
@@ -35,7 +44,9 @@ def test_the_table_is_that_of_brute_force(k: int) -> None:
             assert getattr(row, f"n_{name}") == len(near)
             bad = sum(finder.labels[v] != 1 for v in near)
             assert getattr(row, f"unfavourable_{name}") == bad
-            assert getattr(row, f"similarity_{name}") == pytest.approx(ks[row.node, near].mean(), abs=1e-6)
+            assert getattr(row, f"similarity_{name}") == pytest.approx(
+                ks[row.node, near].mean(), abs=1e-6
+            )
             shares[name] = bad / len(near)
         assert row.difference == pytest.approx(shares["protected"] - shares["rest"])
         assert row.flagged == (finder.labels[row.node] != 1 and row.difference > 0.2 - 1e-9)
@@ -51,7 +62,11 @@ def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     for harm, found in verdicts.items():
         for seed in range(5):
             finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
-            found.append(audit.situation_test(finder, attribute="sex", protected="f", unfavourable=REFUSED).verdict)
+            found.append(
+                audit.situation_test(
+                    finder, attribute="sex", protected="f", unfavourable=REFUSED
+                ).verdict
+            )
     assert verdicts[0.0].count("no finding") >= 4
     assert verdicts[0.3].count("disadvantaged") >= 4
 
@@ -65,7 +80,9 @@ def test_a_table_of_categories_sorted_by_the_attribute_raises_no_alarm() -> None
         X = np.concatenate([np.eye(3)[column] for column in answers.T], axis=1)
         carries = rng.random(1000) < 0.5
         labels = np.where(answers[:, 0] + rng.random(1000) > 1.2, GRANTED, REFUSED)
-        finder = finder_of({"X": X, "carries": carries, "labels": labels}, np.argsort(carries, kind="stable"))
+        finder = finder_of(
+            {"X": X, "carries": carries, "labels": labels}, np.argsort(carries, kind="stable")
+        )
         for of in ("situation", "direction"):
             test = (
                 audit.situation_test(finder, attribute="sex", protected="f", unfavourable=REFUSED)
@@ -78,9 +95,13 @@ def test_a_table_of_categories_sorted_by_the_attribute_raises_no_alarm() -> None
 
 def test_people_flagged_without_bias_are_expected() -> None:
     people = simulated(3, tracks=2.0)
-    test = audit.situation_test(finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED)
+    test = audit.situation_test(
+        finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED
+    )
     assert test.verdict == "no finding"
-    assert test.flagged / test.judged > 0.5, "carriers score lower, so that they are flagged without bias"
+    assert test.flagged / test.judged > 0.5, (
+        "carriers score lower, so that they are flagged without bias"
+    )
     assert test.expected == pytest.approx(test.flagged / test.judged, abs=0.1)
     biased = audit.situation_test(
         finder_of(simulated(3, harm=0.6)), attribute="sex", protected="f", unfavourable=REFUSED
@@ -95,12 +116,16 @@ def test_groups_of_one_and_people_alike() -> None:
         "carries": np.array([True, True, True, True, False]),
         "labels": np.array([0, 1, 0, 1, 0]),
     }
-    test = audit.situation_test(finder_of(people), attribute="sex", protected="m", unfavourable=0, k=1)
+    test = audit.situation_test(
+        finder_of(people), attribute="sex", protected="m", unfavourable=0, k=1
+    )
     assert test.table["n_protected"].tolist() == [0]
     assert test.table[["difference", "similarity_protected"]].isna().all(axis=None)
     assert (test.judged, test.flagged, test.verdict) == (0, 0, "cannot tell")
     assert np.isnan(test.expected)
-    assert repr(test) == "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
+    assert (
+        repr(test) == "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
+    )
 
 
 def test_on_german_with_chosen_nodes(data_root: Any) -> None:
@@ -119,9 +144,17 @@ def test_on_german_with_chosen_nodes(data_root: Any) -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     people = simulated(2, 500, harm=0.3)
     order = np.argsort(people["carries"], kind="stable")
-    one = audit.situation_test(finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED)
-    other = audit.situation_test(finder_of(people, order), attribute="sex", protected="f", unfavourable=REFUSED)
-    assert (other.statistic, other.flagged, other.expected) == (one.statistic, one.flagged, one.expected)
+    one = audit.situation_test(
+        finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED
+    )
+    other = audit.situation_test(
+        finder_of(people, order), attribute="sex", protected="f", unfavourable=REFUSED
+    )
+    assert (other.statistic, other.flagged, other.expected) == (
+        one.statistic,
+        one.flagged,
+        one.expected,
+    )
 
 
 def test_errors() -> None:

@@ -71,12 +71,18 @@ def test_a_circle_is_an_error() -> None:
     def circle() -> int:
         return once(values, "a", circle)
 
-    with pytest.raises(RuntimeError, match="cannot be changed while the same thread reads or changes it"):
+    with pytest.raises(
+        RuntimeError, match="cannot be changed while the same thread reads or changes it"
+    ):
         circle()
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF30,Flat", "EvidenceIVF30x2,Flat", "EvidenceIVF30,SQ8"])
-def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "kind", ["EvidenceFlat", "EvidenceIVF30,Flat", "EvidenceIVF30x2,Flat", "EvidenceIVF30,SQ8"]
+)
+def test_first_searches_side_by_side_prepare_once(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, labels = clustered(3000, 16, 4)
     index: Any = cfe.index_factory(16, kind)
     if kind != "EvidenceFlat":
@@ -110,7 +116,10 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
             index.search_stored([5], k=3, recall=0.9)
 
     at_once(search)
-    most = {"cfe_faiss.search.blocks.all_blocks": 2, "cfe_faiss.search.recall._strata": 4}  # floats and bytes
+    most = {
+        "cfe_faiss.search.blocks.all_blocks": 2,
+        "cfe_faiss.search.recall._strata": 4,
+    }  # floats and bytes
     for name in set(calls):
         assert calls.count(name) <= most.get(name, 1), name
     assert len(set(calls)) >= 2

@@ -30,7 +30,9 @@ def test_scratch_matrices_are_files_for_a_while(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system reserves no room for files")
+@pytest.mark.skipif(
+    not hasattr(os, "posix_fallocate"), reason="this system reserves no room for files"
+)
 def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path):
     with pytest.raises(OSError, match=r"."), scratch(tmp_path, (1 << 40, 1 << 15), 1):
         pass

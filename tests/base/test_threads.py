@@ -17,7 +17,9 @@ from cfe_faiss.base import threads
 
 def libraries() -> list[Any]:
     return [
-        one for one in ThreadpoolController().lib_controllers if one.user_api == "blas" and "faiss" not in one.filepath
+        one
+        for one in ThreadpoolController().lib_controllers
+        if one.user_api == "blas" and "faiss" not in one.filepath
     ]
 
 
@@ -30,7 +32,9 @@ def use_blas_threads(number: int) -> None:
         for library in libraries():
             library.set_num_threads(number)
 
-    thread = threading.Thread(target=use)  # threadpoolctl accepts numbers from one living thread only
+    thread = threading.Thread(
+        target=use
+    )  # threadpoolctl accepts numbers from one living thread only
     thread.start()
     thread.join()
     assert blas_threads() == {number}
@@ -96,7 +100,10 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
 
 def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
     before = blas_threads()
-    limit, functions = threads._Limit, (threads.single_threaded_blas.__wrapped__, threads._apply_limits)
+    limit, functions = (
+        threads._Limit,
+        (threads.single_threaded_blas.__wrapped__, threads._apply_limits),
+    )
     codes = {function.__code__ for function in (*functions, limit.start, limit.end)}
 
     def interrupt(number: int) -> bool:
@@ -122,7 +129,9 @@ def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
 
     number = 1
     while interrupt(number):
-        deadline = time.monotonic() + 60  # after an interrupt, nothing waits for the thread that restores the number
+        deadline = (
+            time.monotonic() + 60
+        )  # after an interrupt, nothing waits for the thread that restores the number
         while blas_threads() != before:
             assert time.monotonic() < deadline
         number += 1

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from cfe_faiss.base import values
-from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_ids, as_labels, as_list, as_nodes, group_numbers
+from cfe_faiss.base.values import (
+    NOT_STORED,
+    LabelKeys,
+    as_ids,
+    as_labels,
+    as_list,
+    as_nodes,
+    group_numbers,
+)
 
 KINDS: dict[str, Any] = {
     "integers": st.integers(0, 2**63 - 1) | st.integers(0, 3),
@@ -45,7 +53,9 @@ def columns(items: list[Any]) -> dict[str, Any]:
     kinds = {bool: "boolean", int: "Int64", str: "string"}
     if known:
         forms["nullable"] = pd.array(items, dtype=kinds[type(known[0])])
-        forms["series of arrow"] = pd.Series(pd.array(items, dtype=pd.ArrowDtype(pa.array(items).type)))
+        forms["series of arrow"] = pd.Series(
+            pd.array(items, dtype=pd.ArrowDtype(pa.array(items).type))
+        )
     if known and len(known) == len(items):
         forms["array"] = np.array(items)
         forms["series"] = pd.Series(items)
@@ -70,10 +80,13 @@ def test_labels_of_every_library(kind: str, data: Any) -> None:
     if None in items:
         for form, given_values in columns(items).items():
             with pytest.raises(
-                ValueError, match=f"y must hold a label.*None at position {items.index(None)}|y must lie in"
+                ValueError,
+                match=f"y must hold a label.*None at position {items.index(None)}|y must lie in",
             ):
                 as_labels("y", given_values, len(items))
-            with pytest.raises(TypeError, match=f"g must hold a group.* missing .*at position {items.index(None)}"):
+            with pytest.raises(
+                TypeError, match=f"g must hold a group.* missing .*at position {items.index(None)}"
+            ):
                 group_numbers(("g", given_values, len(items)))
             assert form
 
@@ -83,9 +96,18 @@ def test_an_integer_column_with_missing_values_is_of_floats() -> None:
     assert series.dtype == np.float64
     assert as_labels("y", series, 3, unknown=True).tolist() == [3, -1, 0]
     big = 2**53 + 1  # no float is
-    for given_values in (pl.Series([big, None]), pa.array([big, None]), pd.array([big, None], dtype="Int64")):
+    for given_values in (
+        pl.Series([big, None]),
+        pa.array([big, None]),
+        pd.array([big, None], dtype="Int64"),
+    ):
         assert as_labels("y", given_values, 2, unknown=True).tolist() == [big, -1]
-    assert as_labels("y", [pd.NA, pd.NaT, np.nan, None, np.datetime64("NaT"), -1], 6, unknown=True).tolist() == [-1] * 6
+    assert (
+        as_labels(
+            "y", [pd.NA, pd.NaT, np.nan, None, np.datetime64("NaT"), -1], 6, unknown=True
+        ).tolist()
+        == [-1] * 6
+    )
 
 
 def test_subclasses_are_plain_values() -> None:
@@ -105,7 +127,9 @@ mixed = st.lists(st.one_of(*KINDS.values()), max_size=8)
 def test_mixed_kinds_stay_apart(items: list[Any], more: list[Any]) -> None:
     expected = [(type(one), one) for one in items]
     assert plain(as_labels("y", items, len(items))) == expected
-    first, second = group_numbers(("g", items, len(items)), ("h", np.array([*more, None], object)[:-1], len(more)))
+    first, second = group_numbers(
+        ("g", items, len(items)), ("h", np.array([*more, None], object)[:-1], len(more))
+    )
     keys = [(type(one), one) for one in items + more]
     numbers = [*first.tolist(), *second.tolist()]
     assert [[a == b for a in keys] for b in keys] == [[a == b for a in numbers] for b in numbers]
@@ -114,7 +138,12 @@ def test_mixed_kinds_stay_apart(items: list[Any], more: list[Any]) -> None:
 
 def test_integers_of_all_widths_stay_apart() -> None:
     big = np.array([2**63, 2**64 - 1, 5], np.uint64)
-    for other in (np.array([5, -1, 2**62]), [5, -1, 2**62], pd.Series([5, -1, 2**62]), np.array([5, 7, 2], np.int8)):
+    for other in (
+        np.array([5, -1, 2**62]),
+        [5, -1, 2**62],
+        pd.Series([5, -1, 2**62]),
+        np.array([5, 7, 2], np.int8),
+    ):
         first, second = group_numbers(("g", big, 3), ("h", other, 3))
         assert second[0] == first[2]
         assert len({*first.tolist(), *second.tolist()}) == 5
@@ -138,7 +167,11 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
         ValueError,
         "y must lie in 0..2\\*\\*63-1, got 9223372036854775808 at position 1",
     ),
-    ([2**70, "a"], ValueError, "y must lie in 0..2\\*\\*63-1, got 1180591620717411303424 at position 0"),
+    (
+        [2**70, "a"],
+        ValueError,
+        "y must lie in 0..2\\*\\*63-1, got 1180591620717411303424 at position 0",
+    ),
     ([1, 2, 3], ValueError, "y must have shape \\(2,\\), one label per vector, got \\(3,\\)"),
     ("ab", ValueError, "y must have shape"),
     ([[1], [2]], ValueError, "y must have shape"),
@@ -208,7 +241,11 @@ def test_a_set_and_nothing_are_ids() -> None:
         ([1.0], TypeError, "ids must be integers, got dtype float64"),
         ([1, "2"], TypeError, "ids must be integers, got '2' at position 1"),
         ([1, None], TypeError, "ids must be integers, got None at position 1"),
-        (pd.array([1, pd.NA], dtype="Int64"), TypeError, "ids must be integers, got None at position 1"),
+        (
+            pd.array([1, pd.NA], dtype="Int64"),
+            TypeError,
+            "ids must be integers, got None at position 1",
+        ),
         ([1, True], TypeError, "ids must be integers, got True at position 1"),
         ("12", TypeError, "ids must be integers, got '12' at position 0"),
     ],
@@ -231,7 +268,14 @@ def test_nodes_are_numbers_or_a_mask() -> None:
 
 
 def test_lists_of_plain_values() -> None:
-    for one in (np.array([1, 2]), torch.tensor([1, 2]), pa.array([1, 2]), pl.Series([1, 2]), pd.Index([1, 2]), (1, 2)):
+    for one in (
+        np.array([1, 2]),
+        torch.tensor([1, 2]),
+        pa.array([1, 2]),
+        pl.Series([1, 2]),
+        pd.Index([1, 2]),
+        (1, 2),
+    ):
         assert as_list("x", one) == [1, 2]
     for wrong in ("ab", b"ab", {"a": 1}, 5):
         with pytest.raises(TypeError, match="x must be a sequence"):
@@ -241,11 +285,17 @@ def test_lists_of_plain_values() -> None:
 # --- tables of labels -------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.one_of(*KINDS.values()), max_size=8), st.lists(st.one_of(*KINDS.values()), max_size=8))
+@given(
+    st.lists(st.one_of(*KINDS.values()), max_size=8),
+    st.lists(st.one_of(*KINDS.values()), max_size=8),
+)
 def test_tables_find_labels(known: list[Any], asked: list[Any]) -> None:
     labels = as_labels("y", known, len(known))
     table = LabelKeys(np.empty(0, np.int64), np.empty(0, np.int32)).with_labels(labels)
-    code_of = {(type(one), one): code for one, code in zip(known, table.find("y", labels).tolist(), strict=True)}
+    code_of = {
+        (type(one), one): code
+        for one, code in zip(known, table.find("y", labels).tolist(), strict=True)
+    }
     assert plain(table.decode(np.array(list(code_of.values()), np.int32))) == list(code_of)
     kinds = set(map(type, known))
     for label in asked:
@@ -256,5 +306,7 @@ def test_tables_find_labels(known: list[Any], asked: list[Any]) -> None:
             with pytest.raises(TypeError, match=r"y must be .* at position 0"):
                 table.find("y", as_labels("y", [label], 1))
         else:
-            assert table.find("y", as_labels("y", [label], 1)).tolist() == [code_of.get(key, NOT_STORED)]
+            assert table.find("y", as_labels("y", [label], 1)).tolist() == [
+                code_of.get(key, NOT_STORED)
+            ]
     assert values.order_of(table.keys).tolist() == list(range(len(code_of)))

@@ -14,7 +14,9 @@ from cfe_faiss.base import startup, versions
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
 
 
 def section(text: str, title: str) -> dict[str, str]:
@@ -42,7 +44,11 @@ def test_show_versions(capsys: pytest.CaptureFixture[str]) -> None:
 def test_packages_that_are_missing_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    requirements = ["numpy>=2.0", 'no-such-package; extra == "gnn"', 'no-such-tool>=1; extra == "dev"']
+    requirements = [
+        "numpy>=2.0",
+        'no-such-package; extra == "gnn"',
+        'no-such-tool>=1; extra == "dev"',
+    ]
     monkeypatch.setattr(versions, "requires", lambda _: requirements)
     cfe.show_versions()
     found = section(capsys.readouterr().out, "Dependencies")
@@ -73,14 +79,22 @@ def test_impossible_level_is_an_import_error() -> None:
 @pytest.mark.parametrize("options", [["-m", "cfe_faiss"], ["-X", "utf8", "-m", "cfe_faiss"]])
 def test_impossible_level_is_one_line_of_the_command(options: list[str]) -> None:
     done = python(*options, "--version", CFE_SIMD="sse9")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        f"cfe-faiss: error: {IMPOSSIBLE}\n",
+    )
 
 
 def test_impossible_level_is_one_line_of_the_script() -> None:
     # What pip writes as the command `cfe-faiss`.
     script = "import sys; sys.argv[0] = '/usr/bin/cfe-faiss'; from cfe_faiss.cli import main; sys.exit(main())"
     done = python("-c", script, CFE_SIMD="sse9")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        f"cfe-faiss: error: {IMPOSSIBLE}\n",
+    )
 
 
 def test_missing_core_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +106,12 @@ def test_missing_core_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_core_of_another_version_is_refused(tmp_path: Path) -> None:
     startup.check_interface(_native.INTERFACE, Path(startup.__file__).parents[1] / "_native.pyi")
     other = tmp_path / "_native.pyi"
-    startup.check_interface(_native.INTERFACE, other)  # an installation without stubs has nothing to compare
+    startup.check_interface(
+        _native.INTERFACE, other
+    )  # an installation without stubs has nothing to compare
     other.write_text("def level() -> int: ...\n", encoding="utf-8")
     for compiled in (_native.INTERFACE, ""):  # "": compiled before there was a digest
-        with pytest.raises(ImportError, match="of another version than its Python code: install the package again"):
+        with pytest.raises(
+            ImportError, match="of another version than its Python code: install the package again"
+        ):
             startup.check_interface(compiled, other)

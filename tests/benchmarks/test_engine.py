@@ -76,7 +76,11 @@ def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def patch_all(*modules: str) -> None:
         def child(module: str, *arguments: str, timeout: float | None = None) -> str | None:
-            return run_here(module, *arguments) if module in modules else start(module, *arguments, timeout=timeout)
+            return (
+                run_here(module, *arguments)
+                if module in modules
+                else start(module, *arguments, timeout=timeout)
+            )
 
         monkeypatch.setattr(engine("run"), "child", child)
         monkeypatch.setattr(engine("paired"), "_QUERIES", 200)
@@ -110,7 +114,9 @@ def test_a_graph_is_kept_whole(engine: Any, folder: Path) -> None:
     }
 
 
-def test_a_sample_of_exact_results_belongs_to_its_queries(engine: Any, tmp_path: Path, folder: Path, monkeypatch: Any):
+def test_a_sample_of_exact_results_belongs_to_its_queries(
+    engine: Any, tmp_path: Path, folder: Path, monkeypatch: Any
+):
     graphs = engine("graphs")
     whole = graphs.load(folder)
     monkeypatch.setattr(graphs, "_ALL", 10)
@@ -145,11 +151,15 @@ def test_a_peer_at_its_largest_setting_is_exact_even_after_a_round_trip(
         some = np.array([17, 3, 400])
         np.testing.assert_allclose(searcher.on(some)(searcher.largest)[0], graph.D[some], atol=1e-5)
         for query in some:
-            np.testing.assert_allclose(searcher.one(int(query), searcher.largest)[0][0], graph.D[query], atol=1e-5)
+            np.testing.assert_allclose(
+                searcher.one(int(query), searcher.largest)[0][0], graph.D[query], atol=1e-5
+            )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_with_few_eligible_vectors_are_padded(engine: Any, folder: Path, name: str, tmp_path: Path) -> None:
+def test_rows_with_few_eligible_vectors_are_padded(
+    engine: Any, folder: Path, name: str, tmp_path: Path
+) -> None:
     whole, peer = engine("graphs").load(folder), peer_named(engine, name)
     labels = np.zeros(40, np.int64)
     labels[[0, 13, 39]] = 1
@@ -164,7 +174,9 @@ def test_rows_with_few_eligible_vectors_are_padded(engine: Any, folder: Path, na
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_index_and_its_ablations_run(engine: Any, folder: Path, name: str, tmp_path: Path) -> None:
+def test_the_papers_index_and_its_ablations_run(
+    engine: Any, folder: Path, name: str, tmp_path: Path
+) -> None:
     graph, peer = engine("graphs").load(folder), peer_named(engine, name)
     records = engine("sweep").sweep(graph, peer, engine("sweep").Effort(0.01), tmp_path)
     assert {record["mode"] for record in records} == {"all", "single"}
@@ -184,7 +196,9 @@ def test_as_many_indexes_are_built_as_asked_for(engine: Any, folder: Path, tmp_p
 
 @pytest.mark.parametrize("first", [1, 8, 300])
 @pytest.mark.parametrize("needed", [1, 7, 60])
-def test_frontier_finds_the_smallest_setting_to_a_tenth(engine: Any, first: int, needed: int) -> None:
+def test_frontier_finds_the_smallest_setting_to_a_tenth(
+    engine: Any, first: int, needed: int
+) -> None:
     searcher = replace_first(engine("searcher"), first)
     asked: dict[int, float] = {}
 
@@ -199,7 +213,9 @@ def test_frontier_finds_the_smallest_setting_to_a_tenth(engine: Any, first: int,
     assert len(asked) < 25
 
 
-def test_frontier_needs_few_evaluations_where_the_miss_falls_with_a_power_of_the_setting(engine: Any) -> None:
+def test_frontier_needs_few_evaluations_where_the_miss_falls_with_a_power_of_the_setting(
+    engine: Any,
+) -> None:
     asked: dict[int, float] = {}
 
     def recall_at(setting: int) -> float:
@@ -253,9 +269,25 @@ def test_pareto_keeps_what_nothing_beats(engine: Any) -> None:
 
 def made_up(ours: float, peer: float, recall: float = 0.96) -> dict[str, Any]:
     """Return a result of two indexes on Bail with these queries per second."""
-    common = {"mode": "all", "recall": recall, "parameters": {}, "setting": 1, "as_ratio": 1.0, "short_rows": 0.0}
-    sizes = {"queries": 10, "seconds": 1.0, "build_seconds": 1.0, "file_bytes": 1, "memory_bytes": None}
-    records = [{**common, **sizes, "peer": n, "per_second": s} for n, s in (("ours", ours), ("IVFFlat, bitmap", peer))]
+    common = {
+        "mode": "all",
+        "recall": recall,
+        "parameters": {},
+        "setting": 1,
+        "as_ratio": 1.0,
+        "short_rows": 0.0,
+    }
+    sizes = {
+        "queries": 10,
+        "seconds": 1.0,
+        "build_seconds": 1.0,
+        "file_bytes": 1,
+        "memory_bytes": None,
+    }
+    records = [
+        {**common, **sizes, "peer": n, "per_second": s}
+        for n, s in (("ours", ours), ("IVFFlat, bitmap", peer))
+    ]
     about = {
         "graph": "bail",
         "nodes": 10,
@@ -279,8 +311,9 @@ def test_the_page_tells_what_was_met(engine: Any) -> None:
     assert page.wanted(made_up(299.0, 100.0))[0][-1] == "**not met**"
     at_99 = page.wanted(made_up(300.0, 100.0))[1]
     assert at_99[3:] == ("ours does not reach it", "", "**not met**")
-    assert "bail, all nodes, recall >= 0.95: faster than ours are IVFFlat, bitmap 2.00x" in page.losses(
-        made_up(50.0, 100.0)
+    assert (
+        "bail, all nodes, recall >= 0.95: faster than ours are IVFFlat, bitmap 2.00x"
+        in page.losses(made_up(50.0, 100.0))
     )
 
 
@@ -322,9 +355,14 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     assert "tiny | IVFFlat" not in out
 
 
-def test_a_tie_counts_whatever_an_index_rounds_it_to(engine: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_tie_counts_whatever_an_index_rounds_it_to(
+    engine: Any, folder: Path, tmp_path: Path
+) -> None:
     graphs, nodes = engine("graphs"), np.arange(60)
-    X, labels = np.repeat(graphs.load(folder).X[:20], 3, axis=0), nodes // 3 % 2  # every vector three times
+    X, labels = (
+        np.repeat(graphs.load(folder).X[:20], 3, axis=0),
+        nodes // 3 % 2,
+    )  # every vector three times
     graphs.write(tmp_path / "thrice", "thrice", X, labels, "each three times")
     graph = graphs.load(tmp_path / "thrice")
     D, I = graph.D - np.float32(2e-7), graph.I.copy()
@@ -353,7 +391,9 @@ def test_crowded_graphs_link_nearest_neighbours_and_mix_classes(engine: Any) -> 
 
 
 @pytest.mark.parametrize("largest", [1000, 50])
-def test_neighbor_edges_go_both_ways(engine: Any, monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
+def test_neighbor_edges_go_both_ways(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
     graphs = engine("graphs")
     monkeypatch.setattr(graphs, "_ALL", largest)
     x = np.random.default_rng(0).random((200, 5), np.float32)
@@ -388,10 +428,20 @@ def test_settings_not_tried_are_on_the_page(
         "IVFFlat, bitmap",
         "IVFFlat per other classes",
     ]
-    command += ["--threads", "1", "--work", str(folder.parents[2]), "--results", str(tmp_path), "--name", "small"]
+    command += [
+        "--threads",
+        "1",
+        "--work",
+        str(folder.parents[2]),
+        "--results",
+        str(tmp_path),
+        "--name",
+        "small",
+    ]
     engine("run").main([*command, "--again", "IVFFlat per other classes"])
     assert (
-        "IVFFlat per other classes (not tried: 4 indexes would hold 0 GB" in (tmp_path / "engine_small.md").read_text()
+        "IVFFlat per other classes (not tried: 4 indexes would hold 0 GB"
+        in (tmp_path / "engine_small.md").read_text()
     )
     (graph,) = json.loads((tmp_path / "engine_small.json").read_text())["graphs"]
     assert {record["threads"] for record in graph["records"]} == {1}
@@ -407,10 +457,14 @@ def test_indexes_of_many_classes_are_not_tried(engine: Any) -> None:
     assert told["IVFFlat, drop own"] is None
 
 
-def test_an_index_that_drops_own_rows_fetches_the_largest_group_if_it_is_small(engine: Any, folder: Path) -> None:
+def test_an_index_that_drops_own_rows_fetches_the_largest_group_if_it_is_small(
+    engine: Any, folder: Path
+) -> None:
     graph, dropping = engine("graphs").load(folder), engine("dropping")
     grid = dropping.grid(engine("others").ivf_grid)
-    assert [one["fetched"] for one in grid(graph)[:4]] == [10 + int(np.bincount(graph.labels).max())] * 4
+    assert [one["fetched"] for one in grid(graph)[:4]] == [
+        10 + int(np.bincount(graph.labels).max())
+    ] * 4
     two = replace(graph, labels=np.arange(graph.n) % 2)
     assert [one["fetched"] for one in grid(two)[:4]] == [40, 100, 20, 250]
 
@@ -440,7 +494,9 @@ def test_codes_of_pyglass_are_recomputed(engine: Any, folder: Path) -> None:
 
 def single_result(ours: float, peer: float, ours_p99: float, peer_p99: float) -> dict[str, Any]:
     result = made_up(1.0, 1.0)
-    for record, p50, p99 in zip(result["graphs"][0]["records"], (ours, peer), (ours_p99, peer_p99), strict=True):
+    for record, p50, p99 in zip(
+        result["graphs"][0]["records"], (ours, peer), (ours_p99, peer_p99), strict=True
+    ):
         record |= {"mode": "single", "p50_us": p50, "p99_us": p99}
     return result
 
@@ -457,24 +513,32 @@ def test_the_slowest_queries_count_as_well(engine: Any) -> None:
         "IVFFlat, bitmap",
         "**not met**",
     )
-    assert "bail, one query, p99, recall >= 0.95: ours 90 us, IVFFlat, bitmap 60 us" in page.losses(slow)
+    assert "bail, one query, p99, recall >= 0.95: ours 90 us, IVFFlat, bitmap 60 us" in page.losses(
+        slow
+    )
     assert page.tail_rows(single_result(10.0, 20.0, 50.0, 60.0))[0][-1] == "met"
 
 
 def test_two_threads_are_compared_with_one(engine: Any) -> None:
     page, result = engine("page"), made_up(300.0, 100.0)
     (graph,) = result["graphs"]
-    faster = {r["peer"]: {**r, "per_second": s} for r, s in zip(graph["records"], (530.0, 600.0), strict=True)}
+    faster = {
+        r["peer"]: {**r, "per_second": s}
+        for r, s in zip(graph["records"], (530.0, 600.0), strict=True)
+    }
     graph["paired"]["threads"] = {"2": {"0.95": faster}}
     gain, ratio = page.thread_rows(result)
     assert gain[2:4] == ("1.8x", "1.77x")
     assert gain[-1] == "**not met**"
     assert ratio[3:5] == ("0.88x", "IVFFlat, bitmap")
-    assert "bail, all nodes, 2 threads, recall >= 0.95: faster than ours are IVFFlat, bitmap 1.13x" in page.losses(
-        result
+    assert (
+        "bail, all nodes, 2 threads, recall >= 0.95: faster than ours are IVFFlat, bitmap 1.13x"
+        in page.losses(result)
     )
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("bail", 3.0), ("crowded-8-2-20000", 2.0), ("bail-2", None)])
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("bail", 3.0), ("crowded-8-2-20000", 2.0), ("bail-2", None)]
+)
 def test_floors_may_stand_for_many_graphs(engine: Any, name: str, wanted: float | None) -> None:
     assert engine("page").floor(engine("page").ALL_NODES, name) == wanted

@@ -41,10 +41,14 @@ def test_groups_are_as_named(exclusion: Any, position: int, sizes: str, groups: 
 
 
 @pytest.mark.parametrize("groups", ["2", "50", "half"])
-def test_position_decides_how_many_neighbours_are_of_the_own_group(exclusion: Any, groups: str) -> None:
+def test_position_decides_how_many_neighbours_are_of_the_own_group(
+    exclusion: Any, groups: str
+) -> None:
     shares = []
     for position in (0, 50, 100):
-        X, labels = exclusion("data").make(exclusion("data").parse(f"groups-{position}-equal-{groups}-16-2000"))
+        X, labels = exclusion("data").make(
+            exclusion("data").parse(f"groups-{position}-equal-{groups}-16-2000")
+        )
         similarities = X @ X.T
         np.fill_diagonal(similarities, -1)
         nearest = similarities.argmax(axis=1)
@@ -56,7 +60,13 @@ def test_position_decides_how_many_neighbours_are_of_the_own_group(exclusion: An
 
 @pytest.mark.parametrize(
     "name",
-    ["groups-0-equal-2-16", "groups-0-odd-2-16-100", "groups-101-equal-2-16-100", "groups-0-zipf-51-16-100", "other"],
+    [
+        "groups-0-equal-2-16",
+        "groups-0-odd-2-16-100",
+        "groups-101-equal-2-16-100",
+        "groups-0-zipf-51-16-100",
+        "other",
+    ],
 )
 def test_other_names_are_an_error(exclusion: Any, name: str) -> None:
     with pytest.raises(ValueError, match="the name must"):
@@ -96,11 +106,24 @@ def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paired, "_MANY_ROUNDS", paired._ROUNDS)
 
 
-def test_a_run_writes_json_a_chart_and_a_page(exclusion: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_writes_json_a_chart_and_a_page(
+    exclusion: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     run_in_this_process(monkeypatch)
     name, peers = "groups-50-zipf-20-8-600", ["ours", "IVFFlat, drop own", "SQ fast scan, bitmap"]
-    command = ["small", "--graphs", name, "--peers", *peers, "--budget", "0.1", "--threads", "1", "--shared"]
+    command = [
+        "small",
+        "--graphs",
+        name,
+        "--peers",
+        *peers,
+        "--budget",
+        "0.1",
+        "--threads",
+        "1",
+        "--shared",
+    ]
     exclusion("run").main([*command, "--work", str(tmp_path / "work"), "--results", str(tmp_path)])
     result = json.loads((tmp_path / "exclusion_small.json").read_text())
     assert {record["peer"] for record in result["graphs"][0]["records"]} == set(peers[:2])

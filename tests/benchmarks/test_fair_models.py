@@ -33,7 +33,10 @@ def biased():
         edge_index=torch.tensor(edges),
         y=torch.tensor(y),
         sensitive=torch.tensor(s),
-        **{f"{name}_mask": torch.tensor(split == i) for i, name in enumerate(("train", "val", "test"))},
+        **{
+            f"{name}_mask": torch.tensor(split == i)
+            for i, name in enumerate(("train", "val", "test"))
+        },
     )
 
 
@@ -123,7 +126,11 @@ def test_covariance_is_that_of_numpy():
         ({"known": 5000}, ValueError, "known must be at most the number of training nodes"),
         ({"known": 2.5}, TypeError, "known must be an integer"),
         ({"known": np.zeros(1200, dtype=bool)}, ValueError, "known must hold at least one node"),
-        ({"known": np.zeros(3, dtype=bool)}, ValueError, r"bool of shape \(1200,\), got bool \(3,\)"),
+        (
+            {"known": np.zeros(3, dtype=bool)},
+            ValueError,
+            r"bool of shape \(1200,\), got bool \(3,\)",
+        ),
         ({"known": [1, 2, 3]}, ValueError, r"got int64 \(3,\)"),
         ({"alpha": -1}, ValueError, "alpha"),
         ({"beta": math.nan}, ValueError, "beta"),

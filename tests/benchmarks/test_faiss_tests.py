@@ -122,5 +122,12 @@ def test_tests_of_several_instruction_sets_count_once(script: Any) -> None:
         def id(self) -> str:
             return self.name
 
-    tests = [Named(name) for name in ("m.T_NONE.test_a", "m.T_AVX2.test_a", "m.T_AVX2.test_b", "m.U.test_a")]
-    assert [test.id() for test in child.at_one_level(tests)] == ["m.T_NONE.test_a", "m.T_AVX2.test_b", "m.U.test_a"]
+    tests = [
+        Named(name)
+        for name in ("m.T_NONE.test_a", "m.T_AVX2.test_a", "m.T_AVX2.test_b", "m.U.test_a")
+    ]
+    assert [test.id() for test in child.at_one_level(tests)] == [
+        "m.T_NONE.test_a",
+        "m.T_AVX2.test_b",
+        "m.U.test_a",
+    ]

@@ -35,13 +35,27 @@ def folder(tmp_path_factory):
 
 
 def options(folder):
-    given = ["--on-disk", "--nodes", NODES, "--memory", 1_000_000, "--folder", folder, "--result", folder / "r.json"]
+    given = [
+        "--on-disk",
+        "--nodes",
+        NODES,
+        "--memory",
+        1_000_000,
+        "--folder",
+        folder,
+        "--result",
+        folder / "r.json",
+    ]
     return [str(option) for option in given]
 
 
 def run(folder):
     """Run the script in a process of its own, which starts one for each step that is missing."""
-    subprocess.run([sys.executable, BENCHMARKS / "full_scale.py", *options(folder)], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, BENCHMARKS / "full_scale.py", *options(folder)],
+        check=True,
+        capture_output=True,
+    )
 
 
 def read(folder, *names):
@@ -65,7 +79,10 @@ def test_every_vector_is_added_in_its_block(folder):
 
 def test_pairs_are_the_best(folder):
     X, labels, similarity = read(folder, "X", "labels", "similarity")
-    scores = np.triu(X @ X.T, 1)[labels[:, None] < labels], np.triu(X @ X.T, 1)[labels[:, None] > labels]
+    scores = (
+        np.triu(X @ X.T, 1)[labels[:, None] < labels],
+        np.triu(X @ X.T, 1)[labels[:, None] > labels],
+    )
     np.testing.assert_allclose(similarity, np.sort(np.concatenate(scores))[::-1][:1000], atol=1e-6)
 
 

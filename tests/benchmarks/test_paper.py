@@ -128,7 +128,9 @@ def test_a_stopped_experiment_keeps_its_results_and_scalability_takes_given_vect
     assert output.count("  effectiveness cora-") == 1
     assert "trained" not in output
     assert result(folder, "effectiveness")["rows"] == result(quick, "effectiveness")["rows"]
-    assert {row["source"] for row in result(folder, "scalability")["rows"]} == {"synthetic, of its shape"}
+    assert {row["source"] for row in result(folder, "scalability")["rows"]} == {
+        "synthetic, of its shape"
+    }
 
 
 def test_exact_search_bounds_every_index_and_global_evidence_the_local_one(quick: Path) -> None:
@@ -139,7 +141,10 @@ def test_exact_search_bounds_every_index_and_global_evidence_the_local_one(quick
         assert exact == sorted(exact, reverse=True)
         for name, row in of.items():
             if row["local"]:
-                assert all(point["AS"] <= best + 1e-6 for point, best in zip(row["local"], exact, strict=True)), name
+                assert all(
+                    point["AS"] <= best + 1e-6
+                    for point, best in zip(row["local"], exact, strict=True)
+                ), name
         assert of["all pairs"]["global"][0]["AS"] >= of["LocalCE-B"]["global"][0]["AS"] - 1e-6
 
 
@@ -176,7 +181,10 @@ def test_verdict(groups: list[list[float]], expected: str) -> None:
 
 def test_what_is_undecided_does_not_count_as_failed() -> None:
     verdict = module("verdict")
-    cases = [verdict.Case("", values, above=0) for values in ([0.1, 3.0, -1.0], [-1.0, -1.1], [5.0], [2.0, 2.0])]
+    cases = [
+        verdict.Case("", values, above=0)
+        for values in ([0.1, 3.0, -1.0], [-1.0, -1.1], [5.0], [2.0, 2.0])
+    ]
     assert [case.outcome() for case in cases] == ["undecided", "fails", "undecided", "passes"]
     assert verdict.tally(cases) == "1 passes, 1 fails, 2 undecided"
 
@@ -212,7 +220,9 @@ def test_truisms_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["scalability", "complexity"])
-def test_experiments_on_synthetic_graphs_count_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiments_on_synthetic_graphs_count_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(PAPER)
     found = json.loads((PAPER / "results" / f"{name}.json").read_text())
     for claim in module(name).claims(found):
@@ -221,12 +231,18 @@ def test_experiments_on_synthetic_graphs_count_nothing(name: str, monkeypatch: p
 
 def test_readme_counts_the_claims_as_the_page_does() -> None:
     page, readme = (
-        " ".join(path.read_text().split()) for path in (PAPER / "README.md", PAPER.parents[1] / "README.md")
+        " ".join(path.read_text().split())
+        for path in (PAPER / "README.md", PAPER.parents[1] / "README.md")
     )
     counts = dict(
-        re.findall(r"(holds[a-z ]*|does not hold): (\d+)", re.findall(r"The paper's claims: ([^.]*)", page)[0])
+        re.findall(
+            r"(holds[a-z ]*|does not hold): (\d+)",
+            re.findall(r"The paper's claims: ([^.]*)", page)[0],
+        )
     )
-    synthetic = sum(int(count) for words, count in counts.items() if words.endswith("on synthetic graphs only"))
+    synthetic = sum(
+        int(count) for words, count in counts.items() if words.endswith("on synthetic graphs only")
+    )
     assert (
         f"{counts['holds']} hold on public data, {counts['holds in part']} hold in part and "
         f"{counts['does not hold']} do not hold; {counts['holds by definition']} more hold by definition, and "
@@ -296,4 +312,6 @@ def test_neighbourhood_keeps_what_an_l_layer_gcn_sees() -> None:
     for node in range(60):
         around = module("cf_explainer").neighbourhood(edges, 60, node, 2)
         assert int(around.nodes[around.center]) == node
-        torch.testing.assert_close(model(x[around.nodes], around.edge_index)[around.center], whole[node])
+        torch.testing.assert_close(
+            model(x[around.nodes], around.edge_index)[around.center], whole[node]
+        )

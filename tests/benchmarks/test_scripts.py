@@ -49,7 +49,9 @@ def test_first_use_takes_every_step_twice_in_a_fresh_process(script: Any, tmp_pa
     assert set(first_use.fresh("--child-import")) == {"numpy and faiss", "cfe_faiss"}
 
 
-def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_adds_give_what_adding_at_once_gives(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_adds = script("small_adds")
     monkeypatch.setattr(small_adds, "QUERIES", 20)
     monkeypatch.setattr(small_adds, "SEARCHED", 10)
@@ -64,7 +66,9 @@ def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pyt
 def test_mining_gives_what_the_originals_give(script: Any) -> None:
     functions = script("mining").measure(600, 8, 1)["functions"]
     assert len(functions) >= 3
-    assert all(row["same_results"] and min(row["seconds"].values()) > 0 for row in functions.values())
+    assert all(
+        row["same_results"] and min(row["seconds"].values()) > 0 for row in functions.values()
+    )
 
 
 def test_updates_of_ks_vectors_equal_full_computations(
@@ -84,7 +88,9 @@ def test_updates_of_ks_vectors_equal_full_computations(
     assert "the same, bit for bit" in report.ks_updates()
 
 
-def test_metrics_are_compared_at_the_recall(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_compared_at_the_recall(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metrics = script("metrics")
     for name, value in {"SAMPLE": 40, "TIMED": 50, "SINGLE": 5, "REPEATS": 1}.items():
         monkeypatch.setattr(metrics, name, value)
@@ -97,13 +103,17 @@ def test_metrics_are_compared_at_the_recall(script: Any, tmp_path: Path, monkeyp
         assert exact == [1, 1]
         assert run["rivals"]["ours"]["recall"] >= 0.9
         assert min(rival.get("all_rows_us", 1) for rival in run["rivals"].values()) > 0
-    (tmp_path / "metrics.json").write_text(json.dumps({"recall": 0.95, "wanted": 0.9, "results": found}))
+    (tmp_path / "metrics.json").write_text(
+        json.dumps({"recall": 0.95, "wanted": 0.9, "results": found})
+    )
     report = script("report")
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     assert "| small, 400 x 6 | ip |" in report.metrics()
 
 
-def test_changes_give_the_results_of_a_copy(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_give_the_results_of_a_copy(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = script("changes").measure(1200, 8, 1.0, 5)
     (tmp_path / "changes.json").write_text(json.dumps({"runs": [found]}))
     report = script("report")
@@ -117,10 +127,14 @@ def test_changes_give_the_results_of_a_copy(script: Any, tmp_path: Path, monkeyp
         assert 0 < row["change"]["median_us"] <= row["change_and_search"]["max_us"]
 
 
-def test_drift_and_losses_rise_together(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_and_losses_rise_together(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drift, rng = script("drift"), np.random.default_rng(0)
     monkeypatch.setattr(drift, "QUERIES", 60)
-    data = SimpleNamespace(x=rng.normal(size=(300, 6)), edge_index=rng.integers(0, 300, (2, 900)), y=np.arange(300) % 3)
+    data = SimpleNamespace(
+        x=rng.normal(size=(300, 6)), edge_index=rng.integers(0, 300, (2, 900)), y=np.arange(300) % 3
+    )
     monkeypatch.setattr(drift, "load", lambda name: data)
     monkeypatch.setattr(drift, "SHARES", (0.2,))
 
@@ -163,7 +177,9 @@ def test_small_adds_notice_other_results(script: Any) -> None:
     assert not small_adds.same(1, 2, lambda number: (np.ones(3), np.full(3, number)))
 
 
-def test_levels_that_the_machine_lacks_are_left_out(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_that_the_machine_lacks_are_left_out(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     levels = script("levels")
     row = {"nlist": 5, "nprobe": 2, "digest": "a"}
 
@@ -190,7 +206,11 @@ def test_each_level_has_its_process(script: Any, vectors: Any, tmp_path: Path) -
 def test_the_papers_preset_is_timed_with_kmeans(script: Any, vectors: Any) -> None:
     found = script("paper_preset").compare(*vectors, 3, 1)
     assert set(found["threads"]) == {"1", "2"}
-    assert set(found["threads"]["1"]["ours_takes"]) == {"kmeans", "kmeans, assigned", "kmeans, sampled"}
+    assert set(found["threads"]["1"]["ours_takes"]) == {
+        "kmeans",
+        "kmeans, assigned",
+        "kmeans, sampled",
+    }
 
 
 def test_memory_is_reported_for_each_index_and_step(
@@ -205,7 +225,9 @@ def test_memory_is_reported_for_each_index_and_step(
         assert list(steps) == ["opened", "after single queries", "after all nodes"]
 
 
-def test_memory_is_compared_with_what_it_was(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_compared_with_what_it_was(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = script("memory")
     before = [{"graph": "a", "bytes_per_vector": {"EvidenceFlat": {"after all nodes": 200.0}}}]
     (tmp_path / "memory_2deb883.json").write_text(json.dumps({"graphs": before}))
@@ -214,7 +236,9 @@ def test_memory_is_compared_with_what_it_was(script: Any, tmp_path: Path, monkey
     assert memory.against(now) == {"a": {"EvidenceFlat": 0.75}}
 
 
-def test_recall_kept_judges_means_and_classes(script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_kept_judges_means_and_classes(
+    script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recall_kept = script("recall_kept")
     monkeypatch.setattr(recall_kept, "RECALLS", (0.95,))
     X, labels = vectors
@@ -226,7 +250,9 @@ def test_recall_kept_judges_means_and_classes(script: Any, vectors: Any, monkeyp
         assert 1 <= cell["lists for the mean"] <= 20
     labels = np.repeat([0, 1], (5000, 200))
     values = np.append(np.full(5000, 0.96), np.tile([0.85, 1.0], 100))
-    stored, sampled = (recall_kept.Reached(values, labels, noisy).told(0.95, [0, 1]) for noisy in (False, True))
+    stored, sampled = (
+        recall_kept.Reached(values, labels, noisy).told(0.95, [0, 1]) for noisy in (False, True)
+    )
     assert stored["least class"] == pytest.approx((0.925, 1))
     assert stored["mean below"] == (0, 0)
     assert stored["classes below"] == (1, 1)
@@ -237,7 +263,10 @@ def test_recall_kept_judges_means_and_classes(script: Any, vectors: Any, monkeyp
         {mode: {**told, "lists": 3.0, "lists for the mean": 6.0} for mode in recall_kept.MODES}
         for told in (stored, few)
     ]
-    rows = [{"kind": "x", "set": f"set {i}", "asked for": {"0.95": cell}} for i, cell in enumerate(cells)]
+    rows = [
+        {"kind": "x", "set": f"set {i}", "asked for": {"0.95": cell}}
+        for i, cell in enumerate(cells)
+    ]
     told = recall_kept.summary(rows)["all"]["new, one by one"]["0.95"]
     assert told["means below"] == [1, 0]
     assert told["classes below"] == [2, 1]
@@ -247,7 +276,10 @@ def test_recall_kept_judges_means_and_classes(script: Any, vectors: Any, monkeyp
 
 def test_sets_of_recall_kept_have_the_classes_that_are_wanted(script: Any) -> None:
     recall_kept = script("recall_kept")
-    for one in (recall_kept.clusters(3, 2), *(recall_kept.skewed(shares, 3) for shares in recall_kept.SHARES)):
+    for one in (
+        recall_kept.clusters(3, 2),
+        *(recall_kept.skewed(shares, 3) for shares in recall_kept.SHARES),
+    ):
         np.testing.assert_allclose(np.linalg.norm(one.X, axis=1), 1, atol=1e-5)
         assert one.X.dtype == np.float32
         assert len(one.new) == len(one.new_labels) == recall_kept.NEW
@@ -261,8 +293,12 @@ def test_sets_of_recall_kept_have_the_classes_that_are_wanted(script: Any) -> No
     assert len(held_out.new) == 5000
 
 
-def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"')
+def test_the_langchain_stores_hold_the_same_and_recall_is_exact(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(
+        "langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"'
+    )
     langchain_store = script("langchain_store")
     monkeypatch.setattr(langchain_store, "CLUSTERS", 8)
     found = langchain_store.measure(600, 16, 5, 1)
@@ -270,7 +306,13 @@ def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script: Any, mon
         step: {"ours", "theirs"} for step in ("add", "save", "load")
     }
     searches = found["searches_by_threads"]["1"]
-    assert set(searches) == {"search", "filtered, 50.0%", "filtered, 1.0%", "filtered, 0.1%", "evidence"}
+    assert set(searches) == {
+        "search",
+        "filtered, 50.0%",
+        "filtered, 1.0%",
+        "filtered, 0.1%",
+        "evidence",
+    }
     for name, rivals in searches.items():
         assert rivals["ours"]["recall"] == 1.0
         assert min(row["ms_per_query"] for row in rivals.values()) > 0
@@ -282,7 +324,9 @@ def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script: Any, mon
 
 
 def test_recall_counts_documents_that_are_equally_similar(script: Any) -> None:
-    pytest.importorskip("langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"')
+    pytest.importorskip(
+        "langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"'
+    )
     langchain_store = script("langchain_store")
     corpus = langchain_store.Corpus(50, 4, 2)
     documents = [SimpleNamespace(id=id_) for id_ in corpus.ids]
@@ -326,7 +370,13 @@ def test_the_page_has_a_section_for_each_script(
                 {
                     "graph": "bail",
                     "settings": [
-                        {"nlist": 5, "nprobe": 2, "seconds": {"avx2": 0.5}, "ratio": {"avx2": 1.0}, "same_bits": True}
+                        {
+                            "nlist": 5,
+                            "nprobe": 2,
+                            "seconds": {"avx2": 0.5},
+                            "ratio": {"avx2": 1.0},
+                            "same_bits": True,
+                        }
                     ],
                     "left_out": {"neon": "not here"},
                 }
@@ -337,7 +387,9 @@ def test_the_page_has_a_section_for_each_script(
             "partitions": 50,
             "clusters": 10,
             "niter": 25,
-            "threads": {"1": {"median_seconds": {"ours": 1.0, "kmeans": 2.0}, "ours_takes": {"kmeans": 0.5}}},
+            "threads": {
+                "1": {"median_seconds": {"ours": 1.0, "kmeans": 2.0}, "ours_takes": {"kmeans": 0.5}}
+            },
         },
         "memory": {"graphs": [memory_of(150.0)]},
         "memory_2deb883": {"graphs": [memory_of(200.0)]},
@@ -376,7 +428,11 @@ def test_the_page_has_a_section_for_each_script(
             }
         },
     }
-    environment = {"processor": "a processor", "threads": 1, "packages": {"faiss-cpu": "1", "numpy": "2"}}
+    environment = {
+        "processor": "a processor",
+        "threads": 1,
+        "packages": {"faiss-cpu": "1", "numpy": "2"},
+    }
     for name, content in results.items():
         (tmp_path / f"{name}.json").write_text(json.dumps({"environment": environment, **content}))
     monkeypatch.setattr(report, "RESULTS", tmp_path)
@@ -421,7 +477,11 @@ def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
         assert calibration.run_change(name, cells.CHANGES[name], results, 1)
         assert not calibration.run_change(name, cells.CHANGES[name], results, 1)
         for test in calibration.CHANGE_TESTS:
-            outcomes = {key: number for key, number in results["changes"][name][test].items() if key != "few"}
+            outcomes = {
+                key: number
+                for key, number in results["changes"][name][test].items()
+                if key != "few"
+            }
             assert sum(outcomes.values()) == 1
     assert results["changes"]["better_flip_50"]["rates"] == {"advantaged": 1}
     page = calibration.page(results)
@@ -442,16 +502,22 @@ def test_cells_of_calibration_are_what_they_say(script: Any) -> None:
         people = cells.people(name, cell, 7)
         assert people.X.shape[0] == len(people.carries) == len(people.decisions)
         assert len(people.X) == cell.n or people.persons is not None
-        assert people.carries.mean() == pytest.approx(cell.share, abs=0.06 if people.persons is None else 0.1)
+        assert people.carries.mean() == pytest.approx(
+            cell.share, abs=0.06 if people.persons is None else 0.1
+        )
         if cell.rule == "threshold" and people.persons is None:
-            assert (people.decisions == 0).mean() == pytest.approx(cell.refused, abs=0.07 if cell.harm else 1e-3)
+            assert (people.decisions == 0).mean() == pytest.approx(
+                cell.refused, abs=0.07 if cell.harm else 1e-3
+            )
         again = cells.people(name, cell, 7)
         np.testing.assert_array_equal(again.decisions, people.decisions)
     order = cells.people("table_50", cells.CELLS["table_50"], 7).carries
     assert (np.diff(order.astype(int)) >= 0).all(), "sorted by the attribute"
 
 
-def test_coverage_counts_what_the_intervals_hold(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coverage_counts_what_the_intervals_hold(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     coverage = script("coverage")
     monkeypatch.setattr(coverage, "GRAPHS", 2)
     row = coverage.shuffled("three copies of each", 60, 0.5, 16)
@@ -462,7 +528,9 @@ def test_coverage_counts_what_the_intervals_hold(script: Any, monkeypatch: pytes
         assert 0 < point["held"] <= 1
 
 
-def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_under_constraints_find_what_we_find(
+    script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     constraints = script("constraints")
     monkeypatch.setattr(constraints, "REPEATS", 1)
     X, labels = vectors
@@ -471,7 +539,12 @@ def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, mo
     table = as_attributes({"a": labels % 2, "b": np.arange(len(X)) % 5})
     finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, attributes=table)
     found = constraints.compared("a and b", finder, {"exact": "b", "antiexact": "a"})
-    assert set(found["fastest_cpu_seconds"]) == {"unconstrained", "constrained", "numpy", "faiss.knn by value"}
+    assert set(found["fastest_cpu_seconds"]) == {
+        "unconstrained",
+        "constrained",
+        "numpy",
+        "faiss.knn by value",
+    }
     assert found["complete_rows"] == 1
     other = finder.local(k=constraints.K, where=cfe.Constraints(exact="a"))
     peer = constraints.by_numpy(X, labels, cfe.Constraints(exact="b"), table)
@@ -499,7 +572,9 @@ def test_a_page_is_what_its_script_writes(script: Any, name: str) -> None:
 
 def test_calibration_of_rates_agrees_with_the_audit(script: Any) -> None:
     rates = script("calibration_rates")
-    level = rates.level(("30, 100, 300, 1,000", 0.5, 30))  # compares the first samples with compare_rates itself
+    level = rates.level(
+        ("30, 100, 300, 1,000", 0.5, 30)
+    )  # compares the first samples with compare_rates itself
     assert 0 <= level["differs"] <= 0.2
     assert level["ratios"] >= 0.8
     power = rates.power((0.6, 2, 500, 30))
@@ -509,6 +584,8 @@ def test_calibration_of_rates_agrees_with_the_audit(script: Any) -> None:
     assert odds["difference"] >= 0.8
     near = rates.neighbours(("0.5 everywhere", 60, 3, 2))
     assert 0.2 < near["expected"] < 0.8
-    page = rates.page({"runs": 30, "level": [level], "power": [power], "odds": [odds], "neighbours": [near]})
+    page = rates.page(
+        {"runs": 30, "level": [level], "power": [power], "odds": [odds], "neighbours": [near]}
+    )
     assert "| 30, 100, 300, 1,000 | 0.5 |" in page
     assert "| 0.5 everywhere | 60 | 3 | 2 |" in page

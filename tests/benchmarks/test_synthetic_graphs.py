@@ -24,7 +24,9 @@ def test_homophily_is_what_was_asked_for(homophily):
     assert measured_homophily(data.graph, data.labels) == pytest.approx(homophily, abs=0.03)
 
 
-@pytest.mark.parametrize("make", [lambda: kept_amazon(20_000), lambda: amazon_shape(856), kept_pubmed])
+@pytest.mark.parametrize(
+    "make", [lambda: kept_amazon(20_000), lambda: amazon_shape(856), kept_pubmed]
+)
 def test_it_is_a_simple_undirected_graph(make):
     data = make()
     graph = data.graph
@@ -32,7 +34,9 @@ def test_it_is_a_simple_undirected_graph(make):
     pairs = sources * graph.num_nodes + graph.indices
     assert (np.diff(pairs) > 0).all()
     assert (sources != graph.indices).all()
-    np.testing.assert_array_equal(np.sort(graph.indices.astype(np.int64) * graph.num_nodes + sources), pairs)
+    np.testing.assert_array_equal(
+        np.sort(graph.indices.astype(np.int64) * graph.num_nodes + sources), pairs
+    )
     assert (data.x.dtype, data.labels.dtype) == (np.float32, np.int32)
     assert np.isfinite(data.x).all()
 
@@ -91,7 +95,9 @@ def test_own_parts_of_features_are_nearly_normal():
     own = (x - x.mean(axis=0)) / synthetic_graphs._PARTS["own"]
     np.testing.assert_allclose(own.std(axis=0), 1, atol=0.02)
     np.testing.assert_allclose((own**3).mean(axis=0), 0, atol=0.05)
-    np.testing.assert_allclose((own**4).mean(axis=0), 2.7, atol=0.15)  # a sum of four uniform numbers; normal: 3
+    np.testing.assert_allclose(
+        (own**4).mean(axis=0), 2.7, atol=0.15
+    )  # a sum of four uniform numbers; normal: 3
     np.testing.assert_allclose(np.corrcoef(own.T), np.eye(3), atol=0.03)
 
 

@@ -28,7 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savetxt(folder / "x.csv", x, delimiter=",", header="a,b,c,d,e,f", comments="", fmt="%.9g")
     np.save(folder / "e.npy", edges)
     np.savetxt(folder / "e.txt", edges.T, fmt="%d")
-    scipy.sparse.save_npz(folder / "e.npz", scipy.sparse.coo_matrix((np.ones(900), edges), shape=(N, N)).tocsr())
+    scipy.sparse.save_npz(
+        folder / "e.npz", scipy.sparse.coo_matrix((np.ones(900), edges), shape=(N, N)).tocsr()
+    )
     np.save(folder / "y.npy", labels)
     np.savetxt(folder / "y.txt", labels, fmt="%d")
     flat = cfe.IndexEvidenceIDMap2(D)
@@ -87,7 +89,9 @@ def people(folder: Path) -> pd.DataFrame:
 def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of the patients, built by the command."""
     path = tmp_path_factory.mktemp("patients") / "patients.cfe"
-    assert main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"]) == 0
+    assert (
+        main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"]) == 0
+    )
     return path
 
 
@@ -134,10 +138,16 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory) -> OwnFolder:
     source, target = data.edge_index.numpy()
     pd.DataFrame({"from": ids[source], "to": ids[target]}).to_csv(path / "edges.csv", index=False)
     order = rng.permutation(n)
-    columns = {"patient": ids, "malignant, sure": probabilities[:, 0], "benign": probabilities[:, 1]}
+    columns = {
+        "patient": ids,
+        "malignant, sure": probabilities[:, 0],
+        "benign": probabilities[:, 1],
+    }
     pd.DataFrame(columns).iloc[order].to_csv(path / "pred.csv", index=False)
     parts = np.where(data.train_mask, "train", np.where(data.val_mask, "val", "test"))
-    pd.DataFrame({"patient": ids, "part": parts}).iloc[order].to_csv(path / "split.csv", index=False)
+    pd.DataFrame({"patient": ids, "part": parts}).iloc[order].to_csv(
+        path / "split.csv", index=False
+    )
     test = data.test_mask.numpy()
     pd.DataFrame({"patient": ids, "asked": test.astype(int)}).to_csv(path / "mask.csv", index=False)
     pd.DataFrame({"patient": ids[test]}).to_csv(path / "list.csv", index=False)

@@ -10,7 +10,9 @@ from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 
 
-def graph_index(folder: Path, *, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF | None = None, **options):
+def graph_index(
+    folder: Path, *, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF | None = None, **options
+):
     X = cfe.ks_vectors(np.load(folder / "x.npy"), np.load(folder / "e.npy"), **options)
     index = cfe.IndexEvidenceIDMap2(D) if index is None else index
     if not index.is_trained:
@@ -21,17 +23,36 @@ def graph_index(folder: Path, *, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvide
 
 @pytest.mark.parametrize("edges", ["e.npy", "e.txt", "e.npz"])
 @pytest.mark.parametrize(("features", "classes"), [("x.npy", "y.npy"), ("x.csv", "y.txt")])
-def test_build_from_a_graph(folder: Path, tmp_path: Path, output, features: str, edges: str, classes: str) -> None:
+def test_build_from_a_graph(
+    folder: Path, tmp_path: Path, output, features: str, edges: str, classes: str
+) -> None:
     out = tmp_path / "graph.cfe"
-    files = ("--features", folder / features, "--edges", folder / edges, "--predictions", folder / classes)
+    files = (
+        "--features",
+        folder / features,
+        "--edges",
+        folder / edges,
+        "--predictions",
+        folder / classes,
+    )
     # A header makes a table, whose numbers are scaled by default.
     files += ("--as-is",) if features == "x.csv" else ()
-    assert output("build", out, *files) == f"{out}: IndexEvidenceIDMap2(d={D}, ntotal={N}), 4 classes\n"
+    assert (
+        output("build", out, *files)
+        == f"{out}: IndexEvidenceIDMap2(d={D}, ntotal={N}), 4 classes\n"
+    )
     assert_same(out, graph_index(folder))
 
 
 def test_build_passes_the_options_on(folder: Path, tmp_path: Path, output) -> None:
-    files = ("--features", folder / "x.npy", "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
+    files = (
+        "--features",
+        folder / "x.npy",
+        "--edges",
+        folder / "e.npy",
+        "--predictions",
+        folder / "y.npy",
+    )
     output("build", tmp_path / "a", *files, "--layers", 1, "--alpha", 0.2, "--directed")
     assert_same(tmp_path / "a", graph_index(folder, num_layers=1, alpha=0.2, directed=True))
     output("build", tmp_path / "b", *files, "--index", "EvidenceIVF7x3,Flat", "--seed", 5)
@@ -48,7 +69,14 @@ def test_build_from_vectors(folder: Path, tmp_path: Path, output) -> None:
     index = cfe.IndexEvidenceIDMap2(D)
     index.add_with_labels(np.load(folder / "x.npy"), np.load(folder / "y.npy"))
     for vectors in ("x.npy", "x.csv"):
-        output("build", tmp_path / "out", "--vectors", folder / vectors, "--predictions", folder / "y.npy")
+        output(
+            "build",
+            tmp_path / "out",
+            "--vectors",
+            folder / vectors,
+            "--predictions",
+            folder / "y.npy",
+        )
         assert_same(tmp_path / "out", index)
     assert faiss.read_index(str(tmp_path / "out")).ntotal == N
 
@@ -59,17 +87,32 @@ def test_build_from_a_data_set(tmp_path: Path, output) -> None:
     train(model, data, seed=3)
     for nodes, searched in (("test", data.test_mask), ("all", None)):
         output("build", tmp_path / "out", "--dataset", "patients", "--nodes", nodes, "--seed", 3)
-        assert_same(tmp_path / "out", cfe.EvidenceFinder.from_data(data, model, nodes=searched).index)
+        assert_same(
+            tmp_path / "out", cfe.EvidenceFinder.from_data(data, model, nodes=searched).index
+        )
 
     labels = predict(model, data)
     labels[::7] = 2
     np.save(tmp_path / "y.npy", labels)
-    output("build", tmp_path / "out", "--dataset", "patients", "--predictions", tmp_path / "y.npy", "--seed", 3)
-    assert_same(tmp_path / "out", cfe.EvidenceFinder.from_data(data, labels, nodes=data.test_mask).index)
+    output(
+        "build",
+        tmp_path / "out",
+        "--dataset",
+        "patients",
+        "--predictions",
+        tmp_path / "y.npy",
+        "--seed",
+        3,
+    )
+    assert_same(
+        tmp_path / "out", cfe.EvidenceFinder.from_data(data, labels, nodes=data.test_mask).index
+    )
 
 
 def test_build_german(tmp_path: Path, data_root: Path, output) -> None:
     np.save(tmp_path / "y.npy", np.arange(1000) % 2)
     options = ("--data-root", data_root, "--predictions", tmp_path / "y.npy", "--index", "paper")
     text = output("build", tmp_path / "out", "--dataset", "german", *options)
-    assert text.endswith("IndexEvidenceIVF(d=27, nlist=10, partitions=50, nprobe=1, ntotal=250), 2 classes\n")
+    assert text.endswith(
+        "IndexEvidenceIVF(d=27, nlist=10, partitions=50, nprobe=1, ntotal=250), 2 classes\n"
+    )

@@ -31,7 +31,9 @@ READ = {
 JOB_THAT_EXISTS = {("scale", "resume"), ("scale", "status")}
 
 
-def commands(top: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+def commands(
+    top: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], object]]:
     below = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
     if not below:
         yield words, top
@@ -47,7 +49,9 @@ def named(command: argparse.ArgumentParser) -> list[argparse.Action]:
     return [
         action
         for action in command._actions
-        if action.type is Path or isinstance(action, SourceAction) or (action.dest == "nodes" and not action.choices)
+        if action.type is Path
+        or isinstance(action, SourceAction)
+        or (action.dest == "nodes" and not action.choices)
     ]
 
 
@@ -65,7 +69,11 @@ PATHS = [
 OTHER_WAYS = "relative", "link", "hard link", "overwrite"
 # By default, each as it is and in one of the other ways.
 CASES = [
-    pytest.param(*paths, how, marks=[] if how in ("same", OTHER_WAYS[i % len(OTHER_WAYS)]) else [pytest.mark.slow])
+    pytest.param(
+        *paths,
+        how,
+        marks=[] if how in ("same", OTHER_WAYS[i % len(OTHER_WAYS)]) else [pytest.mark.slow],
+    )
     for i, paths in enumerate(PATHS)
     for how in ("same", *OTHER_WAYS)
 ]
@@ -89,7 +97,9 @@ def line(words: tuple[str, ...], paths: dict[str, str]) -> list[str]:
     for action in command._actions:
         if action.required and action.dest not in wanted and action.dest != "help":
             wanted[action.dest] = "other"
-    parts = [given(action, wanted[action.dest]) for action in command._actions if action.dest in wanted]
+    parts = [
+        given(action, wanted[action.dest]) for action in command._actions if action.dest in wanted
+    ]
     assert not excluded
     return [*words, *(part for some in parts for part in some)]
 
@@ -103,7 +113,9 @@ def test_every_path_is_known_as_an_input_or_an_output() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "output", "read", "how"), CASES, ids=lambda value: value if isinstance(value, str) else "-".join(value)
+    ("words", "output", "read", "how"),
+    CASES,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_no_output_is_an_input(
     words: tuple[str, ...],
@@ -122,7 +134,13 @@ def test_no_output_is_an_input(
             pytest.skip("folders have none")
     else:
         source.write_text("id,sex\n1,f\n")
-    target = Path("mine.csv") if how == "relative" else tmp_path / "other name" if "link" in how else source
+    target = (
+        Path("mine.csv")
+        if how == "relative"
+        else tmp_path / "other name"
+        if "link" in how
+        else source
+    )
     if how == "link":
         target.symlink_to(source)
     elif how == "hard link":
@@ -131,9 +149,14 @@ def test_no_output_is_an_input(
     assert main([*arguments, *(["--overwrite"] if how == "overwrite" else [])]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert re.fullmatch(rf"cfe-faiss: error: {re.escape(str(target))} is an input of this call .*\n", captured.err)
+    assert re.fullmatch(
+        rf"cfe-faiss: error: {re.escape(str(target))} is an input of this call .*\n", captured.err
+    )
     assert source.is_dir() or source.read_text() == "id,sex\n1,f\n"
-    assert {path.name for path in tmp_path.iterdir()} == {source.name, *([target.name] if "link" in how else [])}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        source.name,
+        *([target.name] if "link" in how else []),
+    }
 
 
 def test_the_report_of_a_table_does_not_replace_it(
@@ -148,7 +171,9 @@ def test_the_report_of_a_table_does_not_replace_it(
     assert main([*arguments, "--out", "list.html"]) == 2  # another table of the user
     assert "list.csv is a file that cfe_faiss has not written" in capsys.readouterr().err
     assert (own_folder.path / "people.csv").read_bytes() == before
-    assert not [path.name for path in own_folder.path.iterdir() if path.suffix in (".html", ".json", ".xml")]
+    assert not [
+        path.name for path in own_folder.path.iterdir() if path.suffix in (".html", ".json", ".xml")
+    ]
 
 
 def test_files_of_a_data_set_are_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

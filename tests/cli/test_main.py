@@ -15,7 +15,10 @@ from cfe_faiss.cli import main
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, expected in ((["--version"], f"cfe-faiss {cfe.__version__}\n"), (["build", "--help"], "--features")):
+    for arguments, expected in (
+        (["--version"], f"cfe-faiss {cfe.__version__}\n"),
+        (["build", "--help"], "--features"),
+    ):
         with pytest.raises(SystemExit) as stop:
             main(arguments)
         assert stop.value.code == 0
@@ -43,41 +46,79 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("build out --dataset x", "invalid choice: 'x'"),
         ("build out --dataset patients --vectors x.npy", "not allowed with argument"),
         ("build out --dataset patients --edges e.npy", "--edges has no effect without --features"),
-        ("build out --dataset german --data-root nowhere", "needs the files german.csv, german_edges.txt"),
+        (
+            "build out --dataset german --data-root nowhere",
+            "needs the files german.csv, german_edges.txt",
+        ),
         ("build out --dataset patients --seed -1", "seed must be at least 0, got -1"),
-        ("build out --dataset patients --predictions y.npy", r"y\.npy must hold a row for each of 569 nodes, got 300"),
+        (
+            "build out --dataset patients --predictions y.npy",
+            r"y\.npy must hold a row for each of 569 nodes, got 300",
+        ),
         (
             "build out --features x.npy --predictions y.npy --layers 2",
             "--layers has no effect without --dataset or",
         ),
         ("bulid out", "did you mean 'build'"),
         ("build out --fetures x.npy --dataset patients", "did you mean '--features'"),
-        ("build out --features x.npy --predictions y.npy --encoding latin-99", "encoding must be one that Python"),
+        (
+            "build out --features x.npy --predictions y.npy --encoding latin-99",
+            "encoding must be one that Python",
+        ),
         ("local flat.cfe --exact sex", "--exact has no effect without --features"),
         ("build out --features x.npy --edges e.npy", "--features needs --predictions"),
-        ("build out --features x.npy --edges x.npy --predictions y.npy", r"edge_index must have shape \(2, E\)"),
-        ("build out --features x.npy --edges e.npy --predictions x.npy", r"row 1: probabilities must lie in \[0, 1\]"),
-        ("build out --features x.npy --edges e.npy --predictions y.npy --alpha 2", r"alpha must lie in \[0, 1\]"),
-        ("build out --features x.npy --edges e.npy --predictions y.npy --nodes all", "--nodes has no effect"),
+        (
+            "build out --features x.npy --edges x.npy --predictions y.npy",
+            r"edge_index must have shape \(2, E\)",
+        ),
+        (
+            "build out --features x.npy --edges e.npy --predictions x.npy",
+            r"row 1: probabilities must lie in \[0, 1\]",
+        ),
+        (
+            "build out --features x.npy --edges e.npy --predictions y.npy --alpha 2",
+            r"alpha must lie in \[0, 1\]",
+        ),
+        (
+            "build out --features x.npy --edges e.npy --predictions y.npy --nodes all",
+            "--nodes has no effect",
+        ),
         ("build out --vectors x.npy", "--vectors needs --predictions"),
         (
             "build out --vectors x.npy --predictions y.npy --layers 2",
             "--layers has no effect without --dataset or",
         ),
-        ("build out --vectors y.npy --predictions y.npy", r"y\.npy must hold a matrix of shape \(n, d\)"),
-        ("build out --vectors x.npy --predictions y.npy --index HNSW", "description must begin with"),
-        ("build out --vectors x.npy --predictions y.npy --index EvidenceIVF999,Flat", "at least nlist = 999"),
+        (
+            "build out --vectors y.npy --predictions y.npy",
+            r"y\.npy must hold a matrix of shape \(n, d\)",
+        ),
+        (
+            "build out --vectors x.npy --predictions y.npy --index HNSW",
+            "description must begin with",
+        ),
+        (
+            "build out --vectors x.npy --predictions y.npy --index EvidenceIVF999,Flat",
+            "at least nlist = 999",
+        ),
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
         ("build . --dataset patients", "is a folder"),
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
-        ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect with --predictions"),
-        ("build out --vectors x.npy --predictions y.npy --model gcn", "--model has no effect with --"),
+        (
+            "build out --dataset patients --model gat --predictions y.npy",
+            "--model has no effect with --predictions",
+        ),
+        (
+            "build out --vectors x.npy --predictions y.npy --model gcn",
+            "--model has no effect with --",
+        ),
         ("demo --pairs 0", "pairs must be at least 1"),
         ("demo --dataset german --data-root nowhere --out new", "needs the files german.csv"),
         ("demo --out x.npy", r"x\.npy is a file that cfe_faiss has not written"),
     ],
 )
-def test_errors_are_one_line(folder: Path, error, monkeypatch: pytest.MonkeyPatch, line: str, expected: str) -> None:
+def test_errors_are_one_line(
+    folder: Path, error, monkeypatch: pytest.MonkeyPatch, line: str, expected: str
+) -> None:
     monkeypatch.chdir(folder)
     assert re.search(expected, error(*line.split()))
     assert not any((folder / name).exists() for name in ("out", "new"))
@@ -98,14 +139,21 @@ def test_search_loads_nothing_heavy(folder: Path) -> None:
         "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_missing_extra_is_named(tmp_path: Path) -> None:
     script = "import sys; sys.modules['torch'] = None; from cfe_faiss.cli import main; sys.exit(main(['demo']))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == 'cfe-faiss: error: torch is missing: pip install "cfe-faiss[gnn]"\n'
@@ -135,11 +183,20 @@ runpy.run_module("cfe_faiss", run_name="__main__")
 
 
 def test_interrupt_is_one_line(folder: Path, tmp_path: Path) -> None:
-    files = ("--features", folder / "x.npy", "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
+    files = (
+        "--features",
+        folder / "x.npy",
+        "--edges",
+        folder / "e.npy",
+        "--predictions",
+        folder / "y.npy",
+    )
     arguments = [sys.executable, "-c", WAIT_IN_LOAD, "build", tmp_path / "out", *files]
     # A parent that ignores interrupts would pass that on.
     restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
-    with subprocess.Popen(arguments, stdout=-1, stderr=-1, text=True, preexec_fn=restore) as process:
+    with subprocess.Popen(
+        arguments, stdout=-1, stderr=-1, text=True, preexec_fn=restore
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "reads\n"
         process.send_signal(signal.SIGINT)

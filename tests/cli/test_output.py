@@ -15,13 +15,28 @@ def test_csv_and_json_hold_every_text(capsys: pytest.CaptureFixture[str]) -> Non
     write(columns, "csv")
     header, *rows = csv.reader(io.StringIO(capsys.readouterr().out, newline=""))
     assert header == ["a,b", "n"]
-    assert [row[0] for row in rows] == ['a,"b"', "c d", " [2J", "é"]  # control characters are blanks
+    assert [row[0] for row in rows] == [
+        'a,"b"',
+        "c d",
+        " [2J",
+        "é",
+    ]  # control characters are blanks
     write(columns, "json")
     assert [row["a,b"] for row in json.loads(capsys.readouterr().out)] == HOSTILE.tolist()
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "@a", "+a", "-a", "-2+3+cmd|' /C calc'!A0", "\t=1+1", "\uff1d1+1", "-5 to 3+cmd|' /C calc'!A0"]
+    "text",
+    [
+        "=1+1",
+        "@a",
+        "+a",
+        "-a",
+        "-2+3+cmd|' /C calc'!A0",
+        "\t=1+1",
+        "\uff1d1+1",
+        "-5 to 3+cmd|' /C calc'!A0",
+    ],
 )
 def test_csv_holds_no_formula(capsys: pytest.CaptureFixture[str], text: str) -> None:
     write({text: np.array([text, "-2.5", "-5 to 3"], object)}, "csv")

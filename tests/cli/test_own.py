@@ -29,7 +29,16 @@ def index(own_folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("index") / "all.cfe"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own_folder.path)
-        assert main(["build", str(out), *own_folder.options("features", "edges", "predictions", "truth")]) == 0
+        assert (
+            main(
+                [
+                    "build",
+                    str(out),
+                    *own_folder.options("features", "edges", "predictions", "truth"),
+                ]
+            )
+            == 0
+        )
     return out
 
 
@@ -56,7 +65,10 @@ def test_build_gives_the_index_of_the_api(inside, index: Path) -> None:
 def test_build_without_any_edge(inside, tmp_path: Path) -> None:
     (tmp_path / "no_edges.csv").write_text("from,to\n")
     options = inside.options("features", "predictions", "truth")
-    assert main(["build", str(tmp_path / "out"), *options, "--edges", str(tmp_path / "no_edges.csv")]) == 0
+    assert (
+        main(["build", str(tmp_path / "out"), *options, "--edges", str(tmp_path / "no_edges.csv")])
+        == 0
+    )
     x = own(inside).x
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
     np.testing.assert_allclose(cfe.read_index(tmp_path / "out").reconstruct_n(), units, atol=1e-6)
@@ -72,7 +84,13 @@ def test_build_among_some_nodes(inside, tmp_path: Path, output, nodes: str) -> N
 
 
 def test_build_from_parquet_is_the_same(inside, tmp_path: Path, output, index: Path) -> None:
-    files = ("--features", "people.parquet", "--id", "patient", *inside.options("edges", "predictions"))
+    files = (
+        "--features",
+        "people.parquet",
+        "--id",
+        "patient",
+        *inside.options("edges", "predictions"),
+    )
     output("build", tmp_path / "out", *files, "--truth", "people.parquet:diagnosis", notes=CLASSES)
     np.testing.assert_array_equal(
         cfe.read_index(tmp_path / "out").reconstruct_n(), cfe.read_index(index).reconstruct_n()
@@ -85,10 +103,16 @@ def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> N
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert "note: left out: " in captured.err
-    assert re.search(r"kept, though they partly tell what was left out: .*radius error", captured.err)
+    assert re.search(
+        r"kept, though they partly tell what was left out: .*radius error", captured.err
+    )
     data = own(inside)
-    finder = cfe.EvidenceFinder.from_data(data, data.labels, features=data.attributes, without=["sex", "mean area"])
-    np.testing.assert_array_equal(cfe.read_index(tmp_path / "out").reconstruct_n(), finder.index.reconstruct_n())
+    finder = cfe.EvidenceFinder.from_data(
+        data, data.labels, features=data.attributes, without=["sex", "mean area"]
+    )
+    np.testing.assert_array_equal(
+        cfe.read_index(tmp_path / "out").reconstruct_n(), finder.index.reconstruct_n()
+    )
 
 
 def test_build_joins_neighbours(inside, tmp_path: Path, output) -> None:
@@ -112,7 +136,9 @@ def test_results_have_the_users_names(inside, index: Path, output) -> None:
         assert other["evidence_label"] == classes[int(one["evidence_label"])]
         assert other["similarity"] == float(one["similarity"])
     rows = records(output("global", index, "-k", 4, *names, "--csv"), "csv")
-    assert {row["source_label"] for row in rows} | {row["target_label"] for row in rows} == set(classes)
+    assert {row["source_label"] for row in rows} | {row["target_label"] for row in rows} == set(
+        classes
+    )
     assert set(column(rows, "source", str)) <= set(inside.ids)
     rows = records(output("global", index, "-k", 4, *inside.options("features"), "--csv"), "csv")
     assert {row["source_label"] for row in rows} <= {"0", "1"}
@@ -123,14 +149,27 @@ def test_integer_ids_stay_integers(inside, tmp_path: Path, index: Path, output) 
     frame["patient"] = np.arange(len(frame)) * 3 + 7
     frame.to_csv(tmp_path / "numbers.csv", index=False)
     text = output(
-        "local", index, "--nodes", 7, "-k", 2, "--features", tmp_path / "numbers.csv", "--id", "patient", "--json"
+        "local",
+        index,
+        "--nodes",
+        7,
+        "-k",
+        2,
+        "--features",
+        tmp_path / "numbers.csv",
+        "--id",
+        "patient",
+        "--json",
     )
     assert [row["node"] for row in json.loads(text)] == [7, 7]
 
 
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv"])
 def test_nodes_from_a_file(inside, index: Path, output, nodes: str) -> None:
-    rows = records(output("local", index, "--nodes", nodes, "-k", 1, *inside.options("features"), "--csv"), "csv")
+    rows = records(
+        output("local", index, "--nodes", nodes, "-k", 1, *inside.options("features"), "--csv"),
+        "csv",
+    )
     assert [row["node"] for row in rows] == inside.ids[inside.data.test_mask.numpy()].tolist()
     np.savetxt("numbers.txt", [4, 2], fmt="%d")
     np.savetxt("zeros.txt", inside.data.test_mask.numpy(), fmt="%d")
@@ -185,7 +224,10 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
     notes = "cfe-faiss: note: classes: 0 is x, 1 is y\n"
     output("build", "out", *GOOD.split(), "--truth", "bom.csv:y", notes=notes)
     rows = records(
-        output("global", "out", "-k", 1, "--features", "bom.csv", "--id", "patient", "--csv", notes=""), "csv"
+        output(
+            "global", "out", "-k", 1, "--features", "bom.csv", "--id", "patient", "--csv", notes=""
+        ),
+        "csv",
     )
     assert {rows[0]["source"], rows[0]["target"]} <= {"a", "b", "c"}
 
@@ -195,17 +237,29 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
     [
         ("--features twice.csv", "twice.csv, line 4: patient 'a' again, as in line 2"),
         ("--features nameless.csv", "nameless.csv, line 3: no patient"),
-        ("--features gap.csv --missing error", "gap.csv, line 3: column 'age' lacks a value .*--missing keep"),
+        (
+            "--features gap.csv --missing error",
+            "gap.csv, line 3: column 'age' lacks a value .*--missing keep",
+        ),
         ("--features short.csv", "short.csv: most lines have 3 fields, but line 3 has 2"),
-        ("--features latin.csv", "latin.csv must be UTF-8, got byte 0xe9 in line 3.*--encoding latin-1"),
+        (
+            "--features latin.csv",
+            "latin.csv must be UTF-8, got byte 0xe9 in line 3.*--encoding latin-1",
+        ),
         (
             "--features semicolons.csv --truth semicolons.csv:z",
             r"2 problems: .*a column of semicolons.csv .*, got 'z'.*'1,5'",
         ),
         ("--edges strange.csv", "strange.csv, line 3: to must be the patient of a node, got 'zz'"),
         ("--edges headless.csv", "headless.csv must begin with a header, .* got node 'a' there"),
-        ("--predictions partly.csv", "must hold every node, got no row for 1 of 3, such as patient .b."),
-        ("--predictions bom.csv", "bom.csv has several columns .*: name that of the classes, as in bom.csv:y"),
+        (
+            "--predictions partly.csv",
+            "must hold every node, got no row for 1 of 3, such as patient .b.",
+        ),
+        (
+            "--predictions bom.csv",
+            "bom.csv has several columns .*: name that of the classes, as in bom.csv:y",
+        ),
         ("--id name", r"a column of bom.csv \(patient, age, y\), got 'name'"),
         ("--nodes test", "--nodes test needs --split"),
         ("--nodes a", "--nodes must be test, all or a file"),
@@ -227,25 +281,37 @@ NAMES = "--features bom.csv --id patient"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (f"build out {NAMES} --edges edges.csv", "--features needs --predictions, or --model with --truth"),
+        (
+            f"build out {NAMES} --edges edges.csv",
+            "--features needs --predictions, or --model with --truth",
+        ),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
         ("build out --dataset patients --id patient", "--id has no effect without --features"),
         ("local good --features bom.csv", "--features needs --id or --predictions"),
         ("local good --id patient", "--id has no effect without --features"),
-        (f"local good {NAMES} --nodes zz", "--nodes must be the id or the number of a node, got 'zz'"),
+        (
+            f"local good {NAMES} --nodes zz",
+            "--nodes must be the id or the number of a node, got 'zz'",
+        ),
         (f"local good {NAMES} --predictions other.csv", "got another class for 2 of 3 nodes"),
         (f"local some {NAMES} --nodes b", "which holds 2 of 3 nodes; got 'b', which is not"),
         (f"plot good {GOOD} --out picture.xyz", "Format 'xyz' is not supported"),
         (f"plot good a {GOOD}", "NODE must be given twice"),
         (f"plot good a zz {GOOD}", "NODE must be the id or the number of a node, got 'zz'"),
-        (f"plot good {NAMES} --edges edges.csv", "--features needs --predictions, or --model with --truth"),
+        (
+            f"plot good {NAMES} --edges edges.csv",
+            "--features needs --predictions, or --model with --truth",
+        ),
     ],
 )
 def test_errors_are_one_line(hostile: Path, error, capsys, line: str, expected: str) -> None:
     if "good" in line or "some" in line:
         (hostile / "some.txt").write_text("a\nc\n")
         assert main(["build", "good", *GOOD.split(), "--truth", "bom.csv:y"]) == 0
-        assert main(["build", "some", *GOOD.split(), "--truth", "bom.csv:y", "--nodes", "some.txt"]) == 0
+        assert (
+            main(["build", "some", *GOOD.split(), "--truth", "bom.csv:y", "--nodes", "some.txt"])
+            == 0
+        )
         capsys.readouterr()
     assert re.search(expected, error(*line.split()))
     assert not (hostile / "out").exists()

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from cfe_faiss.cli.parser import PARSER
 
 GROUPS = {
-    *("positional arguments", "options", "own files", "analysis", "conditions on pairs", "output files"),
+    *(
+        "positional arguments",
+        "options",
+        "own files",
+        "analysis",
+        "conditions on pairs",
+        "output files",
+    ),
     *("names of nodes and classes", "inputs, .npy or .parquet", "settings", "workers"),
 }
 
@@ -34,6 +41,15 @@ def test_forms_of_options() -> None:
     assert arguments.features.name == "a.csv"
     assert arguments.predictions.columns == ("c",)
     assert (arguments.sensitive, arguments.require) == (["x", "y"], ["a>=1", "b>=1"])
-    assert (arguments.as_is, arguments.strict, arguments.k, arguments.confidence) == (True, False, 10, 0.95)
-    assert (list(arguments.outputs), arguments.out.name, arguments.figures) == (["out", "figures"], "report.html", None)
+    assert (arguments.as_is, arguments.strict, arguments.k, arguments.confidence) == (
+        True,
+        False,
+        10,
+        0.95,
+    )
+    assert (list(arguments.outputs), arguments.out.name, arguments.figures) == (
+        ["out", "figures"],
+        "report.html",
+        None,
+    )
     assert PARSER.parse_args(["plot", "i", "a", "b", "--dataset", "german"]).node == ["a", "b"]

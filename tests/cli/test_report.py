@@ -32,7 +32,17 @@ def written(folder: Path) -> set[str]:
 def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         *("audit", *inside.options("features", "edges", "predictions", "truth")),
-        *("--sensitive", "sex", "clinic", "--without", "sex", "--favourable", "benign", "--exact", "clinic"),
+        *(
+            "--sensitive",
+            "sex",
+            "clinic",
+            "--without",
+            "sex",
+            "--favourable",
+            "benign",
+            "--exact",
+            "clinic",
+        ),
         *("--require", "impact_ratio[sex]>=0.5", "--out", str(tmp_path / "report.html"), *SMALL),
     ]
     assert main(arguments) == 0
@@ -41,12 +51,14 @@ def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     files = [tmp_path / f"report.{kind}" for kind in ("html", "json", "xml", "csv")]
     assert captured.out.splitlines()[:4] == [str(path) for path in files]
     assert re.search(
-        r"^(pass|cannot tell): impact_ratio\[sex\] >= 0\.5, sex = female: 0\.\d{4} \(n = \d+", captured.out, re.M
+        r"^(pass|cannot tell): impact_ratio\[sex\] >= 0\.5, sex = female: 0\.\d{4} \(n = \d+",
+        captured.out,
+        re.M,
     )
     page, numbers = files[0].read_text(), files[1].read_text()
-    assert shlex.join(["cfe-faiss", *arguments]) in json.dumps(json.loads(numbers), ensure_ascii=False).replace(
-        '\\"', '"'
-    )
+    assert shlex.join(["cfe-faiss", *arguments]) in json.dumps(
+        json.loads(numbers), ensure_ascii=False
+    ).replace('\\"', '"')
     for name in ("people.csv", "edges.csv", "pred.csv"):
         digest = hashlib.sha256((inside.path / name).read_bytes()).hexdigest()
         assert digest in page
@@ -66,7 +78,9 @@ def table(tmp_path: Path) -> str:
     return str(tmp_path / "people.csv")
 
 
-def test_a_condition_that_fails_is_status_1(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_condition_that_fails_is_status_1(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex", *SMALL]
     (tmp_path / "out").mkdir()
     arguments = ["audit", *options, "--favourable", "2", "--out", str(tmp_path / "out" / "r.html")]
@@ -79,30 +93,47 @@ def test_a_condition_that_fails_is_status_1(table: str, tmp_path: Path, capsys: 
     assert main([*few, "--strict"]) == 1
 
 
-def test_a_data_set_whose_model_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_set_whose_model_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "r.html"
     figures = tmp_path / "figures"
-    assert main(["audit", "--dataset", "patients", "--out", str(out), "--figures", str(figures), *SMALL]) == 0
+    assert (
+        main(
+            ["audit", "--dataset", "patients", "--out", str(out), "--figures", str(figures), *SMALL]
+        )
+        == 0
+    )
     assert capsys.readouterr().err == ""
     assert json.loads(out.with_suffix(".json").read_text())
     assert all(path.suffix == ".svg" for path in figures.iterdir())
 
 
 def test_constraints_are_read() -> None:
-    people = as_attributes({"age": [20.0, 30.0, 40.0], "sex": ["f", "m", "f"], "a=b": [1.0, 2.0, 3.0]})
+    people = as_attributes(
+        {"age": [20.0, 30.0, 40.0], "sex": ["f", "m", "f"], "a=b": [1.0, 2.0, 3.0]}
+    )
 
     def read(line: str) -> Constraints | None:
-        return constraints(PARSER.parse_args(["audit", "--dataset", "german", *line.split()]), people, ["no", "yes"])
+        return constraints(
+            PARSER.parse_args(["audit", "--dataset", "german", *line.split()]),
+            people,
+            ["no", "yes"],
+        )
 
     assert read("") is None
     assert read("--max-changed 0") == Constraints(max_changed=0)
     assert read("--exact sex --antiexact age") == Constraints(exact=["sex"], antiexact=["age"])
     assert read("--caliper age=5 a=b=-0.5") == Constraints(caliper={"age": 5, "a=b": -0.5})
     assert read("--std-caliper age=.2") == Constraints(std_caliper={"age": 0.2})
-    assert read("--permitted age=20:35 sex=f,m") == Constraints(permitted={"age": (20, 35), "sex": ["f", "m"]})
+    assert read("--permitted age=20:35 sex=f,m") == Constraints(
+        permitted={"age": (20, 35), "sex": ["f", "m"]}
+    )
     assert read("--permitted age=:35") == Constraints(permitted={"age": (-float("inf"), 35)})
     assert read("--permitted age=20,40") == Constraints(permitted={"age": [20.0, 40.0]})
-    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(target="yes", max_changed=2, min_hops=3)
+    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(
+        target="yes", max_changed=2, min_hops=3
+    )
     assert read("--no-common-neighbours --ratio 1") == Constraints(common_neighbors=False, ratio=1)
 
 
@@ -118,7 +149,10 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --min-cases 5", "--min-cases has no effect without --require"),
         (f"{OWN} --sensitive race", "race"),
         (f"{OWN} --without race", "--without must name a column of people.csv"),
-        (f"{OWN} --favourable good", r"--favourable must be among the classes \(malignant, sure, benign\), got 'good'"),
+        (
+            f"{OWN} --favourable good",
+            r"--favourable must be among the classes \(malignant, sure, benign\), got 'good'",
+        ),
         (f"{OWN} --target good", "--target must be among the classes"),
         (f"{OWN} --caliper sex", "--caliper must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --permitted sex=", "permitted"),
@@ -129,7 +163,10 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --cut radius=1", "--cut must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --bins 3 --cut age=25,65", "argument --cut: not allowed with argument --bins"),
         (f"{OWN} --sensitive Sex", "did you mean 'sex'"),
-        ("--features people.csv --id patient --edges edges.csv", "--features needs --predictions, or --model"),
+        (
+            "--features people.csv --id patient --edges edges.csv",
+            "--features needs --predictions, or --model",
+        ),
         ("--dataset german --data-root nowhere", "needs the files german.csv"),
     ],
 )
@@ -146,19 +183,30 @@ def second(inside) -> Path:
     labels[::10] = 1 - labels[::10]
     names = np.array(["malignant, sure", "benign"])
     path = inside.path / "second.csv"
-    pd.DataFrame({"patient": inside.ids, "class": names[labels]}).sample(frac=1, random_state=0).to_csv(
-        path, index=False
-    )
+    pd.DataFrame({"patient": inside.ids, "class": names[labels]}).sample(
+        frac=1, random_state=0
+    ).to_csv(path, index=False)
     return path
 
 
-def test_models_are_compared(inside, second: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_are_compared(
+    inside, second: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = [
-        *("audit", *inside.options("features", "predictions", "truth"), "--sensitive", "sex", *SMALL),
+        *(
+            "audit",
+            *inside.options("features", "predictions", "truth"),
+            "--sensitive",
+            "sex",
+            *SMALL,
+        ),
         *("--favourable", "benign", "--compare", "second.csv", "--compare", "same=pred.csv"),
         *("--out", f"{tmp_path}/r.html"),
     ]
-    assert main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"]) == 1
+    assert (
+        main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"])
+        == 1
+    )
     written_lines = capsys.readouterr().out.splitlines()
     assert sum("fail: evidence_pairs <= v1, v2: " in line for line in written_lines) == 1
     assert sum("pass: evidence_pairs <= v1, same: " in line for line in written_lines) == 1
@@ -167,25 +215,52 @@ def test_models_are_compared(inside, second: Path, tmp_path: Path, capsys: pytes
     (section,) = [part for part in numbers["sections"] if part["id"] == "models"]
     rows = section["tables"][0]["rows"]
     tenth = -(-len(inside.ids) // 10)
-    assert [(row["model"], row["changed"]) for row in rows] == [("v1", None), ("v2", tenth), ("same", 0)]
+    assert [(row["model"], row["changed"]) for row in rows] == [
+        ("v1", None),
+        ("v2", tenth),
+        ("same", 0),
+    ]
     assert hashlib.sha256(second.read_bytes()).hexdigest() in (tmp_path / "r.html").read_text()
 
 
 def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = [str(i % 2) for i in range(569)]
     (tmp_path / "first.txt").write_text("\n".join(labels))
-    (tmp_path / "second.txt").write_text("\n".join(["malignant", "benign"][i % 3 > 0] for i in range(569)))
-    options = ["--dataset", "patients", "--predictions", str(tmp_path / "first.txt"), "--nodes", "all", *SMALL]
+    (tmp_path / "second.txt").write_text(
+        "\n".join(["malignant", "benign"][i % 3 > 0] for i in range(569))
+    )
+    options = [
+        "--dataset",
+        "patients",
+        "--predictions",
+        str(tmp_path / "first.txt"),
+        "--nodes",
+        "all",
+        *SMALL,
+    ]
     out = tmp_path / "r.html"
-    assert main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)]) == 0
+    assert (
+        main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)]) == 0
+    )
     rows = json.loads(out.with_suffix(".json").read_text())["sections"]
     models = next(part for part in rows if part["id"] == "models")["tables"][0]["rows"]
     assert models[1]["changed"] == sum((i % 2) != (i % 3 > 0) for i in range(569))
     capsys.readouterr()
 
 
-def test_classes_whose_names_are_numbers(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex", "--favourable", "1"]
+def test_classes_whose_names_are_numbers(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        "--features",
+        table,
+        "--predictions",
+        f"{table}:class",
+        "--sensitive",
+        "sex",
+        "--favourable",
+        "1",
+    ]
     require = ["--require", "selection_rate[sex]<=0.3"]
     assert main(["audit", *options, *require, "--out", str(tmp_path / "r.html"), *SMALL]) == 1
     captured = capsys.readouterr().out
@@ -200,14 +275,19 @@ def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
     assert text.startswith(f"{name}: decided '")
     assert "True class" in text
     assert "Probability of" in text
-    assert output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html") == f"{tmp_path}/case.html\n"
+    assert (
+        output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html")
+        == f"{tmp_path}/case.html\n"
+    )
     page = (tmp_path / "case.html").read_text()
     finder = cfe.EvidenceFinder.from_table(
         pd.read_csv("people.csv"), pd.read_csv("pred.csv").set_index("patient").loc[inside.ids].to_numpy(),
         class_names=["malignant, sure", "benign"], id="patient", truth="diagnosis",
     )  # fmt: skip
     assert page == finder.case(name, 3).to_html()
-    assert main(["case", name, *options, "--out", str(tmp_path / "case.html")]) == 0, "its own page is replaced"
+    assert main(["case", name, *options, "--out", str(tmp_path / "case.html")]) == 0, (
+        "its own page is replaced"
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,19 +303,36 @@ def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
             f"audit {OWN} --compare a=second.csv --compare a=pred.csv",
             "--compare must name each model once, got 'a' again",
         ),
-        (f"audit {OWN} --compare v1=second.csv", "--compare must name each model once, got 'v1' again"),
-        (f"audit {OWN} --compare 7=second.csv", "names in compare must be neither empty nor numbers, got '7'"),
+        (
+            f"audit {OWN} --compare v1=second.csv",
+            "--compare must name each model once, got 'v1' again",
+        ),
+        (
+            f"audit {OWN} --compare 7=second.csv",
+            "names in compare must be neither empty nor numbers, got '7'",
+        ),
         (f"audit {OWN} --compare nowhere.csv", "nowhere.csv: No such file"),
-        (f"audit {OWN} --compare people.csv:clinic", r"compare\['v2'\] must be among the class names"),
+        (
+            f"audit {OWN} --compare people.csv:clinic",
+            r"compare\['v2'\] must be among the class names",
+        ),
         (f"audit {OWN} --compare list.csv", "list.csv"),
-        (f"audit {OWN} --compare second.csv --out second.html", "second.csv is an input of this call"),
-        (f"case P-9999 {OWN}", "NODE must be the id or the number of a node, got 'P-9999'; did you mean"),
+        (
+            f"audit {OWN} --compare second.csv --out second.html",
+            "second.csv is an input of this call",
+        ),
+        (
+            f"case P-9999 {OWN}",
+            "NODE must be the id or the number of a node, got 'P-9999'; did you mean",
+        ),
         (f"case P-001 {OWN} -k 0", "k must be at least 1"),
         (f"case P-001 {OWN} --out people.csv", "people.csv is an input of this call"),
         (f"case P-001 {OWN} --exact race", "race"),
     ],
 )
-def test_errors_of_comparisons_and_cases(inside, second: Path, error, line: str, expected: str) -> None:
+def test_errors_of_comparisons_and_cases(
+    inside, second: Path, error, line: str, expected: str
+) -> None:
     before = written(inside.path)
     assert re.search(expected, error(*line.split()))
     assert written(inside.path) == before
@@ -245,19 +342,55 @@ def test_options_of_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """Reference, better ends, persons and skipped sections reach the report; the last line is the outcome."""
     rng, n = np.random.default_rng(0), 400
     frame = pd.DataFrame(
-        {"who": [f"w{row // 2}" for row in range(n)], "income": rng.normal(size=n), "debt": rng.normal(size=n)}
+        {
+            "who": [f"w{row // 2}" for row in range(n)],
+            "income": rng.normal(size=n),
+            "debt": rng.normal(size=n),
+        }
     )
     frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
-    frame["loan"] = np.where(frame["income"] - frame["debt"] - (frame["sex"] == "f") > 0, "yes", "no")
+    frame["loan"] = np.where(
+        frame["income"] - frame["debt"] - (frame["sex"] == "f") > 0, "yes", "no"
+    )
     frame.to_csv(tmp_path / "t.csv", index=False)
     table, page = str(tmp_path / "t.csv"), str(tmp_path / "r.html")
-    given = ["audit", "--features", table, "--predictions", table, "loan", "--favourable", "yes", "--sensitive", "sex"]
-    given += ["--without", "who", "--person", "who", "--better", "income=high", "debt=low", "--skip", "sensitivity"]
+    given = [
+        "audit",
+        "--features",
+        table,
+        "--predictions",
+        table,
+        "loan",
+        "--favourable",
+        "yes",
+        "--sensitive",
+        "sex",
+    ]
+    given += [
+        "--without",
+        "who",
+        "--person",
+        "who",
+        "--better",
+        "income=high",
+        "debt=low",
+        "--skip",
+        "sensitivity",
+    ]
     given += ["--out", page, "--overwrite"]
     assert main([*given, "--reference", "sex=m", "--require", "impact_ratio[sex]>=0.8"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
+    )
     assert main(given) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "no conditions"
-    for wrong in (["--reference", "sex=x"], ["--better", "wage=high"], ["--skip", "sense"], ["--person", "whom"]):
+    for wrong in (
+        ["--reference", "sex=x"],
+        ["--better", "wage=high"],
+        ["--skip", "sense"],
+        ["--person", "whom"],
+    ):
         assert main([*given, *wrong]) == 2
         assert wrong[0].removeprefix("--") in capsys.readouterr().err

@@ -30,24 +30,56 @@ def test_a_job_is_run_looked_at_and_resumed(
     inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(tmp_path / "job")
-    options = ["-k", "3", "--exact", "--nlist", "10", "--pairs", "5", "--workers", "1", "--memory", "1GB"]
+    options = [
+        "-k",
+        "3",
+        "--exact",
+        "--nlist",
+        "10",
+        "--pairs",
+        "5",
+        "--workers",
+        "1",
+        "--memory",
+        "1GB",
+    ]
     assert main(["scale", "run", folder, *inputs, *options]) == 0
     assert "is finished: evidence in" in capsys.readouterr().err
     job = Job(folder)
     X = np.concatenate([*job.vectors()])
-    features, edges, weights = (np.load(tmp_path / f"{name}.npy") for name in ("features", "edges", "edge-weight"))
+    features, edges, weights = (
+        np.load(tmp_path / f"{name}.npy") for name in ("features", "edges", "edge-weight")
+    )
     assert_array_equal(X, cfe.ks_vectors(features, edges, edge_weight=weights))
     flat = cfe.IndexEvidenceIDMap2(6)
     flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
-    assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_stored(k=3)[1].ravel()))
+    assert_array_equal(
+        np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_stored(k=3)[1].ravel())
+    )
     assert main(["scale", "status", folder, "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in stages][-5:] == ["evidence", "groups", "sketch", "pairs", "top"]
+    assert [stage["stage"] for stage in stages][-5:] == [
+        "evidence",
+        "groups",
+        "sketch",
+        "pairs",
+        "top",
+    ]
     assert all(stage["finished"] == stage["of"] for stage in stages)
     assert stages[-1]["cpu_seconds"] > 0
     assert main(["scale", "status", folder]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["stage", "finished", "of", "written", "peak", "memory", "time", "processors", "left"]
+    assert lines[0].split() == [
+        "stage",
+        "finished",
+        "of",
+        "written",
+        "peak",
+        "memory",
+        "time",
+        "processors",
+        "left",
+    ]
     assert lines[-1].split()[0] == "top"
     assert lines[-1].endswith("0.0 s")
     assert main(["scale", "resume", folder]) == 0
@@ -55,13 +87,21 @@ def test_a_job_is_run_looked_at_and_resumed(
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(float("nan"), "not known"), (0.04, "0.0 s"), (59, "59.0 s"), (90, "2 min"), (7260, "2 h 01 min")],
+    [
+        (float("nan"), "not known"),
+        (0.04, "0.0 s"),
+        (59, "59.0 s"),
+        (90, "2 min"),
+        (7260, "2 h 01 min"),
+    ],
 )
 def test_times_have_units(value: float, text: str) -> None:
     assert scale._time(value) == text
 
 
-def test_errors_are_one_line(inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(
+    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["scale", "status", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     np.save(tmp_path / "features.npy", np.full((300, 6), np.nan))

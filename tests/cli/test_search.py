@@ -14,9 +14,12 @@ GLOBAL = ["source", "target", "similarity", "source_label", "target_label"]
 
 @pytest.mark.parametrize("style", ["json", "csv", "table"])
 @pytest.mark.parametrize(
-    ("name", "options"), [("flat", {}), ("ivf", {}), ("ivf", {"nprobe": 2}), ("ivf", {"recall": 0.9})]
+    ("name", "options"),
+    [("flat", {}), ("ivf", {}), ("ivf", {"nprobe": 2}), ("ivf", {"recall": 0.9})],
 )
-def test_local_writes_the_results_of_the_api(folder: Path, output, name: str, options: dict, style: str) -> None:
+def test_local_writes_the_results_of_the_api(
+    folder: Path, output, name: str, options: dict, style: str
+) -> None:
     nodes, k = [70, 250, 70, 0], 4
     flags = [part for option, value in options.items() for part in (f"--{option}", value)]
     flags += [] if style == "table" else [f"--{style}"]
@@ -28,10 +31,16 @@ def test_local_writes_the_results_of_the_api(folder: Path, output, name: str, op
     assert list(rows[0]) == LOCAL
     np.testing.assert_array_equal(column(rows, "node", int), np.repeat(nodes, k))
     np.testing.assert_array_equal(column(rows, "evidence", int), I.ravel())
-    np.testing.assert_array_equal(column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes)))
+    np.testing.assert_array_equal(
+        column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes))
+    )
     assert_similarities(rows, style, index, np.repeat(nodes, k), I.ravel())
-    np.testing.assert_array_equal(column(rows, "node_label", int), [known[node] for node in np.repeat(nodes, k)])
-    np.testing.assert_array_equal(column(rows, "evidence_label", int), [known[node] for node in I.ravel().tolist()])
+    np.testing.assert_array_equal(
+        column(rows, "node_label", int), [known[node] for node in np.repeat(nodes, k)]
+    )
+    np.testing.assert_array_equal(
+        column(rows, "evidence_label", int), [known[node] for node in I.ravel().tolist()]
+    )
 
 
 def test_local_without_nodes_searches_all(folder: Path, output) -> None:
@@ -50,8 +59,12 @@ def test_local_notes_missing_evidence(folder: Path, output) -> None:
     assert len(json.loads(text)) == eligible
 
 
-@pytest.mark.parametrize(("metric", "expected"), [("cosine", [1, 0]), ("ip", [2, 0]), ("l2", [1, 10**0.5])])
-def test_similarities_are_those_of_the_metric(tmp_path: Path, output, metric: str, expected: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("metric", "expected"), [("cosine", [1, 0]), ("ip", [2, 0]), ("l2", [1, 10**0.5])]
+)
+def test_similarities_are_those_of_the_metric(
+    tmp_path: Path, output, metric: str, expected: list[float]
+) -> None:
     index = cfe.IndexEvidenceIDMap2(2, metric=metric)
     index.add_with_labels([[1, 0], [2, 0], [0, 3]], [0, 1, 1])
     cfe.write_index(index, tmp_path / "one")
@@ -79,10 +92,15 @@ def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:
         ([], {}),
         (["--per-node"], {"per_node": True}),
         (["--approximate"], {"exact": False}),
-        (["--approximate", "--per-node", "--nprobe", "1"], {"exact": False, "per_node": True, "nprobe": 1}),
+        (
+            ["--approximate", "--per-node", "--nprobe", "1"],
+            {"exact": False, "per_node": True, "nprobe": 1},
+        ),
     ],
 )
-def test_global_writes_the_results_of_the_api(folder: Path, output, flags: list, options: dict, style: str) -> None:
+def test_global_writes_the_results_of_the_api(
+    folder: Path, output, flags: list, options: dict, style: str
+) -> None:
     flags = flags + ([] if style == "table" else [f"--{style}"])
     rows = records(output("global", folder / "ivf.cfe", "-k", 20, *flags), style)
     index = cfe.read_index(folder / "ivf.cfe")
@@ -97,7 +115,9 @@ def test_global_writes_the_results_of_the_api(folder: Path, output, flags: list,
 
 
 def test_long_results_are_whole(folder: Path, output, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_one_go = {style: output("local", folder / "flat.cfe", f"--{style}") for style in ("csv", "json")}
+    in_one_go = {
+        style: output("local", folder / "flat.cfe", f"--{style}") for style in ("csv", "json")
+    }
     monkeypatch.setattr("cfe_faiss.cli.output._ROWS_AT_ONCE", 7)
     for style, text in in_one_go.items():
         assert output("local", folder / "flat.cfe", f"--{style}") == text
@@ -123,7 +143,9 @@ def test_info(folder: Path, output) -> None:
         "theta": np.pi / 3,
         "classes": {str(label): count for label, count in enumerate(counts)},
     }
-    lines = dict(re.split(r" {2,}", line) for line in output("info", folder / "flat.cfe").splitlines())
+    lines = dict(
+        re.split(r" {2,}", line) for line in output("info", folder / "flat.cfe").splitlines()
+    )
     assert lines["kind"] == "EvidenceIDMap2"
     assert [lines[f"class {label}"] for label in range(4)] == [str(count) for count in counts]
     assert "nlist" not in lines

@@ -22,7 +22,13 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     command = [sys.executable, "-m", "cfe_faiss", *map(str, arguments)]
     return subprocess.Popen(
-        command, stdout=-1, stderr=-1, text=True, start_new_session=True, preexec_fn=restore, **options
+        command,
+        stdout=-1,
+        stderr=-1,
+        text=True,
+        start_new_session=True,
+        preexec_fn=restore,
+        **options,
     )
 
 
@@ -48,12 +54,23 @@ def test_an_interrupt_during_imports_is_one_line(count: int, folder: Path) -> No
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(60, marks=pytest.mark.slow)])
-def test_an_interrupt_of_a_report_leaves_all_files_or_none(count: int, folder: Path, tmp_path: Path) -> None:
-    graph = ("--features", folder / "x.csv", "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
+def test_an_interrupt_of_a_report_leaves_all_files_or_none(
+    count: int, folder: Path, tmp_path: Path
+) -> None:
+    graph = (
+        "--features",
+        folder / "x.csv",
+        "--edges",
+        folder / "e.npy",
+        "--predictions",
+        folder / "y.npy",
+    )
     for number in range(count):
         place = tmp_path / str(number)
         place.mkdir()
-        with start("audit", *graph, "--out", place / "r.html", "--pairs", 20, "--cases", 1) as process:
+        with start(
+            "audit", *graph, "--out", place / "r.html", "--pairs", 20, "--cases", 1
+        ) as process:
             is_over = assert_interrupted(process, RANDOM.uniform(0.5, 6))
         assert len([*place.iterdir()]) in ((4,) if is_over else (0, 4))
 
@@ -61,7 +78,11 @@ def test_an_interrupt_of_a_report_leaves_all_files_or_none(count: int, folder: P
 @pytest.mark.parametrize("count", [1, pytest.param(30, marks=pytest.mark.slow)])
 def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    arrays = {"features": rng.normal(size=(500, 4)), "edges": rng.integers(500, size=(2, 900)), "labels": LABELS}
+    arrays = {
+        "features": rng.normal(size=(500, 4)),
+        "edges": rng.integers(500, size=(2, 900)),
+        "labels": LABELS,
+    }
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     given = [part for name in arrays for part in (f"--{name}", tmp_path / f"{name}.npy")]
@@ -71,11 +92,15 @@ def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count: int, tmp_p
                 break
 
 
-def test_an_interrupt_of_an_evaluated_text_has_the_same_status(folder: Path, tmp_path: Path) -> None:
+def test_an_interrupt_of_an_evaluated_text_has_the_same_status(
+    folder: Path, tmp_path: Path
+) -> None:
     """Python ends by the signal after such an interrupt, whoever catches it."""
     text = "import argparse\nargparse.ArgumentParser.parse_args = lambda *_: exec('raise KeyboardInterrupt')\n"
     (tmp_path / "sitecustomize.py").write_text(text)
-    with start("info", folder / "flat.cfe", env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+    with start(
+        "info", folder / "flat.cfe", env=os.environ | {"PYTHONPATH": str(tmp_path)}
+    ) as process:
         assert process.communicate() == ("", "cfe-faiss: interrupted\n")
     assert process.returncode == 130
 
@@ -92,12 +117,18 @@ SLOW = [
 
 
 @pytest.mark.parametrize(("command", "closed"), [*zip(COMMANDS, CLOSED, strict=True), *SLOW])
-def test_a_closed_stream_is_no_traceback(command: str, closed: str, folder: Path, tmp_path: Path) -> None:
+def test_a_closed_stream_is_no_traceback(
+    command: str, closed: str, folder: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out.cfe"
     build = f"--vectors {folder / 'x.npy'} --predictions {folder / 'y.npy'}"
     line = command.format(flat=folder / "flat.cfe", out=out, build=build)
     done = subprocess.run(
-        f"{sys.executable} -m cfe_faiss {line} {closed}", shell=True, capture_output=True, text=True, check=False
+        f"{sys.executable} -m cfe_faiss {line} {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     expected = 2 if "nowhere" in command else 0
     assert done.returncode == expected
@@ -110,7 +141,10 @@ def test_a_closed_stream_is_no_traceback(command: str, closed: str, folder: Path
 def test_a_reader_that_leaves_early_is_no_traceback(command: str, folder: Path) -> None:
     line = f"{sys.executable} -m cfe_faiss {command.format(flat=folder / 'flat.cfe')} | true"
     done = subprocess.run(
-        ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=False
+        ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stderr == ""
     assert done.stdout in ("141\n", "0\n")

@@ -19,8 +19,13 @@ NAMES = ("--features", "people.csv", "--id", "person", "--predictions", "people.
 def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     n = 300
-    frame = pd.DataFrame({"person": [f"p{i}" for i in range(n)], "income": rng.gamma(10, 4, n).round(1)})
-    frame["job"], frame["sex"] = rng.choice(["cook", "smith", "clerk"], n), rng.choice(["f", "m"], n)
+    frame = pd.DataFrame(
+        {"person": [f"p{i}" for i in range(n)], "income": rng.gamma(10, 4, n).round(1)}
+    )
+    frame["job"], frame["sex"] = (
+        rng.choice(["cook", "smith", "clerk"], n),
+        rng.choice(["f", "m"], n),
+    )
     granted = frame["income"] - 8 * (frame["sex"] == "f") + rng.normal(0, 4, n) > 32
     frame["loan"] = np.where(granted, "granted", "refused")
     monkeypatch.chdir(tmp_path)
@@ -28,7 +33,9 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return frame
 
 
-def test_from_csv_to_a_report_in_one_command(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_csv_to_a_report_in_one_command(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--sensitive", "sex", "--favourable", "granted", "--pairs", "20", "--cases", "2"]
     assert main(["audit", *NAMES, *options, "--require", "impact_ratio[sex]>=0.8"]) == 1
     captured = capsys.readouterr()
@@ -38,7 +45,21 @@ def test_from_csv_to_a_report_in_one_command(people: pd.DataFrame, capsys: pytes
     finder = cfe.EvidenceFinder.from_table("people.csv", "loan", id="person", sensitive=["sex"])
     best = finder.names(finder.top_pairs(1).source)[0]
     assert re.search(rf"\b{best}\b", page)
-    assert main(["audit", *NAMES, *options, "--mask-ids", "--cut", "income=30,50", "--out", "masked.html"]) == 0
+    assert (
+        main(
+            [
+                "audit",
+                *NAMES,
+                *options,
+                "--mask-ids",
+                "--cut",
+                "income=30,50",
+                "--out",
+                "masked.html",
+            ]
+        )
+        == 0
+    )
     assert re.search(rf"\b{best}\b", Path("masked.html").read_text()) is None
 
 
@@ -46,7 +67,9 @@ def test_an_index_and_its_evidence_in_the_users_ids(people: pd.DataFrame, output
     notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\ncfe-faiss: note: left out: sex\n"
     output("build", "my.index", *NAMES, "--without", "sex", notes=notes)
     finder = cfe.EvidenceFinder.from_table("people.csv", "loan", id="person", without=["sex"])
-    rows = records(output("local", "my.index", *NAMES, "--nodes", "p3", "p5", "-k", 2, "--csv"), "csv")
+    rows = records(
+        output("local", "my.index", *NAMES, "--nodes", "p3", "p5", "-k", 2, "--csv"), "csv"
+    )
     expected = finder.local(["p3", "p5"], k=2).to_frame()
     assert [row["evidence"] for row in rows] == expected["evidence"].tolist()
     where = cfe.Constraints(exact=["job"], caliper={"income": 5}, target="granted")
@@ -59,17 +82,31 @@ def test_an_index_and_its_evidence_in_the_users_ids(people: pd.DataFrame, output
     rows = records(output(*line, notes=notes), "csv")
     assert [row["evidence"] for row in rows] == short.to_frame()["evidence"].tolist()
     where = cfe.Constraints(antiexact=["sex"])
-    rows = records(output("global", "my.index", *NAMES, "-k", 5, "--antiexact", "sex", "--csv"), "csv")
-    assert [row["source"] for row in rows] == finder.top_pairs(5, where=where).to_frame()["source"].tolist()
+    rows = records(
+        output("global", "my.index", *NAMES, "-k", 5, "--antiexact", "sex", "--csv"), "csv"
+    )
+    assert [row["source"] for row in rows] == finder.top_pairs(5, where=where).to_frame()[
+        "source"
+    ].tolist()
 
 
 def test_columns_of_any_name_and_problems_in_the_words_of_options(
     people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = people.rename(columns={"loan": "loan, 2024: result"}).assign(note=people["person"], age="30")
+    table = people.rename(columns={"loan": "loan, 2024: result"}).assign(
+        note=people["person"], age="30"
+    )
     table.loc[4, "age"] = "?"
     table.to_csv("t.csv")
-    source = ["--features", "t.csv", "--id", "person", "--predictions", "t.csv", "loan, 2024: result"]
+    source = [
+        "--features",
+        "t.csv",
+        "--id",
+        "person",
+        "--predictions",
+        "t.csv",
+        "loan, 2024: result",
+    ]
     assert main(["build", "a.index", *source, "--without", "jobs"]) == 2
     (error,) = [line for line in capsys.readouterr().err.splitlines() if "note:" not in line]
     for part in ("--without must name a column", "did you mean 'job'", "--na '?'", "--ignore note"):
@@ -81,7 +118,9 @@ def test_columns_of_any_name_and_problems_in_the_words_of_options(
     assert "Unnamed: 0" in notes
 
 
-def test_suspicious_input_is_a_line_on_standard_error(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suspicious_input_is_a_line_on_standard_error(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = people.drop(columns="person").assign(nr=np.arange(1, 301), rate="1,5")
     table.loc[::2, "rate"] = "2,5"
     table.to_csv("german.csv", index=False, sep=";", encoding="latin-1")
@@ -92,12 +131,24 @@ def test_suspicious_input_is_a_line_on_standard_error(people: pd.DataFrame, caps
     lines = capsys.readouterr().err.splitlines()
     (warning,) = [line for line in lines if line.startswith("cfe-faiss: warning: ")]
     assert "'nr'" in warning
-    assert main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"]) == 0
-    assert "warning" not in capsys.readouterr().err
-    table.drop(columns="rate").assign(truth=people["loan"].map({"granted": "yes", "refused": "no"})).to_csv(
-        "t.csv", index=False
+    assert (
+        main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"])
+        == 0
     )
-    source = ["--features", "t.csv", "--predictions", "t.csv:loan", "--truth", "t.csv:truth", "--id", "nr"]
+    assert "warning" not in capsys.readouterr().err
+    table.drop(columns="rate").assign(
+        truth=people["loan"].map({"granted": "yes", "refused": "no"})
+    ).to_csv("t.csv", index=False)
+    source = [
+        "--features",
+        "t.csv",
+        "--predictions",
+        "t.csv:loan",
+        "--truth",
+        "t.csv:truth",
+        "--id",
+        "nr",
+    ]
     assert main(["audit", *source]) == 2
     assert "predictions and truth must have a class in common" in capsys.readouterr().err
 
@@ -117,7 +168,9 @@ def test_distances_of_a_table(
     notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\ncfe-faiss: note: left out: sex\n"
     output("build", "my.index", *NAMES, "--without", "sex", *options, notes=notes)
     rows = records(output("local", "my.index", *NAMES, "--nodes", "p3", "-k", 3, "--csv"), "csv")
-    away = weight * (people["income"] - people["income"][3]) / (unit or people["income"].std(ddof=0))
+    away = (
+        weight * (people["income"] - people["income"][3]) / (unit or people["income"].std(ddof=0))
+    )
     away = np.hypot(away, people["job"] != people["job"][3])
     expected = np.sort(away[people["loan"] != people["loan"][3]])[:3]
     np.testing.assert_allclose([float(row["distance"]) for row in rows], expected, rtol=1e-5)
@@ -125,7 +178,9 @@ def test_distances_of_a_table(
     assert f"{expected[0]:.5g}" in page.partition("Distance")[2].partition("\n")[0]
 
 
-def test_a_table_is_not_compared_by_the_papers_index(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_not_compared_by_the_papers_index(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["build", "my.index", *NAMES, "--index", "paper"]) == 2
     assert "compares by cosine" in capsys.readouterr().err
     assert main(["build", "my.index", *NAMES, "--scale", "incomes=2"]) == 2

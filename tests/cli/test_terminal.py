@@ -45,7 +45,11 @@ def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 
 
 def test_numbers_are_never_cut(shown) -> None:
-    columns = {"name": ["a b c d e f g h i", "x"], "long_number": [123456789012, 7], "rate": [0.5, 0.25]}
+    columns = {
+        "name": ["a b c d e f g h i", "x"],
+        "long_number": [123456789012, 7],
+        "rate": [0.5, 0.25],
+    }
     for width in (30, 40, 100):
         lines = shown(columns, width)
         assert max(map(len, lines)) <= width
@@ -60,10 +64,15 @@ def test_markup_and_long_texts(shown) -> None:
     assert shown({"value": [], "n": []}, 100)[0].split() == ["value", "n"]
 
 
-def test_many_rows_end_with_a_note(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_end_with_a_note(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     written.write({"n": np.arange(1500)}, None)
     captured = capsys.readouterr()
     assert "999" in captured.out
     assert "1000" not in captured.out
-    assert captured.err == "cfe-faiss: note: the first 1,000 of 1,500 rows; --csv or --json writes all of them\n"
+    assert (
+        captured.err
+        == "cfe-faiss: note: the first 1,000 of 1,500 rows; --csv or --json writes all of them\n"
+    )

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import Stored, clustered, exact_rows, lists_of_rows, ranked_lists, routes_of, stored_vectors, unit
+from reference import (
+    Stored,
+    clustered,
+    exact_rows,
+    lists_of_rows,
+    ranked_lists,
+    routes_of,
+    stored_vectors,
+    unit,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import class_centroids as routing
@@ -34,7 +43,9 @@ def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
     return index
 
 
-def class_excluded_means(index: cfe.IndexEvidenceIVF, stored: Stored, label: int) -> tuple[np.ndarray, np.ndarray]:
+def class_excluded_means(
+    index: cfe.IndexEvidenceIVF, stored: Stored, label: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Sum the members of each list of each partition with a known label other than ``label``, one by one."""
     sums = np.zeros((index.partitions * index.nlist, stored.X.shape[1]))
     counts = np.zeros(len(sums), int)
@@ -49,7 +60,9 @@ def class_excluded_means(index: cfe.IndexEvidenceIVF, stored: Stored, label: int
     return np.divide(sums, norms, out=np.zeros_like(sums), where=norms > 1e-5), counts
 
 
-@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 6), st.integers(1, 3), st.booleans())
+@given(
+    stored_vectors(least=12, lowest_label=-1), st.integers(1, 6), st.integers(1, 3), st.booleans()
+)
 def test_routes_rank_lists_by_their_members_of_other_classes(
     stored: Stored, nlist: int, partitions: int, few: bool
 ) -> None:
@@ -91,7 +104,10 @@ def test_routes_match_a_plain_ranking(
     known = np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32)
     routes = routes_of(rng, lists, partitions, known)
     # Some have a label without an entry, or one that is not known.
-    X, labels = exact_rows(rng, nq, 5), rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32)
+    X, labels = (
+        exact_rows(rng, nq, 5),
+        rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32),
+    )
     expected = ranked_lists(routes, X, labels, total)[:, :nprobe]
     found = routes.lists(X, labels, nprobe)
     assert_array_equal(found, np.tile(np.arange(lists), (nq, 1)) if nprobe >= total else expected)
@@ -106,8 +122,13 @@ def test_lists_without_a_label_are_ranked_by_their_other_members(nprobe: int) ->
     routes, queries, own = index.routes(), unit(X[:400]), labels[:400].astype(np.int32)
     all_scores = np.where(routes.filled, queries @ routes.means.T, -np.inf)
     for i, label in enumerate(routes.labels):
-        entries, of_label = slice(routes.starts[i], routes.starts[i + 1]), np.flatnonzero(own == label)
-        without = np.where(routes.class_filled[entries], queries[of_label] @ routes.class_means[entries].T, -np.inf)
+        entries, of_label = (
+            slice(routes.starts[i], routes.starts[i + 1]),
+            np.flatnonzero(own == label),
+        )
+        without = np.where(
+            routes.class_filled[entries], queries[of_label] @ routes.class_means[entries].T, -np.inf
+        )
         all_scores[np.ix_(of_label, routes.class_lists[entries])] = without
     expected = -np.sort(-all_scores, axis=1)[:, :nprobe]
     found = routes.lists(queries, own, nprobe)
@@ -170,7 +191,9 @@ def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path)
         cfe.write_index(index, tmp_path / "regions.index")
         found = index.routes().lists(queries, own, 8)
         assert len(index.routes().second_level.means) == 30
-    shared = np.mean([len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)])
+    shared = np.mean(
+        [len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+    )
     assert 0.9 < shared <= 1
     for flags in (0, faiss.IO_FLAG_MMAP):
         read = cfe.read_index(tmp_path / "regions.index", flags)
@@ -179,7 +202,9 @@ def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path)
         assert_array_equal(I, index.search_evidence(X[:3], own[:3], 5, exact=True)[1])
         assert (D[:, 0] > 0).all()
     for few in (queries[:1], queries[:4]):
-        assert_array_equal(index.search_evidence(few, own[: len(few)], 5, nprobe=8)[1][:, 0] >= 0, True)
+        assert_array_equal(
+            index.search_evidence(few, own[: len(few)], 5, nprobe=8)[1][:, 0] >= 0, True
+        )
 
 
 def test_every_list_is_in_one_cluster() -> None:

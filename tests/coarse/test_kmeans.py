@@ -9,10 +9,20 @@ from reference import clustered, similarities, unit
 from cfe_faiss import _native
 from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, scaled
 
-SHAPES = [(1, 1, 1), (7, 3, 2), (300, 33, 5), (700, 70, 48), (600, 1100, 40), (257, 600, 130), (65, 16, 16)]
+SHAPES = [
+    (1, 1, 1),
+    (7, 3, 2),
+    (300, 33, 5),
+    (700, 70, 48),
+    (600, 1100, 40),
+    (257, 600, 130),
+    (65, 16, 16),
+]
 
 
-def all_scores(metric: int, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np.float32]:
+def all_scores(
+    metric: int, X: NDArray[np.float32], centroids: NDArray[np.float32]
+) -> NDArray[np.float32]:
     rows, others = np.indices((len(X), len(centroids))).reshape(2, -1)
     scores = np.empty(len(rows), np.float32)
     _native.row_scores(metric, X, centroids, rows, others, scores)
@@ -38,15 +48,25 @@ def test_nearest_is_the_greatest_similarity(n: int, nlist: int, d: int) -> None:
     np.testing.assert_allclose(nearest(X[:n], X[n:])[0], products.max(axis=1), atol=1e-6)
 
 
-@given(st.integers(1, 90), st.integers(1, 70), st.integers(1, 40), st.sampled_from([0, 1e-8, 1e-6]), st.integers(0, 99))
-def test_centroids_that_hardly_differ_are_distinguished(n: int, nlist: int, d: int, spread: float, seed: int) -> None:
+@given(
+    st.integers(1, 90),
+    st.integers(1, 70),
+    st.integers(1, 40),
+    st.sampled_from([0, 1e-8, 1e-6]),
+    st.integers(0, 99),
+)
+def test_centroids_that_hardly_differ_are_distinguished(
+    n: int, nlist: int, d: int, spread: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     centroids = unit(rng.normal(size=(1, d)) + spread * rng.normal(size=(nlist, d)))
     check(unit(rng.normal(size=(n, d))), centroids)
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 40), st.integers(0, 99))
-def test_of_equal_products_the_first_centroid_is_taken(n: int, nlist: int, d: int, seed: int) -> None:
+def test_of_equal_products_the_first_centroid_is_taken(
+    n: int, nlist: int, d: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     X, centroids = (rng.integers(-1, 2, (rows, d)).astype(np.float32) for rows in (n, nlist))
     expected = (X @ centroids.T).argmax(axis=1)
@@ -67,7 +87,9 @@ def test_nearest_centroids_by_distance_are_exact_for_short_and_long_vectors(
 ) -> None:
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(n, d)) * rng.lognormal(sigma=2, size=(n, 1))).astype(np.float32)
-    centroids = (X[rng.integers(0, n, nlist)] * (1 + spread * rng.normal(size=(nlist, d)))).astype(np.float32)
+    centroids = (X[rng.integers(0, n, nlist)] * (1 + spread * rng.normal(size=(nlist, d)))).astype(
+        np.float32
+    )
     X[0] *= outlier
     _, rows, others = scaled(np.zeros(d, np.float32), X, centroids)
     assert max(np.linalg.norm(rows, axis=1).max(), np.linalg.norm(others, axis=1).max()) <= 0.5
@@ -110,7 +132,9 @@ def plain_step(
     st.sampled_from([1, 2, 5]),
     st.integers(0, 99),
 )
-def test_centroids_move_to_weighted_means(n: int, nlist: int, d: int, niter: int, threads: int, seed: int) -> None:
+def test_centroids_move_to_weighted_means(
+    n: int, nlist: int, d: int, niter: int, threads: int, seed: int
+) -> None:
     rng, nlist = np.random.default_rng(seed), min(n, nlist)
     X = unit(rng.integers(-2, 3, (n, d)))
     weights = rng.random(n).astype(np.float32)
@@ -141,6 +165,10 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"must"):
             _native.nearest_centroids(*wrong, 1)
-    for weights, some in ((found[:2], centroids), (found, centroids[:0]), (found, centroids[:, :3].copy())):
+    for weights, some in (
+        (found[:2], centroids),
+        (found, centroids[:0]),
+        (found, centroids[:, :3].copy()),
+    ):
         with pytest.raises(ValueError, match=r"must"):
             _native.move_centroids(X, weights, some, 1, True, 1)

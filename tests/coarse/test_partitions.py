@@ -46,14 +46,20 @@ def test_sample_start_and_runs_match_stock_kmeans(d: int, points: int, nredo: in
     X = unit(np.random.default_rng(0).normal(size=(2000, d)))  # no cluster becomes empty
     cp = parameters(4)
     cp.max_points_per_centroid, cp.nredo, cp.seed = points, nredo, 7
-    stock = faiss.Kmeans(d, 20, niter=4, spherical=True, seed=7, nredo=nredo, max_points_per_centroid=points)
+    stock = faiss.Kmeans(
+        d, 20, niter=4, spherical=True, seed=7, nredo=nredo, max_points_per_centroid=points
+    )
     stock.train(X)
     weights = np.ones(len(X), np.float32)
     assert_allclose(spherical_kmeans(X, 20, weights, cp, 7), stock.centroids, atol=1e-5)
 
 
 def test_the_number_of_threads_does_not_change_the_centroids() -> None:
-    X, weights, before = unit(clustered(5000, 40, 4)[0]), np.ones(5000, np.float32), faiss.omp_get_max_threads()
+    X, weights, before = (
+        unit(clustered(5000, 40, 4)[0]),
+        np.ones(5000, np.float32),
+        faiss.omp_get_max_threads(),
+    )
     centroids = []
     try:
         for threads in (1, 3):
@@ -83,7 +89,9 @@ def test_weighting_moves_centroids_towards_the_former_borders() -> None:
     assert (X[border] @ second.T).max(axis=1).mean() > (X[border] @ plain.T).max(axis=1).mean()
 
 
-@pytest.mark.parametrize("X", [np.ones((40, 3)), np.zeros((40, 3)), np.eye(40)[:, :3], np.ones((40, 1))])
+@pytest.mark.parametrize(
+    "X", [np.ones((40, 3)), np.zeros((40, 3)), np.eye(40)[:, :3], np.ones((40, 1))]
+)
 def test_vectors_without_clusters_do_not_hang(X: np.ndarray) -> None:
     centroids = train_partitions(unit(X), 10, 3, parameters(), theta=1.0, weighted=True)
     assert np.isfinite(centroids).all()
@@ -105,7 +113,9 @@ def test_assign_takes_the_nearest_centroid_of_each_partition() -> None:
 
 def test_long_lists_of_squared_distances_are_split() -> None:
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(scale=0.01, size=(1500, 8)), rng.normal(size=(500, 8))]).astype(np.float32)
+    X = np.concatenate([rng.normal(scale=0.01, size=(1500, 8)), rng.normal(size=(500, 8))]).astype(
+        np.float32
+    )
     longest = {}
     for metric in ("ip", "l2"):
         centroids = train_partitions(X, 40, 1, parameters(), theta=1, weighted=True, metric=metric)

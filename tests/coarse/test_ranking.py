@@ -20,7 +20,9 @@ MARK = -7
 FEWEST_CLUSTERS, LISTS_FOR_EACH = 4, 64
 
 
-def some_routes(rng: np.random.Generator, lists: int, classes: int, d: int, clusters: int) -> Routes:
+def some_routes(
+    rng: np.random.Generator, lists: int, classes: int, d: int, clusters: int
+) -> Routes:
     """Return routes with any second-level clusters, some of them without a list."""
     labels = np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32)
     routes = routes_of(rng, lists, 1, labels, d)
@@ -36,7 +38,9 @@ def some_routes(rng: np.random.Generator, lists: int, classes: int, d: int, clus
     return replace(routes, second_level=SecondLevel(exact_rows(rng, clusters, d), borders, order))
 
 
-def some_queries(rng: np.random.Generator, routes: Routes, nq: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+def some_queries(
+    rng: np.random.Generator, routes: Routes, nq: int
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """Return queries of labels that have entries, that have none, and that are not known."""
     labels = rng.choice(np.append(routes.labels, [-1, 1 << 20]), nq).astype(np.int32)
     X = exact_rows(rng, nq, routes.means.shape[1])
@@ -45,7 +49,9 @@ def some_queries(rng: np.random.Generator, routes: Routes, nq: int) -> tuple[NDA
     return X, labels
 
 
-def ranked(routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int) -> NDArray[np.int64]:
+def ranked(
+    routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int
+) -> NDArray[np.int64]:
     """Return the lists of queries, and check that nothing beside them is written."""
     best = np.full((len(X) + 2, nprobe), MARK)
     routes.native.rank(X, labels, best[1:-1], 1)
@@ -146,9 +152,13 @@ def test_a_query_among_others_goes_where_it_goes_alone(
     X, labels = unit(rng.normal(size=(nq, d))), rng.choice([2, 3, 4], nq).astype(np.int32)
     for nprobe in {1, min(9, lists), lists}:
         many = ranked(routes, X, labels, nprobe)
-        assert_array_equal(many, [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)])
+        assert_array_equal(
+            many, [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)]
+        )
     everywhere = routes.all_lists(X, labels)
-    assert_array_equal(everywhere, [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)])
+    assert_array_equal(
+        everywhere, [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
+    )
 
 
 @pytest.mark.parametrize("spread", [1e-30, 1e-3, 1.0])
@@ -156,7 +166,9 @@ def test_lists_that_hardly_differ_are_distinguished(spread: float) -> None:
     rng = np.random.default_rng(0)
     lists, d = 400, 64
     means = unit(np.ones((lists, d)) + spread * rng.normal(size=(lists, d)))
-    routes = replace(routes_of(rng, lists, 1, np.empty(0, np.int32), d), means=means, filled=np.ones(lists, bool))
+    routes = replace(
+        routes_of(rng, lists, 1, np.empty(0, np.int32), d), means=means, filled=np.ones(lists, bool)
+    )
     X, labels = unit(rng.normal(size=(5, d))), np.zeros(5, np.int32)
     best = ranked(routes, X, labels, 10)
     for q in range(5):
@@ -169,7 +181,9 @@ def test_lists_that_hardly_differ_are_distinguished(spread: float) -> None:
 @pytest.mark.parametrize("d", [5, 40])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("clusters", [0, 9])
-def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(value: float, d: int, clusters: int) -> None:
+def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(
+    value: float, d: int, clusters: int
+) -> None:
     rng = np.random.default_rng(1)
     routes = some_routes(rng, 300, 3, d, clusters)
     for array in (routes.means, routes.class_means, routes.second_level.means):
@@ -184,13 +198,21 @@ def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(value: float, d:
             assert len(set(found.tolist())) == len(found)
             assert ((row >= 0) | (row == -1)).all()
     for row, label in zip(routes.all_lists(X, labels), labels, strict=True):
-        filled, own = routes.filled.copy(), np.repeat(routes.labels, np.diff(routes.starts)) == label
+        filled, own = (
+            routes.filled.copy(),
+            np.repeat(routes.labels, np.diff(routes.starts)) == label,
+        )
         filled[routes.class_lists[own]] = routes.class_filled[own]
         assert_array_equal(np.sort(row[row >= 0]), np.flatnonzero(filled))
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-@given(st.sampled_from([1e-20, 1e-3, 1.0, 1e6, 1e13]), st.sampled_from([0, 1e-4, 1]), st.sampled_from([1, 9]), seeds)
+@given(
+    st.sampled_from([1e-20, 1e-3, 1.0, 1e6, 1e13]),
+    st.sampled_from([0, 1e-4, 1]),
+    st.sampled_from([1, 9]),
+    seeds,
+)
 def test_lists_of_any_length_are_ranked_by_bytes_as_by_floats(
     metric: Metric, length: float, spread: float, share: float, seed: int
 ) -> None:
@@ -199,7 +221,11 @@ def test_lists_of_any_length_are_ranked_by_bytes_as_by_floats(
     def some_means(number: int) -> NDArray[np.float32]:
         means = length * (rng.normal(size=d) + spread * rng.normal(size=(number, d))) / d**0.5
         variance = (length * spread * rng.random(number)) ** 2
-        last = -(np.einsum("ij,ij->i", means, means) + variance) / 2 if metric == "l2" else np.sqrt(variance / d)
+        last = (
+            -(np.einsum("ij,ij->i", means, means) + variance) / 2
+            if metric == "l2"
+            else np.sqrt(variance / d)
+        )
         return np.column_stack([means, last]).astype(np.float32)
 
     base = some_routes(rng, 400, 3, d, 0)
@@ -217,19 +243,27 @@ def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:
     X, _ = clustered(40000, 48, 4)
     means = unit(X[:3000])
     none = np.empty(0, np.int32)
-    routes = replace(routes_of(np.random.default_rng(0), 3000, 1, none, 48), means=means, filled=np.ones(3000, bool))
+    routes = replace(
+        routes_of(np.random.default_rng(0), 3000, 1, none, 48),
+        means=means,
+        filled=np.ones(3000, bool),
+    )
     by_clusters = replace(routes, second_level=SecondLevel.of(means))
     assert len(by_clusters.second_level.means) == 54
     queries, labels = unit(X[3000:3200]), np.zeros(200, np.int32)
     expected, found = routes.lists(queries, labels, 8), by_clusters.lists(queries, labels, 8)
-    shared = [len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)]
+    shared = [
+        len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)
+    ]
     assert np.mean(shared) > 0.9
 
 
 def test_no_query_and_no_list() -> None:
     routes = some_routes(np.random.default_rng(0), 20, 2, 40, 0)
     assert routes.lists(np.empty((0, 40), np.float32), np.empty(0, np.int32), 3).shape == (0, 3)
-    empty = replace(routes, filled=np.zeros(20, bool), class_filled=np.zeros(len(routes.class_lists), bool))
+    empty = replace(
+        routes, filled=np.zeros(20, bool), class_filled=np.zeros(len(routes.class_lists), bool)
+    )
     X, labels = unit(np.ones((2, 40))), routes.labels[:1].repeat(2)
     assert_array_equal(ranked(empty, X, labels, 3), -1)
     assert_array_equal(empty.all_lists(X, labels), -1)

@@ -31,7 +31,9 @@ def taken(model, data):
     """Return what a model is called with, by the names of the parts of data."""
     args, kwargs = arguments(model, data)
     names = {id(value): name for name, value in data.to_dict().items()} | {id(data): "data"}
-    return [names[id(value)] for value in args], {key: names[id(value)] for key, value in kwargs.items()}
+    return [names[id(value)] for value in args], {
+        key: names[id(value)] for key, value in kwargs.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,9 @@ def test_weights_count():
 )
 def test_values_of_edges_are_not_ignored(data, name, model):
     data[name] = torch.ones(4)
-    with pytest.raises(ValueError, match=rf"data has {name}, which \S+ does not take: hand in .*lambda data: model"):
+    with pytest.raises(
+        ValueError, match=rf"data has {name}, which \S+ does not take: hand in .*lambda data: model"
+    ):
         call(model, data)
 
 
@@ -150,7 +154,12 @@ def test_pygs_networks_drop_what_their_layers_do_not_support(weighted):
 
 def test_models_without_edge_attr_are_called_without_it(data):
     data.edge_attr = torch.rand(4, 3)
-    models = [lambda x, edge_index: x, lambda x, adj: x, lambda *args: args[0], GraphSAGE(4, 8, 2, 2)]
+    models = [
+        lambda x, edge_index: x,
+        lambda x, adj: x,
+        lambda *args: args[0],
+        GraphSAGE(4, 8, 2, 2),
+    ]
     for model in models:
         expected = model(data.x, data.edge_index)
         torch.testing.assert_close(call(model, data), expected)
@@ -173,7 +182,9 @@ def test_relations(data):
 
 def test_pygs_sequential(weighted):
     convolution = GCNConv(4, 2)
-    model = Sequential("x, edge_index, edge_weight", [(convolution, "x, edge_index, edge_weight -> x")])
+    model = Sequential(
+        "x, edge_index, edge_weight", [(convolution, "x, edge_index, edge_weight -> x")]
+    )
     expected = convolution(weighted.x, EDGES, weighted.edge_weight)
     assert torch.equal(call(model, weighted), expected)
 
@@ -238,7 +249,9 @@ def test_networks_of_pyg(data, name):
     assert model.training
 
 
-@pytest.mark.parametrize("build", [lambda: GAT(4, 8, 2, 2, edge_dim=3), lambda: PNA(4, 8, 2, 2, edge_dim=3, **DEGREES)])
+@pytest.mark.parametrize(
+    "build", [lambda: GAT(4, 8, 2, 2, edge_dim=3), lambda: PNA(4, 8, 2, 2, edge_dim=3, **DEGREES)]
+)
 def test_networks_of_pyg_with_values_of_edges(data, build):
     data.edge_attr = torch.rand(4, 3)
     torch.manual_seed(0)
@@ -261,7 +274,9 @@ class Normed(torch.nn.Module):
 
 def test_batch_is_one_graph_where_data_does_not_say_more(data):
     model = Normed().eval()
-    assert torch.equal(call(model, data), model(data.x, data.edge_index, torch.zeros(4, dtype=torch.long)))
+    assert torch.equal(
+        call(model, data), model(data.x, data.edge_index, torch.zeros(4, dtype=torch.long))
+    )
     data.batch = torch.tensor([0, 0, 1, 1])
     assert torch.equal(call(model, data), model(data.x, data.edge_index, data.batch))
     optional = GCN(4, 8, 2, 2, norm="graph_norm").eval()
@@ -273,7 +288,9 @@ def test_a_classifier_of_graphs_is_none_of_nodes(data):
     def model(x, edge_index, batch):
         return global_mean_pool(x, batch)
 
-    with pytest.raises(ValueError, match=r"output must be logits .* of shape \(4, C\) .* got shape \(1, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"output must be logits .* of shape \(4, C\) .* got shape \(1, 4\)"
+    ):
         predict(model, data)
 
 

@@ -29,7 +29,9 @@ def people() -> pd.DataFrame:
             "score": RNG.integers(0, 11, N),
         }
     )
-    frame["loan"] = np.select([frame["score"] > 7, frame["score"] > 4], ["prime", "standard"], "refused")
+    frame["loan"] = np.select(
+        [frame["score"] > 7, frame["score"] > 4], ["prime", "standard"], "refused"
+    )
     frame["granted"] = np.where(frame["score"] > 4, "yes", "no")
     frame["outcome"] = np.where(RNG.random(N) < 0.6, "repaid", "defaulted")
     frame.loc[:9, "outcome"] = None
@@ -41,7 +43,9 @@ def finder_of(people: pd.DataFrame, decision: str, **options: Any) -> cfe.Eviden
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cfe.InputWarning)
         truth = options.get("truth")
-        return cfe.EvidenceFinder.from_table(people[columns], decision, id="person", sensitive=["sex"], truth=truth)
+        return cfe.EvidenceFinder.from_table(
+            people[columns], decision, id="person", sensitive=["sex"], truth=truth
+        )
 
 
 def numbers_of(finder: cfe.EvidenceFinder, path: Path, **options: Any) -> dict[str, Any]:
@@ -63,22 +67,32 @@ def test_several_classes_count_together_as_one(people: pd.DataFrame, tmp_path: P
     favourable = ["prime", "standard"]
     require = ["impact_ratio[sex]>=0.1"]
     numbers = numbers_of(several, tmp_path / "a.html", favourable=favourable, require=require)
-    one = numbers_of(finder_of(people, "granted"), tmp_path / "b.html", favourable="yes", require=require)
+    one = numbers_of(
+        finder_of(people, "granted"), tmp_path / "b.html", favourable="yes", require=require
+    )
     assert numbers["subject"]["Favourable class"] == "prime or standard"
     for section, table, keys in (
         ("groups", "rates", ("value", "count", "selected", "rate")),
         ("groups", "disparities", ("value", "ratio", "verdict")),
     ):
-        parts = ([[row[key] for key in keys] for row in rows_of(each, section, table)] for each in (numbers, one))
+        parts = (
+            [[row[key] for key in keys] for row in rows_of(each, section, table)]
+            for each in (numbers, one)
+        )
         first, second = parts
         assert first == second
     judged = [each["conditions"] for each in (numbers, one)]
     assert judged[0] == judged[1]
     tests = [audit.direct_effects(several, unfavourable="refused").table["p"], one_effects(people)]
     assert tests[0].tolist() == pytest.approx(tests[1].tolist())
-    sections = [[one["tables"] for one in each["sections"] if one["id"] == "tests"] for each in (numbers, one)]
+    sections = [
+        [one["tables"] for one in each["sections"] if one["id"] == "tests"]
+        for each in (numbers, one)
+    ]
     assert sections[0] == sections[1]
-    rates = audit.group_metrics(y_pred=people["loan"], sensitive_features=people["sex"], favourable=favourable).table
+    rates = audit.group_metrics(
+        y_pred=people["loan"], sensitive_features=people["sex"], favourable=favourable
+    ).table
     assert rates["selected"].iloc[0] == (people["granted"] == "yes").sum()
 
 
@@ -100,11 +114,16 @@ def test_truth_in_words_of_its_own(people: pd.DataFrame, tmp_path: Path) -> None
         )
         assert compared.models["accuracy"].tolist() == pytest.approx([right.mean()] * 2)
         with pytest.raises(
-            ValueError, match=r"must have a class in common, got .* and defaulted, repaid: .*truth_favour"
+            ValueError,
+            match=r"must have a class in common, got .* and defaulted, repaid: .*truth_favour",
         ):
             numbers_of(finder, tmp_path / "a.html", favourable=favourable)
-        with pytest.raises(ValueError, match=r"truth_favourable must be among the classes .*did you mean 'repaid'"):
-            numbers_of(finder, tmp_path / "a.html", favourable=favourable, truth_favourable="repayd")
+        with pytest.raises(
+            ValueError, match=r"truth_favourable must be among the classes .*did you mean 'repaid'"
+        ):
+            numbers_of(
+                finder, tmp_path / "a.html", favourable=favourable, truth_favourable="repayd"
+            )
         with pytest.raises(ValueError, match="truth_favourable must come with favourable"):
             numbers_of(finder, tmp_path / "a.html", truth_favourable="repaid")
 
@@ -112,14 +131,34 @@ def test_truth_in_words_of_its_own(people: pd.DataFrame, tmp_path: Path) -> None
 def audited(folder: Path, table: pd.DataFrame, *options: str) -> tuple[int, dict[str, Any]]:
     path, page = folder / "t.csv", folder / "r.html"
     table.to_csv(path, index=False)
-    words = ["--features", str(path), "--id", "person", "--sensitive", "sex", "--out", str(page), "--overwrite"]
+    words = [
+        "--features",
+        str(path),
+        "--id",
+        "person",
+        "--sensitive",
+        "sex",
+        "--out",
+        str(page),
+        "--overwrite",
+    ]
     status = main(
-        ["audit", *words, "--pairs", "20", "--cases", "1", *(text.replace("@", str(path)) for text in options)]
+        [
+            "audit",
+            *words,
+            "--pairs",
+            "20",
+            "--cases",
+            "1",
+            *(text.replace("@", str(path)) for text in options),
+        ]
     )
     return status, json.loads(page.with_suffix(".json").read_text()) if status == 0 else {}
 
 
-def test_the_command_line(people: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(
+    people: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = people.drop(columns=["granted", "score"])
     options = ["--predictions", "@:loan", "--truth", "@:outcome", "--truth-favourable", "repaid"]
     status, together = audited(tmp_path, table, *options, "--favourable", "prime", "standard")
@@ -127,7 +166,9 @@ def test_the_command_line(people: pd.DataFrame, tmp_path: Path, capsys: pytest.C
     notes = capsys.readouterr().err
     assert notes.count("no true class for 10 of 240 rows") == 1
     assert "never among the others" not in notes
-    _, repeated = audited(tmp_path, table, *options, "--favourable", "prime", "--favourable", "standard")
+    _, repeated = audited(
+        tmp_path, table, *options, "--favourable", "prime", "--favourable", "standard"
+    )
     names = ("rates", "disparities")
     for name in names:
         assert rows_of(together, "groups", name) == rows_of(repeated, "groups", name)
@@ -145,7 +186,9 @@ def test_a_threshold_on_the_command_line(people: pd.DataFrame, tmp_path: Path) -
         assert numbers["subject"]["Favourable class"] == text
         assert numbers["subject"]["Model"] == f"threshold {text}"
         rates = rows_of(numbers, "groups", "rates")
-        assert [row["selected"] for row in rates] == [int(granted[people["sex"] == sex].sum()) for sex in ("f", "m")]
+        assert [row["selected"] for row in rates] == [
+            int(granted[people["sex"] == sex].sum()) for sex in ("f", "m")
+        ]
     assert audited(tmp_path, table, "--threshold", "score")[0] == 2
     assert audited(tmp_path, table, "--threshold", "score>5", "--predictions", "@:sex")[0] == 2
     truth = table.assign(good=np.where(RNG.random(N) < 0.5, 1, 0))
@@ -153,16 +196,27 @@ def test_a_threshold_on_the_command_line(people: pd.DataFrame, tmp_path: Path) -
     assert audited(tmp_path, truth, *words)[0] == 0
 
 
-def test_german_credit_and_unlabelled_people(people: pd.DataFrame, tmp_path: Path, capsys: Any) -> None:
+def test_german_credit_and_unlabelled_people(
+    people: pd.DataFrame, tmp_path: Path, capsys: Any
+) -> None:
     signs = np.where(people["granted"] == "yes", 1, -1)
-    table = people[["person", "income", "debt", "sex"]].assign(credit=signs, truth=np.roll(signs, 3))
-    status, numbers = audited(tmp_path, table, "--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1")
+    table = people[["person", "income", "debt", "sex"]].assign(
+        credit=signs, truth=np.roll(signs, 3)
+    )
+    status, numbers = audited(
+        tmp_path, table, "--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1"
+    )
     assert status == 0
     assert capsys.readouterr().err == ""
-    assert numbers["subject"]["Predicted classes"].split(", ") == [f"-1 {(signs < 0).sum()}", f"1 {(signs > 0).sum()}"]
+    assert numbers["subject"]["Predicted classes"].split(", ") == [
+        f"-1 {(signs < 0).sum()}",
+        f"1 {(signs > 0).sum()}",
+    ]
     status, _ = audited(
         tmp_path,
-        table.assign(credit=(signs > 0).astype(int), truth=np.where(np.arange(N) < 20, -1, signs > 0)),
+        table.assign(
+            credit=(signs > 0).astype(int), truth=np.where(np.arange(N) < 20, -1, signs > 0)
+        ),
         *("--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1"),
     )
     assert status == 0

@@ -21,14 +21,20 @@ def distances(columns: dict[str, Any], **options: Any) -> np.ndarray:
 
 
 def test_by_hand() -> None:
-    encoding = encode(as_attributes({"n": [1.0, 3.0, np.nan, 2.0], "t": ["b", "a", None, "a"], "c": [5, 5, 5, 5]}))
+    encoding = encode(
+        as_attributes({"n": [1.0, 3.0, np.nan, 2.0], "t": ["b", "a", None, "a"], "c": [5, 5, 5, 5]})
+    )
     assert encoding.names == ("n", "n=(missing)", "t=(missing)", "t=a", "t=b", "c")
     assert encoding.attributes == ("n", "n", "t", "t", "t", "c")
     expected = [[1, 0, 0, 0, 1, 5], [3, 0, 0, 1, 0, 5], [2, 1, 1, 0, 0, 5], [2, 0, 0, 1, 0, 5]]
     np.testing.assert_array_equal(encoding.x_raw, expected)
-    np.testing.assert_allclose(encoding.x[:, 0], np.array([-1, 1, 0, 0]) / np.sqrt(2 / 3), rtol=1e-6)
+    np.testing.assert_allclose(
+        encoding.x[:, 0], np.array([-1, 1, 0, 0]) / np.sqrt(2 / 3), rtol=1e-6
+    )
     np.testing.assert_array_equal(encoding.x[:, 1], [0, 0, 1, 0])
-    np.testing.assert_allclose(encoding.x[:, 2:5], np.array(expected)[:, 2:5] * math.sqrt(0.5), rtol=1e-6)
+    np.testing.assert_allclose(
+        encoding.x[:, 2:5], np.array(expected)[:, 2:5] * math.sqrt(0.5), rtol=1e-6
+    )
     np.testing.assert_array_equal(encoding.x[:, 5], 0)
 
 
@@ -40,22 +46,33 @@ def test_a_missing_value_is_one_deviation_away_however_rare(count: int) -> None:
     known[-1] = np.delete(known, -1).mean()  # stands at the mean
     found = distances({"n": np.append(known, np.full(count, np.nan))})
     assert found[len(known) - 1, -1] == pytest.approx(1, abs=1e-6)
-    assert found[0, -1] == pytest.approx(np.hypot((known[0] - known.mean()) / known.std(), 1), rel=1e-6)
+    assert found[0, -1] == pytest.approx(
+        np.hypot((known[0] - known.mean()) / known.std(), 1), rel=1e-6
+    )
     assert found[-count, -1] == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["x", None])), min_size=2, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from(["x", None])), min_size=2, max_size=12
+    )
+)
 def test_categories_count_as_one_deviation_each(rows: list[tuple[str, str | None]]) -> None:
     first, second = zip(*rows, strict=True)
     differing = [[(a[0] != b[0]) + (a[1] != b[1]) for b in rows] for a in rows]
-    np.testing.assert_allclose(distances({"f": list(first), "s": list(second)}), np.sqrt(differing), atol=1e-6)
+    np.testing.assert_allclose(
+        distances({"f": list(first), "s": list(second)}), np.sqrt(differing), atol=1e-6
+    )
 
 
 def test_weights_multiply_the_distance() -> None:
     columns = {"n": [1.0, 2, 4, 9, np.nan], "t": ["a", "b", "a", "b", "a"]}
     plain, text = distances({"n": columns["n"]}), distances({"t": columns["t"]})
     np.testing.assert_allclose(
-        distances(columns, scale={"n": 3, "t": 0.5}), np.hypot(3 * plain, 0.5 * text), rtol=1e-5, atol=1e-6
+        distances(columns, scale={"n": 3, "t": 0.5}),
+        np.hypot(3 * plain, 0.5 * text),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -72,7 +89,9 @@ def test_constants_and_empty_columns_do_not_count() -> None:
 @pytest.mark.filterwarnings("ignore:missing values")
 def test_every_way_in_has_the_same_distances(tmp_path: Any) -> None:
     rng = np.random.default_rng(1)
-    frame = pd.DataFrame({"income": rng.normal(40, 9, 60).round(1), "job": rng.choice(["a", "b", "c"], 60)})
+    frame = pd.DataFrame(
+        {"income": rng.normal(40, 9, 60).round(1), "job": rng.choice(["a", "b", "c"], 60)}
+    )
     frame["vip"], frame["loan"] = rng.random(60) < 0.3, rng.choice(["no", "yes"], 60)
     frame.loc[[3, 5], "income"] = np.nan
     frame.to_csv(tmp_path / "t.csv", index=False)

@@ -63,7 +63,9 @@ def lightgbm(boost: bool = False) -> Any:
 
 def xgboost(boost: bool = False) -> Any:
     library = pytest.importorskip("xgboost")
-    model = library.XGBClassifier(n_estimators=20, enable_categorical=True, n_jobs=1).fit(X, PAID == "yes")
+    model = library.XGBClassifier(n_estimators=20, enable_categorical=True, n_jobs=1).fit(
+        X, PAID == "yes"
+    )
     return model.get_booster() if boost else model
 
 
@@ -74,18 +76,27 @@ def catboost(labels: Any = PAID) -> Any:
 
 
 def pipeline() -> Any:
-    encoder = make_column_transformer((OneHotEncoder(), ["job"]), (StandardScaler(), ["my income", "debt"]))
+    encoder = make_column_transformer(
+        (OneHotEncoder(), ["job"]), (StandardScaler(), ["my income", "debt"])
+    )
     return make_pipeline(encoder, LogisticRegression())
 
 
 MODELS: dict[str, Callable[[], Any]] = {
-    **{place: lambda place=place: Named(place).fit(X, PAID) for place in ("feature_names_", "feature_name_")},
+    **{
+        place: lambda place=place: Named(place).fit(X, PAID)
+        for place in ("feature_names_", "feature_name_")
+    },
     "CatBoost": catboost,
     "LightGBM": lightgbm,
     "XGBoost": xgboost,
     "pipeline": lambda: pipeline().fit(X, PAID),
-    "search": lambda: GridSearchCV(Named("feature_names_"), {"place": ["feature_names_"]}, cv=2).fit(X, PAID),
-    "boosting": lambda: HistGradientBoostingClassifier(categorical_features="from_dtype").fit(X, PAID),
+    "search": lambda: GridSearchCV(
+        Named("feature_names_"), {"place": ["feature_names_"]}, cv=2
+    ).fit(X, PAID),
+    "boosting": lambda: HistGradientBoostingClassifier(categorical_features="from_dtype").fit(
+        X, PAID
+    ),
 }
 
 
@@ -115,16 +126,22 @@ def test_a_model_gets_its_columns_in_its_order_with_their_types(kind: str) -> No
 @pytest.mark.parametrize("booster", [lightgbm, xgboost])
 def test_boosters(booster: Any) -> None:
     expected = booster().predict(X)
-    finder = cfe.EvidenceFinder.from_table(PEOPLE[["age", "job", "debt", "my income"]], booster(boost=True))
+    finder = cfe.EvidenceFinder.from_table(
+        PEOPLE[["age", "job", "debt", "my income"]], booster(boost=True)
+    )
     assert_array_equal(finder.labels == 1, np.isin(expected.astype(str), ["yes", "1"]))
     assert finder.probabilities is not None
     np.testing.assert_allclose(finder.probabilities[:, 1] > 0.5, finder.labels == 1)
 
 
-@pytest.mark.parametrize("labels", [PAID == "yes", np.array(["a", "b", "c"])[PEOPLE["age"] % 3], PAID == "no"])
+@pytest.mark.parametrize(
+    "labels", [PAID == "yes", np.array(["a", "b", "c"])[PEOPLE["age"] % 3], PAID == "no"]
+)
 def test_kinds_of_classes_of_catboost(labels: Any) -> None:
     model = catboost(labels)
-    finder = cfe.EvidenceFinder.from_table(PEOPLE[["age", "job", "debt", "my income"]], model, truth=labels)
+    finder = cfe.EvidenceFinder.from_table(
+        PEOPLE[["age", "job", "debt", "my income"]], model, truth=labels
+    )
     assert finder.class_names == tuple(map(str, np.unique(labels)))
     expected = [str(value) for value in model.predict(X).ravel()]
     assert [finder.class_name(label) for label in finder.labels] == expected
@@ -136,14 +153,22 @@ def test_models_without_names_get_an_array() -> None:
     for name in ("lightgbm", "catboost", "xgboost"):
         library = pytest.importorskip(name)
         options = {"verbose": -1} if name == "lightgbm" else {"verbose": 0}
-        kind = {"lightgbm": "LGBMClassifier", "catboost": "CatBoostClassifier", "xgboost": "XGBClassifier"}[name]
+        kind = {
+            "lightgbm": "LGBMClassifier",
+            "catboost": "CatBoostClassifier",
+            "xgboost": "XGBClassifier",
+        }[name]
         more = {"allow_writing_files": False} if name == "catboost" else {}
         labels = PAID == "yes" if name == "xgboost" else PAID
-        models.append(getattr(library, kind)(n_estimators=10, **{} if name == "xgboost" else options, **more))
+        models.append(
+            getattr(library, kind)(n_estimators=10, **{} if name == "xgboost" else options, **more)
+        )
         models[-1].fit(values, labels)
     for model in models:
         finder = cfe.EvidenceFinder.from_table(PEOPLE[NUMBERS], model)
-        assert [finder.class_name(label) for label in finder.labels] == [str(v) for v in model.predict(values)]
+        assert [finder.class_name(label) for label in finder.labels] == [
+            str(v) for v in model.predict(values)
+        ]
         assert columns_of(model, NUMBERS) is None
 
 
@@ -157,7 +182,9 @@ def test_modules_and_functions() -> None:
         finder = cfe.EvidenceFinder.from_table(table, lambda frame: frame["age"] > 40)
         assert_array_equal(finder.labels, PEOPLE["age"] > 40)
     numbers = PEOPLE[["debt", "age"]]
-    assert_array_equal(cfe.EvidenceFinder.from_table(numbers, torch.nn.Sequential(module)).labels, expected)
+    assert_array_equal(
+        cfe.EvidenceFinder.from_table(numbers, torch.nn.Sequential(module)).labels, expected
+    )
     with pytest.raises(TypeError, match="columns of a torch module must be numbers"):
         cfe.EvidenceFinder.from_table(PEOPLE, torch.nn.Sequential(module))
 
@@ -172,7 +199,9 @@ def test_other_tables_and_ways_in(tmp_path: Any) -> None:
         assert [finder.class_name(label) for label in finder.labels] == expected.tolist()
     found = cfe.EvidenceFinder.from_vectors(table.to_numpy(), model, features=table)
     assert [found.class_name(label) for label in found.labels] == expected.tolist()
-    data = SimpleNamespace(x=table.to_numpy(), feature_names=list(table), edge_index=np.empty((2, 0), int))
+    data = SimpleNamespace(
+        x=table.to_numpy(), feature_names=list(table), edge_index=np.empty((2, 0), int)
+    )
     graph = cfe.EvidenceFinder.from_data(data, model)
     assert [graph.class_name(label) for label in graph.labels] == expected.tolist()
 
@@ -183,7 +212,10 @@ def test_places_of_names() -> None:
     assert column_names(SimpleNamespace(feature_names=["a"])) == ["a"]
     assert column_names(SimpleNamespace(feature_names=None)) is None
     assert column_names(lambda X: X) is None
-    assert columns_of(SimpleNamespace(feature_names=["a_b", "c_d"]), ["c d", "a b", "a_b"]) == ["a_b", "c d"]
+    assert columns_of(SimpleNamespace(feature_names=["a_b", "c_d"]), ["c d", "a b", "a_b"]) == [
+        "a_b",
+        "c d",
+    ]
     assert columns_of(SimpleNamespace(feature_names_=["0", "1"]), ["1", "0"]) == ["0", "1"]
 
 
@@ -192,7 +224,9 @@ def test_a_model_that_reads_truth_or_ids_is_named() -> None:
     for columns, role in ((["debt", "paid"], "paid"), (["person", "debt"], "person")):
         model = LogisticRegression(max_iter=1000).fit(table[columns], PAID)
         with pytest.warns(cfe.InputWarning, match=f"model reads '{role}'"):
-            cfe.EvidenceFinder.from_table(table, model, id="person", truth="paid", class_names=["no", "yes"])
+            cfe.EvidenceFinder.from_table(
+                table, model, id="person", truth="paid", class_names=["no", "yes"]
+            )
 
 
 def test_outliers_are_minus_one() -> None:

@@ -42,7 +42,9 @@ def read(path: Path, **options: Any) -> dict[str, list[Any]]:
         table = read_table(path, Reading(**options))
         frame = table.frame(table.columns)
         table.problems.check()
-    return {name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame}
+    return {
+        name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame
+    }
 
 
 def zipped(text: str) -> bytes:
@@ -57,7 +59,13 @@ UV = {"1": ["u", "v"], "2": [1, 2]}
 NUMBERED = {"1": [1, 2], "2": ["x", "y"], "3": ["u", "v"]}
 FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] = [
     ("plain", "a,b\n1,x\n2,y\n", "t.csv", {}, AB),
-    ("semicolons and decimal commas", "a;b\n1,5;x\n2,5;y\n", "t.csv", {"decimal": ","}, AB | {"a": [1.5, 2.5]}),
+    (
+        "semicolons and decimal commas",
+        "a;b\n1,5;x\n2,5;y\n",
+        "t.csv",
+        {"decimal": ","},
+        AB | {"a": [1.5, 2.5]},
+    ),
     ("bars", "a|b\n1|x\n2|y\n", "t.csv", {}, AB),
     ("tabs", "a\tb\n1\tx\n2\ty\n", "t.tsv", {}, AB),
     ("a separator of one's own", "a!b\n1!x\n2!y\n", "t.csv", {"separator": "!"}, AB),
@@ -65,7 +73,13 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("quoted line of Excel", '"sep=|"\na|b\n1|x\n2|y\n', "t.csv", {}, AB),
     ("title", "Loans of 2024\n\na,b\n1,x\n2,y\n", "t.csv", {}, AB),
     ("title with separators", "Loans of 2024,\n,\na,b\n1,x\n2,y\n", "t.csv", {}, AB),
-    ("title of several parts", "Loans, 2024\na,b,c\n1,x,u\n2,y,v\n", "t.csv", {}, AB | {"c": ["u", "v"]}),
+    (
+        "title of several parts",
+        "Loans, 2024\na,b,c\n1,x,u\n2,y,v\n",
+        "t.csv",
+        {},
+        AB | {"c": ["u", "v"]},
+    ),
     ("index", ",a,b\n0,1,x\n1,2,y\n", "t.csv", {}, AB),
     ("index of joined frames", ",a,b\n0,1,x\n0,2,y\n", "t.csv", {}, AB),
     ("index, written twice", ",Unnamed: 0,a,b\n0,0,1,x\n1,1,2,y\n", "t.csv", {}, AB),
@@ -79,7 +93,13 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("byte order mark, Windows", "\ufeffa,b\r\n1,x\r\n2,y\r\n", "t.csv", {}, AB),
     ("old Macintosh", "a,b\r1,x\r2,y\r", "t.csv", {}, AB),
     ("UTF-16", "a,b\n1,x\n2,y\n".encode("utf-16"), "t.csv", {}, AB),
-    ("latin-1", "a,b\n1,é\n2,y\n".encode("latin-1"), "t.csv", {"encoding": "latin-1"}, AB | {"b": ["é", "y"]}),
+    (
+        "latin-1",
+        "a,b\n1,é\n2,y\n".encode("latin-1"),
+        "t.csv",
+        {"encoding": "latin-1"},
+        AB | {"b": ["é", "y"]},
+    ),
     ("quotes", 'a,b\n1,"x, ""y""\nz"\n2,y\n', "t.csv", {}, AB | {"b": ['x, "y"\nz', "y"]}),
     ("gzip", gzip.compress(b"a,b\n1,x\n2,y\n"), "t.csv.gz", {}, AB),
     ("bzip2", bz2.compress(b"a,b\n1,x\n2,y\n"), "t.csv.bz2", {}, AB),
@@ -92,9 +112,21 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("a comment above rows", "|1x3\n1, x, u\n2, y, v\n", "t.test", {"header": "none"}, NUMBERED),
     ("Orange", "a\tb\nc\td\n\tclass\n1\tx\n2\ty\n", "t.tab", {}, AB),
     ("Orange, words", "a\tb\ncontinuous\tdiscrete\n\tclass\n1\tx\n2\ty\n", "t.tab", {}, AB),
-    ("letters that are no types", "a\tb\nc\td\nd\tc\n", "t.tab", {}, {"a": ["c", "d"], "b": ["d", "c"]}),
+    (
+        "letters that are no types",
+        "a\tb\nc\td\nd\tc\n",
+        "t.tab",
+        {},
+        {"a": ["c", "d"], "b": ["d", "c"]},
+    ),
     ("zip", zipped("a,b\n1,x\n2,y\n"), "t.zip", {}, AB),
-    ("no header", "p1,1.5\np2,2\n", "t.csv", {"header": "none"}, {"1": ["p1", "p2"], "2": [1.5, 2]}),
+    (
+        "no header",
+        "p1,1.5\np2,2\n",
+        "t.csv",
+        {"header": "none"},
+        {"1": ["p1", "p2"], "2": [1.5, 2]},
+    ),
     (
         "names that are years",
         "a,2019,2020\nu,1,2\nv,3,4\n",
@@ -102,11 +134,23 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
         {},
         {"a": ["u", "v"], "2019": [1, 3], "2020": [2, 4]},
     ),
-    ("names that are numbers", "0,1,2\n5,6,7\n", "t.csv", {"header": "first"}, {"0": [5], "1": [6], "2": [7]}),
+    (
+        "names that are numbers",
+        "0,1,2\n5,6,7\n",
+        "t.csv",
+        {"header": "first"},
+        {"0": [5], "1": [6], "2": [7]},
+    ),
     ("text file with commas", "a,b\n1,x\n2,y\n", "t.txt", {}, AB),
     ("text file of Excel", "a\tb\n1\tx z\n2\ty\n", "t.txt", {}, AB | {"b": ["x z", "y"]}),
     ("white space", "u 1\nv 2\n", "t.data", {"header": "none"}, UV),
-    ("thousands", 'a,b\n"1,234",x\n"2,345.5",y\n', "t.csv", {"thousands": ","}, AB | {"a": [1234, 2345.5]}),
+    (
+        "thousands",
+        'a,b\n"1,234",x\n"2,345.5",y\n',
+        "t.csv",
+        {"thousands": ","},
+        AB | {"a": [1234, 2345.5]},
+    ),
     (
         "thousands, continental",
         "a;b\n1.234,5;x\n2;y\n",
@@ -117,12 +161,42 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("thousands, Swiss", "a;b\n1'234;x\n2;y\n", "t.csv", {"thousands": "'"}, AB | {"a": [1234, 2]}),
     ("currency", "a,b\n$1,x\n$2.5,y\n", "t.csv", {}, AB | {"a": [1, 2.5]}),
     ("percent", "a,b\n45%,x\n2.5 %,y\n", "t.csv", {}, AB | {"a": [45, 2.5]}),
-    ("missing texts of pandas", "a,b\n1,NA\nn/a,y\n", "t.csv", {}, {"a": [1, None], "b": [None, "y"]}),
-    ("texts as they stand", "a,b\n1,NA\n2,None\n", "t.csv", {"keep_text": ["b"]}, AB | {"b": ["NA", "None"]}),
-    ("other missing texts", "a,b\n1,?\n-99,y\n", "t.csv", {"na": ["?", "-99"]}, {"a": [1, None], "b": [None, "y"]}),
-    ("codes", "a,b\n01234,x\n02345,y\n", "t.csv", {"categorical": ["a"]}, AB | {"a": ["01234", "02345"]}),
+    (
+        "missing texts of pandas",
+        "a,b\n1,NA\nn/a,y\n",
+        "t.csv",
+        {},
+        {"a": [1, None], "b": [None, "y"]},
+    ),
+    (
+        "texts as they stand",
+        "a,b\n1,NA\n2,None\n",
+        "t.csv",
+        {"keep_text": ["b"]},
+        AB | {"b": ["NA", "None"]},
+    ),
+    (
+        "other missing texts",
+        "a,b\n1,?\n-99,y\n",
+        "t.csv",
+        {"na": ["?", "-99"]},
+        {"a": [1, None], "b": [None, "y"]},
+    ),
+    (
+        "codes",
+        "a,b\n01234,x\n02345,y\n",
+        "t.csv",
+        {"categorical": ["a"]},
+        AB | {"a": ["01234", "02345"]},
+    ),
     ("booleans", "a,b\nTrue,x\nfalse,y\n", "t.csv", {}, AB | {"a": [True, False]}),
-    ("dates", "a,b\n1,2020-01-31\n2,31.01.2020\n", "t.csv", {}, AB | {"b": ["2020-01-31", "31.01.2020"]}),
+    (
+        "dates",
+        "a,b\n1,2020-01-31\n2,31.01.2020\n",
+        "t.csv",
+        {},
+        AB | {"b": ["2020-01-31", "31.01.2020"]},
+    ),
     ("an empty line of one column", "a\nx\n\ny\n", "t.csv", {}, {"a": ["x", None, "y"]}),
 ]
 
@@ -131,7 +205,11 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("data", "name", "options", "expected"), [case[1:] for case in FILES], ids=[c[0] for c in FILES]
 )
 def test_files_as_people_have_them(
-    tmp_path: Path, data: str | bytes, name: str, options: dict[str, Any], expected: dict[str, list[Any]]
+    tmp_path: Path,
+    data: str | bytes,
+    name: str,
+    options: dict[str, Any],
+    expected: dict[str, list[Any]],
 ) -> None:
     assert read(written(tmp_path, data, name), **options) == expected
 
@@ -139,7 +217,11 @@ def test_files_as_people_have_them(
 REFUSED: list[tuple[str | bytes, dict[str, Any], str]] = [
     ("", {}, "got an empty file"),
     ("a,b\n", {}, "must hold a row below its header"),
-    ("a,b\n1,é\n".encode("latin-1"), {}, r"must be UTF-8, got byte 0xe9 in line 2; encoding='latin-1'"),
+    (
+        "a,b\n1,é\n".encode("latin-1"),
+        {},
+        r"must be UTF-8, got byte 0xe9 in line 2; encoding='latin-1'",
+    ),
     (b"a,b\n\0,x\n", {}, "must be a text file"),
     ("a,b,c\n1,2,3\n1,2\n\n1,2,3,4\n5,6,7\n", {}, "line 3 has 2, line 5 has 4"),
     ('a,b\n"1,2\n3,4\n', {}, "quotation mark"),
@@ -179,12 +261,17 @@ def test_files_with_several_meanings_are_refused(
         (b"(\xb5/\xfd" + os.urandom(99) + bytes(9), "t.csv.zst"),
         (b"[{'a': 1, 'b': 2},\n{'a': 3, 'b': 4}]\n", "t.json"),
         (b"<html>\n<p>a,b\n<p>1,2\n", "t.html"),
-        (b"This table holds the data\nof adults, as was extracted\nfrom the census\n", "adult.names"),
+        (
+            b"This table holds the data\nof adults, as was extracted\nfrom the census\n",
+            "adult.names",
+        ),
     ],
 )
 def test_other_kinds_of_files_are_refused(tmp_path: Path, data: bytes, name: str) -> None:
     path = written(tmp_path, data, name)
-    with pytest.raises(ValueError, match=r"must be a file of the kind .*\.csv, .*\.bz2, .*text file") as caught:
+    with pytest.raises(
+        ValueError, match=r"must be a file of the kind .*\.csv, .*\.bz2, .*text file"
+    ) as caught:
         read_table(path)
     assert "\n" not in str(caught.value)
 
@@ -198,13 +285,23 @@ def test_a_comment_does_not_hide_a_missing_header(tmp_path: Path) -> None:
 def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
     n = 150
     names = [f"n{i}" for i in range(n)]
-    table = {"age": np.arange(n).astype(str), "debt": np.arange(n).astype(str), "name": names, "street": names[::-1]}
+    table = {
+        "age": np.arange(n).astype(str),
+        "debt": np.arange(n).astype(str),
+        "name": names,
+        "street": names[::-1],
+    }
     frame = pd.DataFrame(table).assign(loan=["yes", "no"] * (n // 2))
     frame.loc[3, "age"] = "?"
     frame.loc[5, "debt"] = "none known"
     path = tmp_path / "t.csv"
     frame.to_csv(path, index=False)
-    expected = ["2 problems", "na=['?', 'none known']", "categorical=['age', 'debt']", "ignore=['name', 'street']"]
+    expected = [
+        "2 problems",
+        "na=['?', 'none known']",
+        "categorical=['age', 'debt']",
+        "ignore=['name', 'street']",
+    ]
     for given in (path, frame):
         with pytest.raises(ValueError, match="problems") as caught:
             cfe.EvidenceFinder.from_table(given, "loan")
@@ -215,10 +312,16 @@ def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
     for part in ("--na '?' 'none known'", "--categorical age debt", "--ignore name street"):
         assert part in str(caught.value)
     gaps = written(tmp_path, "a,b,c\n1,,x\n,2,y\n,3,z\n")
-    with pytest.raises(ValueError, match=r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'"):
+    with pytest.raises(
+        ValueError,
+        match=r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'",
+    ):
         read_own(OwnFiles(gaps, missing="error"))
     matrix = written(tmp_path, "A11 6 x\nA12 7 y\n", "german.data")
-    with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match="--header none") as caught:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(ValueError, match="--header none") as caught,
+    ):
         read_own(OwnFiles(matrix, reading=Reading(are_options=True)))
     assert str(caught.value).count("--header none") == 1
     assert "('" not in str(caught.value)
@@ -230,7 +333,9 @@ def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
     path = written(tmp_path, text)
     ignore = "--ignore nr .*--without nr" if are_options else r"ignore=\['nr'\].*without=\['nr'\]"
     person = "--person nr" if are_options else "person='nr'"
-    with pytest.raises(ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"):
+    with pytest.raises(
+        ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"
+    ):
         Ids.of_column(read_table(path, Reading(are_options=are_options)), "nr")
     if not are_options:
         for given in (path, pd.read_csv(path), pl.read_csv(path)):
@@ -258,7 +363,19 @@ def test_missing_texts_are_those_of_pandas(tmp_path: Path) -> None:
         "missing",
         "unknown",
     ]
-    words += ["#NA", "-1.#IND", "1.#QNAN", "-nan", "-NaN", "1.#IND", "-1.#QNAN", "#N/A N/A", "NONE", "none", "Na"]
+    words += [
+        "#NA",
+        "-1.#IND",
+        "1.#QNAN",
+        "-nan",
+        "-NaN",
+        "1.#IND",
+        "-1.#QNAN",
+        "#N/A N/A",
+        "NONE",
+        "none",
+        "Na",
+    ]
     path = written(tmp_path, "a,b\n" + "".join(f"{word},x\n" for word in words))
     assert [value is None for value in read(path)["a"]] == pd.read_csv(path)["a"].isna().tolist()
 
@@ -275,7 +392,9 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 def test_a_path_and_a_frame_mean_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     n = 200
-    frame = pd.DataFrame({"id": [f"{i:03}" for i in range(n)], "age": rng.integers(18, 80, n).astype(str)})
+    frame = pd.DataFrame(
+        {"id": [f"{i:03}" for i in range(n)], "age": rng.integers(18, 80, n).astype(str)}
+    )
     frame["sex"], frame["loan"] = rng.choice(["f", "m", "NA"], n), rng.choice(["yes", "no"], n)
     frame.loc[[3, 5], "age"] = "n/a"
     path = tmp_path / "t.csv"
@@ -311,13 +430,21 @@ def test_notes_count_what_was_changed(tmp_path: Path) -> None:
         table.frame(table.columns)
         table.problems.check()
     told = " ".join(str(warning.message) for warning in caught)
-    for part in ("above the header", "b.1 'NA' 30", "a 'n/a' 1", "called b.1", "index of a data frame"):
+    for part in (
+        "above the header",
+        "b.1 'NA' 30",
+        "a 'n/a' 1",
+        "called b.1",
+        "index of a data frame",
+    ):
         assert part in told
     assert all(issubclass(warning.category, cfe.InputWarning) for warning in caught)
 
 
 def test_roles(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": [1.0, 2, 3, 4], "note": ["?", "1", "2", "3"], "w": [1, 2, 0, 1], "y": list("abab")})
+    frame = pd.DataFrame(
+        {"x": [1.0, 2, 3, 4], "note": ["?", "1", "2", "3"], "w": [1, 2, 0, 1], "y": list("abab")}
+    )
     finder = cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], weights="w")
     assert finder.attributes is not None
     assert list(finder.attributes) == ["x"]
@@ -337,7 +464,9 @@ def test_roles(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="weights"):
         audit.direct_effects(finder, sensitive=["x"], unfavourable="b")
     assert not any(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="sensitive must name attributes, got 'y', which is the model"):
+    with pytest.raises(
+        ValueError, match="sensitive must name attributes, got 'y', which is the model"
+    ):
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
 
@@ -346,7 +475,12 @@ def test_excel(tmp_path: Path) -> None:
     frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
     path = tmp_path / "t.xlsx"
     frame.to_excel(path, index=False, startrow=2)
-    expected = {"id": [1, 2], "score": [0.5, None], "job": ["cook", None], "born": ["1990-01-02", "1991-03-04"]}
+    expected = {
+        "id": [1, 2],
+        "score": [0.5, None],
+        "job": ["cook", None],
+        "born": ["1990-01-02", "1991-03-04"],
+    }
     assert read(path) == expected
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.load_workbook(path)
@@ -357,7 +491,9 @@ def test_excel(tmp_path: Path) -> None:
 
 
 def test_parquet(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"whole": [1, 2], "real": [0.5, None], "text": [" x", None], "flag": [True, False]})
+    frame = pd.DataFrame(
+        {"whole": [1, 2], "real": [0.5, None], "text": [" x", None], "flag": [True, False]}
+    )
     frame["day"] = [pd.Timestamp("2020-01-31").date(), None]
     frame["moment"] = pd.to_datetime(["2020-01-31 12:30", None])
     frame["category"] = pd.Categorical(["u", None])
@@ -368,14 +504,20 @@ def test_parquet(tmp_path: Path) -> None:
     expected |= {"day": [None, "2020-01-31"], "moment": [None, "2020-01-31 12:30:00"]}
     assert read(path) == expected | {"category": [None, "u"], "nullable": [None, 7]}
     pq.write_table(pa.table({"a": [[1, 2]]}), path)
-    with pytest.raises(ValueError, match="column 'a' must hold numbers, texts, booleans or dates, got list"):
+    with pytest.raises(
+        ValueError, match="column 'a' must hold numbers, texts, booleans or dates, got list"
+    ):
         read(path)
 
 
 def test_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, 'a,"b,c",d: e,x=y\n1,2,3,4\n')
-    for text, names in (("t.csv:b,c", ("b,c",)), ("t.csv:a,x=y", ("a", "x=y")), ("t.csv:d: e", ("d: e",))):
+    for text, names in (
+        ("t.csv:b,c", ("b,c",)),
+        ("t.csv:a,x=y", ("a", "x=y")),
+        ("t.csv:d: e", ("d: e",)),
+    ):
         assert Source.parse(text).read()[1] == names
     assert Source.of(["t.csv", "b,c", "a"]).read()[1] == ("b,c", "a")
     assert Source.of(["new=t.csv:a"], named=True) == Source(Path("t.csv"), ("a",), "new")
@@ -394,8 +536,12 @@ def test_matrices_and_tables(tmp_path: Path) -> None:
         path = written(tmp_path, text, name)
         assert read_table(path).has_header == expected
     assert read_table(written(tmp_path, "1,2\n3,4\n"), Reading(header="none")).has_header
-    np.testing.assert_array_equal(read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]])
-    np.testing.assert_array_equal(read_graph(written(tmp_path, "# from to\n0 1\n1 2\n", "e.txt")), [[0, 1], [1, 2]])
+    np.testing.assert_array_equal(
+        read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]]
+    )
+    np.testing.assert_array_equal(
+        read_graph(written(tmp_path, "# from to\n0 1\n1 2\n", "e.txt")), [[0, 1], [1, 2]]
+    )
     with pytest.raises(ValueError, match="must hold numbers"):
         read_matrix(written(tmp_path, "a,b\n1,2\nx,y\n"))
 
@@ -408,7 +554,10 @@ def far_cell() -> bytes:
     buffer = io.BytesIO()
     pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
     changed = io.BytesIO()
-    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as other:
+    with (
+        zipfile.ZipFile(buffer) as archive,
+        zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as other,
+    ):
         for name in archive.namelist():
             data = archive.read(name)
             if name.endswith("sheet1.xml"):
@@ -430,7 +579,10 @@ def broken_sheet() -> bytes:
 
 def bomb(name: str) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+    with (
+        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open(name, "w") as file,
+    ):
         file.write(b"1,2\n" * (1 << 20))
     return buffer.getvalue()
 
@@ -438,7 +590,9 @@ def bomb(name: str) -> bytes:
 def expanding_texts() -> bytes:
     buffer = io.BytesIO()
     codes = pa.array(np.zeros(10_000, np.int32))
-    pq.write_table(pa.table({"a": pa.DictionaryArray.from_arrays(codes, ["x" * 10_000]), "b": codes}), buffer)
+    pq.write_table(
+        pa.table({"a": pa.DictionaryArray.from_arrays(codes, ["x" * 10_000]), "b": codes}), buffer
+    )
     return buffer.getvalue()
 
 
@@ -454,7 +608,11 @@ def repeated_numbers() -> bytes:
 HOSTILE: list[tuple[str, Any, str]] = [
     ("encrypted.xlsx", lambda: bytes.fromhex("d0cf11e0a1b11ae1") + bytes(4096), "is encrypted"),
     ("broken.xlsx", lambda: far_cell()[:-300], "must be an Excel file"),
-    ("damaged.xlsx", lambda: far_cell()[:1500] + b"zzzzzzzzz" + far_cell()[1509:], "must be an Excel file"),
+    (
+        "damaged.xlsx",
+        lambda: far_cell()[:1500] + b"zzzzzzzzz" + far_cell()[1509:],
+        "must be an Excel file",
+    ),
     ("sheet.xlsx", broken_sheet, "must be an Excel file"),
     ("text.xlsx", lambda: b"a,b\n1,2\n", "must be an Excel file"),
     ("far.xlsx", far_cell, "must have 1,048,576 rows at most"),
@@ -511,7 +669,9 @@ def test_pipes_and_devices_are_refused(tmp_path: Path, name: str) -> None:
 
 def test_wide_headers(tmp_path: Path) -> None:
     names = [f"column{i:06}" for i in range(15_000)]
-    path = written(tmp_path, "\n".join(",".join(line) for line in (names, ["1"] * 15_000, ["2"] * 15_000)))
+    path = written(
+        tmp_path, "\n".join(",".join(line) for line in (names, ["1"] * 15_000, ["2"] * 15_000))
+    )
     assert len(read_table(path).columns) == 15_000
 
 

@@ -50,19 +50,26 @@ def test_indexes(fixtures: Path, answers: dict[str, Any], flags: int, tmp_path: 
         cfe.write_index(index, tmp_path / name)
         for one in (index, cfe.read_index(tmp_path / name), cfe.clone_index(index)):
             assert type(one) is type(index)
-            D, I = one.search_evidence(X[:8], expected["labels"], 5, **({"exact": True} if one.has_lists else {}))
+            D, I = one.search_evidence(
+                X[:8], expected["labels"], 5, **({"exact": True} if one.has_lists else {})
+            )
             assert_array_equal(I, expected["I"])
             assert_allclose(D, expected["D"], atol=1e-4)
 
 
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("name", ["store", "store-booleans"])
-def test_stores(fixtures: Path, answers: dict[str, Any], name: str, mmap: bool, tmp_path: Path) -> None:
+def test_stores(
+    fixtures: Path, answers: dict[str, Any], name: str, mmap: bool, tmp_path: Path
+) -> None:
     store = cfe.EvidenceStore.load(fixtures / name, mmap=mmap)
     assert len(store) == answers[name]["len"]
     assert list(store.evidence("doc-0", k=5).ids) == answers[name]["evidence"]
     store.save(tmp_path / "again")
-    assert list(cfe.EvidenceStore.load(tmp_path / "again").evidence("doc-0", k=5).ids) == answers[name]["evidence"]
+    assert (
+        list(cfe.EvidenceStore.load(tmp_path / "again").evidence("doc-0", k=5).ids)
+        == answers[name]["evidence"]
+    )
     if not mmap:
         store.delete(["doc-7"])
         store.add(["doc-new"], -X[:1])

@@ -76,7 +76,10 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
     for one, two in (
         (index.search_stored(k=7), again.search_stored(k=7)),
         (index.search_evidence(xq, labels_q, 5), again.search_evidence(xq, labels_q, 5)),
-        (index.range_search_evidence(xq, labels_q, 0.6), again.range_search_evidence(xq, labels_q, 0.6)),
+        (
+            index.range_search_evidence(xq, labels_q, 0.6),
+            again.range_search_evidence(xq, labels_q, 0.6),
+        ),
     ):
         for a, b in zip(one, two, strict=True):
             assert_array_equal(a, b)
@@ -99,7 +102,9 @@ def test_round_trip_of_random_indexes(tmp_path: Path, stored: Stored) -> None:
         index.relabel(stored.labels, stored.ids)
         cfe.write_index(index, tmp_path / "a.index")
         again = cfe.read_index(tmp_path / "a.index")
-        for a, b in zip(index.search_stored(k=stored.k), again.search_stored(k=stored.k), strict=True):
+        for a, b in zip(
+            index.search_stored(k=stored.k), again.search_stored(k=stored.k), strict=True
+        ):
             assert_array_equal(a, b)
 
 
@@ -109,7 +114,9 @@ EMPTY = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ3,RFlat"}
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_indexes_round_trip(kind: str, tmp_path: Path) -> None:
     index = quick(
-        cfe.index_factory(3, "EvidenceFlat" if kind == "flat" else f"EvidenceIVF4x2,{EMPTY.get(kind, 'Flat')}")
+        cfe.index_factory(
+            3, "EvidenceFlat" if kind == "flat" else f"EvidenceIVF4x2,{EMPTY.get(kind, 'Flat')}"
+        )
     )
     cfe.write_index(index, tmp_path / "a.index")
     again = cfe.read_index(tmp_path / "a.index")
@@ -134,11 +141,22 @@ def test_stock_faiss_reads_the_same_files_in_a_process_without_us(tmp_path: Path
     xq = unit(clustered(5, 12, 3)[0])
     np.save(tmp_path / "xq.npy", xq)
     expected, quantizer = [], "IndexIVFScalarQuantizer"
-    for kind, stock in {"ivf": "IndexIVFFlat", "fp16": quantizer, "sq8": quantizer, "pq": "IndexIVFPQ"}.items():
+    for kind, stock in {
+        "ivf": "IndexIVFFlat",
+        "fp16": quantizer,
+        "sq8": quantizer,
+        "pq": "IndexIVFPQ",
+    }.items():
         index = built(kind)
         cfe.write_index(index, tmp_path / kind)
         expected.append(f"{stock} {index.to_stock().search(xq, 3)[1].tolist()}")
-    command = [sys.executable, "-c", READER, tmp_path / "xq.npy", *(tmp_path / kind for kind in KINDS[1:])]
+    command = [
+        sys.executable,
+        "-c",
+        READER,
+        tmp_path / "xq.npy",
+        *(tmp_path / kind for kind in KINDS[1:]),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == expected
 
@@ -153,7 +171,9 @@ def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"a\.index"):
             cfe.read_index(path)
-    for place in rng.integers(0, len(whole), 100).tolist() + list(range(len(whole) - 24, len(whole))):
+    for place in rng.integers(0, len(whole), 100).tolist() + list(
+        range(len(whole) - 24, len(whole))
+    ):
         broken = bytearray(whole)
         broken[place] ^= 1 << rng.integers(8)
         path.write_bytes(broken)
@@ -168,7 +188,9 @@ def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
 def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     faiss.write_index(faiss.IndexFlatIP(3), str(path))
-    with pytest.raises(ValueError, match=r"not an evidence index.*from_stock\(faiss.read_index\(path\), labels\)"):
+    with pytest.raises(
+        ValueError, match=r"not an evidence index.*from_stock\(faiss.read_index\(path\), labels\)"
+    ):
         cfe.read_index(path)
     with pytest.raises(FileNotFoundError):
         cfe.read_index(tmp_path / "none")
@@ -222,7 +244,9 @@ def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
         path.parent.mkdir()
         cfe.write_index(built("flat"), path)
     before = paths[0].read_bytes()
-    done = subprocess.run([sys.executable, "-c", KILLED, *paths], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *paths], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [str(-signal.SIGKILL)] * 2
     for path in paths:
         assert path.read_bytes() == before
@@ -234,7 +258,9 @@ def test_a_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
         assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_being_written_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)  # the file has a name from the start
     path = tmp_path / "a.index"
     with suppress(KeyboardInterrupt), new_file.new_file(path, overwrite=False):
@@ -389,7 +415,9 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
 
     for name in ("centroids", "reference_starts"):
         flipped(sections[name]["offset"] + 5)
-        with pytest.raises(ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"):
+        with pytest.raises(
+            ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"
+        ):
             cfe.read_index(path, faiss.IO_FLAG_MMAP)
     flipped(100)
     with pytest.raises(ValueError, match=r"a\.index is damaged"):
@@ -398,12 +426,16 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
         flipped(sections[name]["offset"] + 5)
         mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
         for _ in range(2):
-            with pytest.raises(ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"):
+            with pytest.raises(
+                ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"
+            ):
                 mapped.search_stored(k=3)
     flipped(header["payload"]["size"] - 50)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list 4 does not match"):
+        with pytest.raises(
+            ValueError, match=r"a\.index is damaged: the checksum of its list 4 does not match"
+        ):
             mapped.search_stored(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its vectors"):
         verify_index(path)
@@ -416,14 +448,19 @@ def test_vectors_besides_codes_are_checked_like_vectors_in_lists(tmp_path: Path)
     whole = bytearray(path.read_bytes())
     place = section(read_header(path), "vectors")["offset"]
     assert_array_equal(
-        np.frombuffer(whole, "<f4", 600 * 12, place).reshape(600, 12), index.storage().rows(np.arange(600))[0]
+        np.frombuffer(whole, "<f4", 600 * 12, place).reshape(600, 12),
+        index.storage().rows(np.arange(600))[0],
     )
     whole[place + 5000] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"):
+    with pytest.raises(
+        ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"
+    ):
         cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, exact=True)
     for read in (cfe.read_index, verify_index):
-        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"):
+        with pytest.raises(
+            ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"
+        ):
             read(path)
     whole[place + 5000 : place + 6000] = b"\xff" * 1000
     path.write_bytes(whole)
@@ -443,15 +480,23 @@ def as_version(path: Path, version: int) -> None:
     start, length = struct.unpack("<QQ", whole[-24:-8])
     header = json.loads(whole[start : start + length]) | {"version": version}
     header["sections"] = [one for one in header["sections"] if is_known(one["name"])]
-    header["parameters"] = {name: value for name, value in header["parameters"].items() if is_known(name)}
+    header["parameters"] = {
+        name: value for name, value in header["parameters"].items() if is_known(name)
+    }
     encoded = json.dumps(header).encode()
-    path.write_bytes(whole[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1"))
+    path.write_bytes(
+        whole[:start]
+        + encoded
+        + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1")
+    )
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
-def test_files_of_earlier_versions_are_read(kind: str, flags: int, version: int, tmp_path: Path) -> None:
+def test_files_of_earlier_versions_are_read(
+    kind: str, flags: int, version: int, tmp_path: Path
+) -> None:
     path = tmp_path / "a.index"
     index = built(kind)
     if kind != "flat":
@@ -459,7 +504,9 @@ def test_files_of_earlier_versions_are_read(kind: str, flags: int, version: int,
     cfe.write_index(index, path)
     as_version(path, version)
     assert read_header(path)["version"] == version
-    assert_array_equal(cfe.read_index(path, flags).search_stored(k=3)[1], index.search_stored(k=3)[1])
+    assert_array_equal(
+        cfe.read_index(path, flags).search_stored(k=3)[1], index.search_stored(k=3)[1]
+    )
     verify_index(path)
 
 
@@ -469,7 +516,11 @@ def test_the_factor_of_a_file_is_checked(tmp_path: Path) -> None:
     index.k_factor = 3  # an integer is as good as a float  # type: ignore[union-attr]
     cfe.write_index(index, path)
     assert cfe.read_index(path).k_factor == 3  # type: ignore[union-attr]
-    for value, message in ((0.5, "k_factor must be .* got 0.5"), (float("nan"), "got nan"), ("2", "got '2'")):
+    for value, message in (
+        (0.5, "k_factor must be .* got 0.5"),
+        (float("nan"), "got nan"),
+        ("2", "got '2'"),
+    ):
         forged(path, said("parameters.k_factor", value))
         with pytest.raises(ValueError, match=message):
             cfe.read_index(path)
@@ -493,7 +544,9 @@ def test_other_flags_are_an_error(tmp_path: Path) -> None:
     for flags in (faiss.IO_FLAG_SKIP_IVF_DATA, faiss.IO_FLAG_SKIP_STORAGE, 1 << 20):
         with pytest.raises(ValueError, match="io_flags must combine IO_FLAG_MMAP"):
             cfe.read_index(tmp_path / "a.index", flags)
-    index = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE)
+    index = cfe.read_index(
+        tmp_path / "a.index", faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
+    )
     index.remove_ids(np.array([1000]))
     assert index.ntotal == 599
 
@@ -530,7 +583,11 @@ def said(path: str, value: object) -> Forge:
         *way, last = path.split(".")
         place: Any = header
         for key in way:
-            place = section(header, key) if place is header and key in ("labels", "references") else place[key]
+            place = (
+                section(header, key)
+                if place is header and key in ("labels", "references")
+                else place[key]
+            )
         place[last] = value
 
     return forge
@@ -546,10 +603,17 @@ def forged(path: Path, forge: Forge) -> None:
     header["payload"]["crc32"] = zlib.crc32(body[:size])
     for one, true in zip(header["sections"], sections, strict=False):
         one["crc32"] = zlib.crc32(
-            body[true["offset"] : true["offset"] + int(np.prod(true["shape"])) * int(true["dtype"][2])]
+            body[
+                true["offset"] : true["offset"]
+                + int(np.prod(true["shape"])) * int(true["dtype"][2])
+            ]
         )
     encoded = json.dumps(header).encode()
-    path.write_bytes(body + encoded + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1"))
+    path.write_bytes(
+        body
+        + encoded
+        + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1")
+    )
 
 
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
@@ -560,9 +624,16 @@ def test_a_forged_nprobe_is_an_error(flags: int, tmp_path: Path) -> None:
         index.nprobe = 2**63 - 1
         cfe.write_index(index, path)
         with path.open("rb") as file:
-            structure = read_payload("EvidenceIVF", file, read_header(path)["payload"]["size"], "cosine").start
+            structure = read_payload(
+                "EvidenceIVF", file, read_header(path)["payload"]["size"], "cosine"
+            ).start
 
-        def forge(body: bytearray, header: dict[str, Any], nprobe: int = nprobe, structure: int = structure) -> None:
+        def forge(
+            body: bytearray,
+            header: dict[str, Any],
+            nprobe: int = nprobe,
+            structure: int = structure,
+        ) -> None:
             place = body.index((2**63 - 1).to_bytes(8, "little"))
             body[place : place + 8] = nprobe.to_bytes(8, "little")
             header["payload"]["structure_crc32"] = zlib.crc32(body[:structure])
@@ -634,16 +705,25 @@ def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_
         (said("parameters.extra", 1), r"parameters\.extra is unknown"),
         (said("payload.size", -1), r"payload\.size must be an integer from 0 .*, got -1"),
         (said("payload.size", 2**70), r"payload\.size must be an integer|begins at byte"),
-        (said("payload.structure_crc32", None), r"payload\.structure_crc32 must be an integer .*, got None"),
+        (
+            said("payload.structure_crc32", None),
+            r"payload\.structure_crc32 must be an integer .*, got None",
+        ),
         (said("sections", {}), "sections must be a list, got {}"),
         (said("sections", []), "has the sections"),
         (said("labels.name", "references"), "has the sections"),
         (said("labels.dtype", "|O"), "has dtype '|O', not '<i4'"),
         (said("labels.dtype", "<i8"), "has dtype '<i8', not '<i4'"),
-        (said("labels.shape", [-600]), r"sections\[\d\]\.shape\[0\] must be an integer from 0 .*, got -600"),
+        (
+            said("labels.shape", [-600]),
+            r"sections\[\d\]\.shape\[0\] must be an integer from 0 .*, got -600",
+        ),
         (said("labels.shape", [2**61]), "begins at byte|beyond its header"),
         (said("labels.shape", [599]), "has shape \\(599,\\), not \\(600,\\)"),
-        (said("labels.shape", [600.0]), r"sections\[\d\]\.shape\[0\] must be an integer .*, got 600.0"),
+        (
+            said("labels.shape", [600.0]),
+            r"sections\[\d\]\.shape\[0\] must be an integer .*, got 600.0",
+        ),
         (said("labels.offset", 0), "begins at byte 0"),
         (said("references.shape", [1, 1200]), "has shape"),
         (put("labels", 0, -2), "labels lie in -2"),
@@ -657,7 +737,9 @@ def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_
         (put("centroids", 0, -1), "centroids are not finite"),
     ],
 )
-def test_forged_footers_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
+def test_forged_footers_are_an_error(
+    forge: Forge, message: str, flags: int, tmp_path: Path
+) -> None:
     path = tmp_path / "a.index"
     cfe.write_index(built("paper"), path)
     forged(path, forge)
@@ -692,7 +774,9 @@ def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, tmp_
         verify_index(path)
 
 
-def test_a_mapped_index_takes_its_routes_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapped_index_takes_its_routes_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = built("ivf")
     cfe.write_index(index, tmp_path / "a.index")
 
@@ -706,7 +790,9 @@ def test_a_mapped_index_takes_its_routes_from_the_file(tmp_path: Path, monkeypat
         assert_array_equal(array, index.routes().arrays()[name])
 
 
-def stock_flat(metric: int = faiss.METRIC_INNER_PRODUCT, ids: Any = range(1000, 1600), scale: float = 1.0) -> Any:
+def stock_flat(
+    metric: int = faiss.METRIC_INNER_PRODUCT, ids: Any = range(1000, 1600), scale: float = 1.0
+) -> Any:
     stock = faiss.IndexIDMap2(faiss.IndexFlat(12, metric))
     stock.add_with_ids(scale * unit(clustered(600, 12, 3)[0]), np.array(ids))
     return stock
@@ -733,7 +819,11 @@ def with_more_centroids(stock: Any) -> Any:
 
 
 def stock_codes(
-    codec: str, kind: str, metric: int = faiss.METRIC_INNER_PRODUCT, residual: bool | None = None, scale: float = 1.0
+    codec: str,
+    kind: str,
+    metric: int = faiss.METRIC_INNER_PRODUCT,
+    residual: bool | None = None,
+    scale: float = 1.0,
 ) -> Any:
     X = scale * unit(clustered(600, 12, 3)[0])
     stock = faiss.index_factory(12, f"IVF9,{'SQ8' if codec == 'PQ6x8' else codec}", metric)
@@ -777,20 +867,64 @@ def set_first(vector: Any, value: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "stock", "message"),
     [
-        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)), "graph .* has links to nowhere"),
-        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)), "graph .* has links to nowhere"),
-        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)), "graph .* is not as it must be"),
-        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)), "graph .* is not as it must be"),
-        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)), "graph .* other numbers of neighbours"),
-        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)), "graph .* other numbers of neighbours"),
-        ("ivf", lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)), "graph .* other numbers of neighbours"),
-        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)), "graph .* begins at 9"),
-        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)), "graph .* begins at"),
-        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)), "graph .* is not as it must be"),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)),
+            "graph .* has links to nowhere",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)),
+            "graph .* has links to nowhere",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)),
+            "graph .* is not as it must be",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)),
+            "graph .* is not as it must be",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)),
+            "graph .* other numbers of neighbours",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)),
+            "graph .* other numbers of neighbours",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)),
+            "graph .* other numbers of neighbours",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)),
+            "graph .* begins at 9",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)),
+            "graph .* begins at",
+        ),
+        (
+            "ivf",
+            lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)),
+            "graph .* is not as it must be",
+        ),
         ("flat", stock_ivf, "the index is b'IwFl'"),
         ("ivf", stock_flat, "the index is b'IxM2'"),
         ("flat", lambda: stock_flat(faiss.METRIC_L2), "metric 1|is b'IxF2'"),
-        ("flat", lambda: faiss.index_factory(12, "IDMap2,HNSW4,Flat", faiss.METRIC_INNER_PRODUCT), "is b'IHNf'"),
+        (
+            "flat",
+            lambda: faiss.index_factory(12, "IDMap2,HNSW4,Flat", faiss.METRIC_INNER_PRODUCT),
+            "is b'IHNf'",
+        ),
         ("flat", lambda: with_ntotal(stock_flat(), 601), "not 12 and 601"),
         ("flat", lambda: stock_flat(ids=[7] * 600), "ids are not distinct"),
         ("flat", lambda: stock_flat(ids=range(-5, 595)), "must lie in"),
@@ -805,17 +939,53 @@ def set_first(vector: Any, value: int) -> None:
         ("pq", lambda: stock_codes("PQ6x8", "sq"), "the index is b'IwSq', not b'IwPQ'"),
         ("sq8", lambda: stock_codes("SQ8", "sq", metric=faiss.METRIC_L2), "metric 1"),
         ("sq8", lambda: stock_codes("SQ4", "sq"), "scalar quantizer is of type 1"),
-        ("sq8", lambda: stock_codes("SQ8", "sq", residual=True), "the mark of residuals is 1, not 0"),
-        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), np.nan), "levels of its scalar quantizer are not"),
-        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), -1.0), "levels of its scalar quantizer are not"),
-        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 3e38), "levels of its scalar quantizer are not"),
-        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23), "scalar quantizer has 23 levels"),
-        ("fp16", lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5), "scalar quantizer has 24 levels"),
+        (
+            "sq8",
+            lambda: stock_codes("SQ8", "sq", residual=True),
+            "the mark of residuals is 1, not 0",
+        ),
+        (
+            "sq8",
+            lambda: with_levels(stock_codes("SQ8", "sq"), np.nan),
+            "levels of its scalar quantizer are not",
+        ),
+        (
+            "sq8",
+            lambda: with_levels(stock_codes("SQ8", "sq"), -1.0),
+            "levels of its scalar quantizer are not",
+        ),
+        (
+            "sq8",
+            lambda: with_levels(stock_codes("SQ8", "sq"), 3e38),
+            "levels of its scalar quantizer are not",
+        ),
+        (
+            "sq8",
+            lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23),
+            "scalar quantizer has 23 levels",
+        ),
+        (
+            "fp16",
+            lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5),
+            "scalar quantizer has 24 levels",
+        ),
         ("sq8", lambda: stock_codes("SQ8", "sq", scale=3.0), "not of length 1"),
         ("fp16", lambda: stock_codes("SQfp16", "sq", scale=0.5), "not of length 1"),
-        ("pq", lambda: stock_codes("PQ6x4", "pq"), "number of bits of a part of a code is 4|number of parts"),
-        ("pq", lambda: stock_codes("PQ6", "pq", residual=False), "the mark of residuals is 0, not 1"),
-        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf), "codewords of its product quantizer are not"),
+        (
+            "pq",
+            lambda: stock_codes("PQ6x4", "pq"),
+            "number of bits of a part of a code is 4|number of parts",
+        ),
+        (
+            "pq",
+            lambda: stock_codes("PQ6", "pq", residual=False),
+            "the mark of residuals is 0, not 1",
+        ),
+        (
+            "pq",
+            lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf),
+            "codewords of its product quantizer are not",
+        ),
         (
             "pq",
             lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100),
@@ -870,21 +1040,29 @@ def replace_payload(path: Path, stock: Any) -> None:
     payload = faiss.serialize_index(stock).tobytes()
     body, by_lists = bytearray(payload), isinstance(stock, faiss.IndexIVF)
     for one in header["sections"]:
-        data = whole[one["offset"] : one["offset"] + int(np.prod(one["shape"])) * int(one["dtype"][2])]
+        data = whole[
+            one["offset"] : one["offset"] + int(np.prod(one["shape"])) * int(one["dtype"][2])
+        ]
         if by_lists and one["name"] == "list_checksums" and one["shape"][0] == stock.nlist:
             data = list_checksums(stock)
             one["crc32"] = zlib.crc32(data)
         body += bytes(-len(body) % 64)
         one["offset"] = len(body)
         body += data
-    data_size = stock.ntotal * (stock.code_size + 8 if by_lists else 4 * stock.d + 8) + (0 if by_lists else 8)
+    data_size = stock.ntotal * (stock.code_size + 8 if by_lists else 4 * stock.d + 8) + (
+        0 if by_lists else 8
+    )
     header["payload"] = {
         "size": len(payload),
         "crc32": zlib.crc32(payload),
         "structure_crc32": zlib.crc32(payload[: max(0, len(payload) - data_size)]),
     }
     encoded = json.dumps(header).encode()
-    path.write_bytes(body + encoded + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1"))
+    path.write_bytes(
+        body
+        + encoded
+        + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1")
+    )
 
 
 def test_payloads_that_do_belong_are_read(tmp_path: Path) -> None:
@@ -894,7 +1072,9 @@ def test_payloads_that_do_belong_are_read(tmp_path: Path) -> None:
     assert_array_equal(cfe.read_index(path).members().ids, np.arange(2000, 2600))
 
 
-@pytest.mark.parametrize("text", [b"[" * 100_000, b"{", b"[]", b"9" * 5000, b"\xff", b'{"format": "cfe_faiss"}'])
+@pytest.mark.parametrize(
+    "text", [b"[" * 100_000, b"{", b"[]", b"9" * 5000, b"\xff", b'{"format": "cfe_faiss"}']
+)
 def test_headers_that_are_not_ours_are_an_error(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     path.write_bytes(text + struct.pack("<QQI4s", 0, len(text), zlib.crc32(text), b"CFE1"))
@@ -904,7 +1084,9 @@ def test_headers_that_are_not_ours_are_an_error(text: bytes, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
 def test_mutated_files_never_crash_the_reader(count: int) -> None:
-    done = subprocess.run([sys.executable, FUZZER, str(count), "7"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, FUZZER, str(count), "7"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert found["wrong"] == 0
@@ -926,7 +1108,9 @@ def test_a_link_goes_on_pointing_to_the_file(tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_written_to_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"cannot write into the folder of the file.*a\.index"):
+    with pytest.raises(
+        FileNotFoundError, match=r"cannot write into the folder of the file.*a\.index"
+    ):
         cfe.write_index(built("flat"), tmp_path / "none" / "a.index")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         cfe.write_index(built("flat"), tmp_path)
@@ -969,7 +1153,9 @@ def test_a_disk_that_is_full_at_any_byte_is_an_oserror(step: int, tmp_path: Path
     for path in paths:
         cfe.write_index(built(path.stem), path)
     before = [path.read_bytes() for path in paths]
-    done = subprocess.run([sys.executable, "-c", FULL, str(step), *paths], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(step), *paths], capture_output=True, text=True, check=True
+    )
     assert done.stdout == ""
     assert [path.read_bytes() for path in paths] == before
     assert sorted(tmp_path.iterdir()) == paths

@@ -180,7 +180,9 @@ def test_an_error_while_files_get_their_names_is_undone(
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
-def test_errors_name_the_path_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_the_path_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     for path in (Path("missing/a.index"), Path("file/a.index"), Path("b" * 256)):
@@ -238,7 +240,9 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
 def test_signals_at_random_moments_leave_all_files_or_none(count: int, tmp_path: Path) -> None:
     for _ in range(count):
-        with subprocess.Popen([sys.executable, "-c", LOOP, tmp_path, *NAMES], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", LOOP, tmp_path, *NAMES], stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(RNG.uniform(0, 0.2))

@@ -19,13 +19,19 @@ pytest.importorskip("jinja2")
 pytestmark = pytest.mark.usefixtures("without_sync")
 FOREIGN = b"mine\n"
 N, D = 60, 6
-linux = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells which files are mapped")
+linux = pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="only Linux tells which files are mapped"
+)
 
 
 @pytest.fixture(scope="module")
 def graph() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    return rng.normal(size=(N, D)).astype(np.float32), rng.integers(N, size=(2, 200)), rng.integers(2, size=N)
+    return (
+        rng.normal(size=(N, D)).astype(np.float32),
+        rng.integers(N, size=(2, 200)),
+        rng.integers(2, size=N),
+    )
 
 
 def inverted_file(graph: tuple[np.ndarray, ...]) -> cfe.IndexEvidenceIVF:
@@ -44,11 +50,15 @@ def write_report(graph: tuple[np.ndarray, ...], folder: Path, overwrite: bool) -
 
 
 def write_job(graph: tuple[np.ndarray, ...], folder: Path, overwrite: bool) -> None:
-    job = scale.Job(folder, *graph, k=2, nlist=4, shards=1, block_rows=N, pairs=3, overwrite=overwrite)
+    job = scale.Job(
+        folder, *graph, k=2, nlist=4, shards=1, block_rows=N, pairs=3, overwrite=overwrite
+    )
     job.run(workers=1)
 
 
-def write_pictures(folder: Path, overwrite: bool, names: tuple[str, ...] = ("a.png", "b.svg")) -> None:
+def write_pictures(
+    folder: Path, overwrite: bool, names: tuple[str, ...] = ("a.png", "b.svg")
+) -> None:
     picture = Figure()
     picture.subplots().plot([1, 2])
     for name in names:
@@ -56,9 +66,13 @@ def write_pictures(folder: Path, overwrite: bool, names: tuple[str, ...] = ("a.p
 
 
 WRITERS: dict[str, Callable[..., None]] = {
-    "index": lambda graph, folder, o: cfe.write_index(inverted_file(graph), folder / "a.index", overwrite=o),
+    "index": lambda graph, folder, o: cfe.write_index(
+        inverted_file(graph), folder / "a.index", overwrite=o
+    ),
     "store": lambda _, folder, o: filled(20)[0].save(folder, overwrite=o),
-    "shards": lambda graph, folder, o: scale.write_shards(inverted_file(graph), folder, 2, overwrite=o),
+    "shards": lambda graph, folder, o: scale.write_shards(
+        inverted_file(graph), folder, 2, overwrite=o
+    ),
     "job": write_job,
     "report": write_report,
     "pictures": lambda _, folder, o: write_pictures(folder, o),
@@ -85,7 +99,10 @@ def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
     if name == "job":
         # Inputs are named by their content, and stages write to folders that the job looks for.
         names = [path for path in names if path.parts[0] not in ("inputs", ".lock")]
-        names = [*{path.parts[0]: path for path in names}.values(), Path("step-0") / "000000.unit.npy"]
+        names = [
+            *{path.parts[0]: path for path in names}.values(),
+            Path("step-0") / "000000.unit.npy",
+        ]
     assert names
     for number, path in enumerate(names):
         place = foreign / str(number)
@@ -112,7 +129,9 @@ def test_every_kind_of_file_is_recognised(graph: tuple[np.ndarray, ...], tmp_pat
     for path in files:
         assert is_ours(path), path
         inside = tmp_path / "other"
-        inside.write_bytes(b"see " + path.read_bytes()[:500])  # a quotation of our file is not our file
+        inside.write_bytes(
+            b"see " + path.read_bytes()[:500]
+        )  # a quotation of our file is not our file
         assert not is_ours(inside)
     (tmp_path / "empty").touch()
     assert is_ours(tmp_path / "empty")
@@ -130,7 +149,9 @@ def test_an_input_is_found_by_any_name(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for name in ("people.csv", "link", "hard", "folder/people.csv"):
         with pytest.raises(ValueError, match=r"is an input of this call \(.*people\.csv\)"):
-            check_outputs([tmp_path / "new", Path(name)], [tmp_path / "missing", source], overwrite=True)
+            check_outputs(
+                [tmp_path / "new", Path(name)], [tmp_path / "missing", source], overwrite=True
+            )
     check_outputs([tmp_path / "new"], [source])
 
 
@@ -143,7 +164,9 @@ def test_devices_and_pipes_are_never_replaced(tmp_path: Path) -> None:
 
 @linux
 @pytest.mark.parametrize("flags", [faiss.IO_FLAG_MMAP, faiss.IO_FLAG_MMAP_IFC])
-def test_a_mapped_index_is_replaced_by_itself_only(flags: int, graph: tuple[np.ndarray, ...], tmp_path: Path) -> None:
+def test_a_mapped_index_is_replaced_by_itself_only(
+    flags: int, graph: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
     path, other = tmp_path / "a.index", inverted_file(graph)
     cfe.write_index(inverted_file(graph), path)
     mapped, before = cfe.read_index(path, flags), path.read_bytes()
@@ -161,7 +184,10 @@ def test_a_mapped_index_is_replaced_by_itself_only(flags: int, graph: tuple[np.n
 def test_a_mapped_store_is_replaced_by_itself_only(tmp_path: Path) -> None:
     first, other = filled(20)[0], filled(30)[0]
     first.save(tmp_path / "s")
-    mapped, loaded = cfe.EvidenceStore.load(tmp_path / "s", mmap=True), cfe.EvidenceStore.load(tmp_path / "s")
+    mapped, loaded = (
+        cfe.EvidenceStore.load(tmp_path / "s", mmap=True),
+        cfe.EvidenceStore.load(tmp_path / "s"),
+    )
     before = contents(tmp_path)
     with pytest.raises(ValueError, match="is mapped into memory"):
         other.save(tmp_path / "s", overwrite=True)
@@ -172,7 +198,9 @@ def test_a_mapped_store_is_replaced_by_itself_only(tmp_path: Path) -> None:
 
 
 @linux
-def test_mapped_shards_are_replaced_by_themselves_only(graph: tuple[np.ndarray, ...], tmp_path: Path) -> None:
+def test_mapped_shards_are_replaced_by_themselves_only(
+    graph: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
     index, other = inverted_file(graph), inverted_file(graph)
     scale.write_shards(index, tmp_path, 2)
     opened, before = scale.ShardedEvidenceIndex.open(tmp_path), contents(tmp_path)
@@ -185,7 +213,9 @@ def test_mapped_shards_are_replaced_by_themselves_only(graph: tuple[np.ndarray, 
 
 
 @linux
-def test_a_report_does_not_replace_the_array_that_it_is_about(graph: tuple[np.ndarray, ...], tmp_path: Path) -> None:
+def test_a_report_does_not_replace_the_array_that_it_is_about(
+    graph: tuple[np.ndarray, ...], tmp_path: Path
+) -> None:
     X, _, labels = graph
     X.tofile(tmp_path / "r.csv")
     mapped = np.memmap(tmp_path / "r.csv", np.float32, "r", shape=X.shape)
@@ -195,10 +225,14 @@ def test_a_report_does_not_replace_the_array_that_it_is_about(graph: tuple[np.nd
     assert (tmp_path / "r.csv").read_bytes() == X.tobytes()
 
 
-def test_a_report_does_not_replace_the_table_of_its_finder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_does_not_replace_the_table_of_its_finder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    rows = "".join(f"{a:.3f},{b:.3f},{rng.choice(['yes', 'no'])}\n" for a, b in rng.normal(size=(80, 2)))
+    rows = "".join(
+        f"{a:.3f},{b:.3f},{rng.choice(['yes', 'no'])}\n" for a, b in rng.normal(size=(80, 2))
+    )
     Path("people.csv").write_text("income,age,loan\n" + rows)
     finder = cfe.EvidenceFinder.from_table("people.csv", "loan")
     with pytest.raises(ValueError, match=r"people\.csv is an input of this call"):
@@ -209,11 +243,15 @@ def test_a_report_does_not_replace_the_table_of_its_finder(tmp_path: Path, monke
 # --- paths in files ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["../a", "/a", "b/../../a", "..", ".", "", "link", "folder/a", "a\0", 3, None, ["a"]])
+@pytest.mark.parametrize(
+    "name", ["../a", "/a", "b/../../a", "..", ".", "", "link", "folder/a", "a\0", 3, None, ["a"]]
+)
 def test_paths_in_files_lead_nowhere_else(name: object, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "folder").symlink_to("/")
-    with pytest.raises(ValueError, match=r"^line 3 of list must name (a file below|no symbolic link)"):
+    with pytest.raises(
+        ValueError, match=r"^line 3 of list must name (a file below|no symbolic link)"
+    ):
         path_within(tmp_path, name, "line 3 of list")
 
 

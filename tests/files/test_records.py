@@ -22,7 +22,11 @@ pytestmark = pytest.mark.usefixtures("without_sync")
 
 N, D = 60, 4
 RNG = np.random.default_rng(0)
-X, LABELS, EDGES = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(2, size=N), RNG.integers(N, size=(2, 90))
+X, LABELS, EDGES = (
+    RNG.normal(size=(N, D)).astype(np.float32),
+    RNG.integers(2, size=N),
+    RNG.integers(N, size=(2, 90)),
+)
 
 
 def use_job(folder: Path) -> None:
@@ -57,7 +61,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the places of all values in a record."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(place for name, part in inner for place in paths_in(part, (*path, name)))]
 
 
@@ -65,9 +75,27 @@ REMOVED = object()
 VALUES = st.one_of(
     st.just(REMOVED),
     st.sampled_from(
-        [None, True, False, 0, 1, -1, 2, 1 << 31, 1 << 62, 1 << 63, 10**400, 0.5, 1e308, math.nan, math.inf]
+        [
+            None,
+            True,
+            False,
+            0,
+            1,
+            -1,
+            2,
+            1 << 31,
+            1 << 62,
+            1 << 63,
+            10**400,
+            0.5,
+            1e308,
+            math.nan,
+            math.inf,
+        ]
     ),
-    st.sampled_from(["", "x", "../x", "/etc/passwd", "\0", "\ud800", [], {}, [[]], [None], {"": 1}]),
+    st.sampled_from(
+        ["", "x", "../x", "/etc/passwd", "\0", "\ud800", [], {}, [[]], [None], {"": 1}]
+    ),
     st.integers(),
     st.floats(),
     st.text(max_size=5),

@@ -82,7 +82,11 @@ def test_other_indexes_are_treated_as_before(tmp_path: Path) -> None:
         index = faiss.index_factory(8, description)
         index.train(X)
         faiss.write_index(index, path)
-        for twin in (faiss.read_index(path), faiss.clone_index(index), faiss.read_index(path, faiss.IO_FLAG_MMAP)):
+        for twin in (
+            faiss.read_index(path),
+            faiss.clone_index(index),
+            faiss.read_index(path, faiss.IO_FLAG_MMAP),
+        ):
             assert type(twin).__module__ == faiss.IndexFlat.__module__
             assert twin.d == 8
     assert faiss.index_factory(8, "Flat").metric_type == faiss.METRIC_L2
@@ -97,7 +101,10 @@ def test_transforms_are_copied_and_not_lost_without_a_word(tmp_path: Path) -> No
     index = filled("PCA4,EvidenceIVF4,Flat")
     assert type(index) is cfe.IndexEvidencePreTransform
     twin = faiss.clone_index(index)
-    assert_array_equal(twin.search_evidence(X[:5], LABELS[:5], 2)[1], index.search_evidence(X[:5], LABELS[:5], 2)[1])
+    assert_array_equal(
+        twin.search_evidence(X[:5], LABELS[:5], 2)[1],
+        index.search_evidence(X[:5], LABELS[:5], 2)[1],
+    )
     with pytest.raises(TypeError, match="write_VectorTransform"):
         faiss.write_index(index, str(tmp_path / "index"))
 
@@ -140,6 +147,8 @@ def test_files_keep_their_classes_across_processes(tmp_path: Path) -> None:
         "import sys, faiss, cfe_faiss as cfe; cfe.register(); "
         "index = faiss.read_index(sys.argv[1]); print(type(index).__name__, index.search_stored([0], 1)[1].shape)"
     )
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "index"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "index"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "IndexEvidenceIVF (1, 1)\n"
     assert np.array_equal(cfe.read_index(tmp_path / "index").members().labels, LABELS)

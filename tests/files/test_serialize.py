@@ -36,7 +36,12 @@ def built(kind: str = "EvidenceIVF9,Flat") -> EvidenceIndex:
 
 def answers(index: EvidenceIndex) -> list[Any]:
     members = index.members()
-    found = [members.ids, members.labels, *index.search_stored(k=4), *index.search_evidence(RAW[:1], [0], 5)]
+    found = [
+        members.ids,
+        members.labels,
+        *index.search_stored(k=4),
+        *index.search_evidence(RAW[:1], [0], 5),
+    ]
     found += [*index.search(RAW[:30], 3), *index.range_search_evidence(RAW[:30], LABELS[:30], 0.5)]
     if not isinstance(index, cfe.IndexEvidenceIDMap2):
         found += [index.centroids(), index.routes().means, *index.search_certified(k=3)]
@@ -61,7 +66,9 @@ def test_bytes_equal_the_file_and_give_the_index_back(kind: str, tmp_path: Path)
         assert_same(cfe.deserialize_index(given), index)
     stock = faiss.deserialize_index(data)
     assert type(stock) is type(faiss.downcast_index(index))
-    assert_array_equal(stock.search(RAW[:5], 3)[1], faiss.downcast_index(index).search(RAW[:5], 3)[1])
+    assert_array_equal(
+        stock.search(RAW[:5], 3)[1], faiss.downcast_index(index).search(RAW[:5], 3)[1]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +121,9 @@ def test_a_clone_trains_as_the_index_would() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [faiss.IO_FLAG_MMAP, faiss.IO_FLAG_READ_ONLY])
-def test_a_clone_of_a_mapped_index_is_in_memory_and_can_be_changed(kind: str, flags: int, tmp_path: Path) -> None:
+def test_a_clone_of_a_mapped_index_is_in_memory_and_can_be_changed(
+    kind: str, flags: int, tmp_path: Path
+) -> None:
     cfe.write_index(built(kind), tmp_path / "a.index")
     mapped = cfe.read_index(tmp_path / "a.index", flags)
     clone = cfe.clone_index(mapped)
@@ -154,7 +163,11 @@ def test_every_cut_and_changed_byte_is_the_error_of_a_file(kind: str, tmp_path: 
 
 @pytest.mark.parametrize(
     ("data", "got"),
-    [("text", "str"), (np.zeros(9), "float64 of shape"), (np.zeros((3, 3), np.uint8), "uint8 of shape")],
+    [
+        ("text", "str"),
+        (np.zeros(9), "float64 of shape"),
+        (np.zeros((3, 3), np.uint8), "uint8 of shape"),
+    ],
 )
 def test_other_objects_than_bytes_are_refused(data: Any, got: str) -> None:
     with pytest.raises(TypeError, match=f"data must be bytes or a uint8 array.*got {got}"):
@@ -174,7 +187,9 @@ def test_other_objects_than_evidence_indexes_are_refused() -> None:
 
 def test_an_index_with_another_quantizer_is_not_written() -> None:
     index = built("EvidenceIVF9,Flat")
-    other = faiss.IndexScalarQuantizer(12, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    other = faiss.IndexScalarQuantizer(
+        12, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    )
     other.add(index.centroids()[0])
     other.this.disown()
     index.quantizer = other

@@ -31,8 +31,12 @@ def test_german_case(finder: cfe.EvidenceFinder) -> None:
     for name in differing:
         numbers = np.asarray(finder.attributes[name].numbers, float)
         texts = case.table.loc[name].tolist()
-        assert [text.endswith(" *") for text in texts] == [bool(number != numbers[17]) for number in numbers[rows]]
-        np.testing.assert_allclose([float(text.removesuffix(" *")) for text in texts], numbers[rows], rtol=1e-5)
+        assert [text.endswith(" *") for text in texts] == [
+            bool(number != numbers[17]) for number in numbers[rows]
+        ]
+        np.testing.assert_allclose(
+            [float(text.removesuffix(" *")) for text in texts], numbers[rows], rtol=1e-5
+        )
         distances.append(np.abs(numbers[rows[1:]] - numbers[17]).mean() / numbers.std())
     assert (np.diff(distances) <= 1e-9).all(), "attributes that differ most come first"
     for name, value in case.agreeing.items():
@@ -43,8 +47,15 @@ def test_text_and_page_hold_the_same(finder: cfe.EvidenceFinder) -> None:
     case = finder.case(17, 4)
     text, page = str(case), case.to_html()
     assert text.startswith("17: decided '")
-    assert page.startswith('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator"')
-    for part in (*case.table.index, *case.table.to_numpy().ravel(), *case.agreeing, "The same for all: "):
+    assert page.startswith(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator"'
+    )
+    for part in (
+        *case.table.index,
+        *case.table.to_numpy().ravel(),
+        *case.agreeing,
+        "The same for all: ",
+    ):
         assert part[:20] in text
         assert part[:20] in page
     assert case._repr_html_() in page
@@ -53,7 +64,12 @@ def test_text_and_page_hold_the_same(finder: cfe.EvidenceFinder) -> None:
 
 def test_hostile_texts_missing_values_and_probabilities() -> None:
     bad = "<b>\x1b[2J\u202e" + "x" * 100
-    people = {"job": [bad, "b", None], "age": [30.0, np.nan, 31.5], "same": ["s"] * 3, "Decision": ["p", "q", "p"]}
+    people = {
+        "job": [bad, "b", None],
+        "age": [30.0, np.nan, 31.5],
+        "same": ["s"] * 3,
+        "Decision": ["p", "q", "p"],
+    }
     shares = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]
     finder = cfe.EvidenceFinder.from_vectors(
         [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],
@@ -65,7 +81,10 @@ def test_hostile_texts_missing_values_and_probabilities() -> None:
     case = finder.case("<i>")
     assert case.table.loc["Probability of <no>"].tolist() == ["0.900", "0.200", "0.300"]
     assert case.table.loc["age"].tolist() == ["30", "missing *", "31.5 *"]
-    assert case.table.loc["Decision"].to_numpy().tolist() == [["<no>", "yes", "yes"], ["p", "q *", "p"]]
+    assert case.table.loc["Decision"].to_numpy().tolist() == [
+        ["<no>", "yes", "yes"],
+        ["p", "q *", "p"],
+    ]
     assert case.agreeing == {"same": "s"}
     page, text = case.to_html(), str(case)
     assert "<i>" not in page
@@ -77,7 +96,9 @@ def test_hostile_texts_missing_values_and_probabilities() -> None:
 
 def test_a_page_has_room_for_40_lines() -> None:
     X = np.random.default_rng(0).normal(size=(30, 100))
-    finder = cfe.EvidenceFinder.from_vectors(X, np.arange(30) % 2, features={f"f{i:02}": X[:, i] for i in range(100)})
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, np.arange(30) % 2, features={f"f{i:02}": X[:, i] for i in range(100)}
+    )
     case = finder.case(0, 2)
     assert len(case.table) == 102
     assert len(re.findall(r"^f\d\d ", str(case), re.M)) == 38 == case.to_html().count("<th>f")

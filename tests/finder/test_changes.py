@@ -30,7 +30,10 @@ def drawn_data(seed: int) -> Data:
     rng = np.random.default_rng(seed)
     edges = rng.integers(0, N, (2, 50))
     edges = np.unique(np.hstack([edges, edges[::-1]]), axis=1)
-    return Data(x=torch.from_numpy(rng.normal(size=(N, D)).astype(np.float32)), edge_index=torch.from_numpy(edges))
+    return Data(
+        x=torch.from_numpy(rng.normal(size=(N, D)).astype(np.float32)),
+        edge_index=torch.from_numpy(edges),
+    )
 
 
 def assert_same_evidence(one: cfe.EvidenceFinder, two: cfe.EvidenceFinder) -> None:
@@ -69,14 +72,28 @@ class Mirror:
         for node, row in changed.items():
             x[node] = row
         x[self.gone] = 0
-        both = (lambda edges: edges) if self.options["directed"] else (lambda edges: np.hstack([edges, edges[::-1]]))
+        both = (
+            (lambda edges: edges)
+            if self.options["directed"]
+            else (lambda edges: np.hstack([edges, edges[::-1]]))
+        )
         # Whether all edges have their reverse decides how the finder adds them.
         is_both = set(map(tuple, edges[::-1].T.tolist())) <= set(map(tuple, edges.T.tolist()))
         out = set(map(tuple, both(dropped).T.tolist()))
-        left = {(s, t) for s, t in edges.T.tolist() if (s, t) not in out and not {s, t} & set(leaves.tolist())}
+        left = {
+            (s, t)
+            for s, t in edges.T.tolist()
+            if (s, t) not in out and not {s, t} & set(leaves.tolist())
+        }
         left |= set(map(tuple, (both(added) if is_both else added).T.tolist()))
         self.data = Data(x=torch.from_numpy(x), edge_index=torch.tensor(sorted(left)).T)
-        return {"remove_nodes": leaves, "x": changed, "remove_edges": dropped, "add_nodes": new, "add_edges": added}
+        return {
+            "remove_nodes": leaves,
+            "x": changed,
+            "remove_edges": dropped,
+            "add_nodes": new,
+            "add_edges": added,
+        }
 
     def expected(self) -> cfe.EvidenceFinder:
         nodes = np.setdiff1d(np.arange(len(self.data.x)), self.gone)
@@ -92,7 +109,9 @@ def test_every_version_equals_a_new_finder(seed: int, index: str, directed: bool
         expected = mirror.expected()
         assert_same_evidence(mirror.finder, expected)
         n = len(before[0])
-        differs = (before[0] != expected.vectors[:n]).any(axis=1) | (before[1] != expected.labels[:n])
+        differs = (before[0] != expected.vectors[:n]).any(axis=1) | (
+            before[1] != expected.labels[:n]
+        )
         differs[mirror.gone] = False
         assert_array_equal(changed, [*np.flatnonzero(differs), *range(n, len(expected.labels))])
 
@@ -137,7 +156,9 @@ def test_predictions_spare_the_call_of_the_model() -> None:
     assert_array_equal(finder.labels, predicted)
     assert finder.model is None
     assert {0, 1} <= set(changed.tolist())
-    with pytest.raises(ValueError, match=r"predictions must be given .* since the finder has no model"):
+    with pytest.raises(
+        ValueError, match=r"predictions must be given .* since the finder has no model"
+    ):
         finder.updated(add_edges=[[0], [2]])
     assert_array_equal(finder.updated(predictions=predicted)[1], [])
     finder, changed = finder.updated(predictions=np.roll(predicted, 1))
@@ -147,7 +168,9 @@ def test_predictions_spare_the_call_of_the_model() -> None:
 
 def test_only_searched_nodes_are_in_the_index() -> None:
     finder = cfe.EvidenceFinder.from_data(drawn_data(2), model, nodes=np.arange(10))
-    finder, _ = finder.updated(x={20: [0, 0, 0.1], 3: [0, 0.1, 0]}, add_nodes=[[0.1, 0.1, 0.1]], remove_nodes=[4, 21])
+    finder, _ = finder.updated(
+        x={20: [0, 0, 0.1], 3: [0, 0.1, 0]}, add_nodes=[[0.1, 0.1, 0.1]], remove_nodes=[4, 21]
+    )
     assert_array_equal(finder.index.members().ids, [0, 1, 2, 3, 5, 6, 7, 8, 9, N])
     assert_array_equal(finder.index.reconstruct_batch([3, N]), finder.vectors[[3, N]])
 
@@ -189,7 +212,9 @@ def test_true_classes_and_masks_of_new_nodes_are_unknown() -> None:
 def test_features_of_integers_stay_integers() -> None:
     data = Data(x=torch.arange(12).reshape(4, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
     finder = cfe.EvidenceFinder.from_data(data, lambda x, edge_index: x[:, 0] % 2)
-    with pytest.raises(ValueError, match="x and add_nodes must hold int64, as the data does, got float64"):
+    with pytest.raises(
+        ValueError, match="x and add_nodes must hold int64, as the data does, got float64"
+    ):
         finder.updated(x={1: [0.5, 1.0, 2.0]})
     finder, _ = finder.updated(x={1: [5.0, 1.0, 2.0]})
     assert finder.data.x[1].tolist() == [5, 1, 2]
@@ -205,7 +230,9 @@ def test_data_with_values_of_edges_needs_predictions() -> None:
 
     finder = cfe.EvidenceFinder.from_data(data, weighted, edge_weight=True)
     arguments = {"add_edges": [[0], [9]], "edge_weight": [2.0]}
-    with pytest.raises(ValueError, match=r"predictions must be given .* its data has values of edges"):
+    with pytest.raises(
+        ValueError, match=r"predictions must be given .* its data has values of edges"
+    ):
         finder.updated(**arguments)
     finder, _ = finder.updated(**arguments, predictions=np.arange(N) % 2)
     assert finder.data is None
@@ -214,12 +241,18 @@ def test_data_with_values_of_edges_needs_predictions() -> None:
 
 def test_vectors_without_a_graph() -> None:
     X = np.random.default_rng(0).normal(size=(20, D)).astype(np.float32)
-    finder = cfe.EvidenceFinder.from_vectors(X, lambda X: X[:, 0] > 0, ids=[f"p{i}" for i in range(20)])
-    finder, changed = finder.updated(x={"p3": 4 * X[7]}, add_nodes=X[8:9], ids=["q"], remove_nodes=["p5", "p6"])
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, lambda X: X[:, 0] > 0, ids=[f"p{i}" for i in range(20)]
+    )
+    finder, changed = finder.updated(
+        x={"p3": 4 * X[7]}, add_nodes=X[8:9], ids=["q"], remove_nodes=["p5", "p6"]
+    )
     assert changed.tolist() == ["p3", "q"]
     after = np.concatenate([X, X[8:9]])
     after[3] = 4 * X[7]
-    expected = cfe.EvidenceFinder.from_vectors(after, after[:, 0] > 0, nodes=np.setdiff1d(np.arange(21), [5, 6]))
+    expected = cfe.EvidenceFinder.from_vectors(
+        after, after[:, 0] > 0, nodes=np.setdiff1d(np.arange(21), [5, 6])
+    )
     found = finder.local(k=3)
     assert_array_equal(found.evidence, expected.local(k=3).evidence)
     assert_array_equal(found.similarity, expected.local(k=3).similarity)
@@ -235,7 +268,9 @@ def test_vectors_without_a_graph() -> None:
 
 
 def test_a_table_gets_new_predictions_and_loses_rows() -> None:
-    frame = pd.DataFrame({"id": list("abcd"), "income": [30, 31, 50, 80], "loan": ["1", "2", "1", "2"]})
+    frame = pd.DataFrame(
+        {"id": list("abcd"), "income": [30, 31, 50, 80], "loan": ["1", "2", "1", "2"]}
+    )
     finder = cfe.EvidenceFinder.from_table(frame, "loan", id="id")
     finder, changed = finder.updated(predictions=[2, 2, 1, 2])
     assert changed.tolist() == ["a"]
@@ -270,7 +305,9 @@ def test_a_refused_update_changes_nothing(arguments: dict[str, Any], message: st
 @pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
 @pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_error_at_any_line_leaves_the_finder_as_it_is(index: str, error: type[BaseException], step: int) -> None:
+def test_an_error_at_any_line_leaves_the_finder_as_it_is(
+    index: str, error: type[BaseException], step: int
+) -> None:
     def made() -> tuple[cfe.EvidenceFinder, Callable[[], tuple[cfe.EvidenceFinder, Any]]]:
         mirror = Mirror(7, index, False)
         finder, arguments = mirror.finder, mirror.change()

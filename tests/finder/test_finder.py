@@ -22,7 +22,9 @@ from cfe_faiss.datasets.own import OwnFiles, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
 
-pytestmark = pytest.mark.filterwarnings("ignore:class .* never among the others:cfe_faiss.InputWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:class .* never among the others:cfe_faiss.InputWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,14 @@ def test_frames(data: Data) -> None:
     labels[:2] = 1
     finder = cfe.EvidenceFinder.from_data(data, labels)
     frame = finder.local([0, 7], k=3).to_frame()
-    assert list(frame.columns) == ["node", "evidence", "rank", "similarity", "node_label", "evidence_label"]
+    assert list(frame.columns) == [
+        "node",
+        "evidence",
+        "rank",
+        "similarity",
+        "node_label",
+        "evidence_label",
+    ]
     assert frame["node"].tolist() == [0, 0, 0, 7, 7]
     assert frame["rank"].tolist() == [1, 2, 3, 1, 2]
     assert set(frame.loc[3:, "evidence"]) == {0, 1}
@@ -113,7 +122,11 @@ def test_the_index_is_the_callers_choice(data: Data, model: GCN) -> None:
 
 def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
     flat = cfe.EvidenceFinder.from_data(data, model).local(k=5)
-    assert (flat.recall, flat.nprobe, repr(flat)) == (1.0, None, "LocalEvidence(300 nodes, k=5, exact)")
+    assert (flat.recall, flat.nprobe, repr(flat)) == (
+        1.0,
+        None,
+        "LocalEvidence(300 nodes, k=5, exact)",
+    )
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
     finder.index.nprobe = 1  # the index's own setting plays no part where the result is exact
     exact = finder.local(k=5)
@@ -121,17 +134,28 @@ def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPa
     assert repr(finder.local([3], k=5)) == "LocalEvidence(1 node, k=5, exact)"
     few_lists = finder.local(k=5, nprobe=1)
     assert_array_equal(few_lists.similarity, finder.index.search_stored(k=5, nprobe=1)[0])
-    assert cfe.metrics.recall(few_lists.evidence, exact.evidence, few_lists.similarity, exact.similarity) < 1
+    assert (
+        cfe.metrics.recall(
+            few_lists.evidence, exact.evidence, few_lists.similarity, exact.similarity
+        )
+        < 1
+    )
     assert repr(few_lists) == "LocalEvidence(300 nodes, k=5, nprobe=1)"
     assert finder.local(k=5, exact=False).nprobe == 1
     some = finder.local(k=5, recall=0.9)
     assert_array_equal(some.similarity, finder.index.search_stored(k=5, recall=0.9)[0])
-    assert (some.recall, some.nprobe, repr(some)) == (0.9, None, "LocalEvidence(300 nodes, k=5, recall=0.9)")
+    assert (some.recall, some.nprobe, repr(some)) == (
+        0.9,
+        None,
+        "LocalEvidence(300 nodes, k=5, recall=0.9)",
+    )
     monkeypatch.setattr("cfe_faiss.finder.inputs.EXACT_UP_TO", 299)
     many = finder.local(k=5)
     assert (many.recall, repr(many)) == (0.99, "LocalEvidence(300 nodes, k=5, recall=0.99)")
     assert_array_equal(many.similarity, finder.index.search_stored(k=5, recall=0.99)[0])
-    assert cfe.metrics.recall(many.evidence, exact.evidence, many.similarity, exact.similarity) > 0.97
+    assert (
+        cfe.metrics.recall(many.evidence, exact.evidence, many.similarity, exact.similarity) > 0.97
+    )
 
 
 def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None:
@@ -151,7 +175,9 @@ def test_recall_by_class_tells_what_was_measured(data: Data, model: GCN) -> None
     assert all(0.89 <= reached <= 1 for reached in all_rows.recall_by_class.values())
 
 
-def test_all_nodes_are_searched_as_all_rows(data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_nodes_are_searched_as_all_rows(
+    data: Data, model: GCN, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model, index="EvidenceIVF30,Flat")
     expected = finder.index.search_stored(k=5, exact=True)[1]
     grouped: list[bool] = []
@@ -171,7 +197,9 @@ def test_ways_to_search_do_not_mix(data: Data, model: GCN) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model)
     with pytest.raises(ValueError, match="only one of nprobe, recall and exact may be given"):
         finder.local(recall=0.9, nprobe=4)
-    with pytest.raises(ValueError, match=r"nprobe is for an index with lists, got nprobe=4 for IndexEvidenceIDMap2"):
+    with pytest.raises(
+        ValueError, match=r"nprobe is for an index with lists, got nprobe=4 for IndexEvidenceIDMap2"
+    ):
         finder.local(nprobe=4)
     with pytest.raises(ValueError, match=r"recall must lie in .*got 1\.5"):
         finder.local(recall=1.5)
@@ -201,25 +229,51 @@ def test_ready_predictions_need_no_torch_objects() -> None:
         ({"model": [0] * 299}, ValueError, r"model .*\(300,\).*got shape \(299,\)"),
         ({"model": [0.5] * 300}, TypeError, "model .*must be integers"),
         ({"nodes": [300]}, ValueError, r"nodes must lie in 0\.\.299, got 300"),
-        ({"nodes": [True] * 3}, ValueError, r"nodes must have shape \(300,\) as a mask, got \(3,\)"),
+        (
+            {"nodes": [True] * 3},
+            ValueError,
+            r"nodes must have shape \(300,\) as a mask, got \(3,\)",
+        ),
         ({"nodes": []}, ValueError, "the number of nodes must be at least 1"),
         ({"index": "IVF4,Flat"}, ValueError, "description must begin with"),
         ({"index": 7}, TypeError, "index must be an evidence index or its description, got int"),
-        ({"index": cfe.IndexEvidenceIDMap2(3)}, ValueError, "index must be empty and of 10 dimensions"),
-        ({"data": SimpleNamespace(x=np.eye(3))}, ValueError, r"data must have edge_index or adj_t, .*from_vectors"),
+        (
+            {"index": cfe.IndexEvidenceIDMap2(3)},
+            ValueError,
+            "index must be empty and of 10 dimensions",
+        ),
+        (
+            {"data": SimpleNamespace(x=np.eye(3))},
+            ValueError,
+            r"data must have edge_index or adj_t, .*from_vectors",
+        ),
         ({"data": Data(edge_index=torch.zeros(2, 0))}, ValueError, "data must have x, got Data"),
-        ({"data": SimpleNamespace(x=None, edge_index=[[0], [1]])}, ValueError, "data must have x, got SimpleNamespace"),
-        ({"edge_weight": True}, ValueError, "edge_weight=True needs edge_weight or adj_t, got Data without either"),
+        (
+            {"data": SimpleNamespace(x=None, edge_index=[[0], [1]])},
+            ValueError,
+            "data must have x, got SimpleNamespace",
+        ),
+        (
+            {"edge_weight": True},
+            ValueError,
+            "edge_weight=True needs edge_weight or adj_t, got Data without either",
+        ),
         (
             {"edge_weight": [1.0] * 3},
             ValueError,
             r"edge_weight must have shape \(900,\), one for each edge, got \(3,\)",
         ),
-        ({"edge_weight": -np.ones(900)}, ValueError, r"edge_weight must be 0 or positive, .*got -1\.0 in edge 0"),
+        (
+            {"edge_weight": -np.ones(900)},
+            ValueError,
+            r"edge_weight must be 0 or positive, .*got -1\.0 in edge 0",
+        ),
         ({"alpha": 2.0}, ValueError, "alpha must lie in"),
     ],
 )
-def test_bad_input_is_named(data: Data, kwargs: dict[str, object], error: type[Exception], message: str) -> None:
+def test_bad_input_is_named(
+    data: Data, kwargs: dict[str, object], error: type[Exception], message: str
+) -> None:
     arguments = {"data": data, "model": [0] * 300} | kwargs
     with pytest.raises(error, match=message):
         cfe.EvidenceFinder.from_data(arguments.pop("data"), arguments.pop("model"), **arguments)  # type: ignore[arg-type]
@@ -250,12 +304,16 @@ def test_attributes_go_by_node(data: Data) -> None:
     finder = cfe.EvidenceFinder.from_data(data, labels, features=frame)
     assert finder.attributes is not None
     assert [finder.attributes["town"].of(node) for node in range(3)] == ["z", "y", "x"]
-    with pytest.raises(ValueError, match="the attributes must describe every node, got no row for 299"):
+    with pytest.raises(
+        ValueError, match="the attributes must describe every node, got no row for 299"
+    ):
         cfe.EvidenceFinder.from_data(data, labels, features=frame[1:])
 
 
 @pytest.mark.parametrize("y", [np.zeros((300, 2), int), np.linspace(0, 1, 300)])
-def test_targets_that_are_not_one_class_of_each_node_are_no_true_classes(data: Data, y: np.ndarray) -> None:
+def test_targets_that_are_not_one_class_of_each_node_are_no_true_classes(
+    data: Data, y: np.ndarray
+) -> None:
     plain = SimpleNamespace(x=data.x, edge_index=data.edge_index, y=y)
     assert cfe.EvidenceFinder.from_data(plain, np.arange(300) % 2).truth is None
 
@@ -264,10 +322,21 @@ def test_frames_with_attributes_and_true_classes(data: Data) -> None:
     named = data.clone()
     named.class_names = ["a", "b", "c"]
     town = np.array(["x", "y", None], dtype=object)[np.arange(300) % 3]
-    finder = cfe.EvidenceFinder.from_data(named, np.arange(300) % 2, features={"town": town, "age": np.arange(300)})
+    finder = cfe.EvidenceFinder.from_data(
+        named, np.arange(300) % 2, features={"town": town, "age": np.arange(300)}
+    )
     frame = finder.local([7, 4], k=2).to_frame(attributes=True)
     assert list(frame.columns) == [
-        *["node", "evidence", "rank", "similarity", "node_label", "evidence_label", "node_class", "evidence_class"],
+        *[
+            "node",
+            "evidence",
+            "rank",
+            "similarity",
+            "node_label",
+            "evidence_label",
+            "node_class",
+            "evidence_class",
+        ],
         *["node_true", "evidence_true", "node_town", "evidence_town", "node_age", "evidence_age"],
     ]
     assert frame["node_age"].tolist() == frame["node"].tolist()
@@ -275,9 +344,13 @@ def test_frames_with_attributes_and_true_classes(data: Data) -> None:
     assert frame["node_town"].tolist() == ["y"] * 4
     expected = [town[node] for node in frame["evidence"]]
     assert frame["evidence_town"].isna().tolist() == [value is None for value in expected]
-    assert frame["evidence_town"].dropna().tolist() == [value for value in expected if value is not None]
+    assert frame["evidence_town"].dropna().tolist() == [
+        value for value in expected if value is not None
+    ]
     assert frame["node_class"].tolist() == ["b", "b", "a", "a"]
-    assert frame["evidence_true"].tolist() == [named.class_names[c] for c in data.y.numpy()[frame["evidence"]]]
+    assert frame["evidence_true"].tolist() == [
+        named.class_names[c] for c in data.y.numpy()[frame["evidence"]]
+    ]
     pairs = finder.top_pairs(3)
     frame = pairs.to_frame(attributes=True)
     assert list(frame.columns[5:]) == [
@@ -290,7 +363,9 @@ def test_frames_with_attributes_and_true_classes(data: Data) -> None:
 def test_nothing_known_of_the_nodes() -> None:
     x, y = clustered(50, 4, 2)
     finder = cfe.EvidenceFinder.from_data(SimpleNamespace(x=x, edge_index=[[0, 1], [1, 2]]), y)
-    with pytest.raises(ValueError, match="attributes=True needs a finder that knows attributes or true classes"):
+    with pytest.raises(
+        ValueError, match="attributes=True needs a finder that knows attributes or true classes"
+    ):
         finder.top_pairs(3).to_frame(attributes=True)
     assert finder.class_name(1) == "class 1"
 
@@ -307,7 +382,8 @@ def test_similarities_in_float64(data: Data) -> None:
     assert_array_equal(local.to_frame()["similarity"], exact[found])
     pairs = finder.top_pairs(3)
     assert_array_equal(
-        pairs.measure64(), cfe.ks_similarity(finder.vectors, pairs.source, pairs.target, dtype=np.float64)
+        pairs.measure64(),
+        cfe.ks_similarity(finder.vectors, pairs.source, pairs.target, dtype=np.float64),
     )
     assert_array_equal(pairs.to_frame()["similarity"], pairs.measure64())
 
@@ -331,7 +407,10 @@ def test_texts_of_results_show_no_array_and_no_1_that_is_none() -> None:
     )
     assert repr(finder.top_pairs(1)) == "PairEvidence(1 pair, similarity 1)"
     assert repr(finder.top_pairs(2)) == "PairEvidence(2 pairs, similarity 1 to 0.99999999995)"
-    assert repr(cfe.global_evidence(finder.index, 2)) == "Pairs(2 pairs, similarity > 0.999999 to > 0.999999)"
+    assert (
+        repr(cfe.global_evidence(finder.index, 2))
+        == "Pairs(2 pairs, similarity > 0.999999 to > 0.999999)"
+    )
     alone = cfe.EvidenceFinder.from_data(data, [0, 0, 0, 0])
     assert repr(alone.top_pairs(2)) == "PairEvidence(0 pairs)"
     assert len(alone.top_pairs(2).to_frame()) == 0
@@ -362,10 +441,14 @@ def test_users_own_files(tmp_path: Path) -> None:
 
 def test_predictions_by_batches(data: Data, model: GCN) -> None:
     whole = cfe.EvidenceFinder.from_data(data, model)
-    batched = cfe.EvidenceFinder.from_data(data, model, loader=all_neighbors(data, 3, batch_size=40, shuffle=True))
+    batched = cfe.EvidenceFinder.from_data(
+        data, model, loader=all_neighbors(data, 3, batch_size=40, shuffle=True)
+    )
     assert_array_equal(batched.labels, whole.labels)
     assert_array_equal(batched.local(k=3).evidence, whole.local(k=3).evidence)
-    with pytest.raises(ValueError, match="loader must yield every node once, got no batch with node 0"):
+    with pytest.raises(
+        ValueError, match="loader must yield every node once, got no batch with node 0"
+    ):
         cfe.EvidenceFinder.from_data(data, model, loader=[])
 
 
@@ -404,7 +487,9 @@ class Academia(torch.nn.Module):
 
 def test_one_node_type_along_a_metapath(academia: HeteroData) -> None:
     model = Academia(academia)
-    finder = cfe.EvidenceFinder.from_data(academia, model, node_type="author", metapath=[WRITES, WRITTEN])
+    finder = cfe.EvidenceFinder.from_data(
+        academia, model, node_type="author", metapath=[WRITES, WRITTEN]
+    )
     with torch.no_grad():
         expected = model(academia.x_dict, academia.edge_index_dict)["author"].argmax(dim=1).numpy()
     assert len(np.unique(expected)) == 3
@@ -414,7 +499,9 @@ def test_one_node_type_along_a_metapath(academia: HeteroData) -> None:
     assert finder.class_names == ("a", "b", "c")
     assert_array_equal(finder.truth, academia["author"].y)
     assert list(finder.attributes) == [f"f{i}" for i in range(6)]
-    weighted = cfe.EvidenceFinder.from_data(academia, model, metapath=[WRITES, WRITTEN], edge_weight=True)
+    weighted = cfe.EvidenceFinder.from_data(
+        academia, model, metapath=[WRITES, WRITTEN], edge_weight=True
+    )
     counts = cfe.metapath_graph(academia, [WRITES, WRITTEN], weighted=True)
     assert float(counts.edge_weight.max()) > 1
     assert_array_equal(weighted.vectors, cfe.ks_vectors(graph.x, counts, edge_weight=True))
@@ -435,7 +522,9 @@ def test_choices_of_a_node_type(academia: HeteroData) -> None:
     loader = all_neighbors(academia, 2, input_nodes="author", batch_size=20)
     batched = cfe.EvidenceFinder.from_data(academia, model, metapath=path, loader=loader)
     assert_array_equal(batched.labels, masked.labels)
-    ready = cfe.EvidenceFinder.from_data(academia, academia["author"].y, metapath=path, without=["f1"])
+    ready = cfe.EvidenceFinder.from_data(
+        academia, academia["author"].y, metapath=path, without=["f1"]
+    )
     assert ready.removed.columns == ("f1",)
     assert_array_equal(ready.labels, academia["author"].y)
 
@@ -443,7 +532,10 @@ def test_choices_of_a_node_type(academia: HeteroData) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None"),
+        (
+            {},
+            "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None",
+        ),
         (
             {"node_type": "venue", "metapath": [WRITES, WRITTEN]},
             r"node_type must be one of the node types \(author, paper\), got 'venue'",
@@ -452,16 +544,23 @@ def test_choices_of_a_node_type(academia: HeteroData) -> None:
             {"node_type": "paper", "metapath": [WRITES, WRITTEN]},
             "start and end at node_type='paper', got one of 'author'",
         ),
-        ({"node_type": "author", "metapath": [WRITES]}, "metapath must end at the node type where it starts"),
+        (
+            {"node_type": "author", "metapath": [WRITES]},
+            "metapath must end at the node type where it starts",
+        ),
     ],
 )
-def test_node_types_and_metapaths_that_are_refused(academia: HeteroData, options: dict[str, Any], message: str) -> None:
+def test_node_types_and_metapaths_that_are_refused(
+    academia: HeteroData, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         cfe.EvidenceFinder.from_data(academia, Academia(academia), **options)
 
 
 def test_graphs_of_one_node_type_have_no_metapath(data: Data, model: GCN) -> None:
-    with pytest.raises(ValueError, match="node_type is for HeteroData, got node_type='author' for Data"):
+    with pytest.raises(
+        ValueError, match="node_type is for HeteroData, got node_type='author' for Data"
+    ):
         cfe.EvidenceFinder.from_data(data, model, node_type="author")
     with pytest.raises(ValueError, match="metapath is for HeteroData, got metapath="):
         cfe.EvidenceFinder.from_data(data, model, metapath=[WRITES, WRITTEN])
@@ -482,7 +581,9 @@ def transposed(data: Data, layout: torch.layout = torch.sparse_csr) -> Data:
 @pytest.fixture
 def weighted(data: Data) -> Data:
     given = data.clone()
-    given.edge_weight = torch.from_numpy(np.random.default_rng(1).exponential(size=900).astype(np.float32))
+    given.edge_weight = torch.from_numpy(
+        np.random.default_rng(1).exponential(size=900).astype(np.float32)
+    )
     return given
 
 
@@ -496,11 +597,16 @@ def test_directed_edges_stay_directed(data: Data, model: GCN) -> None:
     assert source in finder.graph.neighbors(target)
     far = cfe.Constraints(min_hops=2)
     undirected = cfe.EvidenceFinder.from_data(data, model).graph
-    for nodes, evidence in ((source, target), (target, source)):  # a hop may go against the direction of an edge
+    for nodes, evidence in (
+        (source, target),
+        (target, source),
+    ):  # a hop may go against the direction of an edge
         assert evidence not in finder.local([nodes], k=299, where=far).evidence
     assert undirected is not None
     pairs = finder.top_pairs(500, where=far)
-    assert all(v not in undirected.neighbors(u) for v, u in zip(pairs.source, pairs.target, strict=True))
+    assert all(
+        v not in undirected.neighbors(u) for v, u in zip(pairs.source, pairs.target, strict=True)
+    )
 
 
 def test_directed_vectors_without_an_attribute(data: Data) -> None:
@@ -538,16 +644,24 @@ def test_weights_are_for_the_model_unless_they_are_asked_for(weighted: Data, mod
 @TORCH_SPARSE
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo])
 @pytest.mark.parametrize("directed", [False, True])
-def test_adj_t_in_place_of_edge_index(weighted: Data, model: GCN, layout: torch.layout, directed: bool) -> None:
+def test_adj_t_in_place_of_edge_index(
+    weighted: Data, model: GCN, layout: torch.layout, directed: bool
+) -> None:
     adj_t = transposed(weighted, torch.sparse_coo).adj_t
     converted = {torch.sparse_csr: adj_t.to_sparse_csr, torch.sparse_csc: adj_t.to_sparse_csc}
-    data = Data(x=weighted.x, y=weighted.y, adj_t=converted[layout]() if layout in converted else adj_t)
+    data = Data(
+        x=weighted.x, y=weighted.y, adj_t=converted[layout]() if layout in converted else adj_t
+    )
     labels = cfe.models.predict(model, weighted)
     finder = cfe.EvidenceFinder.from_data(data, labels, directed=directed)
-    assert_array_equal(finder.vectors, cfe.ks_vectors(weighted.x, weighted.edge_index, directed=directed))
+    assert_array_equal(
+        finder.vectors, cfe.ks_vectors(weighted.x, weighted.edge_index, directed=directed)
+    )
     assert finder.model_only == ("values of adj_t",)
     taken = cfe.EvidenceFinder.from_data(data, labels, directed=directed, edge_weight=True)
-    expected = cfe.ks_vectors(weighted.x, weighted.edge_index, edge_weight=weighted.edge_weight, directed=directed)
+    expected = cfe.ks_vectors(
+        weighted.x, weighted.edge_index, edge_weight=weighted.edge_weight, directed=directed
+    )
     np.testing.assert_allclose(taken.vectors, expected, atol=1e-6)
 
 
@@ -564,7 +678,9 @@ def test_models_that_take_adj_t(data: Data) -> None:
             return logits
 
     once = data.clone()
-    once.edge_index = data.edge_index.unique(dim=1)  # of a matrix PyG's layers sum what stands there twice
+    once.edge_index = data.edge_index.unique(
+        dim=1
+    )  # of a matrix PyG's layers sum what stands there twice
     given, network = transposed(once), OnMatrix()
     for model in (network, GCN(10, 8, 2, 3), cfe.models.gcn(data)):
         finder = cfe.EvidenceFinder.from_data(given, model)
@@ -581,7 +697,8 @@ def test_graphs_without_edges(data: Data, model: GCN) -> None:
     assert "no edges" in repr(finder)
     assert len(finder.top_pairs(5, where=cfe.Constraints(min_hops=3))) == 5
     assert_array_equal(
-        finder.top_pairs(5, where=cfe.Constraints(common_neighbors=False)).source, finder.top_pairs(5).source
+        finder.top_pairs(5, where=cfe.Constraints(common_neighbors=False)).source,
+        finder.top_pairs(5).source,
     )
 
 
@@ -600,10 +717,14 @@ def test_sparse_features(kind: str) -> None:
     assert_array_equal(finder.vectors, cfe.ks_vectors(dense, edges))
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int64, torch.float64, torch.float16, torch.bfloat16]
+)
 def test_features_of_any_numbers(dtype: torch.dtype) -> None:
     x = torch.eye(6)[[0, 0, 1, 2, 1, 2]].to(dtype)
-    finder = cfe.EvidenceFinder.from_data(Data(x=x, edge_index=torch.tensor([[0, 1], [2, 3]])), [0, 1, 0, 1, 0, 1])
+    finder = cfe.EvidenceFinder.from_data(
+        Data(x=x, edge_index=torch.tensor([[0, 1], [2, 3]])), [0, 1, 0, 1, 0, 1]
+    )
     assert_array_equal(finder.vectors, cfe.ks_vectors(x.double().numpy(), [[0, 1], [2, 3]]))
 
 
@@ -613,7 +734,9 @@ def test_features_of_any_numbers(dtype: torch.dtype) -> None:
 def test_own_vectors_need_neither_graph_nor_model(data: Data) -> None:
     X, labels = data.x.numpy() * 3, np.arange(300) % 3
     frame = pd.DataFrame({"age": np.arange(300)})
-    finder = cfe.EvidenceFinder.from_vectors(X, labels, features=frame, truth=data.y, class_names=["a", "b", "c"])
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, labels, features=frame, truth=data.y, class_names=["a", "b", "c"]
+    )
     by_hand = cfe.IndexEvidenceIDMap2(10)
     by_hand.add_with_labels(X, labels)
     found = finder.local([3, 5], k=4)
@@ -643,11 +766,21 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
     x, y = clustered(80, 6, 2)
     texts = np.array(["ham", "spam"])[y]
     plain = cfe.EvidenceFinder.from_vectors(x, y)
-    for X in (x.tolist(), torch.from_numpy(x), scipy.sparse.csr_array(x), torch.from_numpy(x).to_sparse()):
+    for X in (
+        x.tolist(),
+        torch.from_numpy(x),
+        scipy.sparse.csr_array(x),
+        torch.from_numpy(x).to_sparse(),
+    ):
         assert_array_equal(cfe.EvidenceFinder.from_vectors(X, y).vectors, plain.vectors)
     for labels in (texts, texts.tolist(), np.eye(2)[y], torch.from_numpy(y)):
-        assert_array_equal(cfe.EvidenceFinder.from_vectors(x, labels).top_pairs(5).target, plain.top_pairs(5).target)
-    named = cfe.EvidenceFinder.from_vectors(x, texts, truth=texts[::-1], index="EvidenceIVF4,Flat", nodes=np.arange(40))
+        assert_array_equal(
+            cfe.EvidenceFinder.from_vectors(x, labels).top_pairs(5).target,
+            plain.top_pairs(5).target,
+        )
+    named = cfe.EvidenceFinder.from_vectors(
+        x, texts, truth=texts[::-1], index="EvidenceIVF4,Flat", nodes=np.arange(40)
+    )
     assert named.class_names == ("ham", "spam")
     assert named.truth is not None
     assert_array_equal(named.truth, y[::-1])
@@ -664,7 +797,11 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
         ({"X": np.ones(4)}, ValueError, r"X must have shape \(n, d\), got \(4,\)"),
         ({"X": np.full((4, 2), np.nan)}, ValueError, "X must be finite in float32"),
         ({"X": [["a"]] * 4}, TypeError, "X must be an array of real numbers"),
-        ({"model": [0, 1]}, ValueError, r"model .* must be classes of shape \(4,\), got shape \(2,\)"),
+        (
+            {"model": [0, 1]},
+            ValueError,
+            r"model .* must be classes of shape \(4,\), got shape \(2,\)",
+        ),
         ({"model": [0, 1, -2, 0]}, ValueError, r"model .* must lie in 0\.\."),
         (
             {"model": ["a", "b", "c", "a"], "class_names": ["a", "b"]},
@@ -673,16 +810,26 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
         ),
         ({"truth": [0, 1]}, ValueError, r"truth must be classes of shape \(4,\)"),
         (
-            {"truth": ["a", "b", "x", "a"], "model": ["a", "b", "b", "a"], "class_names": ["a", "b"]},
+            {
+                "truth": ["a", "b", "x", "a"],
+                "model": ["a", "b", "b", "a"],
+                "class_names": ["a", "b"],
+            },
             ValueError,
             "truth must be among the class names",
         ),
         ({"nodes": [4]}, ValueError, r"nodes must lie in 0\.\.3, got 4"),
-        ({"index": cfe.IndexEvidenceIDMap2(3)}, ValueError, "index must be empty and of 2 dimensions"),
+        (
+            {"index": cfe.IndexEvidenceIDMap2(3)},
+            ValueError,
+            "index must be empty and of 2 dimensions",
+        ),
         ({"features": {"a": [1, 2]}}, ValueError, "the attributes must describe every node"),
     ],
 )
-def test_bad_own_vectors_are_named(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_own_vectors_are_named(
+    kwargs: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         cfe.EvidenceFinder.from_vectors(**({"X": np.ones((4, 2)), "model": [0, 1, 0, 1]} | kwargs))
 
@@ -699,18 +846,28 @@ def test_true_classes_of_one_column_and_of_floats(data: Data) -> None:
 
 def test_shares_that_miss_the_sum_of_1_are_named(data: Data) -> None:
     shares = np.full((len(data.x), 3), 0.33)
-    with pytest.warns(cfe.InputWarning, match="sums up to 0.01 from 1, so they are taken for scores"):
+    with pytest.warns(
+        cfe.InputWarning, match="sums up to 0.01 from 1, so they are taken for scores"
+    ):
         assert cfe.EvidenceFinder.from_data(data, shares).probabilities is None
     assert cfe.EvidenceFinder.from_data(data, shares / 0.99).probabilities is not None
 
 
 def test_booleans_are_classes_of_their_own_kind() -> None:
     X = np.eye(6)
-    for given, truth in (([True, 1, 0] * 2, None), ([0, 1, 0] * 2, [True, 1, 0] * 2), (["a", 1, 0] * 2, None)):
-        with pytest.raises(TypeError, match=r"must be .* all of one kind, got .* at position 0 and 1 at position 1"):
+    for given, truth in (
+        ([True, 1, 0] * 2, None),
+        ([0, 1, 0] * 2, [True, 1, 0] * 2),
+        (["a", 1, 0] * 2, None),
+    ):
+        with pytest.raises(
+            TypeError, match=r"must be .* all of one kind, got .* at position 0 and 1 at position 1"
+        ):
             cfe.EvidenceFinder.from_vectors(X, given, truth=truth)
     data = SimpleNamespace(x=X, y=[True, 1, 0] * 2, edge_index=np.empty((2, 0), int))
-    with pytest.raises(TypeError, match=r"data\.y must be .* got True at position 0 and 1 at position 1"):
+    with pytest.raises(
+        TypeError, match=r"data\.y must be .* got True at position 0 and 1 at position 1"
+    ):
         cfe.EvidenceFinder.from_data(data, [0, 1] * 3)
     values = np.array([True, False, False] * 2)
     for truth in (values, values.tolist(), pd.array(values), values.astype(int)):

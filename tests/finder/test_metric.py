@@ -34,10 +34,16 @@ def test_results_equal_brute_force(metric: Any, index: str | None) -> None:
     away, sign = brute_force(X, labels, metric), 1 if metric == "l2" else -1
     name = "distance" if metric == "l2" else "similarity"
     found = finder.local(k=5, exact=True)
-    np.testing.assert_allclose(sign * getattr(found, name), np.sort(away, axis=1)[:, :5], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        sign * getattr(found, name), np.sort(away, axis=1)[:, :5], rtol=1e-6, atol=1e-6
+    )
     frame = found.to_frame()
-    np.testing.assert_allclose(sign * frame[name], away[frame["node"], frame["evidence"]], rtol=1e-7, atol=1e-12)
-    assert frame.groupby("node")[name].apply(lambda part: (sign * part).is_monotonic_increasing).all()
+    np.testing.assert_allclose(
+        sign * frame[name], away[frame["node"], frame["evidence"]], rtol=1e-7, atol=1e-12
+    )
+    assert (
+        frame.groupby("node")[name].apply(lambda part: (sign * part).is_monotonic_increasing).all()
+    )
     pairs = finder.top_pairs(200)
     best = np.sort(away[np.triu_indices(len(X), 1)])[:200]
     np.testing.assert_allclose(sign * pairs.to_frame()[name], best, rtol=1e-6, atol=1e-12)
@@ -57,7 +63,9 @@ def test_a_finder_takes_an_index_of_any_metric(metric: Any) -> None:
     index.add_with_labels(X, labels.astype(np.int32))
     finder = EvidenceFinder.from_index(index)
     expected = EvidenceFinder.from_vectors(X, labels, metric=metric)
-    pd.testing.assert_frame_equal(finder.top_pairs(50).to_frame(), expected.top_pairs(50).to_frame())
+    pd.testing.assert_frame_equal(
+        finder.top_pairs(50).to_frame(), expected.top_pairs(50).to_frame()
+    )
     empty = cfe.IndexEvidenceIDMap2(4, metric="l2" if metric == "cosine" else "cosine")
     with pytest.raises(ValueError, match=f"index must have metric '{metric}'"):
         EvidenceFinder.from_vectors(X, labels, metric=metric, index=empty)
@@ -72,7 +80,9 @@ def test_an_update_keeps_the_metric() -> None:
     X, labels = scattered(40)
     finder = EvidenceFinder.from_vectors(X, labels, metric="l2")
     row = np.float32([30, 1, 2, 3])
-    finder, _ = finder.updated(x={3: row}, add_nodes=[row], predictions=[*labels, (labels[3] + 1) % 3])
+    finder, _ = finder.updated(
+        x={3: row}, add_nodes=[row], predictions=[*labels, (labels[3] + 1) % 3]
+    )
     first = finder.top_pairs(1000).to_frame().query("source == 3 and target == 40")
     assert first["distance"].tolist() == [0]
     assert_array_equal(finder.vectors[40], row)
@@ -105,7 +115,11 @@ def test_the_page_of_a_row_has_the_distance() -> None:
     people = pd.DataFrame({"income": [10.0, 20, 40], "loan": ["no", "yes", "yes"]})
     finder = EvidenceFinder.from_table(people, "loan")
     deviation = people["income"].std(ddof=0)
-    assert finder.case(0).table.loc["Distance"].tolist() == ["", f"{10 / deviation:.5g}", f"{30 / deviation:.5g}"]
+    assert finder.case(0).table.loc["Distance"].tolist() == [
+        "",
+        f"{10 / deviation:.5g}",
+        f"{30 / deviation:.5g}",
+    ]
 
 
 # --- audits -----------------------------------------------------------------------------------------------------------
@@ -118,7 +132,9 @@ def test_audits_depend_on_distances_only(shift: float) -> None:
     X = rng.integers(-3000, 3000, (240, 3)) / 1024  # exact in float32 after the shift
     people = {"sex": rng.choice(["f", "m"], 240), "age": rng.integers(20, 60, 240)}
     labels = (X[:, 0] + (people["sex"] == "f") + rng.normal(0, 0.5, 240) > 0).astype(int)
-    still, moved = (EvidenceFinder.from_vectors(x, labels, features=people, metric="l2") for x in (X, X + shift))
+    still, moved = (
+        EvidenceFinder.from_vectors(x, labels, features=people, metric="l2") for x in (X, X + shift)
+    )
     question = {"attribute": "sex", "unfavourable": 0}
     for measure in (
         lambda finder: audit.consistency(finder)[["feature", "value", "share", "tied"]],
@@ -149,7 +165,9 @@ def test_the_nearest_of_each_class_decide_the_consistency() -> None:
 def test_individual_bias_weighs_near_pairs() -> None:
     finder = EvidenceFinder.from_vectors([[0.0], [1.0], [4.0]], [0, 1, 0], metric="l2")
     graph = audit.similarity_graph(finder, 2).toarray()
-    np.testing.assert_allclose(graph, np.exp(-np.square([[0, 1, 4], [1, 0, 3], [4, 3, 0]]) / 2) - np.eye(3), rtol=1e-6)
+    np.testing.assert_allclose(
+        graph, np.exp(-np.square([[0, 1, 4], [1, 0, 3], [4, 3, 0]]) / 2) - np.eye(3), rtol=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore:column 'income' determines")
@@ -159,7 +177,9 @@ def test_amounts_without_a_direct_effect_are_not_accused() -> None:
     for seed in range(4):
         rng = np.random.default_rng(seed)
         people = pd.DataFrame({"income": rng.normal(size=1000)})
-        people["sex"] = np.where(rng.random(1000) < 1 / (1 + np.exp(-1.2 * people["income"])), "m", "f")
+        people["sex"] = np.where(
+            rng.random(1000) < 1 / (1 + np.exp(-1.2 * people["income"])), "m", "f"
+        )
         people["loan"] = np.where(people["income"] > 1.2, "yes", "no")
         finder = EvidenceFinder.from_table(people, "loan", sensitive=["sex"])
         accused += audit.direct_effects(finder, unfavourable="no").table["named"].any()
@@ -184,7 +204,9 @@ def with_missing(n: int = 300) -> pd.DataFrame:
 
 
 @pytest.mark.filterwarnings("ignore:missing values")
-def test_pairs_that_lack_a_column_on_both_sides_are_counted_and_never_the_strongest(tmp_path: Any) -> None:
+def test_pairs_that_lack_a_column_on_both_sides_are_counted_and_never_the_strongest(
+    tmp_path: Any,
+) -> None:
     people = with_missing()
     finder = EvidenceFinder.from_table(people, "loan", sensitive=["sex"])
     pairs = finder.top_pairs(40)
@@ -206,7 +228,9 @@ def test_pairs_that_lack_a_column_on_both_sides_are_counted_and_never_the_strong
     rows = sections["pairs"]["tables"][0]["rows"]
     strongest = sections["strongest_case"]["findings"][0]
     places = [
-        row["place"] - 1 for row in rows if f"A ({row['node_a']})" in strongest and f"B ({row['node_b']})" in strongest
+        row["place"] - 1
+        for row in rows
+        if f"A ({row['node_a']})" in strongest and f"B ({row['node_b']})" in strongest
     ]
     assert len(places) == 1
     assert not both[places[0]].any()
@@ -233,7 +257,10 @@ def test_copies_leave_and_proxies_stay_by_name() -> None:
     assert removed is not None
     assert removed.columns == ("zip", "code")
     assert [copy.column for copy in removed.copies] == ["code"]
-    assert {proxy.column: round(proxy.strength, 2) for proxy in removed.proxies} == {"poverty": 1, "region": 1}
+    assert {proxy.column: round(proxy.strength, 2) for proxy in removed.proxies} == {
+        "poverty": 1,
+        "region": 1,
+    }
     assert finder.vectors.shape[1] == 4  # poverty, two regions, income
     assert finder.attributes is not None
     assert list(finder.attributes) == ["zip", "poverty", "region", "code", "income"]
@@ -250,4 +277,6 @@ def test_a_copy_of_a_sensitive_attribute_stays_out_of_every_section(tmp_path: An
     rows = sections["sensitivity"]["tables"][0]["rows"]
     assert "as reported" in [row["choice"] for row in rows]
     assert all(row["p_0"] is not None and row["p_0"] < 0.05 for row in rows)
-    assert "gender" in (tmp_path / "r.html").read_text().split("Left out of the comparison")[1][:200]
+    assert (
+        "gender" in (tmp_path / "r.html").read_text().split("Left out of the comparison")[1][:200]
+    )

@@ -39,16 +39,22 @@ def people() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def model(people: pd.DataFrame) -> Any:
-    columns = make_column_transformer((OneHotEncoder(), ["job", "sex"]), (StandardScaler(), ["income"]))
+    columns = make_column_transformer(
+        (OneHotEncoder(), ["job", "sex"]), (StandardScaler(), ["income"])
+    )
     return make_pipeline(columns, LogisticRegression()).fit(people[FEATURES], people["paid"])
 
 
 @pytest.fixture(scope="module")
 def finder(people: pd.DataFrame, model: Any) -> cfe.EvidenceFinder:
-    return cfe.EvidenceFinder.from_table(people, model, truth="paid", id="person", sensitive=["sex"])
+    return cfe.EvidenceFinder.from_table(
+        people, model, truth="paid", id="person", sensitive=["sex"]
+    )
 
 
-def test_a_model_and_a_frame_become_a_finder(people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder) -> None:
+def test_a_model_and_a_frame_become_a_finder(
+    people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder
+) -> None:
     assert finder.class_names == ("no", "yes")
     names = np.array(finder.class_names)
     assert names[finder.labels].tolist() == model.predict(people[FEATURES]).tolist()
@@ -63,10 +69,14 @@ def test_a_model_and_a_frame_become_a_finder(people: pd.DataFrame, model: Any, f
     assert finder.model is model
     assert finder.graph is None
     # The vectors hold income and job, and nothing of the sex.
-    np.testing.assert_array_equal(finder.vectors, encode(as_attributes(people[["income", "job"]])).x)
+    np.testing.assert_array_equal(
+        finder.vectors, encode(as_attributes(people[["income", "job"]])).x
+    )
 
 
-def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, finder: cfe.EvidenceFinder) -> None:
+def test_results_and_arguments_are_in_the_users_words(
+    people: pd.DataFrame, finder: cfe.EvidenceFinder
+) -> None:
     frame = finder.local(["p5", "p2"], k=1).to_frame(attributes=True)
     assert frame["node"].tolist() == ["p5", "p2"]
     by_id = people.set_index("person")
@@ -76,7 +86,9 @@ def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, find
     assert set(pairs["source"]) <= set(people["person"])
     found = audit.only_in(finder, ["sex"]).most_similar(1).table
     assert found["source"].isin(people["person"]).all()
-    with pytest.raises(ValueError, match=r"nodes must name rows by their ids .*, got 'P5'; did you mean 'p5'\?"):
+    with pytest.raises(
+        ValueError, match=r"nodes must name rows by their ids .*, got 'P5'; did you mean 'p5'\?"
+    ):
         finder.local("P5")
 
 
@@ -85,7 +97,9 @@ def test_notebooks_show_tables(finder: cfe.EvidenceFinder) -> None:
     audits = (
         audit.flip(finder, "sex"),
         audit.only_in(finder, ["sex"]),
-        audit.group_metrics(y_pred=finder.labels, sensitive_features=finder.attributes.to_frame()[["sex"]]),
+        audit.group_metrics(
+            y_pred=finder.labels, sensitive_features=finder.attributes.to_frame()[["sex"]]
+        ),
         audit.situation_test(finder, protected="f", **question),
         audit.direction_test(finder, value="f", **question),
         audit.direct_effects(finder, unfavourable="no"),
@@ -96,7 +110,9 @@ def test_notebooks_show_tables(finder: cfe.EvidenceFinder) -> None:
     assert "20 more rows" in finder.top_pairs(30)._repr_html_()
 
 
-def test_a_flip_calls_the_model_on_the_table(people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder) -> None:
+def test_a_flip_calls_the_model_on_the_table(
+    people: pd.DataFrame, model: Any, finder: cfe.EvidenceFinder
+) -> None:
     test = audit.flip(finder, "sex", by=["job"])
     other = people[FEATURES].assign(sex=people["sex"].map({"f": "m", "m": "f"}))
     changed = model.predict(people[FEATURES]) != model.predict(other)
@@ -112,8 +128,12 @@ def test_a_flip_calls_the_model_on_the_table(people: pd.DataFrame, model: Any, f
         audit.flip(finder, "sex", columns={"f": "sex"})
 
 
-def test_a_report_without_a_graph(finder: cfe.EvidenceFinder, people: pd.DataFrame, tmp_path: Path) -> None:
-    written = audit.report(finder, tmp_path / "a.html", favourable="yes", pairs=20, cases=2, progress=False)
+def test_a_report_without_a_graph(
+    finder: cfe.EvidenceFinder, people: pd.DataFrame, tmp_path: Path
+) -> None:
+    written = audit.report(
+        finder, tmp_path / "a.html", favourable="yes", pairs=20, cases=2, progress=False
+    )
     missing = {section["id"]: section["missing"] for section in written.numbers["sections"]}
     assert not missing["flip"]
     assert not missing["errors"]
@@ -142,7 +162,9 @@ def test_every_kind_of_table_gives_the_same_finder(
     else:
         people.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
         table = str(path)
-    other = cfe.EvidenceFinder.from_table(table, model, truth="paid", id="person", sensitive=["sex"])
+    other = cfe.EvidenceFinder.from_table(
+        table, model, truth="paid", id="person", sensitive=["sex"]
+    )
     for name in ("vectors", "labels", "truth", "ids", "probabilities"):
         np.testing.assert_array_equal(getattr(other, name), getattr(finder, name))
 
@@ -155,7 +177,9 @@ def test_forms_of_predictions(people: pd.DataFrame, model: Any) -> None:
         assert finder.class_names == ("no", "yes")
         assert finder.model is None
     numbers = (people["paid"] == "yes").astype(int)
-    named = cfe.EvidenceFinder.from_table(table, numbers, class_names=["refused", "granted"], truth=numbers)
+    named = cfe.EvidenceFinder.from_table(
+        table, numbers, class_names=["refused", "granted"], truth=numbers
+    )
     assert named.class_names == ("refused", "granted")
     np.testing.assert_array_equal(named.labels, numbers)
     np.testing.assert_array_equal(named.truth, numbers)
@@ -172,7 +196,9 @@ def test_forms_of_predictions(people: pd.DataFrame, model: Any) -> None:
     np.testing.assert_allclose(scored.probabilities, np.column_stack([1 - shares, shares]))
     unnamed = LogisticRegression().fit(table[["income"]].to_numpy(), plain)
     found = cfe.EvidenceFinder.from_table(table[["income"]], unnamed)
-    assert [found.class_name(label) for label in found.labels] == unnamed.predict(table[["income"]].to_numpy()).tolist()
+    assert [found.class_name(label) for label in found.labels] == unnamed.predict(
+        table[["income"]].to_numpy()
+    ).tolist()
 
 
 def test_an_encoder_of_ones_own(people: pd.DataFrame) -> None:
@@ -181,7 +207,9 @@ def test_an_encoder_of_ones_own(people: pd.DataFrame) -> None:
         finder = cfe.EvidenceFinder.from_table(people[["income", "paid"]], "paid", encoder=encoder)
         assert finder.vectors.shape == (len(people), 1)
     both = make_column_transformer((OneHotEncoder(), ["sex"])).fit(people[["sex"]])
-    with pytest.raises(ValueError, match="encoder must not use columns of sensitive or without, got 'sex'"):
+    with pytest.raises(
+        ValueError, match="encoder must not use columns of sensitive or without, got 'sex'"
+    ):
         cfe.EvidenceFinder.from_table(people, "paid", id="person", encoder=both, sensitive=["sex"])
 
 
@@ -208,20 +236,30 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"without": ["jobs"]}, "did you mean 'job'"),
     ({"id": "job"}, "id must hold each id once"),
     ({"id": None}, "'person' has 200 different texts, more than 100"),
-    ({"without": ["income", "job", "sex"]}, "vectors are made of, got none beside income, job, sex"),
+    (
+        {"without": ["income", "job", "sex"]},
+        "vectors are made of, got none beside income, job, sex",
+    ),
     ({"model": [0, 1]}, r"must be classes of shape \(200,\), got shape \(2,\)"),
     ({"model": [0.5] * 200}, "scores of classes are for probabilities="),
     ({"probabilities": [0.1, 0.2]}, "probabilities must have a column for each class"),
-    ({"class_names": ["a", "b"]}, r"model .the predictions. must be among the class names \(a, b\), got"),
+    (
+        {"class_names": ["a", "b"]},
+        r"model .the predictions. must be among the class names \(a, b\), got",
+    ),
     ({"frame": 3}, "frame must be a table"),
     ({"encoder": 3}, "encoder must be a scikit-learn transformer"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), BAD)
-def test_bad_arguments_are_named(people: pd.DataFrame, change: dict[str, Any], message: str) -> None:
+def test_bad_arguments_are_named(
+    people: pd.DataFrame, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        cfe.EvidenceFinder.from_table(**({"frame": people, "model": "paid", "id": "person"} | change))
+        cfe.EvidenceFinder.from_table(
+            **({"frame": people, "model": "paid", "id": "person"} | change)
+        )
 
 
 def test_a_model_of_other_columns_is_refused(people: pd.DataFrame, model: Any) -> None:
@@ -264,7 +302,9 @@ def test_suspicious_columns_are_named_with_the_remedy(people: pd.DataFrame) -> N
     (text,) = suspicions(bare.assign(nr=np.arange(1, 201)), model="paid")
     assert "column 'nr' has another value in every row" in text
     assert "--id nr" in text
-    (text,) = suspicions(bare.assign(copy=people["paid"].map({"yes": "settled", "no": "open"})), model="paid")
+    (text,) = suspicions(
+        bare.assign(copy=people["paid"].map({"yes": "settled", "no": "open"})), model="paid"
+    )
     assert "column 'copy' determines the predictions" in text
     noisy = np.where(np.arange(200) % 10 == 0, "no", people["paid"])
     (text,) = suspicions(bare.assign(copy=people["paid"]), model=noisy, truth="paid")
@@ -280,18 +320,29 @@ def test_suspicious_columns_are_named_with_the_remedy(people: pd.DataFrame) -> N
 @pytest.mark.parametrize("kind", ["string", "object"])
 def test_missing_values_of_pandas_are_missing(people: pd.DataFrame, kind: str) -> None:
     holes = np.arange(200) % 4 == 0
-    table = people.assign(truth=people["paid"].astype(kind).mask(holes, pd.NA), job=people["job"].mask(holes, pd.NA))
-    finder = cfe.EvidenceFinder.from_table(table, "paid", truth="truth", id="person", sensitive=["sex"])
+    table = people.assign(
+        truth=people["paid"].astype(kind).mask(holes, pd.NA), job=people["job"].mask(holes, pd.NA)
+    )
+    finder = cfe.EvidenceFinder.from_table(
+        table, "paid", truth="truth", id="person", sensitive=["sex"]
+    )
     assert finder.truth is not None
     np.testing.assert_array_equal(finder.truth == -1, holes)
     assert finder.attributes is not None
     np.testing.assert_array_equal(finder.attributes["job"].missing, holes)
-    assert cfe.EvidenceFinder.from_table(table, "paid", id="person", without=["truth"]).vectors.shape[1] == 7
+    assert (
+        cfe.EvidenceFinder.from_table(table, "paid", id="person", without=["truth"]).vectors.shape[
+            1
+        ]
+        == 7
+    )
     decided = cfe.EvidenceFinder.from_table(table, "truth", id="person")
     np.testing.assert_array_equal(decided.labels == -1, holes)
     assert decided.index.ntotal == 150
     with pytest.raises(ValueError, match="id must hold an id for every row, got none in row 0"):
-        cfe.EvidenceFinder.from_table(table, "paid", id=table["person"].astype(kind).mask(holes, pd.NA))
+        cfe.EvidenceFinder.from_table(
+            table, "paid", id=table["person"].astype(kind).mask(holes, pd.NA)
+        )
 
 
 def test_rows_of_other_columns_must_be_in_the_order_of_the_frame(people: pd.DataFrame) -> None:
@@ -308,7 +359,9 @@ def test_rows_of_other_columns_must_be_in_the_order_of_the_frame(people: pd.Data
 
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_columns_of_mixed_values_are_categories_and_numbers_are_finite(people: pd.DataFrame) -> None:
+def test_columns_of_mixed_values_are_categories_and_numbers_are_finite(
+    people: pd.DataFrame,
+) -> None:
     table = people.drop(columns=["person", "job"]).assign(code=[1, "1", None, "x"] * 50)
     finder = cfe.EvidenceFinder.from_table(table, "paid", sensitive=["sex"])
     assert finder.vectors.shape[1] == 4  # income; "1", "x" and missing
@@ -332,7 +385,11 @@ def test_truth_values_are_class_names(people: pd.DataFrame) -> None:
 def test_columns_of_one_value_and_the_type_of_numbers_change_nothing(people: pd.DataFrame) -> None:
     table = people.drop(columns=["person", "paid"]).assign(age=np.arange(200) % 7)
     one = cfe.EvidenceFinder.from_table(table, people["paid"], sensitive=["sex"])
-    for other in (table.assign(country="here"), table.assign(country=None), table.astype({"age": np.float32})):
+    for other in (
+        table.assign(country="here"),
+        table.assign(country=None),
+        table.astype({"age": np.float32}),
+    ):
         found = cfe.EvidenceFinder.from_table(other, people["paid"], sensitive=["sex"])
         np.testing.assert_array_equal(found.vectors, one.vectors)
     alone = cfe.EvidenceFinder.from_table(pd.DataFrame({"country": ["here"] * 4}), [0, 1, 0, 1])
@@ -345,13 +402,17 @@ def test_a_function_may_return_truth_values(people: pd.DataFrame) -> None:
     def model(frame: pd.DataFrame) -> Any:
         return (frame["income"] > 40).to_numpy()
 
-    finder = cfe.EvidenceFinder.from_table(table, model, truth=people["paid"] == "yes", sensitive=["sex"])
+    finder = cfe.EvidenceFinder.from_table(
+        table, model, truth=people["paid"] == "yes", sensitive=["sex"]
+    )
     assert finder.class_names == ("False", "True")
     np.testing.assert_array_equal(finder.labels, rich)
     np.testing.assert_array_equal(finder.truth, people["paid"] == "yes")
     named = cfe.EvidenceFinder.from_table(table, model, class_names=["poor", "rich"])
     np.testing.assert_array_equal(named.labels, rich)
-    poor = cfe.EvidenceFinder.from_table(table.assign(income=1.0), lambda frame: frame["sex"].to_numpy() > "z")
+    poor = cfe.EvidenceFinder.from_table(
+        table.assign(income=1.0), lambda frame: frame["sex"].to_numpy() > "z"
+    )
     assert poor.class_names == ("False", "True")
 
 
@@ -367,7 +428,9 @@ def test_ids_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
 @pytest.mark.parametrize("kind", ["csv", "parquet", "csv with gaps"])
-def test_truth_values_of_a_file_are_those_of_a_frame(people: pd.DataFrame, kind: str, tmp_path: Path) -> None:
+def test_truth_values_of_a_file_are_those_of_a_frame(
+    people: pd.DataFrame, kind: str, tmp_path: Path
+) -> None:
     table = people.drop(columns=["person", "paid"]).assign(member=np.arange(200) % 3 == 0)
     paid = table["income"] + 10 * table["member"] > 42
     columns = make_column_transformer(
@@ -379,7 +442,10 @@ def test_truth_values_of_a_file_are_those_of_a_frame(people: pd.DataFrame, kind:
     table["paid"] = paid
     path = tmp_path / f"people.{kind.split()[0]}"
     _ = table.to_parquet(path) if kind == "parquet" else table.to_csv(path, index=False)
-    one, other = (cfe.EvidenceFinder.from_table(t, model, truth="paid", sensitive=["sex"]) for t in (table, path))
+    one, other = (
+        cfe.EvidenceFinder.from_table(t, model, truth="paid", sensitive=["sex"])
+        for t in (table, path)
+    )
     assert other.class_names == one.class_names == ("False", "True")
     for name in ("labels", "truth", "probabilities", "vectors"):
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
@@ -400,7 +466,9 @@ def test_a_leak_is_named_also_where_values_are_missing(leak: str) -> None:
     granted = frame["loan"] == "yes"
     columns = {
         "outcome": np.where(granted, np.where(rng.random(300) < 0.9, "repaid", "defaulted"), None),
-        "date": np.where(granted, rng.integers(1, 10**6, 300), np.nan),  # known for granted loans only
+        "date": np.where(
+            granted, rng.integers(1, 10**6, 300), np.nan
+        ),  # known for granted loans only
         "almost": np.where(rng.random(300) < 0.003, "b", np.where(granted, "a", "b")),
         "number": np.where(granted, 1.0, 0.0),
     }
@@ -409,7 +477,9 @@ def test_a_leak_is_named_also_where_values_are_missing(leak: str) -> None:
 
 
 @pytest.mark.filterwarnings("default::cfe_faiss.InputWarning")
-def test_a_column_that_decisions_follow_in_part_is_no_leak(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_column_that_decisions_follow_in_part_is_no_leak(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     rng, frame = np.random.default_rng(1), leaky()
     granted = frame["loan"] == "yes"
     frame["school"] = np.where(rng.random(300) < np.where(granted, 0.9, 0.1), "high", "low")

@@ -69,7 +69,12 @@ def problems(draw):
 
 
 @pytest.mark.parametrize(
-    "name", ["german", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bail", "facebook")), "cora"]
+    "name",
+    [
+        "german",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("bail", "facebook")),
+        "cora",
+    ],
 )
 def test_real_graphs_match_the_reference(name, data_root):
     data = load(name, root=data_root)
@@ -124,7 +129,9 @@ def test_directed_messages_flow_from_source_to_target():
 @pytest.mark.parametrize(("num_layers", "alpha"), [(0, 0.5), (3, 1.0)])
 def test_no_propagation_gives_the_normalised_features(num_layers, alpha):
     x, edge_index = random_problem()
-    np.testing.assert_allclose(ks_vectors(x, edge_index, num_layers, alpha), unit_rows(x), atol=1e-6)
+    np.testing.assert_allclose(
+        ks_vectors(x, edge_index, num_layers, alpha), unit_rows(x), atol=1e-6
+    )
 
 
 @st.composite
@@ -138,7 +145,9 @@ def weighted_problems(draw):
 def test_weighted_graphs_match_the_reference(problem, num_layers, alpha, directed):
     x, edge_index, weights = problem
     X = ks_vectors(x, edge_index, num_layers, alpha, edge_weight=weights, directed=directed)
-    expected = weighted_ks_vectors(x, weight_matrix(len(x), edge_index, weights, directed=directed), num_layers, alpha)
+    expected = weighted_ks_vectors(
+        x, weight_matrix(len(x), edge_index, weights, directed=directed), num_layers, alpha
+    )
     assert np.abs(X - expected).max() < TOLERANCE
 
 
@@ -149,7 +158,9 @@ def test_signed_features_with_weights_match_the_reference(d, directed):
     edge_index[1, :400] = 11  # more neighbours than a group has
     weights = np.random.default_rng(1).exponential(size=900) ** 3
     X = ks_vectors(x, edge_index, 4, 0.3, edge_weight=weights, directed=directed)
-    expected = weighted_ks_vectors(x, weight_matrix(len(x), edge_index, weights, directed=directed), 4, 0.3)
+    expected = weighted_ks_vectors(
+        x, weight_matrix(len(x), edge_index, weights, directed=directed), 4, 0.3
+    )
     assert np.abs(X - expected).max() < TOLERANCE
 
 
@@ -178,7 +189,9 @@ def test_order_of_nodes_and_edges_does_not_matter_with_weights(problem, random):
     random.shuffle(order)
     random.shuffle(edges)
     X = ks_vectors(x, edge_index, edge_weight=weights)
-    np.testing.assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X)
+    np.testing.assert_array_equal(
+        ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X
+    )
     number = np.argsort(order)
     moved = ks_vectors(x[order], number[edge_index], edge_weight=weights)
     np.testing.assert_allclose(moved, X[order], atol=TOLERANCE)
@@ -188,7 +201,9 @@ def test_a_weight_of_zero_is_no_edge():
     x = np.random.default_rng(0).random((3, 5))
     X = ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[2.0, 0.0])
     np.testing.assert_array_equal(X, ks_vectors(x, [[0], [1]]))
-    np.testing.assert_array_equal(ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[0, 0]), ks_vectors(x, NO_EDGES))
+    np.testing.assert_array_equal(
+        ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[0, 0]), ks_vectors(x, NO_EDGES)
+    )
 
 
 @pytest.mark.parametrize("num_layers", [0, 1, 3])
@@ -231,7 +246,9 @@ def test_a_hub_is_as_exact_as_any_node():
 @pytest.mark.parametrize("exponent", [-100, 120])
 def test_scale_of_the_features_does_not_matter(exponent):
     x, edge_index = random_problem()
-    np.testing.assert_array_equal(ks_vectors(np.ldexp(x, exponent), edge_index), ks_vectors(x, edge_index))
+    np.testing.assert_array_equal(
+        ks_vectors(np.ldexp(x, exponent), edge_index), ks_vectors(x, edge_index)
+    )
 
 
 def test_thread_count_does_not_matter():
@@ -271,7 +288,9 @@ def test_every_form_of_features_gives_the_same(tmp_path):
     for form in forms:
         np.testing.assert_array_equal(ks_vectors(form, edge_index), X)
     whole = np.rint(x).astype(np.int16)
-    np.testing.assert_array_equal(ks_vectors(whole, edge_index), ks_vectors(whole.astype(np.float32), edge_index))
+    np.testing.assert_array_equal(
+        ks_vectors(whole, edge_index), ks_vectors(whole.astype(np.float32), edge_index)
+    )
 
 
 def test_the_input_is_left_alone():
@@ -289,7 +308,9 @@ def test_out(tmp_path):
     assert ks_vectors(x, edge_index, out=out) is out
     np.testing.assert_array_equal(out, X)
 
-    mapped = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape)
+    mapped = np.lib.format.open_memmap(
+        tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape
+    )
     assert ks_vectors(x, edge_index, out=mapped) is mapped
     mapped.flush()
     np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
@@ -338,8 +359,12 @@ def test_size_of_the_blocks_does_not_matter(problem, num_layers, alpha, memory, 
     x, edge_index, weights = problem
     given = weights if weighted else None
     with tempfile.TemporaryDirectory() as workspace:
-        found = ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given, workspace=workspace, memory=memory)
-    np.testing.assert_array_equal(found, ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given))
+        found = ks_vectors(
+            x, edge_index, num_layers, alpha, edge_weight=given, workspace=workspace, memory=memory
+        )
+    np.testing.assert_array_equal(
+        found, ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given)
+    )
 
 
 MEASURED = """
@@ -371,9 +396,13 @@ def test_memory_is_bounded(tmp_path):
     n, d = 25_000, 500
     rng = np.random.default_rng(0)
     graph = as_graph(rng.integers(0, n, (2, 60_000)), n)
-    saved(tmp_path, x=rng.random((n, d), dtype=np.float32), indptr=graph.indptr, indices=graph.indices)
+    saved(
+        tmp_path, x=rng.random((n, d), dtype=np.float32), indptr=graph.indptr, indices=graph.indices
+    )
     np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(n, d)).flush()
-    run = subprocess.run([sys.executable, "-c", MEASURED, tmp_path], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", MEASURED, tmp_path], capture_output=True, text=True, check=True
+    )
     assert int(run.stdout) < 40_000_000
 
 
@@ -383,7 +412,9 @@ def test_changes_to_a_copy_on_write_map_are_kept(tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="c")
     mapped[:] = x
     np.testing.assert_array_equal(ks_vectors(mapped, edge_index), ks_vectors(x, edge_index))
-    np.testing.assert_array_equal(ks_vectors(mapped, edge_index, out=mapped), ks_vectors(x, edge_index))
+    np.testing.assert_array_equal(
+        ks_vectors(mapped, edge_index, out=mapped), ks_vectors(x, edge_index)
+    )
     np.testing.assert_array_equal(mapped, ks_vectors(x, edge_index))
 
 
@@ -419,7 +450,11 @@ read_only.flags.writeable = False
         ({"x": bad(np.nan)}, ValueError, "x must be finite in float32, .* in row 1"),
         ({"x": bad(-np.inf)}, ValueError, "x must be finite in float32, .* in row 1"),
         ({"x": bad(1e39)}, ValueError, "x must be finite in float32, .* in row 1"),
-        ({"x": scipy.sparse.csr_array(bad(np.nan))}, ValueError, "x must be finite in float32, .* in row 1"),
+        (
+            {"x": scipy.sparse.csr_array(bad(np.nan))},
+            ValueError,
+            "x must be finite in float32, .* in row 1",
+        ),
         ({"x": np.ones(3)}, ValueError, r"x must have shape \(n, d\) .*, got \(3,\)"),
         ({"x": np.ones((3, 0))}, ValueError, r"x must have shape \(n, d\) .*, got \(3, 0\)"),
         ({"x": np.ones((0, 2))}, ValueError, r"x must have shape \(n, d\) .*, got \(0, 2\)"),
@@ -431,21 +466,53 @@ read_only.flags.writeable = False
             TypeError,
             "x must be a matrix of real numbers",
         ),
-        ({"edge_index": [[0, 3], [1, 0]]}, ValueError, r"edge_index must lie in 0\.\.2, got 3 in edge 1"),
-        ({"edge_index": [[0], [-1]]}, ValueError, r"edge_index must lie in 0\.\.2, got -1 in edge 0"),
-        ({"edge_weight": [1.0, -2.0]}, ValueError, r"edge_weight must be 0 or positive, .*, got -2\.0 in edge 1"),
+        (
+            {"edge_index": [[0, 3], [1, 0]]},
+            ValueError,
+            r"edge_index must lie in 0\.\.2, got 3 in edge 1",
+        ),
+        (
+            {"edge_index": [[0], [-1]]},
+            ValueError,
+            r"edge_index must lie in 0\.\.2, got -1 in edge 0",
+        ),
+        (
+            {"edge_weight": [1.0, -2.0]},
+            ValueError,
+            r"edge_weight must be 0 or positive, .*, got -2\.0 in edge 1",
+        ),
         (
             {"edge_weight": [np.nan, 1.0]},
             ValueError,
             "edge_weight must be 0 or positive, .*, got nan in edge 0",
         ),
         ({"edge_weight": [1.0, np.inf]}, ValueError, "edge_weight must be .*, got inf in edge 1"),
-        ({"edge_weight": [1.0, 1e39]}, ValueError, r"edge_weight must be .* in float32, got 1e\+39 in edge 1"),
-        ({"edge_weight": [1e-60, 1.0]}, ValueError, "edge_weight must be .* in float32, got 1e-60 in edge 0"),
-        ({"edge_weight": [1.0]}, ValueError, r"edge_weight must have shape \(2,\), one for each edge, got \(1,\)"),
-        ({"edge_weight": np.ones((2, 1))}, ValueError, r"edge_weight must have shape \(2,\), .*, got \(2, 1\)"),
+        (
+            {"edge_weight": [1.0, 1e39]},
+            ValueError,
+            r"edge_weight must be .* in float32, got 1e\+39 in edge 1",
+        ),
+        (
+            {"edge_weight": [1e-60, 1.0]},
+            ValueError,
+            "edge_weight must be .* in float32, got 1e-60 in edge 0",
+        ),
+        (
+            {"edge_weight": [1.0]},
+            ValueError,
+            r"edge_weight must have shape \(2,\), one for each edge, got \(1,\)",
+        ),
+        (
+            {"edge_weight": np.ones((2, 1))},
+            ValueError,
+            r"edge_weight must have shape \(2,\), .*, got \(2, 1\)",
+        ),
         ({"edge_weight": ["a", "b"]}, TypeError, "edge_weight must be an array of real numbers"),
-        ({"edge_weight": True}, ValueError, r"edge_weight=True needs a graph that holds weights.*shape \(E,\)"),
+        (
+            {"edge_weight": True},
+            ValueError,
+            r"edge_weight=True needs a graph that holds weights.*shape \(E,\)",
+        ),
         (
             {"edge_weight": [3e38] * 2, "edge_index": [[0, 0], [1, 1]]},
             ValueError,
@@ -460,8 +527,16 @@ read_only.flags.writeable = False
         ({"alpha": "half"}, TypeError, "alpha must be a number, got 'half'"),
         ({"out": [[0.0, 0.0]] * 3}, TypeError, "out must be a float32 array, got list"),
         ({"out": np.zeros((3, 2))}, TypeError, "out must be a float32 array, got float64"),
-        ({"out": np.zeros((2, 2), np.float32)}, ValueError, r"out must have the shape of x, \(3, 2\), got \(2, 2\)"),
-        ({"out": np.zeros((2, 3), np.float32).T}, ValueError, "out must be C-contiguous and writeable"),
+        (
+            {"out": np.zeros((2, 2), np.float32)},
+            ValueError,
+            r"out must have the shape of x, \(3, 2\), got \(2, 2\)",
+        ),
+        (
+            {"out": np.zeros((2, 3), np.float32).T},
+            ValueError,
+            "out must be C-contiguous and writeable",
+        ),
         ({"out": read_only}, ValueError, "out must be C-contiguous and writeable"),
     ],
 )
@@ -506,8 +581,12 @@ def test_similarity_in_float64_is_1_for_equal_rows_only():
     X[2, 1] = 1e-30
     scores = ks_similarity(X, [0, 0, 1, 2], [1, 2, 3, 2], dtype=np.float64)
     np.testing.assert_array_equal(scores, [1, np.nextafter(1, 0), 0, 1])
-    np.testing.assert_array_equal(ks_similarity(np.zeros((2, 3)), [0, 0], [0, 1], dtype=np.float64), [0, 0])
-    with pytest.raises(TypeError, match=r"dtype must be numpy\.float32 or numpy\.float64, got 'f2'"):
+    np.testing.assert_array_equal(
+        ks_similarity(np.zeros((2, 3)), [0, 0], [0, 1], dtype=np.float64), [0, 0]
+    )
+    with pytest.raises(
+        TypeError, match=r"dtype must be numpy\.float32 or numpy\.float64, got 'f2'"
+    ):
         ks_similarity(X, 0, 1, dtype="f2")
 
 
@@ -517,7 +596,13 @@ def test_similarity_in_float64_is_1_for_equal_rows_only():
         (np.ones((3, 2)), 3, 0, ValueError, r"v must lie in 0\.\.2, got 3"),
         (np.ones((3, 2)), 0, [1, -1], ValueError, r"u must lie in .*, got -1"),
         (np.ones((3, 2)), 0.5, 0, TypeError, "v must be integers, got dtype float64"),
-        (np.ones((3, 2)), [0, 1], [0, 1, 2], ValueError, r"v and u must have shapes .* got \(2,\) and \(3,\)"),
+        (
+            np.ones((3, 2)),
+            [0, 1],
+            [0, 1, 2],
+            ValueError,
+            r"v and u must have shapes .* got \(2,\) and \(3,\)",
+        ),
         (np.ones(3), 0, 0, ValueError, r"X must have shape \(n, d\), got \(3,\)"),
         (bad(np.nan), 0, 1, ValueError, "X must be finite"),
     ],

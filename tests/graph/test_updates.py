@@ -27,7 +27,9 @@ class Mirror:
         self.gone: set[int] = set()
         self.link(20)
         self.options = options
-        self.ks = KSVectors(self.x, self.edge_index, edge_weight=self.weights, directed=directed, **options)
+        self.ks = KSVectors(
+            self.x, self.edge_index, edge_weight=self.weights, directed=directed, **options
+        )
 
     @property
     def edge_index(self) -> np.ndarray:
@@ -63,9 +65,14 @@ class Mirror:
             arguments["remove_nodes"] = leaving
             self.gone |= set(leaving.tolist())
             self.x[leaving] = 0
-            self.edges = {pair: weight for pair, weight in self.edges.items() if not self.gone & set(pair)}
+            self.edges = {
+                pair: weight for pair, weight in self.edges.items() if not self.gone & set(pair)
+            }
         if self.rng.random() < 0.5:
-            rows = {int(v): self.rng.normal(size=D).astype(np.float32) for v in self.rng.choice(self.nodes, 2)}
+            rows = {
+                int(v): self.rng.normal(size=D).astype(np.float32)
+                for v in self.rng.choice(self.nodes, 2)
+            }
             arguments["x"] = rows
             for node, row in rows.items():
                 self.x[node] = row
@@ -80,13 +87,22 @@ class Mirror:
 
     def expected(self) -> np.ndarray:
         options = {name: value for name, value in self.options.items() if name != "store_layers"}
-        return cfe.ks_vectors(self.x, self.edge_index, edge_weight=self.weights, directed=self.directed, **options)
+        return cfe.ks_vectors(
+            self.x, self.edge_index, edge_weight=self.weights, directed=self.directed, **options
+        )
 
 
 @given(
-    st.integers(0, 10**6), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from([0, 0.4, 1])
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from([0, 0.4, 1]),
 )
-def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted, store_layers, num_layers, alpha):
+def test_every_version_equals_recomputation_bit_for_bit(
+    seed, directed, weighted, store_layers, num_layers, alpha
+):
     options = {"num_layers": num_layers, "alpha": alpha, "store_layers": store_layers}
     mirror = Mirror(seed, directed=directed, weighted=weighted, **options)
     assert_array_equal(mirror.ks.vectors, mirror.expected())
@@ -96,7 +112,9 @@ def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted
         changed = mirror.ks.update(**mirror.change())
         after = mirror.expected()
         assert_array_equal(mirror.ks.vectors, after)
-        graph = as_graph(mirror.edge_index, len(mirror.x), edge_weight=mirror.weights, directed=directed)
+        graph = as_graph(
+            mirror.edge_index, len(mirror.x), edge_weight=mirror.weights, directed=directed
+        )
         for name in ("indptr", "indices", "weights"):
             assert_array_equal(getattr(mirror.ks.graph, name), getattr(graph, name))
         differs = np.ones(len(after), bool)
@@ -113,7 +131,9 @@ def test_lists_move_when_many_have_changed(directed, weighted):
     for mirror in [*mirrors] * 4:
         mirror.ks.update(**mirror.change())
         assert_array_equal(mirror.ks.vectors, mirror.expected())
-        graph = as_graph(mirror.edge_index, len(mirror.x), edge_weight=mirror.weights, directed=directed)
+        graph = as_graph(
+            mirror.edge_index, len(mirror.x), edge_weight=mirror.weights, directed=directed
+        )
         for name in ("indptr", "indices", "weights"):
             assert_array_equal(getattr(mirror.ks.graph, name), getattr(graph, name))
 
@@ -161,20 +181,48 @@ X = np.random.default_rng(3).normal(size=(5, D))
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"remove_edges": [[0], [3]]}, ValueError, r"remove_edges must hold edges of the graph, got \(0, 3\)"),
-        ({"remove_edges": [[0, 1, 2]]}, ValueError, r"remove_edges must have shape \(2, m\), got \(1, 3\)"),
+        (
+            {"remove_edges": [[0], [3]]},
+            ValueError,
+            r"remove_edges must hold edges of the graph, got \(0, 3\)",
+        ),
+        (
+            {"remove_edges": [[0, 1, 2]]},
+            ValueError,
+            r"remove_edges must have shape \(2, m\), got \(1, 3\)",
+        ),
         ({"add_edges": [[0], [6]]}, ValueError, r"add_edges must lie in 0..5, got 6"),
         ({"add_edges": [[0.5], [1.0]]}, TypeError, "add_edges must be integers"),
-        ({"add_edges": [[0], [4]]}, ValueError, "add_edges must name nodes of the graph, got 4, which was removed"),
+        (
+            {"add_edges": [[0], [4]]},
+            ValueError,
+            "add_edges must name nodes of the graph, got 4, which was removed",
+        ),
         ({"x": {4: X[0]}}, ValueError, "x must name nodes of the graph, got 4, which was removed"),
-        ({"x": {0: [1.0, 2.0]}}, ValueError, r"x must have rows of shape \(3,\), got \(2,\) for node 0"),
+        (
+            {"x": {0: [1.0, 2.0]}},
+            ValueError,
+            r"x must have rows of shape \(3,\), got \(2,\) for node 0",
+        ),
         ({"x": {0: [1.0, 2.0, np.nan]}}, ValueError, "x must be finite"),
         ({"x": {9: X[0]}}, ValueError, "x must lie in 0..4, got 9"),
         ({"add_nodes": [[1.0, 2.0]]}, ValueError, r"add_nodes must have shape \(n, 3\)"),
         ({"add_nodes": [[1.0, 2.0, np.inf]]}, ValueError, "add_nodes must be finite"),
-        ({"remove_nodes": [4]}, ValueError, "remove_nodes must name nodes of the graph, got 4, which was removed"),
-        ({"remove_nodes": [0], "x": {0: X[0]}}, ValueError, "x must name nodes of the graph, got 0, which was removed"),
-        ({"add_edges": [[0], [2]], "edge_weight": [1.0]}, ValueError, "edge_weight must be None for a graph without"),
+        (
+            {"remove_nodes": [4]},
+            ValueError,
+            "remove_nodes must name nodes of the graph, got 4, which was removed",
+        ),
+        (
+            {"remove_nodes": [0], "x": {0: X[0]}},
+            ValueError,
+            "x must name nodes of the graph, got 0, which was removed",
+        ),
+        (
+            {"add_edges": [[0], [2]], "edge_weight": [1.0]},
+            ValueError,
+            "edge_weight must be None for a graph without",
+        ),
     ],
 )
 def test_a_refused_update_changes_nothing(arguments, error, message):
@@ -190,11 +238,18 @@ def test_a_refused_update_changes_nothing(arguments, error, message):
 
 def test_weights_are_required_and_edges_with_weights_are_added_once():
     ks = KSVectors(X, [[0, 1], [1, 2]], edge_weight=[1.0, 2.0])
-    with pytest.raises(ValueError, match="edge_weight must be given for add_edges of a graph with weights, got None"):
+    with pytest.raises(
+        ValueError,
+        match="edge_weight must be given for add_edges of a graph with weights, got None",
+    ):
         ks.update(add_edges=[[0], [2]])
-    with pytest.raises(ValueError, match=r"add_edges must hold new edges .*, got \(1, 0\): remove it first"):
+    with pytest.raises(
+        ValueError, match=r"add_edges must hold new edges .*, got \(1, 0\): remove it first"
+    ):
         ks.update(add_edges=[[0], [1]], edge_weight=[3.0])
-    with pytest.raises(ValueError, match=r"edge_weight must be None without add_edges, got \[3.0\]"):
+    with pytest.raises(
+        ValueError, match=r"edge_weight must be None without add_edges, got \[3.0\]"
+    ):
         ks.update(remove_edges=[[0], [1]], edge_weight=[3.0])
     with pytest.raises(ValueError, match="edge_weight must be 0 or positive"):
         ks.update(add_edges=[[0], [3]], edge_weight=[-3.0])
@@ -205,14 +260,21 @@ def test_weights_are_required_and_edges_with_weights_are_added_once():
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("store_layers", [True, False])
 def test_an_error_at_any_line_leaves_the_old_or_the_new_version(store_layers, step):
-    arguments = {"x": {1: X[0]}, "add_nodes": X[:1], "add_edges": [[5, 0], [0, 3]], "remove_edges": [[2], [3]]}
+    arguments = {
+        "x": {1: X[0]},
+        "add_nodes": X[:1],
+        "add_edges": [[5, 0], [0, 3]],
+        "remove_edges": [[2], [3]],
+    }
     x, edges = np.concatenate([X, X[:1]]), [[0, 1, 3, 5, 0], [1, 2, 4, 0, 3]]
     x[1] = X[0]
     old, new = cfe.ks_vectors(X, [[0, 1, 2, 3], [1, 2, 3, 4]]), cfe.ks_vectors(x, edges)
     line, seen = 1 + 3 * store_layers % step, set()
     while True:
         ks = KSVectors(X, [[0, 1, 2, 3], [1, 2, 3, 4]], store_layers=store_layers)
-        raised = raises_at(line, KeyboardInterrupt, lambda ks=ks: ks.update(**arguments), where="graph")
+        raised = raises_at(
+            line, KeyboardInterrupt, lambda ks=ks: ks.update(**arguments), where="graph"
+        )
         is_old = len(ks) == len(X)
         assert_array_equal(ks.vectors, old if is_old else new)
         assert ks.graph.num_edges == (8 if is_old else 10)
@@ -241,19 +303,31 @@ class ManyEdges:
         edges = self.rng.choice(self.nodes, (2, count))
         edges = np.hstack([edges, edges[:, : count // 5], edges[::-1, : count // 10]])
         if self.weighted:
-            is_new = [(t, s) not in self.entries and (s, t) not in self.entries for s, t in edges.T.tolist()]
+            is_new = [
+                (t, s) not in self.entries and (s, t) not in self.entries
+                for s, t in edges.T.tolist()
+            ]
             edges = edges[:, is_new]
-        weights = self.rng.integers(0, 9, edges.shape[1]).astype(float).tolist() if self.weighted else None
+        weights = (
+            self.rng.integers(0, 9, edges.shape[1]).astype(float).tolist()
+            if self.weighted
+            else None
+        )
         graph = as_graph(edges, len(self.x), edge_weight=weights, directed=self.directed)
         values = np.ones(graph.num_edges, np.float32) if graph.weights is None else graph.weights
         owners = np.repeat(np.arange(len(self.x)), np.diff(graph.indptr)).tolist()
-        self.entries = dict(zip(zip(owners, graph.indices.tolist(), strict=True), values, strict=True)) | self.entries
+        self.entries = (
+            dict(zip(zip(owners, graph.indices.tolist(), strict=True), values, strict=True))
+            | self.entries
+        )
         return edges, weights
 
     def change(self, size: int) -> dict[str, Any]:
         """Change the entries and rows at random, and return the arguments of the same update."""
         rng, listed = self.rng, list(self.entries)
-        edges = np.array([listed[i] for i in rng.integers(0, len(listed), size)]).T[::-1]  # some of them twice
+        edges = np.array([listed[i] for i in rng.integers(0, len(listed), size)]).T[
+            ::-1
+        ]  # some of them twice
         leaving = rng.choice(self.nodes, 2)
         both = {*zip(*edges.tolist(), strict=True)} if not self.directed else set()
         out, gone = {*zip(*edges[::-1].tolist(), strict=True)} | both, set(leaving.tolist())
@@ -265,7 +339,12 @@ class ManyEdges:
         row = rng.normal(size=D).astype(np.float32) / 4
         self.x[self.nodes[0]] = row
         added, weights = self.link(size)
-        arguments = {"remove_edges": edges, "remove_nodes": leaving, "add_nodes": new, "x": {int(self.nodes[0]): row}}
+        arguments = {
+            "remove_edges": edges,
+            "remove_nodes": leaving,
+            "add_nodes": new,
+            "x": {int(self.nodes[0]): row},
+        }
         return arguments | {"add_edges": added, "edge_weight": weights}
 
 
@@ -284,7 +363,9 @@ def test_sequences_of_small_and_large_changes_of_many_edges(directed, weighted, 
         mirror.ks.update(**arguments)
         graph = mirror.ks.graph
         entries = sorted(mirror.entries)
-        assert_array_equal(np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), [v for v, _ in entries])
+        assert_array_equal(
+            np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), [v for v, _ in entries]
+        )
         assert_array_equal(graph.indices, [u for _, u in entries])
         if weighted:
             assert_array_equal(graph.weights, [mirror.entries[e] for e in entries])
@@ -305,7 +386,9 @@ def test_known_vectors_are_not_computed_again(num_layers, store_layers):
         mirror.x[5] /= 2
         assert_array_equal(mirror.ks.vectors, mirror.expected())
         assert_array_equal(changed, np.flatnonzero((mirror.ks.vectors != before).any(axis=1)))
-    assert (known == Mirror(4, directed=False, weighted=False, num_layers=num_layers).expected()).all()
+    assert (
+        known == Mirror(4, directed=False, weighted=False, num_layers=num_layers).expected()
+    ).all()
     with pytest.raises(ValueError, match=r"vectors must have shape \(12, 3\), got \(2, 3\)"):
         KSVectors(mirror.x, mirror.edge_index, vectors=known[:2])
 

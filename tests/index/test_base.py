@@ -29,7 +29,11 @@ def empty(kind: str) -> Index:
 
 def kept(kind: str, vectors: np.ndarray) -> np.ndarray:
     """Return unit vectors after the codec of an index kind."""
-    return empty(kind).sa_decode(empty(kind).sa_encode(vectors)) if kind in ("fp16", "sq8") else vectors
+    return (
+        empty(kind).sa_decode(empty(kind).sa_encode(vectors))
+        if kind in ("fp16", "sq8")
+        else vectors
+    )
 
 
 def filled(kind: str) -> Index:
@@ -86,7 +90,9 @@ def test_stored_vectors_come_back_by_id(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))]
+)
 def test_copies_and_pickles_keep_everything(kind: str, duplicate: object) -> None:
     index = filled(kind)
     again = duplicate(index)  # type: ignore[operator]
@@ -110,7 +116,11 @@ def test_faiss_clone_is_the_stock_index(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "other_kind"),
     [
-        *((kind, other) for kind in ("flat", "ivf", "pq") for other in ("flat", "ivf", "pq", "stock")),
+        *(
+            (kind, other)
+            for kind in ("flat", "ivf", "pq")
+            for other in ("flat", "ivf", "pq", "stock")
+        ),
         *((kind, other) for kind in ("fp16", "sq8") for other in ("flat", kind, "stock")),
         ("ivf", "stock fp16"),
     ],
@@ -158,7 +168,9 @@ def test_a_class_index_is_a_stock_index_of_one_class(kind: str) -> None:
         own = label == LABELS
         assert part.ntotal == own.sum()
         if kind != "pq":  # the stock PQ index has codes only
-            expected = faiss.knn(unit(X[:30]), kept(kind, unit(X))[own], 3, metric=faiss.METRIC_INNER_PRODUCT)[1]
+            expected = faiss.knn(
+                unit(X[:30]), kept(kind, unit(X))[own], 3, metric=faiss.METRIC_INNER_PRODUCT
+            )[1]
             assert_array_equal(part.search(unit(X[:30]), 3)[1], IDS[own][expected])
     assert index.class_index(99).ntotal == 0
     assert_same_results(index, filled(kind))
@@ -175,7 +187,10 @@ def test_a_stock_index_becomes_an_evidence_index_and_back() -> None:
     found = index.search_stored(k=5, nprobe=6)[1]
     assert_array_equal(found, filled("flat").search_stored(k=5)[1])
     for j in range(6):
-        ids = [faiss.rev_swig_ptr(ivf.invlists.get_ids(j), ivf.invlists.list_size(j)) for ivf in (stock, index)]
+        ids = [
+            faiss.rev_swig_ptr(ivf.invlists.get_ids(j), ivf.invlists.list_size(j))
+            for ivf in (stock, index)
+        ]
         assert_array_equal(np.sort(ids[0]), np.sort(ids[1]))
     assert_array_equal(index.to_stock().search(unit(X), 3)[1], stock.search(unit(X), 3)[1])
     assert stock.ntotal == N
@@ -204,7 +219,9 @@ def test_a_direct_map_follows_every_change(kind: str) -> None:
     index.make_direct_map(False)
     index.set_direct_map_type(faiss.DirectMap.Hashtable)
     index.remove_ids(np.arange(100))
-    assert_allclose(stock.reconstruct(index, 150), index.reconstruct(150), atol=0.5 if kind == "pq" else 0)
+    assert_allclose(
+        stock.reconstruct(index, 150), index.reconstruct(150), atol=0.5 if kind == "pq" else 0
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

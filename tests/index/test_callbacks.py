@@ -58,15 +58,27 @@ def evidence(sel: Any) -> cfe.EvidenceParameters:
 CALLS: dict[str, Call] = {
     "search_evidence": lambda index, sel: index.search_evidence(X[:3], LABELS[:3], 4, sel=sel)[1],
     "search_stored": lambda index, sel: index.search_stored([1, 2], 4, sel=sel)[1],
-    "range_search_evidence": lambda index, sel: index.range_search_evidence(X[:3], LABELS[:3], 0.2, sel=sel)[2],
+    "range_search_evidence": lambda index, sel: index.range_search_evidence(
+        X[:3], LABELS[:3], 0.2, sel=sel
+    )[2],
     "search, evidence": lambda index, sel: index.search(X[:3], 4, params=evidence(sel))[1],
     "search": lambda index, sel: index.search(X[:3], 4, params=of_faiss(index, sel))[1],
-    "range_search, evidence": lambda index, sel: index.range_search(X[:3], 0.2, params=evidence(sel))[2],
-    "range_search": lambda index, sel: index.range_search(X[:3], 0.2, params=of_faiss(index, sel))[2],
-    "excluding": lambda index, sel: index.excluding(1).search(X[:3], 4, params=of_faiss(index, sel))[1],
+    "range_search, evidence": lambda index, sel: index.range_search(
+        X[:3], 0.2, params=evidence(sel)
+    )[2],
+    "range_search": lambda index, sel: index.range_search(X[:3], 0.2, params=of_faiss(index, sel))[
+        2
+    ],
+    "excluding": lambda index, sel: index.excluding(1).search(
+        X[:3], 4, params=of_faiss(index, sel)
+    )[1],
     "search_certified": lambda index, sel: index.search_certified([1, 2], 4, sel=sel)[1],
     "combined": lambda index, sel: index.search(
-        X[:3], 4, params=of_faiss(index, faiss.IDSelectorAnd(sel, faiss.IDSelectorNot(faiss.IDSelectorBatch([0]))))
+        X[:3],
+        4,
+        params=of_faiss(
+            index, faiss.IDSelectorAnd(sel, faiss.IDSelectorNot(faiss.IDSelectorBatch([0])))
+        ),
     )[1],
 }
 
@@ -97,7 +109,9 @@ def ended_if_it_hangs() -> Iterator[None]:
 
 
 def names(index: Any) -> list[str]:
-    return [name for name in CALLS if name != "search_certified" or isinstance(index, faiss.IndexIVF)]
+    return [
+        name for name in CALLS if name != "search_certified" or isinstance(index, faiss.IndexIVF)
+    ]
 
 
 @pytest.mark.usefixtures("ended_if_it_hangs")
@@ -113,7 +127,9 @@ def test_a_selector_that_reads_the_index_while_writers_wait(kind: str) -> None:
         for name in names(index):
             found = CALLS[name](index, faiss.PyCallbackIDSelector(reads))
             expected = CALLS[name](index, faiss.IDSelectorBatch(positive))
-            assert_array_equal(np.sort(found, axis=None), np.sort(expected, axis=None), err_msg=name)
+            assert_array_equal(
+                np.sort(found, axis=None), np.sort(expected, axis=None), err_msg=name
+            )
     assert index.remove_ids(faiss.PyCallbackIDSelector(reads)) == len(positive)
     assert_array_equal(index.members().ids, np.setdiff1d(np.arange(N), positive))
 
@@ -140,7 +156,9 @@ for kind in here["KINDS"]:
 
 
 def test_a_selector_that_raises() -> None:
-    done = subprocess.run([sys.executable, "-c", RAISES], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", RAISES], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -163,13 +181,17 @@ def test_which_selectors_call_python() -> None:
     assert calls_python(both)
     assert calls_python(faiss.IDSelectorNot(both))
     assert not calls_python(faiss.IDSelectorXOr(native, faiss.IDSelectorNot(native)))
-    assert calls_python(faiss.SearchParameters(sel=native).sel)  # FAISS returns it without its Python type
+    assert calls_python(
+        faiss.SearchParameters(sel=native).sel
+    )  # FAISS returns it without its Python type
     assert not calls_python([1, 2])
 
 
 def test_parameters_keep_all_but_their_selector() -> None:
     index: Any = filled("EvidenceIVF4,Flat")
-    some = faiss.SearchParametersIVF(sel=faiss.PyCallbackIDSelector(lambda i: i < 9), nprobe=3, max_codes=77)
+    some = faiss.SearchParametersIVF(
+        sel=faiss.PyCallbackIDSelector(lambda i: i < 9), nprobe=3, max_codes=77
+    )
     asked = index.without_callbacks(some)
     assert (type(asked), asked.nprobe, asked.max_codes) == (faiss.SearchParametersIVF, 3, 77)
     assert [asked.sel.is_member(i) for i in range(12)] == [True] * 9 + [False] * 3

@@ -39,7 +39,9 @@ class Changes(RuleBasedStateMachine):
 
     @rule(
         target=ids,
-        new=st.dictionaries(st.integers(0, 200), st.tuples(st.integers(0, 63), st.integers(0, 5)), max_size=12),
+        new=st.dictionaries(
+            st.integers(0, 200), st.tuples(st.integers(0, 63), st.integers(0, 5)), max_size=12
+        ),
         labelled=st.booleans(),
     )
     def add(self, new: dict[int, tuple[int, int]], labelled: bool) -> list[int]:
@@ -98,7 +100,9 @@ class Changes(RuleBasedStateMachine):
         kept = self.kept[rows].reshape(-1, D)
         stored = Stored(kept, np.array(labels), np.array(ids, np.int64), GRID[:6], np.arange(6), 4)
         expected = evidence_of_rows(stored)
-        for a, b in zip(self.index.search_evidence(GRID[:6], np.arange(6), 4), expected, strict=True):
+        for a, b in zip(
+            self.index.search_evidence(GRID[:6], np.arange(6), 4), expected, strict=True
+        ):
             assert_array_equal(a, b)
         assert self.index.ntotal == len(ids)
         assert_array_equal(self.index.members().ids, ids)
@@ -106,4 +110,6 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=2 * settings.default.max_examples, stateful_step_count=25)
+TestChanges.settings = settings(
+    max_examples=2 * settings.default.max_examples, stateful_step_count=25
+)

@@ -60,7 +60,9 @@ class Both:
 
     def add_with_ids(self, n: int) -> None:
         x = self.rows(n)
-        ids = np.setdiff1d(self.random.choice(10**6, n, replace=False), self.ids)[:n].astype(np.int64)
+        ids = np.setdiff1d(self.random.choice(10**6, n, replace=False), self.ids)[:n].astype(
+            np.int64
+        )
         if self.kind == "flat":
             for index in (self.ours, self.stock):
                 with pytest.raises(RuntimeError, match="add_with_ids"):
@@ -79,7 +81,9 @@ class Both:
             lambda: faiss.IDSelectorBatch(some),
             lambda: faiss.IDSelectorArray(some),
             lambda: faiss.IDSelectorRange(int(low), int(high)),
-            lambda: faiss.IDSelectorAnd(faiss.IDSelectorRange(0, int(high)), faiss.IDSelectorBatch(some)),
+            lambda: faiss.IDSelectorAnd(
+                faiss.IDSelectorRange(0, int(high)), faiss.IDSelectorBatch(some)
+            ),
         ]
         make = selectors[int(self.random.integers(len(selectors)))]
         assert self.ours.remove_ids(make()) == self.stock.remove_ids(make())
@@ -105,7 +109,11 @@ class Both:
         self.ids = self.ids[:0]
 
     def permute(self, n: int) -> None:
-        assert hasattr(self.ours, "permute_entries") == hasattr(self.stock, "permute_entries") == (self.kind == "flat")
+        assert (
+            hasattr(self.ours, "permute_entries")
+            == hasattr(self.stock, "permute_entries")
+            == (self.kind == "flat")
+        )
         if self.kind == "flat":
             order = self.random.permutation(len(self.ids))
             self.ours.permute_entries(order)
@@ -130,15 +138,24 @@ class Both:
         no_lists = self.kind in ("flat", "id map")
         # For "ip" the lists are those of the vectors in the augmented space, which FAISS's own quantizer does not know.
         nprobe = NLIST if self.metric == "ip" else 2
-        params = faiss.SearchParameters(sel=sel) if no_lists else faiss.SearchParametersIVF(sel=sel, nprobe=nprobe)
+        params = (
+            faiss.SearchParameters(sel=sel)
+            if no_lists
+            else faiss.SearchParametersIVF(sel=sel, nprobe=nprobe)
+        )
         clone = faiss.clone_index(ours)
         assert type(clone) in (type(stock), faiss.IndexFlat)
         for options in ({}, {"params": params}):
             expected = stock.search(xq, 4, **options)
             for index in (ours, clone):
                 close(index.search(xq, 4, **options), expected)
-            threshold = float(np.median(expected[0][expected[1] >= 0])) if (expected[1] >= 0).any() else 1.0
-            same_ranges(ours.range_search(xq, threshold, **options), stock.range_search(xq, threshold, **options))
+            threshold = (
+                float(np.median(expected[0][expected[1] >= 0])) if (expected[1] >= 0).any() else 1.0
+            )
+            same_ranges(
+                ours.range_search(xq, threshold, **options),
+                stock.range_search(xq, threshold, **options),
+            )
         close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
         assert_array_equal(ours.assign(xq, 2), stock.assign(xq, 2))
         assert ours.sa_code_size() == stock.sa_code_size()
@@ -151,11 +168,17 @@ class Both:
                 assert_array_equal(ours.reconstruct(one), stock.reconstruct(one))
             assert_array_equal(ours.reconstruct_batch(self.ids), stock.reconstruct_batch(self.ids))
         elif len(self.ids):
-            stock.make_direct_map() if is_range(self.ids) else stock.set_direct_map_type(faiss.DirectMap.Hashtable)
-            assert_array_equal(ours.reconstruct(int(self.ids[0])), stock.reconstruct(int(self.ids[0])))
+            stock.make_direct_map() if is_range(self.ids) else stock.set_direct_map_type(
+                faiss.DirectMap.Hashtable
+            )
+            assert_array_equal(
+                ours.reconstruct(int(self.ids[0])), stock.reconstruct(int(self.ids[0]))
+            )
             stock.set_direct_map_type(faiss.DirectMap.NoMap)
         if is_range(self.ids) and len(self.ids):
-            assert_array_equal(ours.reconstruct_n(0, len(self.ids)), stock.reconstruct_n(0, len(self.ids)))
+            assert_array_equal(
+                ours.reconstruct_n(0, len(self.ids)), stock.reconstruct_n(0, len(self.ids))
+            )
         with pytest.raises((RuntimeError, ValueError)):
             ours.reconstruct(10**8)
 
@@ -175,7 +198,9 @@ def same_ranges(found: Any, expected: Any) -> None:
     for start, stop in zip(found[0][:-1], found[0][1:], strict=True):
         one, two = (np.argsort(part[2][start:stop], kind="stable") for part in (found, expected))
         assert_array_equal(found[2][start:stop][one], expected[2][start:stop][two])
-        assert_allclose(found[1][start:stop][one], expected[1][start:stop][two], rtol=1e-5, atol=1e-5)
+        assert_allclose(
+            found[1][start:stop][one], expected[1][start:stop][two], rtol=1e-5, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -183,14 +208,28 @@ def same_ranges(found: Any, expected: Any) -> None:
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["add", "add", "add_with_ids", "remove", "remove", "merge", "permute", "copy", "reset"]),
+            st.sampled_from(
+                [
+                    "add",
+                    "add",
+                    "add_with_ids",
+                    "remove",
+                    "remove",
+                    "merge",
+                    "permute",
+                    "copy",
+                    "reset",
+                ]
+            ),
             st.integers(1, 25),
         ),
         min_size=1,
         max_size=7,
     )
 )
-def test_the_same_operations_give_the_same_answers(kind: str, metric: str, steps: list[tuple[str, int]]) -> None:
+def test_the_same_operations_give_the_same_answers(
+    kind: str, metric: str, steps: list[tuple[str, int]]
+) -> None:
     both = Both(kind, metric)
     both.add(30)
     both.compare()
@@ -231,7 +270,9 @@ def test_labels_move_along_with_positions() -> None:
         lambda index: index.add_with_labels(np.eye(5)[:2], [0, 1], ids=[7, 8]),
         lambda index: index.add_with_labels(np.eye(5)[:2], [0, 1], ids=[6, 5]),
         lambda index: index.add_with_labels(np.eye(5)[:1], [0], ids=[0]),
-        lambda index: index.add_sa_codes(index.sa_encode(np.eye(5, dtype=np.float32)), [9, 10, 11, 12, 13]),
+        lambda index: index.add_sa_codes(
+            index.sa_encode(np.eye(5, dtype=np.float32)), [9, 10, 11, 12, 13]
+        ),
         lambda index: index.merge_from(index_with_ids()),
         lambda index: index.merge_from(cfe.clone_index(index), 5),
     ],
@@ -259,7 +300,13 @@ def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
         cfe.IndexEvidenceFlat.from_stock(index.to_stock(), labels)
     flat = faiss.IndexFlatL2(5)
     flat.add(np.eye(5, dtype=np.float32))
-    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == [0, 1, 2, 3, 4]
+    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 # --- product-quantizer codes are refined, as FAISS's own -------------------------------------------------------------
@@ -322,4 +369,7 @@ def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, met
     assert_array_equal(strict[1], inclusive[1][inclusive[1] != threshold])
     assert_array_equal(view[2], strict[2])
     worst = 1e300 if metric == "l2" else -1e300
-    assert len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2]) == 200
+    assert (
+        len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2])
+        == 200
+    )

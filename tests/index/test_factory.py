@@ -27,10 +27,14 @@ def test_the_number_of_lists_may_be_chosen_by_training(codec: str) -> None:
     assert index.nlist == 96
 
 
-@pytest.mark.parametrize(("description", "links"), [("_HNSW8", 8), ("_HNSW", 32), ("x2_HNSW16", 16)])
+@pytest.mark.parametrize(
+    ("description", "links"), [("_HNSW8", 8), ("_HNSW", 32), ("x2_HNSW16", 16)]
+)
 def test_a_graph_of_the_centroids_serves_plain_searches(description: str, links: int) -> None:
     parts = description.partition("_")[0]
-    index, flat = (cfe.index_factory(16, f"EvidenceIVF12{graph},Flat") for graph in (description, parts))
+    index, flat = (
+        cfe.index_factory(16, f"EvidenceIVF12{graph},Flat") for graph in (description, parts)
+    )
     assert faiss.downcast_index(index.quantizer).hnsw.nb_neighbors(1) == links
     for one in (index, flat):
         one.train(RAW)
@@ -70,7 +74,9 @@ def test_transforms_come_first(transforms: str, rest: str) -> None:
     if "SQ8" not in rest:
         assert_array_equal(I, expected[1])
     assert_allclose(D, expected[0], atol=0.02 if "SQ8" in rest else 1e-6)
-    for found, wanted in zip(index.evidence.search_stored(range(40), 5, exact=True), (D, I), strict=True):
+    for found, wanted in zip(
+        index.evidence.search_stored(range(40), 5, exact=True), (D, I), strict=True
+    ):
         if "SQ8" not in rest:
             assert_allclose(found, wanted, atol=1e-6)
     params = cfe.EvidenceParameters(labels=LABELS[:40], exact=True)
@@ -78,7 +84,9 @@ def test_transforms_come_first(transforms: str, rest: str) -> None:
     assert_array_equal(index.search(RAW[:5], 1)[1], index.evidence.search(X[:5], 1)[1])
     lims = index.range_search_evidence(RAW[:3], LABELS[:3], D[:3, 0].min())[0]
     assert (np.diff(lims) >= 1).sum() >= 1
-    strict = index.range_search(RAW[:3], D[:3, 0].min(), params=cfe.EvidenceParameters(LABELS[:3]))[0]
+    strict = index.range_search(RAW[:3], D[:3, 0].min(), params=cfe.EvidenceParameters(LABELS[:3]))[
+        0
+    ]
     assert strict[-1] == lims[-1] - 1
 
 
@@ -92,7 +100,10 @@ def test_changes_behind_transforms() -> None:
     assert index.remove_ids([0, 100]) == 2
     index.reset()
     assert index.ntotal == 0
-    with pytest.raises(TypeError, match=r"index must be an evidence index, got IndexEvidencePreTransform; write index"):
+    with pytest.raises(
+        TypeError,
+        match=r"index must be an evidence index, got IndexEvidencePreTransform; write index",
+    ):
         cfe.write_index(index, "unused")
     assert "transforms=['PCAMatrix'], evidence=IndexEvidenceIDMap2(d=8" in repr(index)
 

@@ -50,7 +50,9 @@ def test_search_stored_equals_searching_their_vectors(stored: Stored) -> None:
 @given(stored_vectors(least=2), st.randoms())
 def test_order_of_rows_does_not_matter(stored: Stored, random: object) -> None:
     shuffled = np.random.default_rng(len(stored.X)).permutation(len(stored.X))
-    other = stored._replace(X=stored.X[shuffled], labels=stored.labels[shuffled], ids=stored.ids[shuffled])
+    other = stored._replace(
+        X=stored.X[shuffled], labels=stored.labels[shuffled], ids=stored.ids[shuffled]
+    )
     for one, two in zip(
         flat_of(stored).search_evidence(stored.xq, stored.labels_q, stored.k),
         flat_of(other).search_evidence(stored.xq, stored.labels_q, stored.k),
@@ -82,7 +84,9 @@ def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> Non
         assert_array_equal(D, expected_D)
     lims, _, ids = index.range_search_evidence(X, labels, 0.5)
     S = similarities(X, X)
-    assert_array_equal(np.diff(lims), ((np.float32(0.5) <= S) & (labels[:, None] != labels)).sum(axis=1))
+    assert_array_equal(
+        np.diff(lims), ((np.float32(0.5) <= S) & (labels[:, None] != labels)).sum(axis=1)
+    )
     assert len(ids) > 1000
 
 
@@ -175,32 +179,82 @@ def test_a_change_behind_our_back_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda index: index.search_evidence(np.zeros((2, 5)), [0, 0], 1), ValueError, r"xq .*\(n, 4\), got \(2, 5\)"),
+        (
+            lambda index: index.search_evidence(np.zeros((2, 5)), [0, 0], 1),
+            ValueError,
+            r"xq .*\(n, 4\), got \(2, 5\)",
+        ),
         (lambda index: index.search_evidence(np.zeros(4), [0], 1), ValueError, r"xq .*got \(4,\)"),
-        (lambda index: index.search_evidence([[0, 0, 0, np.nan]], [0], 1), ValueError, "xq .*finite.*row 0"),
+        (
+            lambda index: index.search_evidence([[0, 0, 0, np.nan]], [0], 1),
+            ValueError,
+            "xq .*finite.*row 0",
+        ),
         (lambda index: index.search_evidence([["a"] * 4], [0], 1), TypeError, "xq .*real numbers"),
-        (lambda index: index.search_evidence(np.zeros((2, 4)), [0], 1), ValueError, r"labels_q .*\(2,\).*got \(1,\)"),
-        (lambda index: index.search_evidence(np.zeros((1, 4)), [-1], 1), ValueError, "labels_q .*got -1"),
+        (
+            lambda index: index.search_evidence(np.zeros((2, 4)), [0], 1),
+            ValueError,
+            r"labels_q .*\(2,\).*got \(1,\)",
+        ),
+        (
+            lambda index: index.search_evidence(np.zeros((1, 4)), [-1], 1),
+            ValueError,
+            "labels_q .*got -1",
+        ),
         (
             lambda index: index.search_evidence(np.zeros((1, 4)), np.array([2**63], np.uint64), 1),
             ValueError,
             "labels_q .*got 9223",
         ),
-        (lambda index: index.search_evidence(np.zeros((1, 4)), [0.5], 1), TypeError, "labels_q .*integers"),
-        (lambda index: index.search_evidence(np.zeros((1, 4)), [0], 0), ValueError, "k must be at least 1, got 0"),
-        (lambda index: index.search_evidence(np.zeros((1, 4)), [0], 1.5), TypeError, "k must be an integer, got 1.5"),
-        (lambda index: index.search_stored([99], 1), ValueError, "ids must be in the index, got 99"),
+        (
+            lambda index: index.search_evidence(np.zeros((1, 4)), [0.5], 1),
+            TypeError,
+            "labels_q .*integers",
+        ),
+        (
+            lambda index: index.search_evidence(np.zeros((1, 4)), [0], 0),
+            ValueError,
+            "k must be at least 1, got 0",
+        ),
+        (
+            lambda index: index.search_evidence(np.zeros((1, 4)), [0], 1.5),
+            TypeError,
+            "k must be an integer, got 1.5",
+        ),
+        (
+            lambda index: index.search_stored([99], 1),
+            ValueError,
+            "ids must be in the index, got 99",
+        ),
         (lambda index: index.search_stored([-1], 1), ValueError, "ids .*got -1"),
-        (lambda index: index.range_search_evidence(np.zeros((1, 4)), [0], np.nan), ValueError, "threshold .*nan"),
-        (lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [1]), ValueError, "ids must not be in .*got 1"),
-        (lambda index: index.add_with_labels(np.zeros((2, 4)), [0, 0], [7, 7]), ValueError, "distinct, got 7"),
-        (lambda index: index.add_with_labels(np.zeros((2, 4)), [0, 0], [7]), ValueError, r"ids .*\(2,\).*got \(1,\)"),
+        (
+            lambda index: index.range_search_evidence(np.zeros((1, 4)), [0], np.nan),
+            ValueError,
+            "threshold .*nan",
+        ),
+        (
+            lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [1]),
+            ValueError,
+            "ids must not be in .*got 1",
+        ),
+        (
+            lambda index: index.add_with_labels(np.zeros((2, 4)), [0, 0], [7, 7]),
+            ValueError,
+            "distinct, got 7",
+        ),
+        (
+            lambda index: index.add_with_labels(np.zeros((2, 4)), [0, 0], [7]),
+            ValueError,
+            r"ids .*\(2,\).*got \(1,\)",
+        ),
         (lambda index: index.relabel([0], [99]), ValueError, "ids must be in the index, got 99"),
         (lambda index: index.relabel([0, 0], [1, 1]), ValueError, "ids must be distinct"),
         (lambda index: cfe.IndexEvidenceIDMap2(0), ValueError, "d must be at least 1, got 0"),
     ],
 )
-def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Exception], message: str) -> None:
+def test_bad_input_is_named_and_changes_nothing(
+    call: object, error: type[Exception], message: str
+) -> None:
     index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
     before = index.search_stored(k=4)

@@ -134,7 +134,10 @@ for name in busy:
     ],
 )
 def test_a_child_searches_and_changes(kind: str, busy: list[str]) -> None:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}  # a fork must wait for products on several threads
+    environment = {
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "2",
+    }  # a fork must wait for products on several threads
     command = [sys.executable, "-c", FORKS, kind, *busy]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
@@ -171,7 +174,9 @@ assert status == 0, status
 
 @pytest.mark.skipif(not interrupt_lock(), reason="this FAISS hides its lock")
 def test_a_child_finds_the_lock_of_faiss_open() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -203,5 +208,7 @@ index.relabel([1, 0])
 
 def test_a_fork_from_inside_a_search() -> None:
     assert cfe.__version__
-    done = subprocess.run([sys.executable, "-c", WITHIN], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHIN], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr

@@ -81,11 +81,20 @@ def other(kind: str) -> Any:
 
 
 CASES = {
-    "add": Case(lambda kind: [filled(kind)], lambda index: index.add_with_labels(X[N:], LABELS[N:])),
-    "add one": Case(lambda kind: [filled(kind)], lambda index: index.add_with_labels(X[N : N + 1], LABELS[N : N + 1])),
-    "remove": Case(lambda kind: [filled(kind)], lambda index: index.remove_ids(np.arange(N - 9, N))),
+    "add": Case(
+        lambda kind: [filled(kind)], lambda index: index.add_with_labels(X[N:], LABELS[N:])
+    ),
+    "add one": Case(
+        lambda kind: [filled(kind)],
+        lambda index: index.add_with_labels(X[N : N + 1], LABELS[N : N + 1]),
+    ),
+    "remove": Case(
+        lambda kind: [filled(kind)], lambda index: index.remove_ids(np.arange(N - 9, N))
+    ),
     "relabel": Case(lambda kind: [filled(kind)], lambda index: index.relabel(np.arange(N) % 4)),
-    "update": Case(lambda kind: [filled(kind)], lambda index: index.update_vectors(UPDATED, X[N:], LABELS[N:])),
+    "update": Case(
+        lambda kind: [filled(kind)], lambda index: index.update_vectors(UPDATED, X[N:], LABELS[N:])
+    ),
     "replace": Case(lambda kind: [filled(kind)], lambda index: replace(index)),
     "reset": Case(lambda kind: [filled(kind)], lambda index: index.reset()),
     "merge": Case(lambda kind: [filled(kind), other(kind)], merge),
@@ -97,13 +106,25 @@ CASES = {
     ),
     "map ids": Case(lambda kind: [filled(kind)], lambda index: index.make_direct_map()),
 }
-CHANGES = ["add", "add one", "remove", "relabel", "update", "replace", "reset", "merge", "merge stock"]
+CHANGES = [
+    "add",
+    "add one",
+    "remove",
+    "relabel",
+    "update",
+    "replace",
+    "reset",
+    "merge",
+    "merge stock",
+]
 
 
 def applies(kind: str, name: str) -> bool:
     if name == "merge stock":
         return not kind.startswith("pq")  # codes cannot be decoded exactly
-    return name in CHANGES or (kind != "flat" and (name == "train") == (" " not in kind) and name != "map ids")
+    return name in CHANGES or (
+        kind != "flat" and (name == "train") == (" " not in kind) and name != "map ids"
+    )
 
 
 def contents(index: Any) -> list[Any]:
@@ -111,10 +132,20 @@ def contents(index: Any) -> list[Any]:
     if not hasattr(index, "members"):
         return [index.ntotal, index.is_trained]
     known, stock = index.members(), type(index)._stock
-    seen: list[Any] = [index.ntotal, index.is_trained, known.ids, known.labels, index.reconstruct_batch(known.ids)]
+    seen: list[Any] = [
+        index.ntotal,
+        index.is_trained,
+        known.ids,
+        known.labels,
+        index.reconstruct_batch(known.ids),
+    ]
     kind_of_map = getattr(getattr(index, "direct_map", None), "type", None)
     if isinstance(index, faiss.IndexIVF):
-        seen += [index.nlist, kind_of_map, [index.invlists.list_size(j) for j in range(index.nlist)]]
+        seen += [
+            index.nlist,
+            kind_of_map,
+            [index.invlists.list_size(j) for j in range(index.nlist)],
+        ]
         seen += [index.direct_map.array.size()]
         if index.is_trained:
             seen += [index.centroids(), lists_of_rows(index)[:, known.rows]]
@@ -147,7 +178,9 @@ def can_be_entered(index: Any) -> bool:
     return bool(entered)
 
 
-def assert_survives(kind: str, name: str, errors: tuple[type[BaseException], ...], step: int) -> None:
+def assert_survives(
+    kind: str, name: str, errors: tuple[type[BaseException], ...], step: int
+) -> None:
     """Raise errors in turn, one at each line of a change, or at every few lines; cases begin at different lines."""
     case, first = CASES[name], 1 + ALL.index((kind, name)) % step
     indexes = case.make(kind)
@@ -169,12 +202,17 @@ def assert_survives(kind: str, name: str, errors: tuple[type[BaseException], ...
     assert line > 1
     assert all(map(same, [contents(index) for index in indexes], after))
     if name != "train":
-        indexes[0].add_with_labels(X[:2], LABELS[:2], np.arange(indexes[0].ntotal, indexes[0].ntotal + 2))
+        indexes[0].add_with_labels(
+            X[:2], LABELS[:2], np.arange(indexes[0].ntotal, indexes[0].ntotal + 2)
+        )
         assert indexes[0].members().labels[-2:].tolist() == LABELS[:2].tolist()
 
 
 KINDS = ["flat", *CODECS, *(f"ivf {kind_of_map}" for kind_of_map in MAPS)]
-ALL = [*((kind, name) for kind in KINDS for name in CASES if applies(kind, name)), ("ivf", "map ids")]
+ALL = [
+    *((kind, name) for kind in KINDS for name in CASES if applies(kind, name)),
+    ("ivf", "map ids"),
+]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +349,12 @@ print("survived")
 # No PQ: FAISS encodes it by OpenBLAS, which ends the process when memory runs out.
 @pytest.mark.exhausts_memory
 @pytest.mark.parametrize(
-    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
+    "kind",
+    [
+        "IDMap2,EvidenceFlat",
+        "EvidenceIVF20,Flat",
+        pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow),
+    ],
 )
 def test_a_real_limit_of_memory(kind: str) -> None:
     assert_survives_alone(NO_MEMORY, 150_000, kind)
@@ -319,7 +362,11 @@ def test_a_real_limit_of_memory(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)],
+    [
+        "IDMap2,EvidenceFlat",
+        "EvidenceIVF20,Flat",
+        pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow),
+    ],
 )
 def test_real_signals(kind: str) -> None:
     assert_survives_alone(SIGNALS, 12_000, kind)
@@ -329,14 +376,19 @@ def test_real_signals(kind: str) -> None:
 def test_real_signals_while_searching(kind: str) -> None:
     """A search raises KeyboardInterrupt only, and later searches return the same results."""
     searches = (
-        SEARCHES if kind != "IDMap2,EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
+        SEARCHES
+        if kind != "IDMap2,EvidenceFlat"
+        else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
     )
     assert_survives_alone(searches, 6000, kind)
 
 
 def assert_survives_alone(script: str, n: int, kind: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SETTING.format(n=n) + script, kind], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", SETTING.format(n=n) + script, kind],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert "survived" in done.stdout, done.stderr[-3000:]
 
@@ -366,7 +418,12 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
         index.storage()
 
     def pairs() -> None:
-        for options in ({"exact": False}, {"per_node": True}, {"per_node": True, "exact": False}, {}):
+        for options in (
+            {"exact": False},
+            {"per_node": True},
+            {"per_node": True, "exact": False},
+            {},
+        ):
             found = cfe.global_evidence(index, 5, **options)  # type: ignore[arg-type]
             assert (found.source < found.target).all()
         with suppress(RuntimeError):  # the index changed during the iteration over its pairs
@@ -394,7 +451,10 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
                 errors.append(error)
                 return
 
-    threads = [threading.Thread(target=again_and_again, args=(read,)) for read in (evidence, members, pairs, others)]
+    threads = [
+        threading.Thread(target=again_and_again, args=(read,))
+        for read in (evidence, members, pairs, others)
+    ]
     for thread in threads:
         thread.start()
     try:

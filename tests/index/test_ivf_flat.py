@@ -12,7 +12,9 @@ from reference import Stored, clustered, evidence, lists_of_rows, similarities, 
 import cfe_faiss as cfe
 
 
-def ivf_of(stored: Stored, nlist: int, partitions: int, complete: bool = True) -> cfe.IndexEvidenceIVF:
+def ivf_of(
+    stored: Stored, nlist: int, partitions: int, complete: bool = True
+) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions, complete=complete)
     index.train(stored.X)
     half = len(stored.X) // 2
@@ -36,7 +38,9 @@ def test_probing_everything_equals_brute_force(stored: Stored, nlist: int, parti
 def test_any_probing_gives_complete_rows_of_true_evidence(
     stored: Stored, nlist: int, partitions: int, nprobe: int
 ) -> None:
-    D, I = ivf_of(stored, nlist, partitions).search_evidence(stored.xq, stored.labels_q, stored.k, nprobe=nprobe)
+    D, I = ivf_of(stored, nlist, partitions).search_evidence(
+        stored.xq, stored.labels_q, stored.k, nprobe=nprobe
+    )
     expected_D, expected_I = evidence(stored)
     assert_array_equal(I >= 0, expected_I >= 0)
     assert (expected_D >= D).all()
@@ -59,7 +63,10 @@ def test_members_equal_their_vectors_and_the_order_of_rows_does_not_matter(
     other = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
     other.train(stored.X)
     other.add_with_labels(stored.X[order], stored.labels[order], stored.ids[order])
-    for found in (index.search_stored(k=stored.k, nprobe=nprobe), other.search_stored(k=stored.k, nprobe=nprobe)):
+    for found in (
+        index.search_stored(k=stored.k, nprobe=nprobe),
+        other.search_stored(k=stored.k, nprobe=nprobe),
+    ):
         for a, b in zip(found, expected, strict=True):
             assert_array_equal(a, b)
 
@@ -95,7 +102,9 @@ def test_supplementary_partitions_refer_to_every_vector_once() -> None:
     for i in range(4):
         cosines = unit(X) @ centroids[i].T
         assigned = lists_of_rows(index)[i][rows]
-        np.testing.assert_allclose(cosines[np.arange(500), assigned], cosines.max(axis=1), atol=1e-6)
+        np.testing.assert_allclose(
+            cosines[np.arange(500), assigned], cosines.max(axis=1), atol=1e-6
+        )
 
 
 def test_more_probes_find_more() -> None:
@@ -172,20 +181,58 @@ def trained() -> cfe.IndexEvidenceIVF:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda index: index.train(np.eye(4)), ValueError, "train must be called before .* an index of 4"),
-        (lambda index: cfe.IndexEvidenceIVF(4, 5).train(np.eye(4)), ValueError, "x must hold .* nlist = 5 .* got 4"),
+        (
+            lambda index: index.train(np.eye(4)),
+            ValueError,
+            "train must be called before .* an index of 4",
+        ),
+        (
+            lambda index: cfe.IndexEvidenceIVF(4, 5).train(np.eye(4)),
+            ValueError,
+            "x must hold .* nlist = 5 .* got 4",
+        ),
         (lambda index: cfe.IndexEvidenceIVF(4, 5).add(np.eye(4)), ValueError, "must be trained"),
-        (lambda index: cfe.IndexEvidenceIVF(4, 5).add_with_labels(np.eye(4), [0] * 4), ValueError, "must be trained"),
+        (
+            lambda index: cfe.IndexEvidenceIVF(4, 5).add_with_labels(np.eye(4), [0] * 4),
+            ValueError,
+            "must be trained",
+        ),
         (lambda index: cfe.IndexEvidenceIVF(4, 0), ValueError, "nlist must be at least 1, got 0"),
-        (lambda index: cfe.IndexEvidenceIVF(4, 5, 0), ValueError, "partitions must be at least 1, got 0"),
-        (lambda index: cfe.IndexEvidenceIVF(4, 5, theta=2.0), ValueError, "theta must lie in .* got 2.0"),
-        (lambda index: index.search_stored(k=1, nprobe=0), ValueError, "nprobe must be at least 1, got 0"),
-        (lambda index: index.search_stored([5], k=1), ValueError, "ids must be in the index, got 5"),
-        (lambda index: index.search_evidence(np.zeros((1, 3)), [0], 1), ValueError, r"xq .*got \(1, 3\)"),
-        (lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [3]), ValueError, "ids must not be in .*got 3"),
+        (
+            lambda index: cfe.IndexEvidenceIVF(4, 5, 0),
+            ValueError,
+            "partitions must be at least 1, got 0",
+        ),
+        (
+            lambda index: cfe.IndexEvidenceIVF(4, 5, theta=2.0),
+            ValueError,
+            "theta must lie in .* got 2.0",
+        ),
+        (
+            lambda index: index.search_stored(k=1, nprobe=0),
+            ValueError,
+            "nprobe must be at least 1, got 0",
+        ),
+        (
+            lambda index: index.search_stored([5], k=1),
+            ValueError,
+            "ids must be in the index, got 5",
+        ),
+        (
+            lambda index: index.search_evidence(np.zeros((1, 3)), [0], 1),
+            ValueError,
+            r"xq .*got \(1, 3\)",
+        ),
+        (
+            lambda index: index.add_with_labels(np.zeros((1, 4)), [0], [3]),
+            ValueError,
+            "ids must not be in .*got 3",
+        ),
     ],
 )
-def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Exception], message: str) -> None:
+def test_bad_input_is_named_and_changes_nothing(
+    call: object, error: type[Exception], message: str
+) -> None:
     index = trained()
     before = index.search_stored(k=3)
     with pytest.raises(error, match=message):
@@ -236,10 +283,17 @@ def test_a_number_of_lists_is_a_number_or_auto() -> None:
 
 
 @pytest.mark.parametrize("rows", ["zero", "equal", "some zero", "opposite"])
-@pytest.mark.parametrize("kind", ["EvidenceIVF1x2,Flat", "EvidenceIVF2x3,Flat", "EvidenceIVF1x2,SQ8"])
-def test_an_index_trained_on_zero_or_equal_rows_takes_them(kind: str, rows: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", ["EvidenceIVF1x2,Flat", "EvidenceIVF2x3,Flat", "EvidenceIVF1x2,SQ8"]
+)
+def test_an_index_trained_on_zero_or_equal_rows_takes_them(
+    kind: str, rows: str, tmp_path: Path
+) -> None:
     ends = {"zero": (0, 0), "equal": (1, 1), "some zero": (0, 1), "opposite": (-1, 1)}[rows]
-    X, labels = np.repeat(np.array(ends, np.float32), 10)[:, None] * np.ones((1, 4), np.float32), np.arange(20) % 2
+    X, labels = (
+        np.repeat(np.array(ends, np.float32), 10)[:, None] * np.ones((1, 4), np.float32),
+        np.arange(20) % 2,
+    )
     index = cfe.index_factory(4, kind)
     index.train(X)
     index.add_with_labels(X[:15], labels[:15])

@@ -14,7 +14,9 @@ X, LABELS = clustered(1500, 16, 3)
 LISTS = 20
 
 
-def trained(d: int, nlist: int, M: int, partitions: int, T: np.ndarray, **options: float) -> cfe.IndexEvidenceIVFPQ:
+def trained(
+    d: int, nlist: int, M: int, partitions: int, T: np.ndarray, **options: float
+) -> cfe.IndexEvidenceIVFPQ:
     index = cfe.IndexEvidenceIVFPQ(d, nlist, M, partitions, **options)  # type: ignore[arg-type]
     index.pq.cp.niter = 3
     index.train(np.tile(T, (-(-256 // len(T)), 1)))
@@ -33,7 +35,11 @@ def filled(empty: bytes) -> cfe.IndexEvidenceIVFPQ:
 
 
 @given(
-    stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3), st.integers(1, 2), st.booleans()
+    stored_vectors(least=12, lowest_label=-1),
+    st.integers(1, 8),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.booleans(),
 )
 def test_probing_everything_is_exact_and_less_is_complete(
     stored: Stored, nlist: int, partitions: int, nprobe: int, fine: bool
@@ -63,7 +69,9 @@ def test_a_search_looks_at_the_best_by_their_codes(empty: bytes) -> None:
     approximate = unit(X[:50]) @ stock.reconstruct_n(0, len(X)).T
     S = similarities(X[:50], X)
     index.k_factor = 2
-    _, I = index.search_evidence(X[:50], LABELS[:50], 10, 2 * LISTS - 1)  # all lists of both partitions except one
+    _, I = index.search_evidence(
+        X[:50], LABELS[:50], 10, 2 * LISTS - 1
+    )  # all lists of both partitions except one
     for v in range(50):
         scores = np.where(LABELS[v] != LABELS, approximate[v], -9)
         looked_at = np.argsort(-scores, kind="stable")[:20]
@@ -100,7 +108,9 @@ def test_results_do_not_depend_on_how_the_index_came_about(empty: bytes) -> None
         index.k_factor = 1.5
     for nprobe in (1, 3, 2 * LISTS - 1):
         for a, b in zip(
-            plain.search_stored(k=7, nprobe=nprobe), changed.search_stored(k=7, nprobe=nprobe), strict=True
+            plain.search_stored(k=7, nprobe=nprobe),
+            changed.search_stored(k=7, nprobe=nprobe),
+            strict=True,
         ):
             assert_array_equal(a, b)
     assert_array_equal(changed.reconstruct_batch(np.arange(len(X))), unit(X)[rows])
@@ -138,7 +148,13 @@ def test_a_stock_index_that_refines_becomes_an_evidence_index() -> None:
     stock.add(unit(X))
     ivf.nprobe = 3
     index = cfe.IndexEvidenceIVFPQ.from_stock(stock, LABELS)
-    assert (index.ntotal, index.nlist, index.nprobe, index.k_factor, stock.ntotal) == (len(X), 8, 3, 5, len(X))
+    assert (index.ntotal, index.nlist, index.nprobe, index.k_factor, stock.ntotal) == (
+        len(X),
+        8,
+        3,
+        5,
+        len(X),
+    )
     assert cfe.IndexEvidenceIVFPQ.from_stock(stock, LABELS, nprobe=5).nprobe == 5
     assert_array_equal(index.members().labels, LABELS)
     assert_array_equal(index.reconstruct_n(), unit(X))
@@ -158,7 +174,12 @@ def refined(base: object, flat: object) -> object:
     return faiss.IndexRefine(base, flat)
 
 
-def ivfpq(metric: int = faiss.METRIC_INNER_PRODUCT, nbits: int = 8, residual: bool = True, first_id: int = 0) -> object:
+def ivfpq(
+    metric: int = faiss.METRIC_INNER_PRODUCT,
+    nbits: int = 8,
+    residual: bool = True,
+    first_id: int = 0,
+) -> object:
     made = faiss.IndexIVFPQ(faiss.IndexFlat(16, metric), 16, 2, 4, nbits, metric)
     made.pq.cp.min_points_per_centroid = 1
     made.by_residual = residual
@@ -170,19 +191,41 @@ def ivfpq(metric: int = faiss.METRIC_INNER_PRODUCT, nbits: int = 8, residual: bo
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: ivfpq(), TypeError, r"refine must be a faiss\.IndexRefine of an IndexIVFPQ, got IndexIVFPQ"),
-        (lambda: refined(faiss.IndexFlatIP(16), faiss.IndexFlatIP(16)), TypeError, "got one of an IndexFlatIP by"),
-        (lambda: faiss.IndexRefineFlat(faiss.index_factory(16, "IVF4,PQ4x8")), ValueError, "refine must be trained"),
-        (lambda: refined(ivfpq(nbits=4), faiss.IndexFlatIP(16)), ValueError, "8-bit codes of residuals, got nbits = 4"),
+        (
+            lambda: ivfpq(),
+            TypeError,
+            r"refine must be a faiss\.IndexRefine of an IndexIVFPQ, got IndexIVFPQ",
+        ),
+        (
+            lambda: refined(faiss.IndexFlatIP(16), faiss.IndexFlatIP(16)),
+            TypeError,
+            "got one of an IndexFlatIP by",
+        ),
+        (
+            lambda: faiss.IndexRefineFlat(faiss.index_factory(16, "IVF4,PQ4x8")),
+            ValueError,
+            "refine must be trained",
+        ),
+        (
+            lambda: refined(ivfpq(nbits=4), faiss.IndexFlatIP(16)),
+            ValueError,
+            "8-bit codes of residuals, got nbits = 4",
+        ),
         (
             lambda: refined(ivfpq(residual=False), faiss.IndexFlatIP(16)),
             ValueError,
             "residuals, got .*by_residual = False",
         ),
-        (lambda: refined(ivfpq(first_id=5), faiss.IndexFlatIP(16)), ValueError, r"must have the ids 0\.\.1499"),
+        (
+            lambda: refined(ivfpq(first_id=5), faiss.IndexFlatIP(16)),
+            ValueError,
+            r"must have the ids 0\.\.1499",
+        ),
     ],
 )
-def test_other_stock_indexes_are_an_error(make: object, error: type[Exception], message: str) -> None:
+def test_other_stock_indexes_are_an_error(
+    make: object, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         cfe.IndexEvidenceIVFPQ.from_stock(make(), LABELS)  # type: ignore[operator]
 
@@ -192,7 +235,10 @@ def test_other_stock_indexes_are_an_error(make: object, error: type[Exception], 
     [
         (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 3), "M must divide d = 10, got 3"),
         (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 0), "M must be at least 1, got 0"),
-        (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 2, k_factor=0.5), r"k_factor must lie in \[1, 1e\+09\], got 0.5"),
+        (
+            lambda: cfe.IndexEvidenceIVFPQ(10, 4, 2, k_factor=0.5),
+            r"k_factor must lie in \[1, 1e\+09\], got 0.5",
+        ),
         (
             lambda: cfe.IndexEvidenceIVFPQ(10, 4, 2).train(np.eye(10)),
             "x must hold at least 256 training vectors, got 10",

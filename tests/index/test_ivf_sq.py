@@ -25,7 +25,9 @@ import cfe_faiss as cfe
 QTYPES = [faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16]
 
 
-def sq_of(stored: Stored, nlist: int, partitions: int, qtype: int) -> cfe.IndexEvidenceIVFScalarQuantizer:
+def sq_of(
+    stored: Stored, nlist: int, partitions: int, qtype: int
+) -> cfe.IndexEvidenceIVFScalarQuantizer:
     index = cfe.IndexEvidenceIVFScalarQuantizer(stored.X.shape[1], nlist, partitions, qtype=qtype)
     index.train(stored.X[:nlist])  # the other vectors may be outside the codec's range
     index.add_with_ids(stored.X, stored.ids)
@@ -37,7 +39,12 @@ def as_kept(index: cfe.IndexEvidenceIVFScalarQuantizer, stored: Stored) -> Store
     return stored._replace(X=kept_rows(index, unit(stored.X)) if len(stored.X) else stored.X)
 
 
-@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 12), st.integers(1, 3), st.sampled_from(QTYPES))
+@given(
+    stored_vectors(least=12, lowest_label=-1),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.sampled_from(QTYPES),
+)
 def test_probing_everything_equals_brute_force_over_decoded_rows(
     stored: Stored, nlist: int, partitions: int, qtype: int
 ) -> None:
@@ -45,7 +52,9 @@ def test_probing_everything_equals_brute_force_over_decoded_rows(
     kept = as_kept(index, stored)
     expected = evidence_of_rows(kept)
     for a, b in zip(
-        index.search_evidence(stored.xq, stored.labels_q, stored.k, nlist * partitions), expected, strict=True
+        index.search_evidence(stored.xq, stored.labels_q, stored.k, nlist * partitions),
+        expected,
+        strict=True,
     ):
         assert_array_equal(a, b)
     lims, D, I = index.range_search_evidence(stored.xq, stored.labels_q, 0.25)
@@ -57,7 +66,13 @@ def test_probing_everything_equals_brute_force_over_decoded_rows(
     assert_array_equal(index.reconstruct_batch(stored.ids), kept.X)
 
 
-@given(stored_vectors(least=12), st.integers(2, 12), st.integers(1, 2), st.integers(1, 3), st.sampled_from(QTYPES))
+@given(
+    stored_vectors(least=12),
+    st.integers(2, 12),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.sampled_from(QTYPES),
+)
 def test_any_probing_gives_complete_rows_of_true_evidence(
     stored: Stored, nlist: int, partitions: int, nprobe: int, qtype: int
 ) -> None:
@@ -119,26 +134,35 @@ def test_8_bits_are_nearly_as_good_as_32() -> None:
 def test_a_stock_index_becomes_an_evidence_index_code_by_code(qtype: int) -> None:
     X, labels = clustered(500, 12, 3)
     ids = np.random.default_rng(0).permutation(10**6)[:500].astype(np.int64)
-    stock = faiss.IndexIVFScalarQuantizer(faiss.IndexFlatIP(12), 12, 7, qtype, faiss.METRIC_INNER_PRODUCT, False)
+    stock = faiss.IndexIVFScalarQuantizer(
+        faiss.IndexFlatIP(12), 12, 7, qtype, faiss.METRIC_INNER_PRODUCT, False
+    )
     stock.train(unit(X))
     stock.add_with_ids(unit(X), ids)
     stock.nprobe = 3
     index = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(stock, labels[np.argsort(ids)])
     assert (index.ntotal, index.nlist, index.nprobe, stock.ntotal) == (500, 7, 3, 500)
-    changed = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(stock, labels[np.argsort(ids)], nprobe=5)
+    changed = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(
+        stock, labels[np.argsort(ids)], nprobe=5
+    )
     assert changed.nprobe == 5
     assert_array_equal(index.members().labels, labels[np.argsort(ids)])
     kept = kept_rows(stock, unit(X))
     assert_array_equal(index.reconstruct_batch(ids), kept)
     for a, b in zip(index.search(unit(X), 4), stock.search(unit(X), 4), strict=True):
         assert_array_equal(a, b)
-    again = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(index.to_stock(), labels[np.argsort(ids)])
+    again = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(
+        index.to_stock(), labels[np.argsort(ids)]
+    )
     for a, b in zip(again.search_stored(k=5), index.search_stored(k=5), strict=True):
         assert_array_equal(a, b)
 
 
 def stock(
-    qtype: int = QTYPES[0], metric: int = faiss.METRIC_INNER_PRODUCT, residual: bool = False, scale: float = 1.0
+    qtype: int = QTYPES[0],
+    metric: int = faiss.METRIC_INNER_PRODUCT,
+    residual: bool = False,
+    scale: float = 1.0,
 ) -> object:
     X = scale * unit(clustered(100, 4, 2)[0])
     made = faiss.IndexIVFScalarQuantizer(faiss.IndexFlat(4, metric), 4, 2, qtype, metric, residual)
@@ -150,20 +174,42 @@ def stock(
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: faiss.IndexFlatIP(4), TypeError, r"ivf must be a faiss\.IndexIVFScalarQuantizer, got IndexFlatIP"),
-        (lambda: stock(metric=faiss.METRIC_L2), ValueError, "metric must fit that of ivf, 'l2', got 'cosine'"),
+        (
+            lambda: faiss.IndexFlatIP(4),
+            TypeError,
+            r"ivf must be a faiss\.IndexIVFScalarQuantizer, got IndexFlatIP",
+        ),
+        (
+            lambda: stock(metric=faiss.METRIC_L2),
+            ValueError,
+            "metric must fit that of ivf, 'l2', got 'cosine'",
+        ),
         (
             lambda: stock(faiss.ScalarQuantizer.QT_4bit),
             ValueError,
             "QT_8bit or QT_fp16 with by_residual False, got qtype 1",
         ),
         (lambda: stock(residual=True), ValueError, "by_residual False, got .*by_residual True"),
-        (lambda: stock(scale=2.0), ValueError, "must hold vectors of length 1 .*got one of length [12]"),
-        (lambda: stock(scale=0.5), ValueError, "must hold vectors of length 1 .*got one of length 0"),
-        (lambda: stock(QTYPES[1], scale=0.5), ValueError, "must hold vectors of length 1 .*got one of length 0.5"),
+        (
+            lambda: stock(scale=2.0),
+            ValueError,
+            "must hold vectors of length 1 .*got one of length [12]",
+        ),
+        (
+            lambda: stock(scale=0.5),
+            ValueError,
+            "must hold vectors of length 1 .*got one of length 0",
+        ),
+        (
+            lambda: stock(QTYPES[1], scale=0.5),
+            ValueError,
+            "must hold vectors of length 1 .*got one of length 0.5",
+        ),
     ],
 )
-def test_other_stock_indexes_are_an_error(make: object, error: type[Exception], message: str) -> None:
+def test_other_stock_indexes_are_an_error(
+    make: object, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         cfe.IndexEvidenceIVFScalarQuantizer.from_stock(make(), [0] * 100, metric="cosine")  # type: ignore[operator]
 
@@ -216,7 +262,9 @@ def test_levels_of_any_size_are_written_and_read(metric: Any, scale: float, tmp_
     if metric == "l2":
         scores = -((X[:20, None].astype(np.float64) - rows) ** 2).sum(axis=-1)
     scores[labels[:20, None] == labels] = -np.inf
-    assert_array_equal(expected[1], np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5])
+    assert_array_equal(
+        expected[1], np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5]
+    )
     cfe.write_index(index, tmp_path / "index")
     for other in (cfe.read_index(tmp_path / "index"), pickle.loads(pickle.dumps(index))):
         assert_array_equal(other.search_evidence(X[:20], labels[:20], 5, exact=True), expected)

@@ -49,7 +49,8 @@ def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Pa
     labels = [names[number % len(names)] for number in range(N)]
     index = index_of(kind, labels)
     numbered = index_of(
-        kind, [names.index(one) if names is not SETS["mixed"] else i % 6 for i, one in enumerate(labels)]
+        kind,
+        [names.index(one) if names is not SETS["mixed"] else i % 6 for i, one in enumerate(labels)],
     )
     cfe.write_index(index, tmp_path / "one.index")
     cfe.verify_index(tmp_path / "one.index")
@@ -72,11 +73,14 @@ def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Pa
             assert_array_equal(found[1], expected[1])
             single = np.array(labels[row : row + 1])
             assert_array_equal(one.search_evidence(X[row : row + 1], single, 4)[0].shape, (1, 4))
-        chosen = one.search(X[:3], 4, params=cfe.EvidenceParameters(labels[:3], targets=[names[1]], exact=True))[1]
+        chosen = one.search(
+            X[:3], 4, params=cfe.EvidenceParameters(labels[:3], targets=[names[1]], exact=True)
+        )[1]
         assert {type(labels[i]) for i in chosen.ravel() if i >= 0} <= {type(names[1])}
         pairs = cfe.global_evidence(one, 3, where=cfe.Constraints(target=names[0]))
         assert all(
-            labels[i] is names[0] or labels[j] is names[0] for i, j in zip(pairs.source, pairs.target, strict=True)
+            labels[i] is names[0] or labels[j] is names[0]
+            for i, j in zip(pairs.source, pairs.target, strict=True)
         )
 
 
@@ -88,11 +92,17 @@ def test_booleans_are_arrays_of_booleans() -> None:
     assert index.members().labels[:2].tolist() == [None, False]
     assert index.recall_by_class(0.9) == {False: 1.0, True: 1.0}
     for wrong in ([1], np.array([1]), ["True"]):
-        with pytest.raises(TypeError, match="labels must be booleans, as the labels of the index are, got"):
+        with pytest.raises(
+            TypeError, match="labels must be booleans, as the labels of the index are, got"
+        ):
             index.relabel(wrong, [0])
-        with pytest.raises(TypeError, match="labels_q must be booleans, as the labels of the index are, got"):
+        with pytest.raises(
+            TypeError, match="labels_q must be booleans, as the labels of the index are, got"
+        ):
             index.search_evidence(X[:1], wrong, 2)
-    with pytest.raises(TypeError, match="labels_q must be integers, as the labels of the index are, got True"):
+    with pytest.raises(
+        TypeError, match="labels_q must be integers, as the labels of the index are, got True"
+    ):
         index_of("IDMap2,EvidenceFlat", NUMBERS).search_evidence(X[:1], np.array([True]), 2)
 
 
@@ -131,7 +141,16 @@ def changed(forms: Callable[[list[int]], Any]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "form",
-    [np.array, pd.Series, pd.Index, pl.Series, pa.array, torch.tensor, tuple, lambda x: pd.array(x, dtype="Int64")],
+    [
+        np.array,
+        pd.Series,
+        pd.Index,
+        pl.Series,
+        pa.array,
+        torch.tensor,
+        tuple,
+        lambda x: pd.array(x, dtype="Int64"),
+    ],
 )
 def test_ids_of_every_library(form: Any) -> None:
     for one, two in zip(changed(form), changed(list), strict=True):
@@ -154,7 +173,10 @@ def test_memory_of_texts_follows_their_bytes(tmp_path: Path) -> None:
     cfe.write_index(index, tmp_path / "one.index")
     found = cfe.read_index(tmp_path / "one.index")
     assert found.label_names.tolist() == sorted(labels)
-    assert_array_equal(found.search_evidence(X[:2], labels[:2], 3)[1], index.search_evidence(X[:2], labels[:2], 3)[1])
+    assert_array_equal(
+        found.search_evidence(X[:2], labels[:2], 3)[1],
+        index.search_evidence(X[:2], labels[:2], 3)[1],
+    )
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 60_000_000

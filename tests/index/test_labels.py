@@ -16,7 +16,10 @@ import cfe_faiss as cfe
 from cfe_faiss.base.values import order_key, order_of
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
-KINDS = ["IDMap2,EvidenceFlat", *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat"))]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat")),
+]
 NAMES: dict[str, list[Any]] = {
     "texts": ["zebra", "apple", "Äpfel", "中", "b"],  # not in the order in which they come
     "large": [2**63 - 1, 5, 2**40, 2**31 - 1, 0],
@@ -70,7 +73,9 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
     of_texts = isinstance(names[0], str)
     unknown = None if of_texts else -1
     labels = other.members().labels
-    assert index.members().labels.tolist() == [unknown if label < 0 else ordered[label] for label in labels]
+    assert index.members().labels.tolist() == [
+        unknown if label < 0 else ordered[label] for label in labels
+    ]
     assert index.label_names.tolist() == ordered
     assert_array_equal(other.label_names, np.arange(5))
     efforts: list[dict[str, Any]] = [{"exact": True}, {}]
@@ -87,15 +92,26 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
         one = np.array(asked[q : q + 1])  # of one kind, even if labels are mixed
         found = index.search_evidence(XQ[q : q + 1], one, 3)[1]
         assert_array_equal(found, other.search_evidence(XQ[q : q + 1], numbers[q : q + 1], 3)[1])
-    assert_array_equal(index.search_per_label(XQ, asked, 2)[1], other.search_per_label(XQ, numbers, 2)[1])
+    assert_array_equal(
+        index.search_per_label(XQ, asked, 2)[1], other.search_per_label(XQ, numbers, 2)[1]
+    )
     excluded = [[ordered[0]], [None, ordered[1]], *([[]] * 10)]
-    found = index.search_evidence(XQ, asked, 6, exclude_labels=excluded, neighbors="any", exact=True)
+    found = index.search_evidence(
+        XQ, asked, 6, exclude_labels=excluded, neighbors="any", exact=True
+    )
     codes = [[0], [-1, 1], *([[]] * 10)]
     best = other.search_evidence(XQ, numbers, 6, exclude_labels=codes, neighbors="any", exact=True)
     assert_array_equal(found[1], best[1])
-    params = [cfe.EvidenceParameters(y, targets=targets) for y, targets in ((asked, ordered[1:3]), (numbers, [1, 2]))]
-    assert_array_equal(index.search(XQ, 4, params=params[0])[1], other.search(XQ, 4, params=params[1])[1])
-    assert_array_equal(index.excluding(ordered[2]).search(XQ, 4)[1], other.excluding(2).search(XQ, 4)[1])
+    params = [
+        cfe.EvidenceParameters(y, targets=targets)
+        for y, targets in ((asked, ordered[1:3]), (numbers, [1, 2]))
+    ]
+    assert_array_equal(
+        index.search(XQ, 4, params=params[0])[1], other.search(XQ, 4, params=params[1])[1]
+    )
+    assert_array_equal(
+        index.excluding(ordered[2]).search(XQ, 4)[1], other.excluding(2).search(XQ, 4)[1]
+    )
     targets = [
         cfe.global_evidence(one, 5, where=cfe.Constraints(target=y)).target
         for one, y in ((index, ordered[3]), (other, 3))
@@ -169,8 +185,16 @@ def test_a_stock_index_takes_labels(names: list[Any]) -> None:
 @given(st.integers(0, 2))
 def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
     for index, wrong, message in (
-        (both("IDMap2,EvidenceFlat", NAMES["texts"])[0], [7], "texts, as the labels of the index are, got 7"),
-        (both("EvidenceIVF6,Flat", NAMES["large"])[0], ["a"], "integers, as the labels of the index are, got 'a'"),
+        (
+            both("IDMap2,EvidenceFlat", NAMES["texts"])[0],
+            [7],
+            "texts, as the labels of the index are, got 7",
+        ),
+        (
+            both("EvidenceIVF6,Flat", NAMES["large"])[0],
+            ["a"],
+            "integers, as the labels of the index are, got 'a'",
+        ),
     ):
         before, keys = index.members().labels.tolist(), index.label_keys
         with pytest.raises(TypeError, match=f"^labels must be {message}"):
@@ -197,7 +221,9 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) ->
     for one in (index, cfe.clone_index(index), pickle.loads(pickle.dumps(index))):
         assert one.members().labels.tolist() == ([None] * 9 if left == "unknown" else [])
         assert one.label_names.tolist() == []
-        with pytest.raises(TypeError, match="labels must be texts, as the labels of the index are, got 7"):
+        with pytest.raises(
+            TypeError, match="labels must be texts, as the labels of the index are, got 7"
+        ):
             one.add_with_labels(X[:1], [7])
         one.add_with_labels(X[:1], ["d"])
         assert one.label_names.tolist() == ["d"]

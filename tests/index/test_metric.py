@@ -45,9 +45,13 @@ DATA: dict[str, Draw] = {
     "grid": lambda rng, n, d: rng.integers(-2, 3, (n, d)),  # ties, repeated and zero vectors
     "normal": lambda rng, n, d: rng.normal(size=(n, d)),
     "offset": lambda rng, n, d: rng.normal(size=(n, d)) + 1000,
-    "near duplicates": lambda rng, n, d: rng.normal(size=(1, d)) * (1 + 1e-6 * rng.normal(size=(n, d))),
+    "near duplicates": lambda rng, n, d: (
+        rng.normal(size=(1, d)) * (1 + 1e-6 * rng.normal(size=(n, d)))
+    ),
     "lengths": lambda rng, n, d: rng.normal(size=(n, d)) * rng.lognormal(sigma=3, size=(n, 1)),
-    "outlier": lambda rng, n, d: rng.normal(size=(n, d)) * np.where(np.arange(n) == n // 2, 1e6, 1)[:, None],
+    "outlier": lambda rng, n, d: (
+        rng.normal(size=(n, d)) * np.where(np.arange(n) == n // 2, 1e6, 1)[:, None]
+    ),
     "large": lambda rng, n, d: 1e13 * rng.uniform(-1, 1, (n, d)) / np.sqrt(d),
     "tiny": lambda rng, n, d: 1e-20 * rng.normal(size=(n, d)),
 }
@@ -106,9 +110,17 @@ def assert_same(found: Any, wanted: Any) -> None:
 @st.composite
 def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    names = [name for name in DATA if kind.endswith("Flat") or name not in ("large", "tiny", "outlier", "lengths")]
+    names = [
+        name
+        for name in DATA
+        if kind.endswith("Flat") or name not in ("large", "tiny", "outlier", "lengths")
+    ]
     vectors = DATA[draw(st.sampled_from(names))]
-    d, n, nq = draw(st.sampled_from([1, 3, 8, 16, 19, 33])), draw(st.integers(4, 120)), draw(st.integers(1, 12))
+    d, n, nq = (
+        draw(st.sampled_from([1, 3, 8, 16, 19, 33])),
+        draw(st.integers(4, 120)),
+        draw(st.integers(1, 12)),
+    )
     classes = draw(st.integers(1, 4))
     X = vectors(rng, n + nq, d).astype(np.float32)
     X, xq = X[:n], X[n:]
@@ -125,7 +137,9 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     known = index.members()
     labels_q = rng.integers(0, classes + 1, nq)
     rows = index.reconstruct_batch(known.ids)
-    return Case(index, metric, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 30)))
+    return Case(
+        index, metric, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 30))
+    )
 
 
 @pytest.mark.parametrize(("kind", "metric"), PAIRS)
@@ -144,7 +158,10 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
             some = index.search_evidence(case.xq[one], case.labels_q[one], k, index.nlist)
             assert_same(some, [part[one] for part in wanted])
     sel = np.arange(len(case.ids)) % 3 > 0
-    assert_same(index.search_evidence(case.xq, case.labels_q, k, exact=True, sel=sel), expected(case, D, found & sel))
+    assert_same(
+        index.search_evidence(case.xq, case.labels_q, k, exact=True, sel=sel),
+        expected(case, D, found & sel),
+    )
     of_rows = distances(metric, case.X, case.X)
     apart = case.ids[:, None] != case.ids
     evidence = other(case, case.labels) & (case.labels[:, None] >= 0)
@@ -154,9 +171,14 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
     assert certified.all()
     own = (case.labels >= 0) & (case.labels == case.labels[:, None]) & apart
     assert_same(index.search_stored(k=k, exact=True, neighbors="own"), expected(case, of_rows, own))
-    assert_same(index.search_stored(k=k, exact=True, neighbors="any"), expected(case, of_rows, apart))
+    assert_same(
+        index.search_stored(k=k, exact=True, neighbors="any"), expected(case, of_rows, apart)
+    )
     any_row = np.ones(D.shape, bool)
-    assert_same(index.search_evidence(case.xq, None, k, exact=True, neighbors="any"), expected(case, D, any_row))
+    assert_same(
+        index.search_evidence(case.xq, None, k, exact=True, neighbors="any"),
+        expected(case, D, any_row),
+    )
 
 
 @pytest.mark.parametrize(("kind", "metric"), PAIRS)
@@ -174,7 +196,9 @@ def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.Dat
     every = expected(case._replace(k=len(case.ids)), D, found & near)
     real = every[1] >= 0
     lims, D_found, I_found = index.range_search_evidence(case.xq, case.labels_q, threshold)
-    assert_same((np.diff(lims), D_found, I_found), (real.sum(axis=1), every[0][real], every[1][real]))
+    assert_same(
+        (np.diff(lims), D_found, I_found), (real.sum(axis=1), every[0][real], every[1][real])
+    )
     of_rows = distances(metric, case.X, case.X)
     source, target = np.nonzero(np.triu(other(case, case.labels) & (case.labels[:, None] >= 0), 1))
     values = of_rows[source, target]
@@ -189,7 +213,9 @@ def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.Dat
 
 @pytest.mark.parametrize(("kind", "metric"), PAIRS[2:])
 @given(data=st.data())
-def test_searches_of_some_lists_are_complete_and_certificates_true(kind: str, metric: str, data: st.DataObject) -> None:
+def test_searches_of_some_lists_are_complete_and_certificates_true(
+    kind: str, metric: str, data: st.DataObject
+) -> None:
     case = data.draw(cases(kind, metric))
     D = distances(metric, case.X, case.X)
     evidence = other(case, case.labels) & (case.labels[:, None] >= 0)
@@ -207,12 +233,18 @@ def test_searches_of_some_lists_are_complete_and_certificates_true(kind: str, me
 
 # More than the few dimensions above: bytes are rotated, and compared in parts.
 WIDE: dict[str, Draw] = DATA | {
-    "clusters": lambda rng, n, d: 5 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d)),
-    "far clusters": lambda rng, n, d: 1e4 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d)),
+    "clusters": lambda rng, n, d: (
+        5 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d))
+    ),
+    "far clusters": lambda rng, n, d: (
+        1e4 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d))
+    ),
     "twins": lambda rng, n, d: (
         np.repeat(rng.normal(size=(n // 2 + 1, d)), 2, axis=0)[:n] + 1e-5 * rng.normal(size=(n, d))
     ),
-    "few values": lambda rng, n, d: np.where(rng.random((n, d)) < 2 / d, rng.lognormal(size=(n, d)), 0),
+    "few values": lambda rng, n, d: np.where(
+        rng.random((n, d)) < 2 / d, rng.lognormal(size=(n, d)), 0
+    ),
 }
 
 
@@ -265,7 +297,9 @@ def test_blocks_give_what_brute_force_gives(
 
 @pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("searched", [False, True])  # whether the means by which lists are ranked are known before
+@pytest.mark.parametrize(
+    "searched", [False, True]
+)  # whether the means by which lists are ranked are known before
 def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> None:
     case = in_blocks.__wrapped__("clusters", metric, 18)[0]
     if searched:
@@ -274,7 +308,11 @@ def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> N
     sound = case.labels >= 0
     for j in range(5):
         size = case.index.invlists.list_size(j)
-        rows = faiss.rev_swig_ptr(case.index.invlists.get_codes(j), 72 * size).view(np.float32).reshape(size, 18)
+        rows = (
+            faiss.rev_swig_ptr(case.index.invlists.get_codes(j), 72 * size)
+            .view(np.float32)
+            .reshape(size, 18)
+        )
         ids = faiss.rev_swig_ptr(case.index.invlists.get_ids(j), size)
         rows[:: j + 1, j] = damage[j % 4]
         sound[ids[:: j + 1]] = False
@@ -286,7 +324,9 @@ def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> N
 
 def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[np.int64]]:
     rng = np.random.default_rng(0)
-    X = (rng.normal(size=(60, d))[rng.integers(0, 60, n)] + rng.normal(scale=0.4, size=(n, d))).astype(np.float32)
+    X = (
+        rng.normal(size=(60, d))[rng.integers(0, 60, n)] + rng.normal(scale=0.4, size=(n, d))
+    ).astype(np.float32)
     X *= rng.lognormal(sigma=0.4, size=(n, 1)).astype(np.float32)
     labels = np.where(rng.random(n) < 0.8, X[:, 0] > 0, rng.integers(0, 3, n)).astype(np.int64)
     index: Any = cfe.IndexEvidenceIVF(d, 80, metric=metric)  # type: ignore[arg-type]
@@ -302,7 +342,9 @@ def test_a_recall_is_kept_for_each_class(metric: str) -> None:
     for queries in (slice(None), slice(0, 200)):
         D, I = index.search_stored(np.arange(len(X))[queries], 10, recall=0.9)
         shares = [
-            cfe.metrics.recall(I[own], exact[1][queries][own], D[own], exact[0][queries][own], metric)
+            cfe.metrics.recall(
+                I[own], exact[1][queries][own], D[own], exact[0][queries][own], metric
+            )
             for own in (labels[queries] == label for label in range(3))
         ]
         assert min(shares) >= 0.85, shares
@@ -339,12 +381,19 @@ def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path
     cfe.write_index(index, tmp_path / "index")
     cfe.verify_index(tmp_path / "index")
     wanted = index.search_stored(k=4)
-    copies = [pickle.loads(pickle.dumps(index)), cfe.clone_index(index), cfe.read_index(tmp_path / "index")]
+    copies = [
+        pickle.loads(pickle.dumps(index)),
+        cfe.clone_index(index),
+        cfe.read_index(tmp_path / "index"),
+    ]
     copies += [cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP)]
     for copy in copies:
         assert copy.metric == metric
         assert_same(copy.search_stored(k=4), wanted)
-        assert_same(copy.search_evidence(X[:1], [1], 3, exact=True), index.search_evidence(X[:1], [1], 3, exact=True))
+        assert_same(
+            copy.search_evidence(X[:1], [1], 3, exact=True),
+            index.search_evidence(X[:1], [1], 3, exact=True),
+        )
     assert faiss.read_index(str(tmp_path / "index")).metric_type == index.metric_type
     assert repr(metric) in repr(index) or metric == "cosine"
 
@@ -355,18 +404,25 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     X, labels = (3 * rng.normal(size=(300, 6))).astype(np.float32), np.arange(300) % 3
     flat = faiss.index_factory(6, "Flat", CONSTANTS[metric])
     ivf = faiss.index_factory(6, "IVF8,Flat", CONSTANTS[metric])
-    coded = faiss.IndexIVFScalarQuantizer(ivf.quantizer, 6, 8, faiss.ScalarQuantizer.QT_fp16, CONSTANTS[metric], False)
+    coded = faiss.IndexIVFScalarQuantizer(
+        ivf.quantizer, 6, 8, faiss.ScalarQuantizer.QT_fp16, CONSTANTS[metric], False
+    )
     for stock in (flat, ivf, coded):
         stock.train(X)
         stock.add(X)
     wanted = cfe.IndexEvidenceIDMap2(6, metric)
     wanted.add_with_labels(X, labels)
-    for index in (cfe.IndexEvidenceIDMap2.from_stock(flat, labels), cfe.IndexEvidenceIVF.from_stock(ivf, labels)):
+    for index in (
+        cfe.IndexEvidenceIDMap2.from_stock(flat, labels),
+        cfe.IndexEvidenceIVF.from_stock(ivf, labels),
+    ):
         assert index.metric == metric
         assert_same(index.search_stored(k=5, exact=True), wanted.search_stored(k=5))
     halves = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(coded, labels)
     assert halves.metric == metric
-    assert_array_equal(halves.reconstruct_batch(np.arange(300)), X.astype(np.float16).astype(np.float32))
+    assert_array_equal(
+        halves.reconstruct_batch(np.arange(300)), X.astype(np.float16).astype(np.float32)
+    )
     codes = faiss.index_factory(6, "IVF8,PQ3x8np", CONSTANTS[metric])
     refined = faiss.IndexRefineFlat(codes)
     refined.train(X)
@@ -381,7 +437,9 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
         cfe.IndexEvidenceIDMap2.from_stock(flat, labels, metric=other_metric)  # type: ignore[arg-type]
     if metric == "ip":
         assert_array_equal(
-            cfe.IndexEvidenceIVF.from_stock(ivf, labels, metric="cosine").search_stored(k=3, exact=True)[1],
+            cfe.IndexEvidenceIVF.from_stock(ivf, labels, metric="cosine").search_stored(
+                k=3, exact=True
+            )[1],
             filled("IDMap2,EvidenceFlat", "cosine", X, labels).search_stored(k=3)[1],
         )
 
@@ -399,15 +457,26 @@ def test_merging_keeps_the_definition(kind: str) -> None:
     X = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32) * 5
     labels = np.arange(60) % 2
     for metric in METRICS:
-        one, two = filled(kind, metric, X[:30], labels[:30]), filled(kind, metric, X[30:], labels[30:])
+        one, two = (
+            filled(kind, metric, X[:30], labels[:30]),
+            filled(kind, metric, X[30:], labels[30:]),
+        )
         one.merge_from(two, 30)
         assert two.ntotal == 0
         assert_array_equal(one.reconstruct_batch(np.arange(60)), X)
-        assert_same(one.search_stored(k=3, exact=True), filled(kind, metric, X, labels).search_stored(k=3, exact=True))
+        assert_same(
+            one.search_stored(k=3, exact=True),
+            filled(kind, metric, X, labels).search_stored(k=3, exact=True),
+        )
     for metric, wrong in (("ip", "l2"), ("l2", "cosine"), ("cosine", "ip")):
-        one, two = filled(kind, metric, X[:30], labels[:30]), filled(kind, wrong, X[30:], labels[30:])
+        one, two = (
+            filled(kind, metric, X[:30], labels[:30]),
+            filled(kind, wrong, X[30:], labels[30:]),
+        )
         before = [index.search_stored(k=3, exact=True) for index in (one, two)]
-        with pytest.raises(ValueError, match=f"otherIndex must have metric '{metric}', as this index, got {wrong}"):
+        with pytest.raises(
+            ValueError, match=f"otherIndex must have metric '{metric}', as this index, got {wrong}"
+        ):
             one.merge_from(two, 30)
         for index, found in zip((one, two), before, strict=True):
             assert_same(index.search_stored(k=3, exact=True), found)
@@ -433,7 +502,9 @@ def test_wrong_arguments_are_refused() -> None:
     index = cfe.IndexEvidenceIDMap2(2, "l2")
     index.add_with_labels(np.eye(2), [0, 1])
     for bad in ([[1e20, 0]], [[np.nan, 0]]):
-        with pytest.raises(ValueError, match=r"x must (have rows of length 1e\+14 at most|be finite)"):
+        with pytest.raises(
+            ValueError, match=r"x must (have rows of length 1e\+14 at most|be finite)"
+        ):
             index.add_with_labels(bad, [1])
         with pytest.raises(ValueError, match="xq must"):
             index.search_evidence(bad, [1], 1)

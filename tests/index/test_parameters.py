@@ -12,7 +12,10 @@ import cfe_faiss as cfe
 
 
 def indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
-    flat, ivf = cfe.IndexEvidenceIDMap2(stored.X.shape[1]), cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
+    flat, ivf = (
+        cfe.IndexEvidenceIDMap2(stored.X.shape[1]),
+        cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2),
+    )
     ivf.train(stored.X)
     for index in (flat, ivf):
         index.add_with_ids(stored.X, stored.ids)
@@ -20,7 +23,12 @@ def indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceI
     return [flat, ivf]
 
 
-@given(stored_vectors(least=4, lowest_label=-1), st.booleans(), st.booleans(), st.floats(-1, 1, width=32))
+@given(
+    stored_vectors(least=4, lowest_label=-1),
+    st.booleans(),
+    st.booleans(),
+    st.floats(-1, 1, width=32),
+)
 def test_selectors_and_targets_combine_with_the_exclusion(
     stored: Stored, deny: bool, target: bool, threshold: float
 ) -> None:
@@ -34,7 +42,9 @@ def test_selectors_and_targets_combine_with_the_exclusion(
     all_D, all_I = evidence(stored._replace(labels=labels, k=len(stored.X)))
     reaches = (all_I >= 0) & (all_D > np.float32(threshold))  # as in FAISS
     for index in indexes(stored):
-        params = cfe.EvidenceParameters(stored.labels_q, 8 if index.has_lists else None, listed, targets)
+        params = cfe.EvidenceParameters(
+            stored.labels_q, 8 if index.has_lists else None, listed, targets
+        )
         D, I = index.search(stored.xq, stored.k, params=params)
         assert_array_equal(I, expected_I)
         assert_array_equal(D, expected_D)
@@ -107,14 +117,22 @@ class TestExcluding:
         ({"labels": [0, 1]}, ValueError, r"params.labels must have shape \(1,\).*got \(2,\)"),
         ({"labels": -1}, ValueError, "params.labels must lie in"),
         ({"labels": 0.5}, TypeError, "params.labels must be integers"),
-        ({"labels": 0, "sel": "all"}, TypeError, "params.sel must be a faiss.IDSelector, a mask or ids, got 'all'"),
+        (
+            {"labels": 0, "sel": "all"},
+            TypeError,
+            "params.sel must be a faiss.IDSelector, a mask or ids, got 'all'",
+        ),
         ({"labels": 0, "targets": [-1]}, ValueError, "params.targets must lie in"),
     ],
 )
-def test_bad_parameters_are_named(params: dict[str, object], error: type[Exception], message: str) -> None:
+def test_bad_parameters_are_named(
+    params: dict[str, object], error: type[Exception], message: str
+) -> None:
     index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
     with pytest.raises(error, match=message):
         index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(**params))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"D must be a float32 array of shape \(1, 1\)"):
-        index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(0), D=np.empty((1, 2), np.float32))
+        index.search(
+            np.eye(2)[:1], 1, params=cfe.EvidenceParameters(0), D=np.empty((1, 2), np.float32)
+        )

@@ -125,7 +125,11 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
     expected.add_with_labels(X[rest], LABELS[rest])
     faiss.write_index(index, str(tmp_path / "stock"))
     cfe.write_index(index, tmp_path / "own")
-    for one in (index, cfe.read_index(tmp_path / "own"), cfe.read_index(tmp_path / "own", faiss.IO_FLAG_MMAP)):
+    for one in (
+        index,
+        cfe.read_index(tmp_path / "own"),
+        cfe.read_index(tmp_path / "own", faiss.IO_FLAG_MMAP),
+    ):
         same(one.search_stored(k=3), expected.search_stored(k=3))
         same(one.search(X[:9], 3), expected.search(X[:9], 3))
     same(faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3))
@@ -137,7 +141,11 @@ def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
     index.add_with_labels(X[order], LABELS[order], order)
     cfe.write_index(index, tmp_path / "index")
     again = cfe.read_index(tmp_path / "index")
-    for one in (again, cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP), cfe.clone_index(index)):
+    for one in (
+        again,
+        cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP),
+        cfe.clone_index(index),
+    ):
         assert type(one) is cfe.IndexEvidenceIDMap2
         same(one.search_stored(k=3), exact().search_stored(k=3))
         assert_array_equal(one.reconstruct_n(0, N), X)
@@ -149,7 +157,8 @@ def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"]
+    "kind",
+    ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"],
 )
 def test_default_ids_follow_the_largest_stored_id(kind: str, tmp_path: Path) -> None:
     index = cfe.index_factory(D, kind)

@@ -28,7 +28,9 @@ def test_copies_hold_transforms_and_evidence(kind: str) -> None:
     index = filled(kind)
     for twin in (pickle.loads(pickle.dumps(index)), copy.copy(index), copy.deepcopy(index)):
         for one, two in zip(
-            twin.search_evidence(RAW[:9], LABELS[:9], 5), index.search_evidence(RAW[:9], LABELS[:9], 5), strict=True
+            twin.search_evidence(RAW[:9], LABELS[:9], 5),
+            index.search_evidence(RAW[:9], LABELS[:9], 5),
+            strict=True,
         ):
             assert_array_equal(one, two)
         twin.remove_ids([0])
@@ -70,7 +72,9 @@ def test_methods_of_faiss_give_its_results() -> None:
     stock = faiss.deserialize_index(faiss.serialize_index(index))
     params = faiss.SearchParametersPreTransform(index_params=faiss.SearchParametersIVF(nprobe=2))
     for how in ({}, {"params": params}):
-        for one, two in zip(index.search(RAW[:5], 3, **how), stock.search(RAW[:5], 3, **how), strict=True):
+        for one, two in zip(
+            index.search(RAW[:5], 3, **how), stock.search(RAW[:5], 3, **how), strict=True
+        ):
             assert_array_equal(one, two)
     found, expected = (one.search_and_reconstruct(RAW[:5], 3) for one in (index, stock))
     for one, two in zip(found, expected, strict=True):
@@ -107,7 +111,11 @@ def test_merging_keeps_labels() -> None:
     index = filled()
     other = copy.copy(index)
     index.merge_from(other, 600)
-    assert (index.ntotal, other.ntotal, index.evidence.members().labels[700]) == (1200, 0, LABELS[100])
+    assert (index.ntotal, other.ntotal, index.evidence.members().labels[700]) == (
+        1200,
+        0,
+        LABELS[100],
+    )
     with pytest.raises(ValueError, match="otherIndex must have the same transforms"):
         index.merge_from(cfe.index_factory(16, "PCAR8,EvidenceIVF12,Flat"))
     with pytest.raises(TypeError, match="otherIndex must be an IndexEvidencePreTransform"):

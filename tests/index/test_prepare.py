@@ -30,7 +30,10 @@ def built(factory: str = "Flat", partitions: int = 1) -> EvidenceIndex:
 
 def results(index: EvidenceIndex) -> list[np.ndarray]:
     xq, labels_q = clustered(30, 12, 4, seed=1)
-    found = [index.search_evidence(xq[i : i + 1], labels_q[i : i + 1], K, recall=RECALL) for i in range(30)]
+    found = [
+        index.search_evidence(xq[i : i + 1], labels_q[i : i + 1], K, recall=RECALL)
+        for i in range(30)
+    ]
     found += [index.search_stored(k=K, recall=RECALL), index.search_stored(k=K, nprobe=3)]
     return [array for result in found for array in result]
 
@@ -46,7 +49,9 @@ def refuse_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("factory", "partitions"),
     [
-        pytest.param(factory, partitions, marks=[pytest.mark.slow] * (i % 2 == partitions % 2 and i > 0))
+        pytest.param(
+            factory, partitions, marks=[pytest.mark.slow] * (i % 2 == partitions % 2 and i > 0)
+        )
         for i, factory in enumerate(FACTORIES)
         for partitions in (1, 2)
     ],
@@ -61,7 +66,11 @@ def test_searches_measure_nothing_after_prepare_even_from_a_file(
     assert index.choice in ("float", "byte")
     cfe.write_index(index, tmp_path / "a.index")
     refuse_first_use(monkeypatch)
-    for read in (index, cfe.read_index(tmp_path / "a.index"), cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)):
+    for read in (
+        index,
+        cfe.read_index(tmp_path / "a.index"),
+        cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP),
+    ):
         assert read.choice == index.choice
         for ours, theirs in zip(results(read), wanted, strict=True):
             assert_array_equal(ours, theirs)
@@ -166,14 +175,18 @@ def test_invalid_calibrations_are_damage(
 def test_an_unknown_choice_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     index = built()
     stock, parameters, arrays = index.parts()
-    monkeypatch.setattr(type(index), "parts", lambda _: (stock, parameters | {"choice": "half/float"}, arrays))
+    monkeypatch.setattr(
+        type(index), "parts", lambda _: (stock, parameters | {"choice": "half/float"}, arrays)
+    )
     with pytest.raises(ValueError, match=r"choice must be .* got 'half/float'"):
         cfe.serialize_index(index)
 
 
 @pytest.mark.skipif(not has_bytes(), reason="queries read stored vectors")
 @pytest.mark.parametrize("alone", ["float", "byte"])
-def test_a_file_keeps_how_single_queries_read_rows(alone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_keeps_how_single_queries_read_rows(
+    alone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(blocks, "by_dimension", lambda *_: blocks.Choice("byte", alone))
     index = built()
     wanted = results(index)

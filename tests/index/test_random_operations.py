@@ -40,7 +40,9 @@ class Sequence:
     def __init__(self, kind: str, seed: int, folder: Path) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.kind, self.folder, self.log = kind, folder, []
-        metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]  # partitions are for cosine
+        metrics = (
+            ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
+        )  # partitions are for cosine
         self.d, self.metric = int(rng.choice([1, 3, 8, 17, 40])), str(rng.choice(metrics))
         self.texts, self.spread = bool(rng.random() < 0.5), int(rng.choice([0, 1, 3]))
         self.index: Any = self.new_index()
@@ -83,13 +85,19 @@ class Sequence:
     def rows(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors as the index keeps them."""
         X = unit_copy(X) if self.metric == "cosine" else X
-        return kept_rows(self.index, X) if self.index.stores_codes and self.index.k_factor is None else X
+        return (
+            kept_rows(self.index, X)
+            if self.index.stores_codes and self.index.k_factor is None
+            else X
+        )
 
     def queries(self) -> tuple[NDArray[np.float32], list[Any]]:
         nq = int(self.rng.choice([1, 1, 3, 9, 45]))
         X, ids = self.vectors(nq), self.model.ids
         if ids and self.rng.random() < 0.5:
-            X[: nq // 2 + 1] = self.model.vectors([int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)])
+            X[: nq // 2 + 1] = self.model.vectors(
+                [int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)]
+            )
         return X, self.labels(nq)
 
     def rules(self, nq: int, *, per_label: bool = False) -> Rules:
@@ -99,7 +107,9 @@ class Sequence:
         if rng.random() < 0.3:
             rules.sel = self.some_ids(200)
         if rng.random() < 0.3:
-            rules.exclude = [[int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)]
+            rules.exclude = [
+                [int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)
+            ]
         if rng.random() < 0.3:
             ends = np.sort(rng.normal(size=2)) * (1 if self.metric == "cosine" else 4)
             if self.metric == "cosine":
@@ -128,16 +138,22 @@ class Sequence:
 
     def train(self) -> None:
         if not self.index.is_trained:
-            self.index.train(np.concatenate([self.vectors(60), self.rng.normal(size=(260, self.d)).astype(np.float32)]))
+            self.index.train(
+                np.concatenate(
+                    [self.vectors(60), self.rng.normal(size=(260, self.d)).astype(np.float32)]
+                )
+            )
 
     def add(self) -> None:
         n = int(self.rng.choice([0, 1, 2, 20, 70]))
         X, labels, ids = self.vectors(n), self.labels(n), self.model.next_ids(n)
         own = not self.model.positional and self.rng.random() < 0.4
         if own:
-            ids = [int(i) for i in self.rng.permutation(500)[: n + len(self.model.rows)] if i not in self.model.rows][
-                :n
-            ]
+            ids = [
+                int(i)
+                for i in self.rng.permutation(500)[: n + len(self.model.rows)]
+                if i not in self.model.rows
+            ][:n]
             X, labels = X[: len(ids)], labels[: len(ids)]
         self.note("add", n, "own ids" if own else "")
         if not own and self.rng.random() < 0.2:
@@ -194,9 +210,11 @@ class Sequence:
             cfe.write_index(self.index, path)
             self.index = cfe.read_index(path)
         else:
-            twin: Callable[[Any], Any] = (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one)))[
-                how - 1
-            ]
+            twin: Callable[[Any], Any] = (
+                copy.copy,
+                copy.deepcopy,
+                lambda one: pickle.loads(pickle.dumps(one)),
+            )[how - 1]
             before, self.index = self.index, twin(self.index)
             before.reset()
 
@@ -227,7 +245,10 @@ class Sequence:
             assert_array_equal(D, wanted_D)
             return
         assert_array_equal(I >= 0, wanted_I >= 0)  # complete rows
-        scores, places = self.model.as_results(self.model.scores(xq)), {id_: i for i, id_ in enumerate(self.model.ids)}
+        scores, places = (
+            self.model.as_results(self.model.scores(xq)),
+            {id_: i for i, id_ in enumerate(self.model.ids)},
+        )
         for q in range(len(I)):
             ids = I[q, I[q] >= 0].tolist()
             assert len(set(ids)) == len(ids)
@@ -235,7 +256,11 @@ class Sequence:
 
     def search(self) -> None:
         X, labels = self.queries()
-        k, rules, (effort, exact) = int(self.rng.choice([1, 3, 20])), self.rules(len(X)), self.effort()
+        k, rules, (effort, exact) = (
+            int(self.rng.choice([1, 3, 20])),
+            self.rules(len(X)),
+            self.effort(),
+        )
         self.note("search", len(X), k, *rules.options(), effort)
         found = self.index.search_evidence(X, self.given(labels), k, **rules.options(), **effort)
         xq = unit_copy(X) if self.metric == "cosine" else X
@@ -244,11 +269,17 @@ class Sequence:
     def search_stored(self) -> None:
         ids = None if self.rng.random() < 0.5 else self.some_ids(30)
         asked = self.model.ids if ids is None else ids
-        k, rules, (effort, exact) = int(self.rng.choice([1, 4, 30])), self.rules(len(asked)), self.effort()
+        k, rules, (effort, exact) = (
+            int(self.rng.choice([1, 4, 30])),
+            self.rules(len(asked)),
+            self.effort(),
+        )
         self.note("search_stored", "all" if ids is None else ids, k, *rules.options(), effort)
         found = self.index.search_stored(ids, k, **rules.options(), **effort)
         xq = self.model.vectors(asked).reshape(len(asked), self.d)
-        self.check(found, self.model.search(xq, self.model.labels(asked), k, rules, asked), exact, xq)
+        self.check(
+            found, self.model.search(xq, self.model.labels(asked), k, rules, asked), exact, xq
+        )
 
     def search_range(self) -> None:
         X, labels = self.queries()
@@ -256,7 +287,9 @@ class Sequence:
         scores = self.model.as_results(self.model.scores(xq))
         threshold = float(self.rng.choice(scores.ravel())) if scores.size else 0.5
         self.note("range", len(X), threshold, *rules.options())
-        lims, D, I = self.index.range_search_evidence(X, self.given(labels), threshold, **rules.options())
+        lims, D, I = self.index.range_search_evidence(
+            X, self.given(labels), threshold, **rules.options()
+        )
         all_D, all_I = self.model.search(xq, labels, max(1, len(self.model.rows)), rules)
         for q in range(len(X)):
             reaches = (all_D[q] <= threshold) if self.metric == "l2" else (all_D[q] >= threshold)
@@ -266,7 +299,11 @@ class Sequence:
 
     def search_per_label(self) -> None:
         X, labels = self.queries()
-        xq, rules, k = unit_copy(X) if self.metric == "cosine" else X, self.rules(len(X), per_label=True), 3
+        xq, rules, k = (
+            unit_copy(X) if self.metric == "cosine" else X,
+            self.rules(len(X), per_label=True),
+            3,
+        )
         self.note("per label", len(X), *rules.options())
         D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
         names = self.model.classes()
@@ -281,14 +318,22 @@ class Sequence:
         self.note("pairs", k)
         best = cfe.global_evidence(self.index, k, exact=True)
         columns = best.similarity, best.source, best.target
-        for column, values in zip(columns, zip(*expected[:k], strict=True) if expected else ([], [], []), strict=True):
-            wanted = self.model.as_results(np.array(values)) if column is best.similarity else values
+        for column, values in zip(
+            columns, zip(*expected[:k], strict=True) if expected else ([], [], []), strict=True
+        ):
+            wanted = (
+                self.model.as_results(np.array(values)) if column is best.similarity else values
+            )
             assert_array_equal(column, np.array(wanted, column.dtype))
         if expected:
             score = expected[int(self.rng.integers(0, len(expected)))][0]
             threshold = float(self.model.as_results(score))
             parts = [*cfe.evidence_pairs(self.index, threshold, block=17)]
-            found = {pair for part in parts for pair in zip(part.source.tolist(), part.target.tolist(), strict=True)}
+            found = {
+                pair
+                for part in parts
+                for pair in zip(part.source.tolist(), part.target.tolist(), strict=True)
+            }
             assert found == {(low, high) for reached, low, high in expected if reached >= score}
 
     def state(self) -> None:
@@ -316,7 +361,14 @@ class Sequence:
             self.refuse,
         ]
         changes += [self.reset] if self.rng.random() < 0.1 else []
-        searches = [self.search, self.search, self.search_stored, self.search_range, self.search_per_label, self.pairs]
+        searches = [
+            self.search,
+            self.search,
+            self.search_stored,
+            self.search_range,
+            self.search_per_label,
+            self.pairs,
+        ]
         changes[int(self.rng.integers(0, len(changes)))]()
         for _ in range(2):
             searches[int(self.rng.integers(0, len(searches)))]()
@@ -331,7 +383,9 @@ def run_sequence(kind: str, seed: int, folder: Path, steps: int = STEPS) -> None
             sequence.step()
     except Exception as error:
         operations = "\n  ".join(sequence.log)
-        raise AssertionError(f"run_sequence({kind!r}, {seed}, folder, {steps}) failed after\n  {operations}") from error
+        raise AssertionError(
+            f"run_sequence({kind!r}, {seed}, folder, {steps}) failed after\n  {operations}"
+        ) from error
 
 
 @pytest.mark.parametrize("seed", range(3))

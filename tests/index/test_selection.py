@@ -58,12 +58,17 @@ def chosen(sel: Any, ids: list[int]) -> set[int]:
         (lambda: faiss.IDSelectorRange(10, 20), {10, 15}),
         (lambda: faiss.IDSelectorArray(np.array([5, 15, 99])), {5, 15}),
         (lambda: faiss.IDSelectorBatch([5, 20]), {5, 20}),
-        (lambda: faiss.IDSelectorBitmap(np.packbits(np.arange(24) % 10 == 0, bitorder="little")), {10, 20}),
+        (
+            lambda: faiss.IDSelectorBitmap(np.packbits(np.arange(24) % 10 == 0, bitorder="little")),
+            {10, 20},
+        ),
         (lambda: faiss.IDSelectorNot(faiss.IDSelectorRange(0, 16)), {20, 2**40}),
         (lambda: faiss.IDSelectorAll(), {5, 10, 15, 20, 2**40}),
     ],
 )
-def test_selectors_of_any_kind_select_by_id(selector: Callable[[], Any], expected: set[int]) -> None:
+def test_selectors_of_any_kind_select_by_id(
+    selector: Callable[[], Any], expected: set[int]
+) -> None:
     assert chosen(selector(), [20, 5, 15, 2**40, 10]) == expected
     assert chosen(selector(), []) == set()
 
@@ -71,7 +76,9 @@ def test_selectors_of_any_kind_select_by_id(selector: Callable[[], Any], expecte
 def test_a_callback_selects_ids_of_32_bits() -> None:
     even = faiss.PyCallbackIDSelector(lambda i: i % 2 == 0)
     assert chosen(even, [4, 7, 2**32 - 2]) == {4, 2**32 - 2}
-    with pytest.raises(ValueError, match=r"takes ids below 2\*\*32, got an index with 1099511627776"):
+    with pytest.raises(
+        ValueError, match=r"takes ids below 2\*\*32, got an index with 1099511627776"
+    ):
         chosen(even, [4, 2**40])
 
 
@@ -102,7 +109,11 @@ def test_masks_are_in_order_of_ids_and_numbers_are_ids(sel: Any, expected: set[i
 @pytest.mark.parametrize(
     ("sel", "error", "message"),
     [
-        ([True, False], ValueError, r"sel must have shape \(4,\) as a mask.*ascending order of their ids, got \(2,\)"),
+        (
+            [True, False],
+            ValueError,
+            r"sel must have shape \(4,\) as a mask.*ascending order of their ids, got \(2,\)",
+        ),
         (np.ones((4, 1), bool), ValueError, r"sel must have shape \(4,\) as a mask.*got \(4, 1\)"),
         (np.ones((2, 2), int), ValueError, r"sel must have shape \(m,\) as ids, got \(2, 2\)"),
         ([0.5], TypeError, "sel must be a faiss.IDSelector, a mask or ids, got list.*float64"),
@@ -122,7 +133,10 @@ def test_anything_else_is_refused(sel: Any, error: type[Exception], message: str
     assert index.ntotal == 4
 
 
-@given(st.lists(st.integers(0, 200), unique=True, max_size=150), st.lists(st.integers(-5, 205), max_size=150))
+@given(
+    st.lists(st.integers(0, 200), unique=True, max_size=150),
+    st.lists(st.integers(-5, 205), max_size=150),
+)
 def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -> None:
     expected = chosen(faiss.IDSelectorBatch(np.array(wanted, np.int64)), ids)
     assert chosen(np.array(wanted, np.int64), ids) == expected == set(ids) & set(wanted)
@@ -164,9 +178,13 @@ def test_every_search_is_exact_among_selected_rows(kind: str) -> None:
             for one, other in zip(found, expected, strict=True):
                 assert_array_equal(one, other)
     exact: dict[str, Any] = {} if kind == "IDMap2,EvidenceFlat" else {"exact": True}
-    for one, other in zip(by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, **exact), strict=True):
+    for one, other in zip(
+        by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, **exact), strict=True
+    ):
         assert_array_equal(one, other)
-    for one, other in zip(by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5), strict=True):
+    for one, other in zip(
+        by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5), strict=True
+    ):
         assert_array_equal(one, other)
     queries = np.searchsorted(np.sort(IDS), IDS[:40])
     assert_array_equal(by_selector[4][1], by_selector[5][1][queries])
@@ -207,7 +225,9 @@ def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch
     index.search_stored(k=5, recall=0.8)
     known = dict(Derived.of(index.storage()).calibrations)
     D, I = index.search_stored(k=5, recall=0.8, sel=MASK)
-    assert Derived.of(index.storage()).calibrations == known  # a calibration for one mask is not cached for all
+    assert (
+        Derived.of(index.storage()).calibrations == known
+    )  # a calibration for one mask is not cached for all
     D_exact, I_exact = index.search_stored(k=5, exact=True, sel=MASK)
     assert cfe.metrics.recall(I, I_exact, D, D_exact) >= 0.8
 

@@ -14,7 +14,10 @@ from cfe_faiss.index.protocol import EvidenceIndex
 N, D = 260, 8
 X, LABELS = clustered(N, D, 4)
 IDS = np.random.default_rng(3).permutation(5000)[:N]
-KINDS = ["IDMap2,EvidenceFlat", *(f"EvidenceIVF7x2,{codec}" for codec in ("Flat", "SQ8", "SQfp16", "PQ4,RFlat"))]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    *(f"EvidenceIVF7x2,{codec}" for codec in ("Flat", "SQ8", "SQfp16", "PQ4,RFlat")),
+]
 
 
 def empty(kind: str) -> EvidenceIndex:
@@ -33,7 +36,9 @@ def test_one_by_one_is_as_at_once(kind: str, own_ids: bool) -> None:
     at_once.add_with_labels(X, LABELS, ids)
     one_by_one.add_with_labels(X[:90], LABELS[:90], ids[:90])
     for i in range(90, N):
-        one_by_one.add_with_labels(X[i : i + 1], LABELS[i : i + 1], ids[i : i + 1] if own_ids else None)
+        one_by_one.add_with_labels(
+            X[i : i + 1], LABELS[i : i + 1], ids[i : i + 1] if own_ids else None
+        )
         if i % 50 == 0:  # cached data of readers must not interfere
             assert len(one_by_one.search_stored(k=3)[0]) == i + 1
     for a, b in zip(one_by_one.search_stored(k=6), at_once.search_stored(k=6), strict=True):
@@ -45,7 +50,10 @@ def test_one_by_one_is_as_at_once(kind: str, own_ids: bool) -> None:
         assert_array_equal(lists_of_rows(one_by_one), lists_of_rows(at_once))
         for j in range(7):
             size = at_once.invlists.list_size(j)
-            lists = [faiss.rev_swig_ptr(index.invlists.get_ids(j), size) for index in (one_by_one, at_once)]
+            lists = [
+                faiss.rev_swig_ptr(index.invlists.get_ids(j), size)
+                for index in (one_by_one, at_once)
+            ]
             assert_array_equal(*lists)
 
 
@@ -54,9 +62,13 @@ def test_ids_that_are_there_are_refused_one_by_one_and_many_at_once(kind: str) -
     index = empty(kind)
     index.add_with_labels(X[:200], LABELS[:200], IDS[:200])
     for _ in range(2):
-        with pytest.raises(ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"):
+        with pytest.raises(
+            ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"
+        ):
             index.add_with_labels(X[:1], [0], IDS[7:8])
-        with pytest.raises(ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"):
+        with pytest.raises(
+            ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"
+        ):
             index.add_with_labels(X[:60], LABELS[:60], np.append(IDS[200:259], IDS[7]))
         index.add_with_labels(X[200:201], [0], IDS[200:201])
         index.remove_ids(IDS[200:201])

@@ -32,9 +32,13 @@ def filled(kind: str) -> EvidenceIndex:
 def test_plain_methods_answer_as_the_stock_index(kind: str) -> None:
     index = filled(kind)
     stock = faiss.downcast_index(index)
-    for name in () if "PQ" in kind else ("search", "search_and_reconstruct", "assign"):  # codes are refined
+    for name in (
+        () if "PQ" in kind else ("search", "search_and_reconstruct", "assign")
+    ):  # codes are refined
         found, expected = getattr(index, name)(X[:7], 3), getattr(stock, name)(X[:7], 3)
-        for one, other in zip(*((x,) if isinstance(x, np.ndarray) else x for x in (found, expected)), strict=True):
+        for one, other in zip(
+            *((x,) if isinstance(x, np.ndarray) else x for x in (found, expected)), strict=True
+        ):
             assert_array_equal(one, other)
     if kind != "IDMap2,EvidenceFlat":  # stock FAISS has no codes for it
         assert_array_equal(index.sa_encode(X[:7]), stock.sa_encode(X[:7]))
@@ -55,7 +59,9 @@ def test_methods_of_inverted_files_answer_as_the_stock_index(kind: str) -> None:
         ):
             assert_array_equal(one, other)
     found = index.search_and_return_codes(X[:7], 3, include_listnos=True)
-    for one, other in zip(found, stock.search_and_return_codes(X[:7], 3, include_listnos=True), strict=True):
+    for one, other in zip(
+        found, stock.search_and_return_codes(X[:7], 3, include_listnos=True), strict=True
+    ):
         assert_array_equal(one, other)
 
 
@@ -108,7 +114,9 @@ def test_threads_may_share_parameters(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_evidence_comes_with_its_vectors(kind: str) -> None:
     index = filled(kind)
-    params = cfe.EvidenceParameters(LABELS[:9], nprobe=16 if index.has_lists else None, sel=range(100, 103))
+    params = cfe.EvidenceParameters(
+        LABELS[:9], nprobe=16 if index.has_lists else None, sel=range(100, 103)
+    )
     D_, I, R = index.search_and_reconstruct(X[:9], 5, params=params)
     expected = index.search(X[:9], 5, params=params)
     assert_array_equal(D_, expected[0])
@@ -122,7 +130,9 @@ def test_evidence_comes_with_its_vectors(kind: str) -> None:
     with pytest.raises(ValueError, match=r"R must be a float32 array of shape \(9, 5, 8\)"):
         index.search_and_reconstruct(X[:9], 5, params=params, R=out[:2])
     for search in (index.search, index.search_and_reconstruct):
-        with pytest.raises(TypeError, match="takes no numeric_type together with EvidenceParameters"):
+        with pytest.raises(
+            TypeError, match="takes no numeric_type together with EvidenceParameters"
+        ):
             search(X[:9], 5, params=params, numeric_type=faiss.Float32)
 
 
@@ -158,8 +168,13 @@ def filled_with(kind: str, x: Any) -> EvidenceIndex:
 
 def test_another_numeric_type_is_refused() -> None:
     index = cfe.IndexEvidenceIDMap2(D)
-    for use in (lambda: index.add(X, numeric_type=9), lambda: index.add_with_ids(X, np.arange(N), numeric_type=9)):
-        with pytest.raises(ValueError, match="numeric_type must be Float32, Float16 or Int8 of faiss, got 9"):
+    for use in (
+        lambda: index.add(X, numeric_type=9),
+        lambda: index.add_with_ids(X, np.arange(N), numeric_type=9),
+    ):
+        with pytest.raises(
+            ValueError, match="numeric_type must be Float32, Float16 or Int8 of faiss, got 9"
+        ):
             use()
     assert index.ntotal == 0
 
@@ -173,7 +188,9 @@ def test_codes_can_be_added(kind: str) -> None:
     assert index.ntotal == N + 20
     assert_array_equal(index.members().labels[N:], np.full(20, -1))
     index.relabel((LABELS[:20] + 1) % 3, np.arange(20) + 1000)
-    D_, I = index.search_evidence(X[:20], LABELS[:20], 1, **({} if kind == "IDMap2,EvidenceFlat" else {"exact": True}))
+    D_, I = index.search_evidence(
+        X[:20], LABELS[:20], 1, **({} if kind == "IDMap2,EvidenceFlat" else {"exact": True})
+    )
     assert_array_equal(I[:, 0], np.arange(20) + 1000)
     assert D_.min() > 0.99
     for wrong in (codes[:, 1:], codes.astype(np.int64), codes[0]):
@@ -200,7 +217,12 @@ def flat_stock() -> faiss.IndexFlatIP:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_can_be_merged_is_said_before(kind: str) -> None:
     index = filled(kind)
-    for other in (filled("EvidenceIVF8,Flat"), filled(kind), filled("EvidenceIVF8,SQ8").to_stock(), flat_stock()):
+    for other in (
+        filled("EvidenceIVF8,Flat"),
+        filled(kind),
+        filled("EvidenceIVF8,SQ8").to_stock(),
+        flat_stock(),
+    ):
         index.check_compatible_for_merge(other)
         index.merge_from(other, 10 * index.ntotal)
         assert other.ntotal == 0
@@ -230,7 +252,9 @@ def test_lists_of_another_form_are_refused(name: str) -> None:
         index.check_compatible_for_merge,
         lambda other: cfe.IndexEvidenceIVF.from_stock(other, np.zeros(len(twice))),
     ):
-        with pytest.raises((TypeError, ValueError), match=rf"in its lists, got |the {name} must have its"):
+        with pytest.raises(
+            (TypeError, ValueError), match=rf"in its lists, got |the {name} must have its"
+        ):
             use(stock)
     assert (index.ntotal, stock.ntotal) == (0, len(twice))
 

@@ -27,7 +27,12 @@ KINDS = {
 }
 
 
-METRICS = {"flat ip": ("flat", "ip"), "flat l2": ("flat", "l2"), "ivf ip": ("ivf", "ip"), "ivf l2": ("ivf", "l2")}
+METRICS = {
+    "flat ip": ("flat", "ip"),
+    "flat l2": ("flat", "l2"),
+    "ivf ip": ("ivf", "ip"),
+    "ivf l2": ("ivf", "l2"),
+}
 METRICS |= {kind: (kind, "cosine") for kind in KINDS}
 
 
@@ -77,7 +82,9 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("kind", "labels", "count"), UPDATES)
-def test_an_update_equals_a_removal_and_an_addition(kind: str, labels: int | None, count: int) -> None:
+def test_an_update_equals_a_removal_and_an_addition(
+    kind: str, labels: int | None, count: int
+) -> None:
     index, other = filled(kind), filled(kind)
     for one in (index, other):
         one.search_evidence(X[:1], LABELS[:1], 3)  # derived data is there, and carried over
@@ -92,10 +99,16 @@ def test_an_update_equals_a_removal_and_an_addition(kind: str, labels: int | Non
         assert_keeps_promises(index)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=12), st.sampled_from(["flat", "ivf", "ivf2"]))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=12),
+    st.sampled_from(["flat", "ivf", "ivf2"]),
+)
 def test_replaced_rows_may_be_fewer_or_more(drawn: list[tuple[int, int]], kind: str) -> None:
     index, other = filled(kind), filled(kind)
-    gone = 3 * np.array(sorted({7 * number + one for number, (one, _) in enumerate(drawn)}), np.int64) + 1
+    gone = (
+        3 * np.array(sorted({7 * number + one for number, (one, _) in enumerate(drawn)}), np.int64)
+        + 1
+    )
     kept = gone[: sum(one for one, _ in drawn) % (len(gone) + 1)]
     ids = np.append(kept, 5000 + np.arange(sum(two for _, two in drawn)))
     labels = (ids % 3).astype(np.int32)
@@ -111,7 +124,13 @@ REFUSED: list[tuple[Any, Any, Any, type[Exception], str]] = [
     ([1, 2], OTHER[:2], None, ValueError, "ids must be in the index, got 2, which is not"),
     ([1, 4, 1], OTHER[:3], None, ValueError, "ids must be distinct, got 1 more than once"),
     ([1.5], OTHER[:1], None, TypeError, "ids must be integers"),
-    ([1, 4], OTHER[:3], None, ValueError, r"x must have shape \(2, 8\), one vector per id, got \(3, 8\)"),
+    (
+        [1, 4],
+        OTHER[:3],
+        None,
+        ValueError,
+        r"x must have shape \(2, 8\), one vector per id, got \(3, 8\)",
+    ),
     ([1], OTHER[:1, :5], None, ValueError, r"x must have shape \(n, 8\)"),
     ([1], np.full((1, D), np.nan), None, ValueError, "x must be finite"),
     ([1], OTHER[:1], [0, 1], ValueError, r"labels must have shape \(1,\)"),
@@ -154,7 +173,9 @@ def test_vectors_behind_a_transform() -> None:
         one.add_with_labels(X, LABELS)
     index.update_vectors(np.arange(9), OTHER[:9])
     other.remove_ids(np.arange(9))
-    other.add_with_labels(OTHER[:9], LABELS[:9], np.arange(9))  # products of one batch have the same bits
+    other.add_with_labels(
+        OTHER[:9], LABELS[:9], np.arange(9)
+    )  # products of one batch have the same bits
     assert_same(index.evidence, other.evidence)
 
 
@@ -179,7 +200,9 @@ def test_the_next_default_id_follows_an_updated_largest_one() -> None:
 def test_drift_is_the_share_of_rows_nearer_to_the_mean_of_another_list() -> None:
     index = cfe.IndexEvidenceIVF(2, 2)
     index.train(np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32))
-    index.add_with_labels(np.array([[1, 0], [1, 0], [1, 0], [0.8, 0.7], [0.7, 0.8]]), [0, 1, 0, 1, 0])
+    index.add_with_labels(
+        np.array([[1, 0], [1, 0], [1, 0], [0.8, 0.7], [0.7, 0.8]]), [0, 1, 0, 1, 0]
+    )
     assert index.drift() == 0.2  # id 3
     index.update_vectors([0, 1, 2], np.array([[0.8, 0.7], [1, -1], [1, -1]]))
     sums = index.reconstruct_batch([0, 1, 2, 3]).sum(axis=0)

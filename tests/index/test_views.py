@@ -12,7 +12,13 @@ from reference import clustered, unit
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
 
-KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4x2,Flat", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ4,RFlat"]
+KINDS = [
+    "EvidenceFlat",
+    "EvidenceIVF4,Flat",
+    "EvidenceIVF4x2,Flat",
+    "EvidenceIVF4,SQ8",
+    "EvidenceIVF4,PQ4,RFlat",
+]
 N, D = 300, 8
 RAW, LABELS = clustered(N, D, 3)
 X = unit(RAW)
@@ -30,7 +36,13 @@ def handed_out(index: Any) -> list[Any]:
     """Return the arrays of an index that are views."""
     storage, members = index.storage(), index.members()
     arrays = [members.ids, members.rows, members.labels, members.places]
-    arrays += [storage.starts, storage.labels, storage.row_ids, storage.by_label, *storage.class_counts]
+    arrays += [
+        storage.starts,
+        storage.labels,
+        storage.row_ids,
+        storage.by_label,
+        *storage.class_counts,
+    ]
     arrays += [storage.native.labels(), storage.native.starts(), *(storage.native.view(0, 3) or ())]
     if hasattr(index, "centroids"):
         routes = index.routes()
@@ -78,7 +90,12 @@ def test_storage_after_a_change(kind: str, change: str) -> None:
     vectors, _ = storage.rows(members.rows)
     kept = [array.copy() for array in (labels, ids, vectors)]
     CHANGES[change](index)
-    for call in (lambda: storage.rows(np.arange(3)), storage.ids, lambda: storage.row_ids, storage.first_not_unit):
+    for call in (
+        lambda: storage.rows(np.arange(3)),
+        storage.ids,
+        lambda: storage.row_ids,
+        storage.first_not_unit,
+    ):
         with pytest.raises(RuntimeError, match="the index has changed since"):
             call()
     for one, two in zip((labels, ids, vectors), kept, strict=True):
@@ -106,5 +123,7 @@ for kind in here["KINDS"]:
 
 
 def test_arrays_that_an_index_has_returned_outlive_it() -> None:
-    done = subprocess.run([sys.executable, "-c", AFTER], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr

@@ -43,7 +43,9 @@ def filled(kind: str) -> Any:
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -125,7 +127,9 @@ def test_torch_utils_in_any_order(order: str) -> None:
 
 
 def test_a_missing_symbol_of_faiss_names_the_versions_that_work() -> None:
-    with pytest.raises(ImportError, match=r"needs Index_teleport .* does not have: install faiss-cpu>="):
+    with pytest.raises(
+        ImportError, match=r"needs Index_teleport .* does not have: install faiss-cpu>="
+    ):
         faiss_functions.compiled_functions(("Index_add", "Index_teleport"))
 
 
@@ -219,7 +223,9 @@ def test_an_index_has_one_base_of_faiss(kind: str) -> None:
 )
 def test_an_audit_of_an_index_needs_a_finder(call: Any) -> None:
     for index in (filled("EvidenceFlat"), filled("EvidenceIVF4,Flat")):
-        with pytest.raises(TypeError, match=r"finder must be an EvidenceFinder, got IndexEvidence.*from_index"):
+        with pytest.raises(
+            TypeError, match=r"finder must be an EvidenceFinder, got IndexEvidence.*from_index"
+        ):
             call(index)
 
 
@@ -227,9 +233,13 @@ def test_indexes_whose_ids_move_are_refused_where_ids_must_stay() -> None:
     for call in (
         lambda: cfe.EvidenceStore(D, cfe.IndexEvidenceFlat(D)),
         lambda: cfe.EvidenceFinder.from_vectors(X, LABELS, index=cfe.IndexEvidenceFlat(D)),
-        lambda: cfe.EvidenceFinder.from_index(filled("EvidenceFlat")).updated(remove_nodes=[3], predictions=LABELS),
+        lambda: cfe.EvidenceFinder.from_index(filled("EvidenceFlat")).updated(
+            remove_nodes=[3], predictions=LABELS
+        ),
     ):
-        with pytest.raises(TypeError, match=r"index must have ids that stay .* give cfe_faiss.IndexEvidenceIDMap2"):
+        with pytest.raises(
+            TypeError, match=r"index must have ids that stay .* give cfe_faiss.IndexEvidenceIDMap2"
+        ):
             call()
     for made in (
         cfe.EvidenceStore(D)._contents.index,

@@ -120,10 +120,14 @@ def test_planted_bias(tmp_path: Path) -> None:
     assert [table.splitlines()[0] for table in (biased, fair)] == [
         f"{name} model, women against men, selected:" for name in ("biased", "fair")
     ]
-    worst = [float(table.splitlines()[-1].split()[3]) for table in (biased, fair)]  # women's impact ratios
+    worst = [
+        float(table.splitlines()[-1].split()[3]) for table in (biased, fair)
+    ]  # women's impact ratios
     assert worst[0] < 0.7 < 0.9 < worst[1]
     decisions = [[line.split()[-2:] for line in table.splitlines()[1:]] for table in cases]
-    assert all(sorted(case) == [["0", "1"], ["1", "0"]] for case in decisions)  # the man is granted it, the woman not
+    assert all(
+        sorted(case) == [["0", "1"], ["1", "0"]] for case in decisions
+    )  # the man is granted it, the woman not
     assert len(cases) == 2
 
 
@@ -135,7 +139,11 @@ def test_text_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("plot_recall_and_speed.py", marks=pytest.mark.slow), "plot_weights_of_the_paper.py"]
+    "name",
+    [
+        pytest.param("plot_recall_and_speed.py", marks=pytest.mark.slow),
+        "plot_weights_of_the_paper.py",
+    ],
 )
 def test_pictures_alone(name: str, tmp_path: Path) -> None:
     assert output_of(name, tmp_path) == ""

@@ -35,7 +35,9 @@ def filled(kind: str, rows: slice = slice(None)) -> EvidenceIVFMixin:
 # Of codes of residuals FAISS's function is right for L2 only: the query's product with the centroid is left out.
 @pytest.mark.parametrize("kind", ["EvidenceIVF12,Flat", "EvidenceIVF12,SQ8"])
 @pytest.mark.parametrize("method", ["knn_function", "pairwise_distances", "index"])
-def test_big_batch_search_of_the_index_as_faiss_sees_it(kind: str, method: str, tmp_path: Path) -> None:
+def test_big_batch_search_of_the_index_as_faiss_sees_it(
+    kind: str, method: str, tmp_path: Path
+) -> None:
     index = filled(kind)
     expected = index.search(X[:50], 4)
     seen = faiss.downcast_index(index)  # the same index, not a copy, with FAISS's own class
@@ -43,7 +45,9 @@ def test_big_batch_search_of_the_index_as_faiss_sees_it(kind: str, method: str, 
     np.testing.assert_allclose(D_found, expected[0], atol=1e-5)
     assert (I_found == expected[1]).mean() > 0.99
     if method == "knn_function":
-        D_found, I_found = big_batch_search(seen, X[:50], 4, threaded=2, checkpoint=str(tmp_path / "checkpoint"))
+        D_found, I_found = big_batch_search(
+            seen, X[:50], 4, threaded=2, checkpoint=str(tmp_path / "checkpoint")
+        )
         np.testing.assert_allclose(D_found, expected[0], atol=1e-5)
     index.relabel(np.roll(LABELS, 1))  # one and the same
     np.testing.assert_allclose(big_batch_search(seen, X[:50], 4)[0], expected[0], atol=1e-5)
@@ -73,7 +77,9 @@ def free_ports() -> list[int]:
         return [one.getsockname()[1], two.getsockname()[1]]
 
 
-def connected(ports: list[int], servers: list[subprocess.Popen[bytes]]) -> client_server.ClientIndex:
+def connected(
+    ports: list[int], servers: list[subprocess.Popen[bytes]]
+) -> client_server.ClientIndex:
     for port in ports:
         while True:
             assert all(server.poll() is None for server in servers)
@@ -111,7 +117,10 @@ def test_servers_of_their_own_answer_evidence(client: client_server.ClientIndex)
     client.set_nprobe(2 * NLIST)
     whole = filled("EvidenceIVF12,Flat")
     for found, expected in (
-        ([one.search(X[:40], 5) for one in client.sub_indexes], whole.search(X[:40], 5, params=all_lists())),
+        (
+            [one.search(X[:40], 5) for one in client.sub_indexes],
+            whole.search(X[:40], 5, params=all_lists()),
+        ),
         (
             [one.search_evidence(X[:40], LABELS[:40], 5) for one in client.sub_indexes],
             whole.search_evidence(X[:40], LABELS[:40], 5, exact=True),

@@ -30,7 +30,9 @@ CHANGED = r"the index holds \d+ vectors and \d+ labels"
 
 
 def empty(kind: str, d: int = D, partitions: int = 1) -> Index:
-    return cfe.IndexEvidenceIDMap2(d) if kind == "flat" else cfe.IndexEvidenceIVF(d, NLIST, partitions)
+    return (
+        cfe.IndexEvidenceIDMap2(d) if kind == "flat" else cfe.IndexEvidenceIVF(d, NLIST, partitions)
+    )
 
 
 def filled(kind: str, ids: NDArray[np.int64] = IDS, rows: slice = slice(None)) -> Index:
@@ -134,9 +136,13 @@ def test_evaluation_of_evidence() -> None:
     assert evaluation.knn_intersection_measure(I_exact, I_all) == 1.0
     lims, D, I = flat.range_search_evidence(X[:40], LABELS[:40], 0.6)
     assert 0 < len(I) < 40 * N
-    evaluation.check_ref_range_results(lims, D, I, *ivf.range_search_evidence(X[:40], LABELS[:40], 0.6))
+    evaluation.check_ref_range_results(
+        lims, D, I, *ivf.range_search_evidence(X[:40], LABELS[:40], 0.6)
+    )
     params = cfe.EvidenceParameters(labels=LABELS[:40])
-    precision, recall = evaluation.range_PR(lims, I, *ivf.range_search(X[:40], 0.7, params=params)[::2])
+    precision, recall = evaluation.range_PR(
+        lims, I, *ivf.range_search(X[:40], 0.7, params=params)[::2]
+    )
     gc.collect()
     assert precision == 1.0
     assert 0 < recall < 1
@@ -152,7 +158,9 @@ def test_operating_points_of_evidence() -> None:
         nprobe = points.get_parameters(key)["nprobe"]
         found = ivf.search_stored(k=5, nprobe=nprobe)[1]
         # The lists probed stand in for the time: tests measure none.
-        points.add_operating_point(key, evaluation.knn_intersection_measure(exact, found), float(nprobe))
+        points.add_operating_point(
+            key, evaluation.knn_intersection_measure(exact, found), float(nprobe)
+        )
     performance = [point[1] for point in points.operating_points]
     assert performance == sorted(performance)
     assert performance[0] < performance[-1] == 1.0
@@ -197,7 +205,9 @@ def test_ivf_tools_search_given_lists() -> None:
     index.nprobe = 4
     D_lists, lists = index.quantizer.search(X[:30], 4)
     for found, expected in zip(
-        ivf_tools.search_preassigned(index, X[:30], 3, lists, D_lists), index.search(X[:30], 3), strict=True
+        ivf_tools.search_preassigned(index, X[:30], 3, lists, D_lists),
+        index.search(X[:30], 3),
+        strict=True,
     ):
         assert_array_equal(found, expected)
     lims, _, I = ivf_tools.range_search_preassigned(index, X[:30], 0.8, lists)
@@ -219,7 +229,9 @@ def test_ivf_tools_search_given_lists_behind_a_transform() -> None:
 def test_ivf_tools_add_to_given_lists_is_refused() -> None:
     index = filled("ivf")
     lists, ids = np.zeros(5, np.int64), np.arange(5) + 10**7
-    with pytest.raises(NotImplementedError, match="add_core would lose labels: use add_with_labels"):
+    with pytest.raises(
+        NotImplementedError, match="add_core would lose labels: use add_with_labels"
+    ):
         ivf_tools.add_preassigned(index, X[:5], lists, ids)
     assert_array_equal(index.search_stored(k=3)[1], filled("ivf").search_stored(k=3)[1])
 
@@ -237,7 +249,9 @@ def test_ivf_tools_with_another_quantizer_of_the_same_centroids(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(copied: bool, tmp_path: Path) -> None:
+def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(
+    copied: bool, tmp_path: Path
+) -> None:
     index, expected = filled("ivf"), filled("ivf").search_stored(k=3, nprobe=2 * NLIST)
     if copied:
         cfe.write_index(index, tmp_path / "index.cfe")
@@ -276,7 +290,9 @@ def test_a_pca_in_front(kind: str) -> None:
     index.add_with_labels(pca.apply(wide), LABELS)
     wrapped = faiss.IndexPreTransform(pca, index)
     assert (wrapped.ntotal, wrapped.d, wrapped.is_trained) == (N, 2 * D, True)
-    for found, expected in zip(wrapped.search(wide[:30], 4), index.search(pca.apply(wide[:30]), 4), strict=True):
+    for found, expected in zip(
+        wrapped.search(wide[:30], 4), index.search(pca.apply(wide[:30]), 4), strict=True
+    ):
         assert_array_equal(found, expected)
     I = index.search(pca.apply(wide[:30]), 4, params=cfe.EvidenceParameters(labels=LABELS[:30]))[1]
     assert (LABELS[I] != LABELS[:30, None]).all()
@@ -285,11 +301,15 @@ def test_a_pca_in_front(kind: str) -> None:
     assert_array_equal(restored.search(wide[:30], 4)[1], wrapped.search(wide[:30], 4)[1])
     if kind == "ivf":
         again = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(restored.index), LABELS)
-        assert_array_equal(again.search_stored(k=3, nprobe=NLIST)[1], index.search_stored(k=3, nprobe=NLIST)[1])
+        assert_array_equal(
+            again.search_stored(k=3, nprobe=NLIST)[1], index.search_stored(k=3, nprobe=NLIST)[1]
+        )
 
 
 # IndexReplicas has no add_with_ids, and an id map no add.
-@pytest.mark.parametrize(("kind", "wrap"), [("flat", "transform"), ("ivf", "transform"), ("ivf", "replicas")])
+@pytest.mark.parametrize(
+    ("kind", "wrap"), [("flat", "transform"), ("ivf", "transform"), ("ivf", "replicas")]
+)
 def test_a_change_through_a_wrapper_is_noticed(
     kind: str, wrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,9 +323,13 @@ def test_a_change_through_a_wrapper_is_noticed(
         replicas.add(X[:4])
     assert index.ntotal == N + 4
     assert_refuses_to_answer(index)
-    assert index.search(X[:1], 2)[0][0, 0] == pytest.approx(1.0)  # what stock FAISS answers is still right
+    assert index.search(X[:1], 2)[0][0, 0] == pytest.approx(
+        1.0
+    )  # what stock FAISS answers is still right
     if (kind, wrap) == ("ivf", "transform"):  # the vectors can be had back, if one knows the labels
-        again = cfe.IndexEvidenceIVF.from_stock(index.to_stock(), np.append(LABELS[np.argsort(IDS)], [0, 1, 2, 0]))
+        again = cfe.IndexEvidenceIVF.from_stock(
+            index.to_stock(), np.append(LABELS[np.argsort(IDS)], [0, 1, 2, 0])
+        )
         assert again.search_stored([10**7 + 3], 3)[1].min() >= 0
     index.reset()
     index.add_with_labels(X, LABELS, IDS)
@@ -419,5 +443,7 @@ print("all right")
 def test_arrays_and_tensors_after_torch_utils() -> None:
     """Tensors come back for tensors. This changes FAISS, hence a process of its own."""
     pytest.importorskip("torch")
-    done = subprocess.run([sys.executable, "-c", TENSORS], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", TENSORS], capture_output=True, text=True, check=False
+    )
     assert done.stdout.strip() == "all right", done.stderr

@@ -13,7 +13,12 @@ from reference import clustered, unit
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
 
-KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12,SQ8", "EvidenceIVF12,PQ4,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF12,Flat",
+    "EvidenceIVF12,SQ8",
+    "EvidenceIVF12,PQ4,RFlat",
+]
 N, D, NLIST, CLASSES = 600, 16, 12, 3
 RAW, LABELS = clustered(N, D, CLASSES)
 X = unit(RAW)
@@ -85,7 +90,9 @@ def test_evidence_of_shards_is_merged_by_faiss(kind: str) -> None:
     D_best, I_best = faiss.merge_knn_results(D_all, I_all, keep_max=True)
     assert (LABELS[I_best] != LABELS[:40, None]).all()
     if "SQ8" not in kind:  # trained on the same vectors, but of other halves
-        assert_same((D_best, I_best), filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
+        assert_same(
+            (D_best, I_best), filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,7 +130,9 @@ def test_an_id_map_may_fill_an_index_of_which_only_plain_searches_are_then_asked
     assert_array_equal(mapped.search(X[:30], 3)[1], ids[search_part(filled(kind), X[:30], 3)[1]])
     with pytest.raises(RuntimeError, match=CHANGED):
         index.search_stored(k=2)
-    if kind == "EvidenceIVF12,Flat":  # what FAISS has filled becomes an evidence index, with the labels
+    if (
+        kind == "EvidenceIVF12,Flat"
+    ):  # what FAISS has filled becomes an evidence index, with the labels
         index = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(mapped.index), LABELS)
         expected = filled("IDMap2,EvidenceFlat").search_stored(k=3)
         assert_same(index.search_stored(k=3, exact=True), expected)
@@ -147,10 +156,17 @@ def test_a_transform_in_front(kind: str, tmp_path: Path) -> None:
     index.add_with_labels(pca.apply(wide), LABELS)
     chain = faiss.IndexPreTransform(pca, index)
     assert_same(chain.search(wide[:30], 4), search_part(index, pca.apply(wide[:30]), 4))
-    found = chain.search(wide[:30], 4, params=faiss.SearchParametersPreTransform(index_params=others(kind, 2)))[1]
+    found = chain.search(
+        wide[:30], 4, params=faiss.SearchParametersPreTransform(index_params=others(kind, 2))
+    )[1]
     assert (LABELS[found] != 2).all()
     # Both parts are written by their own functions: FAISS would write the stock index.
     faiss.write_VectorTransform(pca, str(tmp_path / "pca"))
     cfe.write_index(index, tmp_path / "index")
-    pca, index = faiss.read_VectorTransform(str(tmp_path / "pca")), cfe.read_index(tmp_path / "index")
-    assert (LABELS[index.search_evidence(pca.apply(wide[:9]), LABELS[:9], 3)[1]] != LABELS[:9, None]).all()
+    pca, index = (
+        faiss.read_VectorTransform(str(tmp_path / "pca")),
+        cfe.read_index(tmp_path / "index"),
+    )
+    assert (
+        LABELS[index.search_evidence(pca.apply(wide[:9]), LABELS[:9], 3)[1]] != LABELS[:9, None]
+    ).all()

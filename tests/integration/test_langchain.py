@@ -48,7 +48,13 @@ def empty(kind: str) -> Index:
 
 
 def store_of(index: Any) -> FAISS:
-    return FAISS(TextEmbeddings(), index, InMemoryDocstore(), {}, distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT)
+    return FAISS(
+        TextEmbeddings(),
+        index,
+        InMemoryDocstore(),
+        {},
+        distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT,
+    )
 
 
 def filled(kind: str) -> FAISS:
@@ -107,20 +113,28 @@ def test_a_store_over_an_evidence_index_is_like_any_other(kind: str) -> None:
             np.sort(embed(TEXTS) @ embed([query])[0])[::-1][:3], abs=1e-6
         )
     assert [document.id for document in store.similarity_search(TEXTS[5], 1)] == [NAMES[5]]
-    assert texts_of(store.as_retriever(search_kwargs={"k": 2}).invoke(NEW[0])) == nearest(TEXTS, NEW[0], 2)
+    assert texts_of(store.as_retriever(search_kwargs={"k": 2}).invoke(NEW[0])) == nearest(
+        TEXTS, NEW[0], 2
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("query", [TEXTS[0], *NEW])
-def test_the_most_similar_documents_that_the_classifier_labels_differently(kind: str, query: str) -> None:
+def test_the_most_similar_documents_that_the_classifier_labels_differently(
+    kind: str, query: str
+) -> None:
     store = filled(kind)
     label = int(classify([query])[0])
     contrast = leaving_out(store, label)
-    assert texts_of(contrast.similarity_search(query, 3)) == nearest(of_other_class(label), query, 3)
+    assert texts_of(contrast.similarity_search(query, 3)) == nearest(
+        of_other_class(label), query, 3
+    )
     # Fewer of them than wanted: what is there comes back.
     assert len(contrast.similarity_search(query, 50)) == len(of_other_class(label)) < len(TEXTS)
     # A filter on metadata, as LangChain's own way, looks at 20 documents only and then throws away.
-    filtered = store.similarity_search(query, 3, filter={"complaint": 1 - label}, fetch_k=len(TEXTS))
+    filtered = store.similarity_search(
+        query, 3, filter={"complaint": 1 - label}, fetch_k=len(TEXTS)
+    )
     assert texts_of(filtered) == texts_of(contrast.similarity_search(query, 3))
 
 
@@ -128,8 +142,12 @@ def test_the_most_similar_documents_that_the_classifier_labels_differently(kind:
 def test_marginal_relevance(kind: str) -> None:
     store, stock = filled(kind), store_of(faiss.IndexFlatIP(D))
     stock.add_texts(of_other_class(1))
-    found = leaving_out(store, 1).max_marginal_relevance_search(TEXTS[0], 4, fetch_k=6, lambda_mult=0.3)
-    assert texts_of(found) == texts_of(stock.max_marginal_relevance_search(TEXTS[0], 4, fetch_k=6, lambda_mult=0.3))
+    found = leaving_out(store, 1).max_marginal_relevance_search(
+        TEXTS[0], 4, fetch_k=6, lambda_mult=0.3
+    )
+    assert texts_of(found) == texts_of(
+        stock.max_marginal_relevance_search(TEXTS[0], 4, fetch_k=6, lambda_mult=0.3)
+    )
     assert set(texts_of(found)) <= set(of_other_class(1))
 
 
@@ -152,17 +170,23 @@ def test_documents_are_no_evidence_before_they_have_a_label(kind: str) -> None:
 def test_saving_and_loading(kind: str, tmp_path: Path) -> None:
     store = filled(kind)
     store.save_local(str(tmp_path))
-    cfe.write_index(store.index, tmp_path / "index.faiss", overwrite=True)  # the same file, with the labels behind it
+    cfe.write_index(
+        store.index, tmp_path / "index.faiss", overwrite=True
+    )  # the same file, with the labels behind it
     loaded = FAISS.load_local(
         str(tmp_path),
         TextEmbeddings(),
         allow_dangerous_deserialization=True,
         distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT,
     )
-    assert type(loaded.index) is type(faiss.downcast_index(store.index))  # LangChain reads by faiss.read_index
+    assert type(loaded.index) is type(
+        faiss.downcast_index(store.index)
+    )  # LangChain reads by faiss.read_index
     assert texts_of(loaded.similarity_search(NEW[0], 4)) == nearest(TEXTS, NEW[0], 4)
     loaded.index = cfe.read_index(tmp_path / "index.faiss")
-    assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(of_other_class(1), NEW[0], 3)
+    assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(
+        of_other_class(1), NEW[0], 3
+    )
     loaded.add_texts(NEW)
     assert texts_of(loaded.similarity_search(NEW[1], 1)) == [NEW[1]]
 
@@ -172,7 +196,10 @@ def test_an_index_that_langchain_saved_gets_its_labels_back(kind: str, tmp_path:
     filled(kind).save_local(str(tmp_path))
     loaded = FAISS.load_local(str(tmp_path), TextEmbeddings(), allow_dangerous_deserialization=True)
     labels = classify(
-        [loaded.docstore.search(name).page_content for _, name in sorted(loaded.index_to_docstore_id.items())]
+        [
+            loaded.docstore.search(name).page_content
+            for _, name in sorted(loaded.index_to_docstore_id.items())
+        ]
     )
     if kind == "ivf":
         loaded.index = cfe.IndexEvidenceIVF.from_stock(loaded.index, labels)
@@ -180,7 +207,9 @@ def test_an_index_that_langchain_saved_gets_its_labels_back(kind: str, tmp_path:
         stock, loaded.index = loaded.index, cfe.IndexEvidenceIDMap2(D)
         loaded.index.merge_from(stock)
         loaded.index.relabel(labels)
-    assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(of_other_class(1), NEW[0], 3)
+    assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(
+        of_other_class(1), NEW[0], 3
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -190,7 +219,9 @@ def test_bytes_keep_everything(kind: str) -> None:
         store.serialize_to_bytes(), TextEmbeddings(), allow_dangerous_deserialization=True
     )
     assert type(again.index) is type(store.index)
-    assert texts_of(leaving_out(again, 1).similarity_search(NEW[0], 3)) == nearest(of_other_class(1), NEW[0], 3)
+    assert texts_of(leaving_out(again, 1).similarity_search(NEW[0], 3)) == nearest(
+        of_other_class(1), NEW[0], 3
+    )
 
 
 def test_a_view_is_not_saved(tmp_path: Path) -> None:
@@ -209,7 +240,9 @@ def test_deleting_in_langchain_renumbers_as_if_ids_were_places(kind: str) -> Non
         store.index = store.index.to_stock()
     store.delete(NAMES[:3])
     assert store.index.ntotal == len(TEXTS) - 3
-    assert texts_of(store.similarity_search(TEXTS[5], 1)) != [TEXTS[5]]  # id 5 now stands for another document
+    assert texts_of(store.similarity_search(TEXTS[5], 1)) != [
+        TEXTS[5]
+    ]  # id 5 now stands for another document
     with pytest.raises(KeyError):
         store.similarity_search(TEXTS[-1], 1)
     if kind == "stock":
@@ -218,7 +251,9 @@ def test_deleting_in_langchain_renumbers_as_if_ids_were_places(kind: str) -> Non
     rest = TEXTS[3:]
     for query in [*rest, *NEW]:
         assert texts_of(store.similarity_search(query, 4)) == nearest(rest, query, 4)
-        assert texts_of(leaving_out(store, 0).similarity_search(query, 2)) == nearest(of_other_class(0, rest), query, 2)
+        assert texts_of(leaving_out(store, 0).similarity_search(query, 2)) == nearest(
+            of_other_class(0, rest), query, 2
+        )
     store.add_texts(NEW, ids=["new-0", "new-1"])
     assert texts_of(store.similarity_search(NEW[1], 1)) == [NEW[1]]
     store.delete(["new-0"])
@@ -228,7 +263,9 @@ def test_deleting_in_langchain_renumbers_as_if_ids_were_places(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_added_after_a_deletion_follow_the_largest_id_and_can_be_renumbered(kind: str) -> None:
+def test_vectors_added_after_a_deletion_follow_the_largest_id_and_can_be_renumbered(
+    kind: str,
+) -> None:
     store = filled(kind)
     store.delete(NAMES[:3])
     store.add_texts(NEW)

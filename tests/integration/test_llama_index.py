@@ -15,7 +15,9 @@ from tickets import TEXTS, D, classify, embed
 import cfe_faiss as cfe
 
 pytest.importorskip("llama_index.core", reason='needs pip install "cfe-faiss[integrations]"')
-pytest.importorskip("llama_index.vector_stores.faiss", reason='needs pip install "cfe-faiss[integrations]"')
+pytest.importorskip(
+    "llama_index.vector_stores.faiss", reason='needs pip install "cfe-faiss[integrations]"'
+)
 
 from llama_index.core import StorageContext, VectorStoreIndex, load_index_from_storage
 from llama_index.core.embeddings import BaseEmbedding
@@ -68,7 +70,9 @@ def of_other_class(label: int) -> list[int]:
 
 
 def query(store: Any, text: str, k: int) -> Any:
-    return store.query(VectorStoreQuery(query_embedding=embed([text])[0].tolist(), similarity_top_k=k))
+    return store.query(
+        VectorStoreQuery(query_embedding=embed([text])[0].tolist(), similarity_top_k=k)
+    )
 
 
 def texts_of(retriever: Any, text: str) -> list[str]:
@@ -85,13 +89,19 @@ def test_the_store_adds_queries_and_leaves_a_class_out(kind: str) -> None:
     everything = list(range(len(TEXTS)))
     found = query(store, NEW[0], 4)
     assert found.ids == [str(i) for i in nearest(NEW[0], 4, everything)]
-    assert found.similarities == pytest.approx(np.sort(embed(TEXTS) @ embed(NEW[:1])[0])[::-1][:4], abs=1e-6)
-    assert query(FaissVectorStore(store.client.excluding(1)), NEW[0], 3).ids == []  # no document has a class yet
+    assert found.similarities == pytest.approx(
+        np.sort(embed(TEXTS) @ embed(NEW[:1])[0])[::-1][:4], abs=1e-6
+    )
+    assert (
+        query(FaissVectorStore(store.client.excluding(1)), NEW[0], 3).ids == []
+    )  # no document has a class yet
     store.client.relabel(LABELS)
     for label in (0, 1):
         contrast = FaissVectorStore(store.client.excluding(label))
         for text in NEW:
-            assert query(contrast, text, 3).ids == [str(i) for i in nearest(text, 3, of_other_class(label))]
+            assert query(contrast, text, 3).ids == [
+                str(i) for i in nearest(text, 3, of_other_class(label))
+            ]
         assert len(query(contrast, NEW[0], 50).ids) == len(of_other_class(label)) < len(TEXTS)
 
 
@@ -102,7 +112,9 @@ def test_what_the_store_does_not_do_leaves_the_index_as_it_is(kind: str) -> None
     with pytest.raises(NotImplementedError):
         store.delete("0")
     with pytest.raises(ValueError, match="filters not implemented"):
-        store.query(VectorStoreQuery(query_embedding=[0.0] * D, filters=MetadataFilters(filters=[])))
+        store.query(
+            VectorStoreQuery(query_embedding=[0.0] * D, filters=MetadataFilters(filters=[]))
+        )
     assert store.client.ntotal == len(TEXTS)
 
 
@@ -113,11 +125,18 @@ def test_persisting_and_loading(kind: str, tmp_path: Path) -> None:
     store.client.relabel(LABELS)
     store.persist(str(tmp_path / FILE))
     loaded = FaissVectorStore.from_persist_dir(str(tmp_path))
-    assert type(loaded.client) is type(faiss.downcast_index(store.client))  # LlamaIndex reads by faiss.read_index
+    assert type(loaded.client) is type(
+        faiss.downcast_index(store.client)
+    )  # LlamaIndex reads by faiss.read_index
     assert query(loaded, NEW[0], 4).ids == query(store, NEW[0], 4).ids
 
-    cfe.write_index(store.client, tmp_path / FILE, overwrite=True)  # the same file, with the labels behind it
-    assert query(FaissVectorStore.from_persist_dir(str(tmp_path)), NEW[0], 4).ids == query(store, NEW[0], 4).ids
+    cfe.write_index(
+        store.client, tmp_path / FILE, overwrite=True
+    )  # the same file, with the labels behind it
+    assert (
+        query(FaissVectorStore.from_persist_dir(str(tmp_path)), NEW[0], 4).ids
+        == query(store, NEW[0], 4).ids
+    )
     index = cfe.read_index(tmp_path / FILE)
     found = query(FaissVectorStore(index.excluding(1)), NEW[0], 3)
     assert found.ids == [str(i) for i in nearest(NEW[0], 3, of_other_class(1))]
@@ -127,7 +146,9 @@ def test_persisting_and_loading(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_retriever_of_documents_that_the_classifier_labels_differently(kind: str, tmp_path: Path) -> None:
+def test_a_retriever_of_documents_that_the_classifier_labels_differently(
+    kind: str, tmp_path: Path
+) -> None:
     faiss_index = empty(kind)
     storage = StorageContext.from_defaults(vector_store=FaissVectorStore(faiss_index))
     index = VectorStoreIndex(nodes_of(TEXTS), storage_context=storage, embed_model=TextEmbedding())
@@ -139,11 +160,16 @@ def test_a_retriever_of_documents_that_the_classifier_labels_differently(kind: s
     expected = [TEXTS[i] for i in nearest(NEW[0], 3, of_other_class(label))]
 
     def contrast(index: Any, **stores: Any) -> list[str]:
-        view = StorageContext.from_defaults(vector_store=FaissVectorStore(index.excluding(label)), **stores)
+        view = StorageContext.from_defaults(
+            vector_store=FaissVectorStore(index.excluding(label)), **stores
+        )
         other = load_index_from_storage(view, embed_model=TextEmbedding())
         return texts_of(other.as_retriever(similarity_top_k=3), NEW[0])
 
-    assert contrast(faiss_index, docstore=storage.docstore, index_store=storage.index_store) == expected
+    assert (
+        contrast(faiss_index, docstore=storage.docstore, index_store=storage.index_store)
+        == expected
+    )
     storage.persist(str(tmp_path))
     cfe.write_index(faiss_index, tmp_path / FILE, overwrite=True)
     assert contrast(cfe.read_index(tmp_path / FILE), persist_dir=str(tmp_path)) == expected
@@ -195,7 +221,10 @@ def test_the_map_store_loads_what_it_saved(tmp_path: Path) -> None:
     loaded = FaissMapVectorStore.from_persist_dir(str(tmp_path))
     assert query(loaded, TEXTS[3], 4).ids == query(store, TEXTS[3], 4).ids
     loaded._faiss_index = cfe.read_index(tmp_path / FILE)
-    assert query(leaving_out(loaded, 1), TEXTS[3], 4).ids == query(leaving_out(store, 1), TEXTS[3], 4).ids
+    assert (
+        query(leaving_out(loaded, 1), TEXTS[3], 4).ids
+        == query(leaving_out(store, 1), TEXTS[3], 4).ids
+    )
 
 
 def test_adding_to_the_map_store_after_deleting() -> None:
@@ -209,9 +238,13 @@ def test_adding_to_the_map_store_after_deleting() -> None:
         store.delete("ticket-3")
         if store is stock:
             store.add(nodes_of(NEW[:1], len(TEXTS)))
-            assert query(store, TEXTS[-1], 1).ids == [f"ticket-{len(TEXTS)}"]  # another document's name
+            assert query(store, TEXTS[-1], 1).ids == [
+                f"ticket-{len(TEXTS)}"
+            ]  # another document's name
             continue
-        with pytest.raises(ValueError, match=f"ids must not be in the index yet, got {len(TEXTS) - 1}"):
+        with pytest.raises(
+            ValueError, match=f"ids must not be in the index yet, got {len(TEXTS) - 1}"
+        ):
             store.add(nodes_of(NEW[:1], len(TEXTS)))
         assert store.client.ntotal == len(TEXTS) - 1
 

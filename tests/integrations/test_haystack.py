@@ -27,7 +27,11 @@ from haystack.document_stores.types import DocumentStore, DuplicatePolicy, Filte
 from haystack.errors import FilterError
 from haystack.utils.filters import document_matches_filter
 
-from cfe_faiss.integrations.haystack import EvidenceDocumentStore, EvidenceEmbeddingRetriever, EvidenceRetriever
+from cfe_faiss.integrations.haystack import (
+    EvidenceDocumentStore,
+    EvidenceEmbeddingRetriever,
+    EvidenceRetriever,
+)
 
 NAMES = ["routine", "complaint"]
 LABELS = [NAMES[label] for label in classify(TEXTS)]
@@ -49,7 +53,10 @@ def ticket(i: int, **meta: Any) -> Document:
 def filled(**settings: Any) -> EvidenceDocumentStore:
     """Return a store of all tickets, and of three that have no embedding."""
     store = EvidenceDocumentStore(embedding_dim=D, **settings)
-    bare = [Document(id=f"bare-{i}", content=NEW, meta={"label": NAMES[i % 2], "parity": "none"}) for i in range(3)]
+    bare = [
+        Document(id=f"bare-{i}", content=NEW, meta={"label": NAMES[i % 2], "parity": "none"})
+        for i in range(3)
+    ]
     store.write_documents([bare[0], *(ticket(i) for i in EVERYTHING), *bare[1:]])
     return store
 
@@ -85,11 +92,17 @@ def nested(depth: int) -> dict[str, Any]:
 
 DOCUMENTS = [
     Document(
-        id="all", content="text", blob=ByteStream(b"\x00\xff", {"name": "a.bin"}, "x/y"), score=0.5, meta={"a": 1}
+        id="all",
+        content="text",
+        blob=ByteStream(b"\x00\xff", {"name": "a.bin"}, "x/y"),
+        score=0.5,
+        meta={"a": 1},
     ),
     Document(id="sparse", sparse_embedding=SparseEmbedding([1, 5], [0.5, 2.0])),
     Document(
-        id="nested", content="", meta={"person": {"name": "Ada", "tags": ["x", 1, 2.0, None, True]}, "none": None}
+        id="nested",
+        content="",
+        meta={"person": {"name": "Ada", "tags": ["x", 1, 2.0, None, True]}, "none": None},
     ),
     Document(id="unit", content="u", embedding=[0.6, 0.0, -0.8]),
     Document(id="long", content="l", embedding=[3.0, 4.0, 12.0], meta={"label": "x"}),
@@ -106,7 +119,9 @@ def test_a_document_comes_back_as_it_was(document: Document, tmp_path: Path) -> 
         (found,) = one.filter_documents()
         if document.embedding is not None:
             assert found.embedding == pytest.approx(document.embedding, rel=3e-7)
-            found = Document.from_dict({**found.to_dict(flatten=False), "embedding": document.embedding})
+            found = Document.from_dict(
+                {**found.to_dict(flatten=False), "embedding": document.embedding}
+            )
         assert found == document
 
 
@@ -120,7 +135,9 @@ def test_classes_and_texts_stand_in_the_store_below() -> None:
 
 def test_rows_that_haystack_did_not_write_are_documents_too() -> None:
     store = EvidenceDocumentStore(embedding_dim=2)
-    store.store.add(["a"], [[3, 4]], labels=["urgent"], metadata=[{"lang": "en"}], documents=["text"])
+    store.store.add(
+        ["a"], [[3, 4]], labels=["urgent"], metadata=[{"lang": "en"}], documents=["text"]
+    )
     (found,) = store.embedding_retrieval([0.6, 0.8], return_embedding=True)
     assert (found.id, found.content, found.meta) == ("a", "text", {"lang": "en", "label": "urgent"})
     assert found.embedding == pytest.approx([0.6, 0.8])
@@ -147,10 +164,15 @@ def test_skipping_and_overwriting() -> None:
     assert store.filter_documents(having("id", "==", "new")) == [first]
     assert "extra" not in store.filter_documents(having("id", "==", "ticket-3"))[0].meta
 
-    first, second = Document(id="ticket-3", content="first"), Document(id="ticket-3", content="second")
+    first, second = (
+        Document(id="ticket-3", content="first"),
+        Document(id="ticket-3", content="second"),
+    )
     assert store.write_documents([first, second], DuplicatePolicy.OVERWRITE) == 2
     assert store.filter_documents(having("id", "==", "ticket-3")) == [second]
-    assert "ticket-3" not in ids_of(store.embedding_retrieval(XQ.tolist(), top_k=99))  # it has no embedding any more
+    assert "ticket-3" not in ids_of(
+        store.embedding_retrieval(XQ.tolist(), top_k=99)
+    )  # it has no embedding any more
     store.write_documents([ticket(3)], DuplicatePolicy.OVERWRITE)
     assert ids_of(store.embedding_retrieval(X[3].tolist(), top_k=1)) == ["ticket-3"]
     assert store.write_documents([], DuplicatePolicy.OVERWRITE) == 0
@@ -159,13 +181,18 @@ def test_skipping_and_overwriting() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (Document(id="b", embedding=[1.0]), "embedding of document 'b' must have 128 numbers, got 1"),
+        (
+            Document(id="b", embedding=[1.0]),
+            "embedding of document 'b' must have 128 numbers, got 1",
+        ),
         (Document(id="b", meta={"tags": {1}}), "'b': 'tags' must be"),
         (Document(id="b", meta={"_haystack": {}}), "'_haystack', which is reserved"),
         (Document(id="b", meta={"label": 3}), "labels must be texts, as the labels"),
     ],
 )
-def test_errors_name_values_that_cannot_be_stored_and_nothing_is_written(document: Document, message: str) -> None:
+def test_errors_name_values_that_cannot_be_stored_and_nothing_is_written(
+    document: Document, message: str
+) -> None:
     for policy in DuplicatePolicy:
         store = filled()
         with pytest.raises((TypeError, ValueError), match=message):
@@ -178,7 +205,10 @@ def test_deleting() -> None:
     store.delete_documents(["ticket-0", "bare-1", "unknown"])
     assert ids_of(store.filter_documents())[:2] == ["bare-0", "ticket-1"]
     assert store.delete_by_filter(ODD) == len(TEXTS) // 2
-    for change in (store.delete_by_filter, lambda filters: store.update_by_filter(filters, {"a": 1})):
+    for change in (
+        store.delete_by_filter,
+        lambda filters: store.update_by_filter(filters, {"a": 1}),
+    ):
         with pytest.raises(FilterError, match="'operator' is missing"):
             change({})
     assert store.count_documents() == len(TEXTS) // 2 + 1
@@ -231,11 +261,23 @@ VALUES = (
     | st.booleans()
     | st.integers(-2, 2)
     | st.sampled_from(
-        [0.5, 1.0, "x", "y", "", "2020-01-01", "2020-01-01T00:00:00", "2020-01-01T00:00:00+01:00", "May 2020"]
+        [
+            0.5,
+            1.0,
+            "x",
+            "y",
+            "",
+            "2020-01-01",
+            "2020-01-01T00:00:00",
+            "2020-01-01T00:00:00+01:00",
+            "May 2020",
+        ]
     )
     | st.lists(st.integers(0, 1), max_size=2)
 )
-METAS = st.dictionaries(st.sampled_from("ab"), VALUES | st.dictionaries(st.just("c"), VALUES, max_size=1), max_size=3)
+METAS = st.dictionaries(
+    st.sampled_from("ab"), VALUES | st.dictionaries(st.just("c"), VALUES, max_size=1), max_size=3
+)
 
 
 @st.composite
@@ -243,14 +285,20 @@ def filters_of(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
     if depth and draw(st.booleans()):
         parts = draw(st.lists(filters_of(depth - 1), min_size=1, max_size=2))
         return {"operator": draw(st.sampled_from(["AND", "OR", "NOT"])), "conditions": parts}
-    field = draw(st.sampled_from(["meta.a", "meta.b", "a", "meta.a.c", "meta.b.c", "id", "content"]))
+    field = draw(
+        st.sampled_from(["meta.a", "meta.b", "a", "meta.a.c", "meta.b.c", "id", "content"])
+    )
     operator = draw(st.sampled_from(["==", "!=", ">", ">=", "<", "<=", "in", "not in"]))
     value = draw(st.lists(VALUES, max_size=3) if operator.endswith("in") else VALUES)
     return having(field, operator, value)
 
 
 def leaves(filters: dict[str, Any]) -> list[dict[str, Any]]:
-    return [filters] if "field" in filters else [leaf for part in filters["conditions"] for leaf in leaves(part)]
+    return (
+        [filters]
+        if "field" in filters
+        else [leaf for part in filters["conditions"] for leaf in leaves(part)]
+    )
 
 
 def is_error(leaf: dict[str, Any], document: Document) -> bool:
@@ -262,9 +310,12 @@ def is_error(leaf: dict[str, Any], document: Document) -> bool:
 
 
 @given(st.lists(METAS, min_size=1, max_size=5), filters_of())
-def test_filters_have_the_meaning_of_haystack(metas: list[dict[str, Any]], filters: dict[str, Any]) -> None:
+def test_filters_have_the_meaning_of_haystack(
+    metas: list[dict[str, Any]], filters: dict[str, Any]
+) -> None:
     documents = [
-        Document(id=str(i), content="xyz"[i % 3], meta={**meta, "label": None}) for i, meta in enumerate(metas)
+        Document(id=str(i), content="xyz"[i % 3], meta={**meta, "label": None})
+        for i, meta in enumerate(metas)
     ]
     store = EvidenceDocumentStore(embedding_dim=1)
     store.write_documents(documents)
@@ -280,9 +331,15 @@ def test_filters_have_the_meaning_of_haystack(metas: list[dict[str, Any]], filte
     assert found == [one.id for one in documents if document_matches_filter(filters, one)]
 
 
-@pytest.mark.parametrize(("operator", "value"), [("==", math.nan), ("!=", math.nan), ("in", [math.nan, 1])])
+@pytest.mark.parametrize(
+    ("operator", "value"), [("==", math.nan), ("!=", math.nan), ("in", [math.nan, 1])]
+)
 def test_nan_equals_nothing_as_in_haystack(operator: str, value: Any) -> None:
-    documents = [Document(id="a", meta={"v": math.nan}), Document(id="b", meta={"v": 1}), Document(id="c")]
+    documents = [
+        Document(id="a", meta={"v": math.nan}),
+        Document(id="b", meta={"v": 1}),
+        Document(id="c"),
+    ]
     store, filters = EvidenceDocumentStore(embedding_dim=1), having("meta.v", operator, value)
     store.write_documents(documents)
     expected = [one.id for one in documents if document_matches_filter(filters, one)]
@@ -298,8 +355,14 @@ def test_nan_equals_nothing_as_in_haystack(operator: str, value: Any) -> None:
         (having("embedding", "!=", None), [f"ticket-{i}" for i in EVERYTHING]),
         (having("blob", "!=", None), []),
         (having("score", ">", 0.5), []),
-        (having("meta.label", "==", "complaint"), ["bare-1", *(f"ticket-{i}" for i in others("routine"))]),
-        (having("label", "not in", ["routine"]), ["bare-1", *(f"ticket-{i}" for i in others("routine"))]),
+        (
+            having("meta.label", "==", "complaint"),
+            ["bare-1", *(f"ticket-{i}" for i in others("routine"))],
+        ),
+        (
+            having("label", "not in", ["routine"]),
+            ["bare-1", *(f"ticket-{i}" for i in others("routine"))],
+        ),
         (having("meta.place", "<=", 1), ["ticket-0", "ticket-1"]),
         (having("meta.unknown", "!=", None), []),
     ],
@@ -314,10 +377,16 @@ def test_filters_on_every_field(filters: dict[str, Any], expected: list[str]) ->
 def test_filters_where_haystack_compares_dates() -> None:
     store = EvidenceDocumentStore(embedding_dim=1)
     dates = ["2020-01-01T12:00:00+00:00", "2020-01-01T13:30:00+02:00", "2020-01-02", None]
-    store.write_documents([Document(id=str(i), meta={"date": date}) for i, date in enumerate(dates)])
+    store.write_documents(
+        [Document(id=str(i), meta={"date": date}) for i, date in enumerate(dates)]
+    )
     assert ids_of(store.filter_documents(having("meta.date", "<", "2020-01-01T12:00:00Z"))) == ["1"]
-    assert ids_of(store.filter_documents(having("meta.date", "==", "2020-01-01T13:00:00+01:00"))) == ["0"]
-    assert ids_of(store.filter_documents(having("meta.date", "in", ["2020-01-02T00:00:00"]))) == ["2"]
+    assert ids_of(
+        store.filter_documents(having("meta.date", "==", "2020-01-01T13:00:00+01:00"))
+    ) == ["0"]
+    assert ids_of(store.filter_documents(having("meta.date", "in", ["2020-01-02T00:00:00"]))) == [
+        "2"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -394,7 +463,9 @@ def test_the_most_similar_documents(index: str | None) -> None:
     assert [one.score for one in found] == pytest.approx(np.sort(X @ XQ)[::-1][:4], abs=1e-6)
     assert all(one.embedding is None for one in found)
     assert len(store.embedding_retrieval(XQ.tolist(), top_k=99)) == len(TEXTS)
-    assert ids_of(store.embedding_retrieval(XQ.tolist(), ODD, top_k=99)) == nearest(XQ, 99, EVERYTHING[1::2])
+    assert ids_of(store.embedding_retrieval(XQ.tolist(), ODD, top_k=99)) == nearest(
+        XQ, 99, EVERYTHING[1::2]
+    )
     assert store.embedding_retrieval(XQ.tolist(), top_k=0) == []
     (first,) = store.embedding_retrieval(XQ.tolist(), top_k=1, return_embedding=True)
     place = int(first.id[7:])
@@ -406,7 +477,9 @@ def test_evidence_of_a_stored_document(i: int) -> None:
     store = filled()
     found = store.evidence(f"ticket-{i}", top_k=3)
     assert ids_of(found) == nearest(X[i], 3, others(LABELS[i]))
-    assert [one.score for one in found] == pytest.approx([X[int(one.id[7:])] @ X[i] for one in found], abs=1e-6)
+    assert [one.score for one in found] == pytest.approx(
+        [X[int(one.id[7:])] @ X[i] for one in found], abs=1e-6
+    )
     assert ids_of(store.evidence(X[i].tolist(), LABELS[i], top_k=3)) == ids_of(found)
     assert ids_of(store.evidence(ticket(i), top_k=3)) == ids_of(found)
     assert ids_of(store.evidence(Document(id=f"ticket-{i}"), top_k=3)) == ids_of(found)
@@ -494,7 +567,9 @@ def pipeline_over(store: EvidenceDocumentStore) -> Pipeline:
 def check_answers(answers: dict[str, Any]) -> None:
     label = NAMES[classify([NEW])[0]]
     assert ids_of(answers["similar"]["documents"]) == nearest(XQ, 3, EVERYTHING)
-    assert ids_of(answers["evidence"]["documents"]) == nearest(XQ, 3, [i for i in others(label) if i % 2])
+    assert ids_of(answers["evidence"]["documents"]) == nearest(
+        XQ, 3, [i for i in others(label) if i % 2]
+    )
 
 
 ASKED = {"embedder": {"text": NEW}, "classifier": {"text": NEW}}
@@ -507,7 +582,9 @@ def test_a_pipeline() -> None:
     even = having("meta.parity", "==", "even")
     answers = pipeline.run({**ASKED, "evidence": {"filters": even, "top_k": 1}})
     label = NAMES[classify([NEW])[0]]
-    assert ids_of(answers["evidence"]["documents"]) == nearest(XQ, 1, [i for i in others(label) if i % 2 == 0])
+    assert ids_of(answers["evidence"]["documents"]) == nearest(
+        XQ, 1, [i for i in others(label) if i % 2 == 0]
+    )
 
 
 def test_a_pipeline_from_yaml_finds_its_documents(tmp_path: Path) -> None:
@@ -524,7 +601,9 @@ def test_a_pipeline_from_yaml_finds_its_documents(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [EvidenceEmbeddingRetriever, EvidenceRetriever])
 def test_components_from_their_settings(kind: Any) -> None:
     store = EvidenceDocumentStore(embedding_dim=3, label_key="class", index="EvidenceIVF2,Flat")
-    settings = kind(store, ODD, 3, return_embedding=True, filter_policy=FilterPolicy.MERGE).to_dict()
+    settings = kind(
+        store, ODD, 3, return_embedding=True, filter_policy=FilterPolicy.MERGE
+    ).to_dict()
     found = kind.from_dict(settings)
     assert found.to_dict() == settings
     assert (found.top_k, found.filters, found.return_embedding, found.filter_policy) == (
@@ -543,22 +622,31 @@ def test_filters_of_a_run_replace_or_join() -> None:
     low = having("meta.place", "<", 6)
     replaced = EvidenceEmbeddingRetriever(store, ODD, 99).run(XQ.tolist(), low)["documents"]
     assert ids_of(replaced) == nearest(XQ, 99, EVERYTHING[:6])
-    joined = EvidenceEmbeddingRetriever(store, ODD, 99, filter_policy=FilterPolicy.MERGE).run(XQ.tolist(), low)
+    joined = EvidenceEmbeddingRetriever(store, ODD, 99, filter_policy=FilterPolicy.MERGE).run(
+        XQ.tolist(), low
+    )
     assert ids_of(joined["documents"]) == nearest(XQ, 99, [1, 3, 5])
     assert EvidenceEmbeddingRetriever(store).run(XQ.tolist(), top_k=0) == {"documents": []}
-    found = EvidenceRetriever(store, return_embedding=True).run(document_id="ticket-0", top_k=1)["documents"]
+    found = EvidenceRetriever(store, return_embedding=True).run(document_id="ticket-0", top_k=1)[
+        "documents"
+    ]
     assert found[0].embedding is not None
 
 
 def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="document_store must be an EvidenceDocumentStore, got InMemoryDocumentStore"):
+    with pytest.raises(
+        TypeError,
+        match="document_store must be an EvidenceDocumentStore, got InMemoryDocumentStore",
+    ):
         EvidenceRetriever(InMemoryDocumentStore())
     store = filled()
     with pytest.raises(ValueError, match="top_k"):
         EvidenceEmbeddingRetriever(store, top_k=0)
     retriever = EvidenceRetriever(store)
     for query in ({}, {"query_embedding": [1.0] * D, "document_id": "ticket-0"}):
-        with pytest.raises(ValueError, match="give either query_embedding and label, or document_id"):
+        with pytest.raises(
+            ValueError, match="give either query_embedding and label, or document_id"
+        ):
             retriever.run(**query)
     with pytest.raises(ValueError, match="top_k must be >= 0, got -1"):
         retriever.run(document_id="ticket-0", top_k=-1)
@@ -574,4 +662,6 @@ def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
 def test_a_missing_package_names_the_extra() -> None:
     code = "import sys; sys.modules['haystack'] = None; import cfe_faiss.integrations.haystack"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stderr.endswith('ImportError: haystack is missing: pip install "cfe-faiss[haystack]"\n')
+    assert done.stderr.endswith(
+        'ImportError: haystack is missing: pip install "cfe-faiss[haystack]"\n'
+    )

@@ -26,7 +26,9 @@ class Tested:
     @staticmethod
     def assert_documents_are_equal(received: list[Document], expected: list[Document]) -> None:
         """Compare all fields, embeddings as float32: of the 53 bits of a random number the store keeps 24."""
-        assert [replace(one, embedding=None) for one in received] == [replace(one, embedding=None) for one in expected]
+        assert [replace(one, embedding=None) for one in received] == [
+            replace(one, embedding=None) for one in expected
+        ]
         for one, other in zip(received, expected, strict=True):
             assert (one.embedding is None) == (other.embedding is None)
             if one.embedding is not None:
@@ -74,7 +76,9 @@ class TestDocumentStoreAsync(
         assert await document_store.filter_documents_async() == documents
 
 
-@pytest.mark.parametrize(("module", "ours"), [(standard, TestDocumentStore), (standard_async, TestDocumentStoreAsync)])
+@pytest.mark.parametrize(
+    ("module", "ours"), [(standard, TestDocumentStore), (standard_async, TestDocumentStoreAsync)]
+)
 def test_no_class_of_tests_is_left_out(module: ModuleType, ours: type) -> None:
     theirs = {one for name, one in vars(module).items() if name.endswith(("Test", "Tests"))}
     assert len(theirs) > 10

@@ -140,7 +140,9 @@ def test_the_stored_document_counts_rather_than_the_copy() -> None:
     (old,) = vs.get_by_ids([IDS[0]])
     vs.relabel({IDS[0]: "request"})
     assert old.metadata["label"] == "complaint"
-    assert ids_of(vs.evidence_search(old, k=4)) == nearest(TEXTS[0], 4, of_other_class("request")[1:])
+    assert ids_of(vs.evidence_search(old, k=4)) == nearest(
+        TEXTS[0], 4, of_other_class("request")[1:]
+    )
 
 
 def test_classes_may_be_integers() -> None:
@@ -152,15 +154,21 @@ def test_classes_may_be_integers() -> None:
         assert ids_of(found) == nearest(TEXTS[i], 2, of_other_class(LABELS[i]))
         assert [document.metadata for document in found] == [{"class": 1 - labels[i]}] * 2
     assert type(found[0].metadata["class"]) is int
-    assert ids_of(vs.similarity_search(NEW, k=3, filter={"class": 0})) == nearest(NEW, 3, of_other_class("complaint"))
+    assert ids_of(vs.similarity_search(NEW, k=3, filter={"class": 0})) == nearest(
+        NEW, 3, of_other_class("complaint")
+    )
 
 
 def test_documents_without_a_class_are_found_but_are_no_evidence() -> None:
     vs = filled()
     vs.add_documents([Document(page_content=NEW, metadata={"place": 99}, id="new")])
-    assert vs.similarity_search(NEW, k=1) == [Document(page_content=NEW, metadata={"place": 99}, id="new")]
+    assert vs.similarity_search(NEW, k=1) == [
+        Document(page_content=NEW, metadata={"place": 99}, id="new")
+    ]
     for label in CLASSES:
-        assert "new" not in ids_of(vs.evidence_search_by_vector(embed([NEW])[0].tolist(), k=50, label=label))
+        assert "new" not in ids_of(
+            vs.evidence_search_by_vector(embed([NEW])[0].tolist(), k=50, label=label)
+        )
     for query in ("new", vs.get_by_ids(["new"])[0], Document(page_content=NEW)):
         with pytest.raises(ValueError, match=r"label"):
             vs.evidence_search(query)
@@ -176,7 +184,10 @@ def test_relabelling_by_another_classifier() -> None:
     for id_, text, label in zip(IDS, TEXTS, LABELS, strict=True):
         assert ids_of(vs.evidence_search(id_, k=3)) == nearest(text, 3, of_other_class(label))
     vs.relabel({IDS[0]: "praise", IDS[1]: None})
-    assert [document.metadata.get("label") for document in vs.get_by_ids(IDS[:2])] == ["praise", None]
+    assert [document.metadata.get("label") for document in vs.get_by_ids(IDS[:2])] == [
+        "praise",
+        None,
+    ]
     before = vs.get_by_ids(IDS)
     with pytest.raises((KeyError, ValueError), match="nobody"):
         vs.relabel({IDS[2]: "praise", "nobody": "praise"})
@@ -190,9 +201,13 @@ def test_similarity() -> None:
     vs = filled()
     for query in [*TEXTS, NEW]:
         assert ids_of(vs.similarity_search(query, k=5)) == nearest(query, 5)
-        assert vs.similarity_search_by_vector(embed([query])[0].tolist(), k=5) == vs.similarity_search(query, k=5)
+        assert vs.similarity_search_by_vector(
+            embed([query])[0].tolist(), k=5
+        ) == vs.similarity_search(query, k=5)
     scored = vs.similarity_search_with_score(NEW, k=20)
-    assert [score for _, score in scored] == pytest.approx(sorted(embed(TEXTS) @ embed([NEW])[0], reverse=True))
+    assert [score for _, score in scored] == pytest.approx(
+        sorted(embed(TEXTS) @ embed([NEW])[0], reverse=True)
+    )
     assert all(type(score) is float for _, score in scored)
 
 
@@ -216,16 +231,29 @@ def test_every_search_is_exact_under_a_filter(wanted: Any, keeps: Any) -> None:
     vector = embed([NEW])[0].tolist()
     expected = nearest(NEW, 5, kept)
     assert ids_of(vs.similarity_search(NEW, k=5, filter=wanted)) == expected
-    assert ids_of([d for d, _ in vs.similarity_search_with_score(NEW, k=5, filter=wanted)]) == expected
-    assert ids_of([d for d, _ in vs.similarity_search_with_relevance_scores(NEW, k=5, filter=wanted)]) == expected
+    assert (
+        ids_of([d for d, _ in vs.similarity_search_with_score(NEW, k=5, filter=wanted)]) == expected
+    )
+    assert (
+        ids_of([d for d, _ in vs.similarity_search_with_relevance_scores(NEW, k=5, filter=wanted)])
+        == expected
+    )
     assert ids_of(vs.similarity_search_by_vector(vector, k=5, filter=wanted)) == expected
     assert ids_of(vs.as_retriever(search_kwargs={"k": 5, "filter": wanted}).invoke(NEW)) == expected
-    assert ids_of(vs.max_marginal_relevance_search(NEW, k=5, lambda_mult=1.0, filter=wanted)) == expected
+    assert (
+        ids_of(vs.max_marginal_relevance_search(NEW, k=5, lambda_mult=1.0, filter=wanted))
+        == expected
+    )
     others = [i for i in kept if LABELS[i] != LABELS[0]]
     evidence = nearest(TEXTS[0], 3, others)
     assert ids_of(vs.evidence_search(IDS[0], k=3, filter=wanted)) == evidence
-    assert ids_of([d for d, _ in vs.evidence_search_with_score(IDS[0], k=3, filter=wanted)]) == evidence
-    found = vs.evidence_search_by_vector(embed(TEXTS)[0].tolist(), k=3, label=LABELS[0], filter=wanted)
+    assert (
+        ids_of([d for d, _ in vs.evidence_search_with_score(IDS[0], k=3, filter=wanted)])
+        == evidence
+    )
+    found = vs.evidence_search_by_vector(
+        embed(TEXTS)[0].tolist(), k=3, label=LABELS[0], filter=wanted
+    )
     assert ids_of(found) == evidence
 
 
@@ -235,7 +263,9 @@ def test_relevance_scores_lie_between_0_and_1() -> None:
         warnings.simplefilter("error")
         scored = vs.similarity_search_with_relevance_scores("0", k=4)
     assert [document.page_content for document, _ in scored] == ["0", "30", "90", "180"]
-    assert [score for _, score in scored] == pytest.approx([1.0, math.cos(math.radians(30)), 0.0, 0.0], abs=1e-6)
+    assert [score for _, score in scored] == pytest.approx(
+        [1.0, math.cos(math.radians(30)), 0.0, 0.0], abs=1e-6
+    )
     above = vs.similarity_search_with_relevance_scores("0", k=4, score_threshold=0.5)
     assert above == scored[:2]
     assert vs.similarity_search_with_score("0", k=4)[3][1] == pytest.approx(-1.0)
@@ -255,15 +285,25 @@ def test_marginal_relevance_is_that_of_langchain(angles: list[int], weight: floa
     vectors = Circle().embed_documents([document.page_content for document in near])
     query = np.array(Circle().embed_query("0.0123"))
     expected = maximal_marginal_relevance(query, vectors, weight, k)
-    relevances = [_relevances(query, vectors, chosen, weight) for chosen in (expected, [near.index(d) for d in found])]
+    relevances = [
+        _relevances(query, vectors, chosen, weight)
+        for chosen in (expected, [near.index(d) for d in found])
+    ]
     assert relevances[1] == pytest.approx(relevances[0], abs=1e-6)
     assert len(set(ids_of(found))) == len(found) == min(k, 8, len(texts))
 
 
-def _relevances(query: Any, vectors: list[list[float]], chosen: list[int], weight: float) -> list[float]:
+def _relevances(
+    query: Any, vectors: list[list[float]], chosen: list[int], weight: float
+) -> list[float]:
     X = np.array(vectors)
-    redundancy = [max((X[i] @ X[j] for j in chosen[:rank]), default=0.0) for rank, i in enumerate(chosen)]
-    return [weight * float(X[i] @ query) - (1 - weight) * r for i, r in zip(chosen, redundancy, strict=True)]
+    redundancy = [
+        max((X[i] @ X[j] for j in chosen[:rank]), default=0.0) for rank, i in enumerate(chosen)
+    ]
+    return [
+        weight * float(X[i] @ query) - (1 - weight) * r
+        for i, r in zip(chosen, redundancy, strict=True)
+    ]
 
 
 def test_marginal_relevance_of_texts() -> None:
@@ -273,7 +313,10 @@ def test_marginal_relevance_of_texts() -> None:
     chosen = maximal_marginal_relevance(embed([NEW])[0], list(embed(TEXTS)[near]), 0.3, 4)
     assert ids_of(found) == [IDS[near[i]] for i in chosen]
     vector = embed([NEW])[0].tolist()
-    assert vs.max_marginal_relevance_search_by_vector(vector, k=4, fetch_k=10, lambda_mult=0.3) == found
+    assert (
+        vs.max_marginal_relevance_search_by_vector(vector, k=4, fetch_k=10, lambda_mult=0.3)
+        == found
+    )
 
 
 # --- retrievers -------------------------------------------------------------------------------------------------------
@@ -282,11 +325,13 @@ def test_marginal_relevance_of_texts() -> None:
 def test_retrievers() -> None:
     vs = filled()
     assert ids_of(vs.as_retriever().invoke(NEW)) == nearest(NEW, 4)
-    assert vs.as_retriever(search_type="mmr", search_kwargs={"k": 3}).invoke(NEW) == vs.max_marginal_relevance_search(
-        NEW, k=3
-    )
+    assert vs.as_retriever(search_type="mmr", search_kwargs={"k": 3}).invoke(
+        NEW
+    ) == vs.max_marginal_relevance_search(NEW, k=3)
     threshold = {"k": 14, "score_threshold": 0.5}
-    found = vs.as_retriever(search_type="similarity_score_threshold", search_kwargs=threshold).invoke(NEW)
+    found = vs.as_retriever(
+        search_type="similarity_score_threshold", search_kwargs=threshold
+    ).invoke(NEW)
     assert ids_of(found) == nearest(NEW, int((embed(TEXTS) @ embed([NEW])[0] >= 0.5).sum()))
 
 
@@ -296,15 +341,21 @@ def classifier(text: str) -> str:
 
 def test_a_retriever_of_evidence() -> None:
     vs = filled()
-    retriever = vs.as_retriever(search_type="evidence", classifier=classifier, search_kwargs={"k": 3})
+    retriever = vs.as_retriever(
+        search_type="evidence", classifier=classifier, search_kwargs={"k": 3}
+    )
     for text in [NEW, *TEXTS]:
         assert ids_of(retriever.invoke(text)) == nearest(text, 3, of_other_class(classifier(text)))
-    assert ids_of(retriever.invoke(NEW, label="request", k=2)) == nearest(NEW, 2, of_other_class("request"))
+    assert ids_of(retriever.invoke(NEW, label="request", k=2)) == nearest(
+        NEW, 2, of_other_class("request")
+    )
     told = vs.as_retriever(search_type="evidence", search_kwargs={"k": 3, "label": "complaint"})
     assert ids_of(told.invoke(NEW)) == nearest(NEW, 3, of_other_class("complaint"))
     assert asyncio.run(told.ainvoke(NEW)) == told.invoke(NEW)
     # Of stored documents, in a chain.
-    assert RunnableLambda(vs.evidence_search).batch(IDS[:3]) == [vs.evidence_search(id_) for id_ in IDS[:3]]
+    assert RunnableLambda(vs.evidence_search).batch(IDS[:3]) == [
+        vs.evidence_search(id_) for id_ in IDS[:3]
+    ]
 
 
 def test_retrievers_refuse_arguments_without_effect() -> None:
@@ -329,19 +380,31 @@ async def test_async_waits_for_the_embedding() -> None:
     same = filled()
     wanted = {"even": True}
     vector = embed([NEW])[0].tolist()
-    assert await vs.asimilarity_search(NEW, 3, filter=wanted) == same.similarity_search(NEW, 3, filter=wanted)
-    assert await vs.asimilarity_search_with_score(NEW, 3) == same.similarity_search_with_score(NEW, 3)
+    assert await vs.asimilarity_search(NEW, 3, filter=wanted) == same.similarity_search(
+        NEW, 3, filter=wanted
+    )
+    assert await vs.asimilarity_search_with_score(NEW, 3) == same.similarity_search_with_score(
+        NEW, 3
+    )
     found = await vs.asimilarity_search_with_relevance_scores(NEW, 3, score_threshold=0.4)
     assert found == same.similarity_search_with_relevance_scores(NEW, 3, score_threshold=0.4)
-    assert await vs.asimilarity_search_by_vector(vector, 3) == same.similarity_search_by_vector(vector, 3)
-    assert await vs.amax_marginal_relevance_search(NEW, 3, 9) == same.max_marginal_relevance_search(NEW, 3, 9)
+    assert await vs.asimilarity_search_by_vector(vector, 3) == same.similarity_search_by_vector(
+        vector, 3
+    )
+    assert await vs.amax_marginal_relevance_search(NEW, 3, 9) == same.max_marginal_relevance_search(
+        NEW, 3, 9
+    )
     assert await vs.amax_marginal_relevance_search_by_vector(vector, 3) == (
         same.max_marginal_relevance_search_by_vector(vector, 3)
     )
     new = Document(page_content=NEW, metadata={"label": "complaint"})
     for query in (IDS[3], new):
-        assert await vs.aevidence_search(query, 3, filter=wanted) == same.evidence_search(query, 3, filter=wanted)
-        assert await vs.aevidence_search_with_score(query, 3) == same.evidence_search_with_score(query, 3)
+        assert await vs.aevidence_search(query, 3, filter=wanted) == same.evidence_search(
+            query, 3, filter=wanted
+        )
+        assert await vs.aevidence_search_with_score(query, 3) == same.evidence_search_with_score(
+            query, 3
+        )
     found = await vs.aevidence_search_by_vector(vector, 3, label="complaint")
     assert found == same.evidence_search_by_vector(vector, 3, label="complaint")
     retriever = vs.as_retriever(search_type="evidence", classifier=classifier)
@@ -351,7 +414,9 @@ async def test_async_waits_for_the_embedding() -> None:
     assert (await vs.aget_by_ids(["new"]))[0].metadata == {"label": "request"}
     await vs.adelete(["new"])
     assert await vs.aget_by_ids(["new"]) == []
-    documents = [Document(page_content=text, metadata=m) for text, m in zip(TEXTS, METADATAS, strict=True)]
+    documents = [
+        Document(page_content=text, metadata=m) for text, m in zip(TEXTS, METADATAS, strict=True)
+    ]
     vs = await EvidenceVectorStore.afrom_documents(documents, AsyncOnly(), ids=IDS)
     assert ids_of(await vs.asimilarity_search(NEW, 3)) == nearest(NEW, 3)
 
@@ -372,11 +437,16 @@ _steps = st.lists(
 
 @given(_steps)
 def test_changes_in_any_order(steps: list[Any]) -> None:
-    vs, stored = EvidenceVectorStore(Circle(), store=cfe.EvidenceStore(2, class_names=["a", "b", "c"])), {}
+    vs, stored = (
+        EvidenceVectorStore(Circle(), store=cfe.EvidenceStore(2, class_names=["a", "b", "c"])),
+        {},
+    )
     for name, id_, *values in steps:
         if name == "add":
             stored[id_] = values
-            vs.add_texts([str(values[0])], [{} if values[1] is None else {"label": values[1]}], ids=[id_])
+            vs.add_texts(
+                [str(values[0])], [{} if values[1] is None else {"label": values[1]}], ids=[id_]
+            )
         elif name == "delete":
             stored.pop(id_, None)
             vs.delete([id_])
@@ -384,15 +454,20 @@ def test_changes_in_any_order(steps: list[Any]) -> None:
             stored[id_][1] = values[0]
             vs.relabel({id_: values[0]})
     documents = {
-        d.id: (float(d.page_content), d.metadata.get("label")) for d in vs.get_by_ids([f"id {i}" for i in range(6)])
+        d.id: (float(d.page_content), d.metadata.get("label"))
+        for d in vs.get_by_ids([f"id {i}" for i in range(6)])
     }
     assert documents == {id_: tuple(values) for id_, values in stored.items()}
     for angle in (0, 100):
         found = vs.similarity_search_with_score(str(angle), k=6)
-        expected = sorted((math.cos(math.radians(angle - a)) for a, _ in stored.values()), reverse=True)
+        expected = sorted(
+            (math.cos(math.radians(angle - a)) for a, _ in stored.values()), reverse=True
+        )
         assert [score for _, score in found] == pytest.approx(expected, abs=1e-6)
         for label in "abc":
-            found = vs.evidence_search_with_score_by_vector(Circle().embed_query(str(angle)), 6, label=label)
+            found = vs.evidence_search_with_score_by_vector(
+                Circle().embed_query(str(angle)), 6, label=label
+            )
             others = [a for a, other in stored.values() if other not in (None, label)]
             expected = sorted((math.cos(math.radians(angle - a)) for a in others), reverse=True)
             assert [score for _, score in found] == pytest.approx(expected, abs=1e-6)
@@ -410,7 +485,9 @@ def test_adding_takes_a_class_or_not_and_makes_ids() -> None:
     assert documents[1].id is None
     assert documents[0].metadata == {"label": "complaint"}
     vectors = embed(TEXTS[2:4]).tolist()
-    vs.add_embeddings(list(zip(TEXTS[2:4], vectors, strict=True)), [{"label": "complaint"}, {}], ids=["c", "d"])
+    vs.add_embeddings(
+        list(zip(TEXTS[2:4], vectors, strict=True)), [{"label": "complaint"}, {}], ids=["c", "d"]
+    )
     assert [d.page_content for d in vs.get_by_ids(["d", "c", "nobody"])] == [TEXTS[3], TEXTS[2]]
     assert ids_of(vs.similarity_search(TEXTS[2], 1)) == ["c"]
     assert vs.add_texts([]) == []
@@ -424,7 +501,10 @@ def test_adding_takes_a_class_or_not_and_makes_ids() -> None:
         ({"label": {"$ne": "request"}}, lambda one: one["label"] == "request"),
         ({"place": {"$nin": [0, 1, 2]}}, lambda one: one["place"] <= 2),
         (lambda document: document.metadata["place"] > 4, lambda one: one["place"] <= 4),
-        ({"$and": [{"even": {"$ne": True}}, {"place": {"$lt": 4}}]}, lambda one: one["even"] or one["place"] >= 4),
+        (
+            {"$and": [{"even": {"$ne": True}}, {"place": {"$lt": 4}}]},
+            lambda one: one["even"] or one["place"] >= 4,
+        ),
         ({}, lambda _: False),
     ],
 )
@@ -441,7 +521,9 @@ def test_filters_that_exclude() -> None:
     vs = filled()
     found = vs.similarity_search(TEXTS[0], 20, filter={"label": {"$nin": ["request", "other"]}})
     assert {document.metadata["label"] for document in found} == {"complaint"}
-    assert ids_of(vs.similarity_search(TEXTS[0], 20, filter={"label": {"$ne": "request"}})) == ids_of(found)
+    assert ids_of(
+        vs.similarity_search(TEXTS[0], 20, filter={"label": {"$ne": "request"}})
+    ) == ids_of(found)
 
 
 def test_a_text_needs_no_metadata() -> None:
@@ -454,13 +536,18 @@ def test_copies_share_nothing() -> None:
     vs = filled()
     twin = copy.deepcopy(vs)
     twin.delete()
-    assert (len(twin.store), ids_of(vs.similarity_search(NEW, 20))) == (0, ids_of(filled().similarity_search(NEW, 20)))
+    assert (len(twin.store), ids_of(vs.similarity_search(NEW, 20))) == (
+        0,
+        ids_of(filled().similarity_search(NEW, 20)),
+    )
 
 
 def test_deleting() -> None:
     vs = filled()
     assert vs.delete(IDS[:3]) is True
-    assert ids_of(vs.similarity_search(TEXTS[0], 20)) == nearest(TEXTS[0], 20, np.arange(3, len(TEXTS)))
+    assert ids_of(vs.similarity_search(TEXTS[0], 20)) == nearest(
+        TEXTS[0], 20, np.arange(3, len(TEXTS))
+    )
     assert ids_of(vs.evidence_search(IDS[5], 20)) == nearest(
         TEXTS[5], 20, [i for i in of_other_class(LABELS[5]) if i > 2]
     )
@@ -494,7 +581,11 @@ def test_langchains_indexing_api() -> None:
 def test_many_threads_may_add_to_an_empty_store() -> None:
     vs = EvidenceVectorStore(TextEmbeddings())
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: vs.add_texts([TEXTS[i]], [METADATAS[i]], ids=[IDS[i]]), range(len(TEXTS))))
+        list(
+            pool.map(
+                lambda i: vs.add_texts([TEXTS[i]], [METADATAS[i]], ids=[IDS[i]]), range(len(TEXTS))
+            )
+        )
     assert [d.metadata for d in vs.get_by_ids(IDS)] == METADATAS
     assert ids_of(vs.evidence_search(IDS[0], 3)) == nearest(TEXTS[0], 3, of_other_class(LABELS[0]))
 
@@ -531,12 +622,21 @@ def test_errors_name_the_fault_and_change_nothing(change: Any, message: str) -> 
 def test_saving_and_loading_keeps_everything(tmp_path: Path) -> None:
     vs = EvidenceVectorStore(TextEmbeddings(), label_key="class")
     metadatas = [
-        {"class": label, "place": i, "page_content": "mine", "nested": {"pages": [1, i]}, "share": i / 3, "none": None}
+        {
+            "class": label,
+            "place": i,
+            "page_content": "mine",
+            "nested": {"pages": [1, i]},
+            "share": i / 3,
+            "none": None,
+        }
         for i, label in enumerate(LABELS)
     ]
     vs.add_texts(TEXTS, metadatas, ids=IDS)
     vs.save_local(str(tmp_path / "tickets"))
-    loaded = EvidenceVectorStore.load_local(str(tmp_path / "tickets"), TextEmbeddings(), label_key="class")
+    loaded = EvidenceVectorStore.load_local(
+        str(tmp_path / "tickets"), TextEmbeddings(), label_key="class"
+    )
     assert loaded.get_by_ids(IDS) == vs.get_by_ids(IDS)
     assert [document.metadata for document in loaded.get_by_ids(IDS)] == metadatas
     for id_ in IDS:
@@ -544,8 +644,17 @@ def test_saving_and_loading_keeps_everything(tmp_path: Path) -> None:
     loaded.add_texts([NEW], [{"class": "complaint"}], ids=["new"])
     assert ids_of(loaded.evidence_search("new", 3)) == nearest(NEW, 3, of_other_class("complaint"))
     loaded.save_local(tmp_path / "tickets")
-    assert len(EvidenceVectorStore.load_local(tmp_path / "tickets", TextEmbeddings(), label_key="class").store) == 15
-    contents = b"".join(path.read_bytes() for path in sorted((tmp_path).rglob("*")) if path.is_file())
+    assert (
+        len(
+            EvidenceVectorStore.load_local(
+                tmp_path / "tickets", TextEmbeddings(), label_key="class"
+            ).store
+        )
+        == 15
+    )
+    contents = b"".join(
+        path.read_bytes() for path in sorted((tmp_path).rglob("*")) if path.is_file()
+    )
     assert b"langchain_core" not in contents  # nothing is pickled
 
 
@@ -554,7 +663,9 @@ def test_an_empty_store_is_saved_too(tmp_path: Path) -> None:
     loaded = EvidenceVectorStore.load_local(tmp_path / "empty", TextEmbeddings())
     assert loaded.similarity_search(NEW) == []
     loaded.add_texts(TEXTS, METADATAS, ids=IDS)
-    assert ids_of(loaded.evidence_search(IDS[0], 3)) == nearest(TEXTS[0], 3, of_other_class(LABELS[0]))
+    assert ids_of(loaded.evidence_search(IDS[0], 3)) == nearest(
+        TEXTS[0], 3, of_other_class(LABELS[0])
+    )
 
 
 def test_loading_a_missing_store(tmp_path: Path) -> None:

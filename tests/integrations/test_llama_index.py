@@ -19,7 +19,13 @@ from cfe_faiss.store import EvidenceStore
 pytest.importorskip("llama_index.core", reason='needs pip install "cfe-faiss[llama-index]"')
 
 from fsspec.implementations.memory import MemoryFileSystem
-from llama_index.core import Document, MockEmbedding, StorageContext, VectorStoreIndex, load_index_from_storage
+from llama_index.core import (
+    Document,
+    MockEmbedding,
+    StorageContext,
+    VectorStoreIndex,
+    load_index_from_storage,
+)
 from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
@@ -34,7 +40,12 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
@@ -104,12 +115,27 @@ def ids_of(nodes: list[Any]) -> list[str]:
 NODES: list[BaseNode] = [
     ticket(3, nested={"a": [1, 2.5, None, {"b": True}]}, none=None),
     Document(id_="d", text="a document", embedding=[0.5] * D, metadata={"label": "x"}),
-    IndexNode(id_="i", text="an index", index_id="other", embedding=[0.5] * D, metadata={"label": "x"}),
-    ImageNode(id_="p", text="a picture", image_url="https://example.org/a.png", embedding=[0.5] * D),
-    Node(id_="n", text_resource=MediaResource(text="a node", mimetype="text/x"), embedding=[0.5] * D),
-    Node(id_="u", image_resource=MediaResource(url="https://example.org/a.png"), embedding=[0.5] * D),
+    IndexNode(
+        id_="i", text="an index", index_id="other", embedding=[0.5] * D, metadata={"label": "x"}
+    ),
+    ImageNode(
+        id_="p", text="a picture", image_url="https://example.org/a.png", embedding=[0.5] * D
+    ),
+    Node(
+        id_="n", text_resource=MediaResource(text="a node", mimetype="text/x"), embedding=[0.5] * D
+    ),
+    Node(
+        id_="u", image_resource=MediaResource(url="https://example.org/a.png"), embedding=[0.5] * D
+    ),
     TextNode(id_="e", text="", embedding=[0.5] * D),
-    TextNode(id_="t", text="äöü €", text_template="{content}", start_char_idx=3, end_char_idx=8, embedding=[0.5] * D),
+    TextNode(
+        id_="t",
+        text="äöü €",
+        text_template="{content}",
+        start_char_idx=3,
+        end_char_idx=8,
+        embedding=[0.5] * D,
+    ),
 ]
 
 
@@ -149,14 +175,28 @@ def test_a_plain_row_of_the_store_below_is_a_text_node() -> None:
     ("node", "message"),
     [
         (TextNode(id_="b", text="no embedding"), "embedding not set"),
-        (TextNode(id_="b", text="short", embedding=[1.0]), "embedding of node 'b' must have 128 numbers, got 1"),
-        (TextNode(id_="b", text="a set", embedding=[1.0] * D, metadata={"tags": {1}}), "'b': 'tags' must be"),
-        (TextNode(id_="b", text="reserved", embedding=[1.0] * D, metadata={"_node": 1}), "'_node', which is reserved"),
-        (TextNode(id_="b", text="class", embedding=[1.0] * D, metadata={"label": [1]}), "labels must be"),
+        (
+            TextNode(id_="b", text="short", embedding=[1.0]),
+            "embedding of node 'b' must have 128 numbers, got 1",
+        ),
+        (
+            TextNode(id_="b", text="a set", embedding=[1.0] * D, metadata={"tags": {1}}),
+            "'b': 'tags' must be",
+        ),
+        (
+            TextNode(id_="b", text="reserved", embedding=[1.0] * D, metadata={"_node": 1}),
+            "'_node', which is reserved",
+        ),
+        (
+            TextNode(id_="b", text="class", embedding=[1.0] * D, metadata={"label": [1]}),
+            "labels must be",
+        ),
         (TextNode(id_="a", text="twice", embedding=[1.0] * D), "'a' more than once"),
     ],
 )
-def test_errors_name_values_that_cannot_be_stored_and_nothing_is_added(node: TextNode, message: str) -> None:
+def test_errors_name_values_that_cannot_be_stored_and_nothing_is_added(
+    node: TextNode, message: str
+) -> None:
     store = filled()
     with pytest.raises((TypeError, ValueError), match=message):
         store.add([TextNode(id_="a", text="good", embedding=[1.0] * D), node])
@@ -224,11 +264,17 @@ def test_a_query_finds_the_most_similar_nodes(index: str | None) -> None:
     some = [f"ticket-{i}" for i in (1, 2, 3, 8)]
     assert store.query(asked(NEW, 9, node_ids=some)).ids == nearest(xq, 9, [1, 2, 3, 8])
     assert store.query(asked(NEW, 9, node_ids=some, filters=even)).ids == nearest(xq, 9, [2, 8])
-    assert store.query(asked(NEW, 9, doc_ids=["letter-1", "letter-4"])).ids == nearest(xq, 9, [2, 3, 8, 9])
-    assert store.query(asked(NEW, 9, doc_ids=["letter-1"], node_ids=some)).ids == nearest(xq, 9, [2, 3])
+    assert store.query(asked(NEW, 9, doc_ids=["letter-1", "letter-4"])).ids == nearest(
+        xq, 9, [2, 3, 8, 9]
+    )
+    assert store.query(asked(NEW, 9, doc_ids=["letter-1"], node_ids=some)).ids == nearest(
+        xq, 9, [2, 3]
+    )
     assert store.query(asked(NEW, 9, doc_ids=[], node_ids=[])).ids == nearest(xq, 9, everything)
     for key in ("doc_id", "ref_doc_id", "document_id"):
-        assert store.query(asked(NEW, 9, filters=having(key, "letter-1"))).ids == nearest(xq, 9, [2, 3])
+        assert store.query(asked(NEW, 9, filters=having(key, "letter-1"))).ids == nearest(
+            xq, 9, [2, 3]
+        )
 
 
 def test_mmr_by_its_definition() -> None:
@@ -244,7 +290,10 @@ def test_mmr_by_its_definition() -> None:
     assert found.similarities == pytest.approx(X[chosen] @ xq, abs=1e-6)
     same = store.query(asked(NEW, 4, mode=mode, mmr_threshold=0.3), mmr_prefetch_factor=3.0)
     assert same.ids == found.ids
-    assert store.query(asked(NEW, 4, mode=mode), mmr_threshold=1.0).ids == store.query(asked(NEW, 4)).ids
+    assert (
+        store.query(asked(NEW, 4, mode=mode), mmr_threshold=1.0).ids
+        == store.query(asked(NEW, 4)).ids
+    )
     complaints = having("label", "complaint")
     found = store.query(asked(NEW, 4, mode=mode, filters=complaints))
     assert {one.metadata["label"] for one in found.nodes} == {"complaint"}
@@ -260,11 +309,17 @@ def test_mmr_by_its_definition() -> None:
         ({"mmr_threshold": 0.5}, {}, "mmr_threshold is for the mode MMR only"),
         ({}, {"mmr_threshold": 0.5}, "query takes no mmr_threshold"),
         ({"mode": VectorStoreQueryMode.MMR}, {"mmr_threshold": 1.5}, "lambda_mult"),
-        ({"mode": VectorStoreQueryMode.MMR}, {"mmr_prefetch_factor": 0.5}, "mmr_prefetch_factor must be >= 1"),
+        (
+            {"mode": VectorStoreQueryMode.MMR},
+            {"mmr_prefetch_factor": 0.5},
+            "mmr_prefetch_factor must be >= 1",
+        ),
         ({"mode": VectorStoreQueryMode.MMR}, {"fetch": 3}, "query takes no fetch"),
     ],
 )
-def test_queries_that_cannot_be_answered(fields: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
+def test_queries_that_cannot_be_answered(
+    fields: dict[str, Any], arguments: dict[str, Any], message: str
+) -> None:
     query = asked(NEW, 3)
     for name, value in fields.items():
         setattr(query, name, value)
@@ -275,7 +330,9 @@ def test_queries_that_cannot_be_answered(fields: dict[str, Any], arguments: dict
 # --- filters ----------------------------------------------------------------------------------------------------------
 
 HELD = st.dictionaries(
-    st.sampled_from("abc"), st.none() | st.integers(-2, 2) | st.sampled_from([0.5, 1.0, "", "x", "Xy", "y"]), max_size=3
+    st.sampled_from("abc"),
+    st.none() | st.integers(-2, 2) | st.sampled_from([0.5, 1.0, "", "x", "Xy", "y"]),
+    max_size=3,
 )
 SCALARS = st.integers(-2, 2) | st.sampled_from([0.5, 1.0, "x", "xy", "Y"])
 
@@ -306,7 +363,12 @@ def test_filters_have_the_meaning_of_llama_index(
 ) -> None:
     filters = MetadataFilters(filters=parts, condition=condition)
     store = EvidenceVectorStore(EvidenceStore(2))
-    store.add([TextNode(id_=str(i), text="t", embedding=[1, i], metadata=one) for i, one in enumerate(held)])
+    store.add(
+        [
+            TextNode(id_=str(i), text="t", embedding=[1, i], metadata=one)
+            for i, one in enumerate(held)
+        ]
+    )
     matches = build_metadata_filter_fn(lambda id_: held[int(id_)], filters)
     try:
         expected = [str(i) for i in range(len(held)) if matches(str(i))]
@@ -333,25 +395,37 @@ def test_filters_have_the_meaning_of_llama_index(
 def test_filters_on_lists(operator: FilterOperator, value: Any, expected: list[int]) -> None:
     store = EvidenceVectorStore(EvidenceStore(2))
     colours: list[Any] = [["red"], ["blue"], ["red", "blue"], []]
-    nodes = [TextNode(id_=str(i), embedding=[1, 1], metadata={"tags": tags}) for i, tags in enumerate(colours)]
+    nodes = [
+        TextNode(id_=str(i), embedding=[1, 1], metadata={"tags": tags})
+        for i, tags in enumerate(colours)
+    ]
     store.add([*nodes, TextNode(id_="4", embedding=[1, 1])])
-    assert ids_of(store.get_nodes(filters=having("tags", value, operator))) == [str(i) for i in expected]
+    assert ids_of(store.get_nodes(filters=having("tags", value, operator))) == [
+        str(i) for i in expected
+    ]
 
 
 def test_nested_filters_and_the_class() -> None:
     store = filled()
     low = having("place", 4, FilterOperator.LT)
-    odd_or_low = MetadataFilters(filters=[having("parity", "odd"), low], condition=FilterCondition.OR)
+    odd_or_low = MetadataFilters(
+        filters=[having("parity", "odd"), low], condition=FilterCondition.OR
+    )
     neither = MetadataFilters(filters=[odd_or_low], condition=FilterCondition.NOT)
     complaint = MetadataFilter(key="label", value="complaint")
-    both = MetadataFilters(filters=[complaint, MetadataFilters(filters=[neither, MetadataFilters(filters=[])])])
+    both = MetadataFilters(
+        filters=[complaint, MetadataFilters(filters=[neither, MetadataFilters(filters=[])])]
+    )
     expected = [f"ticket-{i}" for i in range(4, len(TEXTS), 2) if LABELS[i] == "complaint"]
     assert expected
     assert ids_of(store.get_nodes(filters=both)) == expected
 
 
 def test_nested_filters_have_a_limit() -> None:
-    store, filters = filled(), MetadataFilters(filters=[MetadataFilter(key="label", value="complaint")])
+    store, filters = (
+        filled(),
+        MetadataFilters(filters=[MetadataFilter(key="label", value="complaint")]),
+    )
     expected = ids_of(store.get_nodes(filters=filters))
     for depth in range(1, 40):
         filters = MetadataFilters(filters=[filters])
@@ -364,7 +438,9 @@ def test_nested_filters_have_a_limit() -> None:
 
 def test_booleans_are_asked_for_by_numbers() -> None:
     store = EvidenceVectorStore(EvidenceStore(2))
-    store.add([TextNode(id_=str(i), embedding=[1, 1], metadata={"paid": bool(i)}) for i in range(2)])
+    store.add(
+        [TextNode(id_=str(i), embedding=[1, 1], metadata={"paid": bool(i)}) for i in range(2)]
+    )
     assert ids_of(store.get_nodes(filters=having("paid", 1))) == ["1"]
 
 
@@ -400,12 +476,16 @@ def test_evidence_of_a_stored_node(i: int) -> None:
     store = filled()
     found = store.evidence(f"ticket-{i}", k=3)
     assert ids_of(found) == nearest(X[i], 3, others(LABELS[i]))
-    assert [one.score for one in found] == pytest.approx([X[int(one.node_id[7:])] @ X[i] for one in found], abs=1e-6)
+    assert [one.score for one in found] == pytest.approx(
+        [X[int(one.node_id[7:])] @ X[i] for one in found], abs=1e-6
+    )
     without_embedding = store.get_nodes([f"ticket-{i}"])[0]
     assert ids_of(store.evidence(without_embedding, k=3)) == ids_of(found)
     assert ids_of(store.evidence(ticket(i), k=3)) == ids_of(found)
     odd = [j for j in others(LABELS[i]) if j % 2]
-    assert ids_of(store.evidence(f"ticket-{i}", k=99, filters=having("parity", "odd"))) == nearest(X[i], 99, odd)
+    assert ids_of(store.evidence(f"ticket-{i}", k=99, filters=having("parity", "odd"))) == nearest(
+        X[i], 99, odd
+    )
 
 
 def test_evidence_of_a_new_node() -> None:
@@ -426,7 +506,10 @@ def test_a_node_is_never_evidence_for_itself() -> None:
 def test_new_classes_are_given_to_the_store_below() -> None:
     store = filled()
     store.client.relabel({"ticket-0": None, "ticket-1": "other"})
-    assert [node.metadata.get("label") for node in store.get_nodes(["ticket-0", "ticket-1"])] == [None, "other"]
+    assert [node.metadata.get("label") for node in store.get_nodes(["ticket-0", "ticket-1"])] == [
+        None,
+        "other",
+    ]
     assert "ticket-0" not in ids_of(store.evidence("ticket-1", k=99))
     with pytest.raises(ValueError, match="label must be given"):
         store.evidence("ticket-0")
@@ -438,7 +521,11 @@ def test_new_classes_are_given_to_the_store_below() -> None:
         ("unknown", None, "'unknown'"),
         (TextNode(id_="unknown", text="no embedding"), None, "'unknown'"),
         (TextNode(text="no class", embedding=[1.0] * D), None, "label must be given"),
-        (TextNode(text="class", embedding=[1.0] * D), "urgent", "label must be a known class .*'urgent'"),
+        (
+            TextNode(text="class", embedding=[1.0] * D),
+            "urgent",
+            "label must be a known class .*'urgent'",
+        ),
     ],
 )
 def test_evidence_that_cannot_be_found(node: Any, label: str | None, message: str) -> None:
@@ -451,7 +538,12 @@ def test_evidence_that_cannot_be_found(node: Any, label: str | None, message: st
 
 def documents() -> list[Document]:
     return [
-        Document(id_=f"letter-{i}", text=text, metadata={"label": LABELS[i]}, excluded_embed_metadata_keys=["label"])
+        Document(
+            id_=f"letter-{i}",
+            text=text,
+            metadata={"label": LABELS[i]},
+            excluded_embed_metadata_keys=["label"],
+        )
         for i, text in enumerate(TEXTS)
     ]
 
@@ -463,7 +555,9 @@ def texts_of(found: list[Any]) -> list[str]:
 def test_an_index_its_retriever_and_a_query_engine() -> None:
     store = EvidenceVectorStore(EvidenceStore(D))
     storage = StorageContext.from_defaults(vector_store=store)
-    index = VectorStoreIndex.from_documents(documents(), storage_context=storage, embed_model=TextEmbedding())
+    index = VectorStoreIndex.from_documents(
+        documents(), storage_context=storage, embed_model=TextEmbedding()
+    )
     assert storage.docstore.docs == {}
     xq = embed([NEW])[0]
     expected = [TEXTS[int(one[7:])] for one in nearest(xq, 3, list(range(len(TEXTS))))]
@@ -472,28 +566,38 @@ def test_an_index_its_retriever_and_a_query_engine() -> None:
     expected = [TEXTS[int(one[7:])] for one in nearest(xq, 3, others("complaint"))]
     assert texts_of(routine.retrieve(NEW)) == expected
     assert texts_of(asyncio.run(routine.aretrieve(NEW))) == expected
-    mmr = index.as_retriever(vector_store_query_mode="mmr", vector_store_kwargs={"mmr_threshold": 0.3})
+    mmr = index.as_retriever(
+        vector_store_query_mode="mmr", vector_store_kwargs={"mmr_threshold": 0.3}
+    )
     assert len(mmr.retrieve(NEW)) == 2
 
     index.delete_ref_doc("letter-3")
-    asyncio.run(index.ainsert(Document(id_="letter-new", text=NEW, metadata={"label": "complaint"})))
+    asyncio.run(
+        index.ainsert(Document(id_="letter-new", text=NEW, metadata={"label": "complaint"}))
+    )
     again = VectorStoreIndex.from_vector_store(store, embed_model=TextEmbedding())
     found = again.as_retriever(similarity_top_k=99).retrieve(NEW)
     assert sorted(texts_of(found)) == sorted([NEW, *TEXTS[:3], *TEXTS[4:]])
     assert found[0].node.ref_doc_id == "letter-new"
 
-    engine = RetrieverQueryEngine.from_args(EvidenceRetriever(store, predicted, TextEmbedding()), llm=MockLLM())
+    engine = RetrieverQueryEngine.from_args(
+        EvidenceRetriever(store, predicted, TextEmbedding()), llm=MockLLM()
+    )
     answer = engine.query(NEW)
     assert texts_of(answer.source_nodes) == [
         TEXTS[int(one[7:])] for one in nearest(xq, 2, [i for i in others(predicted(NEW)) if i != 3])
     ]
-    assert all(text in str(answer) for text in texts_of(answer.source_nodes))  # MockLLM says what it was told
+    assert all(
+        text in str(answer) for text in texts_of(answer.source_nodes)
+    )  # MockLLM says what it was told
 
 
 def test_the_evidence_retriever() -> None:
     store, xq = filled(), embed([NEW])[0]
     odd = having("parity", "odd")
-    retriever = EvidenceRetriever(store, predicted, TextEmbedding(), similarity_top_k=3, filters=odd)
+    retriever = EvidenceRetriever(
+        store, predicted, TextEmbedding(), similarity_top_k=3, filters=odd
+    )
     expected = nearest(xq, 3, [i for i in others(predicted(NEW)) if i % 2])
     assert ids_of(retriever.retrieve(NEW)) == expected
     assert ids_of(asyncio.run(retriever.aretrieve(NEW))) == expected
@@ -503,16 +607,27 @@ def test_the_evidence_retriever() -> None:
 def test_a_classifier_may_return_integers_of_numpy() -> None:
     store = EvidenceVectorStore(EvidenceStore(D), label_key="class")
     classes = classify(TEXTS)
-    store.add([TextNode(id_=str(i), embedding=X[i].tolist(), metadata={"class": classes[i]}) for i in range(len(X))])
-    retriever = EvidenceRetriever(store, lambda text: classify([text])[0], TextEmbedding(), similarity_top_k=3)
+    store.add(
+        [
+            TextNode(id_=str(i), embedding=X[i].tolist(), metadata={"class": classes[i]})
+            for i in range(len(X))
+        ]
+    )
+    retriever = EvidenceRetriever(
+        store, lambda text: classify([text])[0], TextEmbedding(), similarity_top_k=3
+    )
     found = retriever.retrieve(NEW)
     assert {one.node.metadata["class"] for one in found} == {1 - int(classify([NEW])[0])}
 
 
 def test_arguments_of_a_wrong_kind() -> None:
-    with pytest.raises(TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceIDMap2"):
+    with pytest.raises(
+        TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceIDMap2"
+    ):
         EvidenceVectorStore(cfe.IndexEvidenceIDMap2(D))
-    with pytest.raises(TypeError, match="vector_store must be an EvidenceVectorStore, got EvidenceStore"):
+    with pytest.raises(
+        TypeError, match="vector_store must be an EvidenceVectorStore, got EvidenceStore"
+    ):
         EvidenceRetriever(EvidenceStore(D), predicted, TextEmbedding())
     with pytest.raises(ValueError, match="similarity_top_k"):
         EvidenceRetriever(filled(), predicted, TextEmbedding(), similarity_top_k=0)
@@ -527,7 +642,9 @@ def test_arguments_of_a_wrong_kind() -> None:
 
 def test_an_index_is_persisted_and_loaded(tmp_path: Path) -> None:
     storage = StorageContext.from_defaults(vector_store=EvidenceVectorStore(EvidenceStore(D)))
-    index = VectorStoreIndex.from_documents(documents(), storage_context=storage, embed_model=TextEmbedding())
+    index = VectorStoreIndex.from_documents(
+        documents(), storage_context=storage, embed_model=TextEmbedding()
+    )
     storage.persist(str(tmp_path))
     loaded = EvidenceVectorStore.from_persist_dir(str(tmp_path))
     context = StorageContext.from_defaults(vector_store=loaded, persist_dir=str(tmp_path))
@@ -537,12 +654,16 @@ def test_an_index_is_persisted_and_loaded(tmp_path: Path) -> None:
         assert again.as_retriever(similarity_top_k=k).retrieve(NEW) == expected
     first = loaded.get_nodes()[0]
     assert loaded.evidence(first) == index.vector_store.evidence(first)
-    rest = StorageContext.from_defaults(persist_dir=str(tmp_path))  # LlamaIndex loads vectors of its own stores only
+    rest = StorageContext.from_defaults(
+        persist_dir=str(tmp_path)
+    )  # LlamaIndex loads vectors of its own stores only
     rest.add_vector_store(loaded, "default")
     again = load_index_from_storage(rest, embed_model=TextEmbedding())
     assert again.as_retriever().retrieve(NEW) == index.as_retriever().retrieve(NEW)
     storage.persist(str(tmp_path))
-    (tmp_path / "default__vector_store").rename(tmp_path / "default__vector_store.json")  # as in earlier versions
+    (tmp_path / "default__vector_store").rename(
+        tmp_path / "default__vector_store.json"
+    )  # as in earlier versions
     assert EvidenceVectorStore.from_persist_dir(str(tmp_path)).get_nodes() == loaded.get_nodes()
 
 
@@ -568,7 +689,9 @@ def test_everything_asynchronously() -> None:
         expected = filled()
         assert await store.async_add([ticket(i) for i in range(len(TEXTS))]) == expected.client.ids
         query = asked(NEW, 3, mode=VectorStoreQueryMode.MMR)
-        assert await store.aquery(query, mmr_threshold=0.2) == expected.query(query, mmr_threshold=0.2)
+        assert await store.aquery(query, mmr_threshold=0.2) == expected.query(
+            query, mmr_threshold=0.2
+        )
         assert await store.aevidence("ticket-1", k=2) == expected.evidence("ticket-1", k=2)
         assert await store.aget_nodes(["ticket-2"]) == expected.get_nodes(["ticket-2"])
         await store.adelete("letter-0")
@@ -581,6 +704,10 @@ def test_everything_asynchronously() -> None:
 
 
 def test_a_missing_package_names_the_extra() -> None:
-    code = "import sys; sys.modules['llama_index'] = None; import cfe_faiss.integrations.llama_index"
+    code = (
+        "import sys; sys.modules['llama_index'] = None; import cfe_faiss.integrations.llama_index"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stderr.endswith('ImportError: llama_index is missing: pip install "cfe-faiss[llama-index]"\n')
+    assert done.stderr.endswith(
+        'ImportError: llama_index is missing: pip install "cfe-faiss[llama-index]"\n'
+    )

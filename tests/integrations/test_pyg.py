@@ -100,10 +100,14 @@ def test_table_of_features(explained, patients):
 def test_table_of_edges(explained, patients):
     table = explained.edges(top=4)
     importance = explained.edge_importance()
-    np.testing.assert_array_equal(table[["source", "target"]].to_numpy().T, patients.edge_index[:, table["edge"]])
+    np.testing.assert_array_equal(
+        table[["source", "target"]].to_numpy().T, patients.edge_index[:, table["edge"]]
+    )
     for place, (_, part) in enumerate(table.groupby("evidence", sort=False), start=1):
         edges = part["edge"].to_numpy()
-        assert set(edges) == set(np.argsort(-importance[0])[:4]) | set(np.argsort(-importance[place])[:4])
+        assert set(edges) == set(np.argsort(-importance[0])[:4]) | set(
+            np.argsort(-importance[place])[:4]
+        )
         read = (importance[0, edges] > 0) & (importance[place, edges] > 0)
         assert part["shared"].tolist() == read.tolist()
 
@@ -115,7 +119,9 @@ def test_table_of_the_evidence(explained):
     best = np.argsort(-importance[0])[:5]
     for place, (_, line) in enumerate(frame.iterrows(), start=1):
         change = ((x[explained.nodes[place]] - x[explained.nodes[0]]) / x.std(axis=0)) ** 2
-        assert line["explained_difference"] == pytest.approx(change[best].sum() / change.sum(), rel=1e-4)
+        assert line["explained_difference"] == pytest.approx(
+            change[best].sum() / change.sum(), rel=1e-4
+        )
         assert line["shared_features"] == len(set(best) & set(np.argsort(-importance[place])[:5]))
     assert frame["shared_edges"].iloc[0] > 0
     assert explained.to_frame(top=30)["explained_difference"].tolist() == pytest.approx([1, 1, 1])
@@ -124,11 +130,19 @@ def test_table_of_the_evidence(explained):
 def test_figure(explained, patients):
     figure = explained.figure(top=6)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert texts[0] == f"What matters for node {explained.nodes[0]}, predicted malignant, and for its evidence"
+    assert (
+        texts[0]
+        == f"What matters for node {explained.nodes[0]}, predicted malignant, and for its evidence"
+    )
     assert texts[1].count("\n") == 2
     importance = explained.feature_importance()[0]
     best = np.argsort(-importance)[:6]
-    bars = [bar.get_width() for axes in figure.axes for bar in axes.patches if 0 < bar.get_height() < 0.9]
+    bars = [
+        bar.get_width()
+        for axes in figure.axes
+        for bar in axes.patches
+        if 0 < bar.get_height() < 0.9
+    ]
     np.testing.assert_allclose(bars, importance[best])
     for name in np.array(patients.feature_names)[best]:
         assert any(name in text for text in texts)
@@ -150,7 +164,9 @@ def test_without_masks_of_features(patients, model, finder, node, kind):
     assert list(explained.to_frame().columns)[-2:] == ["evidence_label", "shared_edges"]
     assert len(explained.edges(top=2)) >= 2
     message = (
-        "node_mask must have a column for each of 30 features" if kind else "must have node_mask: set node_mask_type"
+        "node_mask must have a column for each of 30 features"
+        if kind
+        else "must have node_mask: set node_mask_type"
     )
     for method in (explained.features, explained.figure):
         with pytest.raises(ValueError, match=message):
@@ -165,7 +181,9 @@ def test_other_masks_and_models(patients, kind):
         train(model, patients, epochs=20)
         finder = cfe.EvidenceFinder.from_data(patients, model)
         mode = [part.training for part in model.modules()]
-        explained = explain_beside(explainer(model, node_mask_type=kind), finder, patients, node=97, k=1)
+        explained = explain_beside(
+            explainer(model, node_mask_type=kind), finder, patients, node=97, k=1
+        )
         assert explained.feature_importance().max(axis=1).tolist() == [1, 1]
         assert len(explained.features(top=3)) >= 3
         assert [part.training for part in model.modules()] == mode
@@ -179,7 +197,12 @@ def test_weights_of_edges_reach_the_explainer(patients):
     train(model, weighted, epochs=20)
     finder = cfe.EvidenceFinder.from_data(weighted, model)
     explained = explain_beside(
-        explainer(model, DummyExplainer()), finder, weighted, 97, k=1, call_with={"edge_weight": weighted.edge_weight}
+        explainer(model, DummyExplainer()),
+        finder,
+        weighted,
+        97,
+        k=1,
+        call_with={"edge_weight": weighted.edge_weight},
     )
     assert explained.explanations[0].edge_weight is weighted.edge_weight
 
@@ -197,17 +220,23 @@ def test_a_threshold_leaves_few_features(patients, model, finder, node):
 def test_errors_of_explain_beside(patients, model, finder, node):
     with pytest.raises(TypeError, match="explainer must be an Explainer of PyG, got GNNExplainer"):
         explain_beside(GNNExplainer(), finder, patients, node)
-    with pytest.raises(TypeError, match="finder must be an EvidenceFinder, got IndexEvidenceIDMap2"):
+    with pytest.raises(
+        TypeError, match="finder must be an EvidenceFinder, got IndexEvidenceIDMap2"
+    ):
         explain_beside(explainer(model), finder.index, patients, node)
     with pytest.raises(ValueError, match=r"node must lie in 0..568, got 569"):
         explain_beside(explainer(model), finder, patients, 569)
     with pytest.raises(ValueError, match="data must have the finder's 569 nodes, got 500"):
         explain_beside(explainer(model), finder, patients.subgraph(torch.arange(500)), node)
     same = cfe.EvidenceFinder.from_data(patients, np.zeros(569, int))
-    with pytest.raises(ValueError, match=f"node must have evidence, got {node}: all searched nodes are predicted"):
+    with pytest.raises(
+        ValueError, match=f"node must have evidence, got {node}: all searched nodes are predicted"
+    ):
         explain_beside(explainer(model), same, patients, node)
     other = cfe.EvidenceFinder.from_data(patients, 1 - finder.labels)
-    with pytest.raises(ValueError, match=f"finder must hold the classes .* for node {node}, for which the model"):
+    with pytest.raises(
+        ValueError, match=f"finder must hold the classes .* for node {node}, for which the model"
+    ):
         explain_beside(explainer(model), other, patients, node)
 
 
@@ -245,7 +274,9 @@ def test_kinds_of_node_masks(patients, model, finder, node, evidence):
         patients.x, patients.edge_index, index=torch.tensor([node])
     )
     assert torch.equal(common.node_mask, rows[[node]])
-    objects = of_evidence(model, finder, "object")(patients.x, patients.edge_index, index=node).node_mask
+    objects = of_evidence(model, finder, "object")(
+        patients.x, patients.edge_index, index=node
+    ).node_mask
     assert objects.shape == (569, 1)
     assert objects[node] == 1
     assert set(objects.flatten().nonzero().flatten().tolist()) == {node, *evidence.evidence[0]}
@@ -256,20 +287,30 @@ def test_pygs_own_tools_take_it(patients, model, finder, node, tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     algorithm = EvidenceExplainer(finder, k=2)
-    top = Explainer(model, algorithm, "model", CONFIG, "attributes", threshold_config=ThresholdConfig("topk", 3))
+    top = Explainer(
+        model, algorithm, "model", CONFIG, "attributes", threshold_config=ThresholdConfig("topk", 3)
+    )
     explanation = top(patients.x, patients.edge_index, index=node)
     assert int((explanation.node_mask > 0).sum()) == 3
-    explanation.visualize_feature_importance(str(tmp_path / "f.png"), patients.feature_names, top_k=3)
+    explanation.visualize_feature_importance(
+        str(tmp_path / "f.png"), patients.feature_names, top_k=3
+    )
     assert (tmp_path / "f.png").stat().st_size > 1000
     assert repr(algorithm).startswith("EvidenceExplainer(EvidenceFinder(569 nodes")
 
 
 def test_evidence_under_constraints_and_no_evidence(patients, model, finder, node):
     apart = cfe.Constraints(min_hops=3)
-    explanation = of_evidence(model, finder, where=apart)(patients.x, patients.edge_index, index=node)
+    explanation = of_evidence(model, finder, where=apart)(
+        patients.x, patients.edge_index, index=node
+    )
     expected = finder.local([node], k=4, where=apart)
-    np.testing.assert_array_equal(explanation.evidence, expected.evidence[0][expected.evidence[0] >= 0])
-    few = cfe.EvidenceFinder.from_data(patients, model, nodes=np.flatnonzero(finder.labels == finder.labels[node]))
+    np.testing.assert_array_equal(
+        explanation.evidence, expected.evidence[0][expected.evidence[0] >= 0]
+    )
+    few = cfe.EvidenceFinder.from_data(
+        patients, model, nodes=np.flatnonzero(finder.labels == finder.labels[node])
+    )
     alone = of_evidence(model, few)(patients.x, patients.edge_index, index=node)
     assert alone.evidence.shape == (0,)
     assert not alone.node_mask.any()
@@ -284,10 +325,17 @@ def test_errors_of_the_algorithm(patients, model, finder, node):
         ({"edge_mask_type": "object"}, "has no masks of edges"),
         ({"explanation_type": "phenomenon"}, "explains a model's predictions only"),
         ({"model_config": {**CONFIG, "task_level": "graph"}}, "explains classes of nodes only"),
-        ({"model_config": {"mode": "regression", "task_level": "node"}}, "explains classes of nodes only"),
+        (
+            {"model_config": {"mode": "regression", "task_level": "node"}},
+            "explains classes of nodes only",
+        ),
     ]
     for change, reason in settings:
-        given = {"explanation_type": "model", "node_mask_type": "attributes", "model_config": CONFIG} | change
+        given = {
+            "explanation_type": "model",
+            "node_mask_type": "attributes",
+            "model_config": CONFIG,
+        } | change
         refused = pytest.raises(ValueError, match="does not support the given explanation settings")
         with TestCase().assertLogs() as logged, refused:
             Explainer(model, EvidenceExplainer(finder), **given)
@@ -298,10 +346,14 @@ def test_errors_of_the_algorithm(patients, model, finder, node):
     with pytest.raises(ValueError, match="index must be one node, got 2"):
         ready(patients.x, patients.edge_index, index=torch.tensor([1, 2]))
     part = patients.subgraph(torch.arange(500))
-    with pytest.raises(ValueError, match="x must have a row for each of the finder's 569 nodes, got 500"):
+    with pytest.raises(
+        ValueError, match="x must have a row for each of the finder's 569 nodes, got 500"
+    ):
         ready(part.x, part.edge_index, index=3)
     other = cfe.EvidenceFinder.from_data(patients, 1 - finder.labels)
-    with pytest.raises(ValueError, match=f"got class . for node {node}, for which the model predicts"):
+    with pytest.raises(
+        ValueError, match=f"got class . for node {node}, for which the model predicts"
+    ):
         of_evidence(model, other)(patients.x, patients.edge_index, index=node)
 
 
@@ -312,7 +364,12 @@ def test_equal_nodes_have_no_difference_to_explain(patients, model):
     labels = np.zeros(569, int)
     labels[1] = 1
     wrapped = Explainer(
-        Classes(labels), DummyExplainer(), "model", CONFIG, node_mask_type="attributes", edge_mask_type="object"
+        Classes(labels),
+        DummyExplainer(),
+        "model",
+        CONFIG,
+        node_mask_type="attributes",
+        edge_mask_type="object",
     )
     finder = cfe.EvidenceFinder.from_data(twins, labels)
     explained = explain_beside(wrapped, finder, twins, 0, k=1)

@@ -44,7 +44,9 @@ def test_features_of_stores(data: Data, tmp_path: Path) -> None:
     ):
         assert features.shape == (N, D)
         assert_array_equal(store_input("features", features, tmp_path, []).array(), data.x)
-    assert_array_equal(store_input("labels", stored_features(data, "y"), tmp_path, []).array(), data.y)
+    assert_array_equal(
+        store_input("labels", stored_features(data, "y"), tmp_path, []).array(), data.y
+    )
 
 
 @pytest.mark.usefixtures("block")
@@ -61,7 +63,10 @@ def test_edges_of_stores_in_every_layout(data: Data, layout: str, tmp_path: Path
         ends[["csr", "csc"].index(layout)] = pointers
     store = MyGraphStore()
     store.put_edge_index(tuple(ends), edge_type=CITES, layout=layout, size=(N, N))
-    for edges in (stored_edges(store), stored_edges(store, edge_type=CITES, layout=layout, size=(N, N))):
+    for edges in (
+        stored_edges(store),
+        stored_edges(store, edge_type=CITES, layout=layout, size=(N, N)),
+    ):
         assert edges.shape == (2, E)
         assert_array_equal(store_input("edges", edges, tmp_path, []).array(), expected)
 
@@ -92,12 +97,18 @@ def test_missing_and_mismatched_tensors(data: Data) -> None:
     hetero["paper", "by", "author"].edge_index = data.edge_index
     with pytest.raises(ValueError, match="edges must join nodes of one type, got"):
         stored_edges(hetero)
-    store.put_edge_index((torch.tensor([0, 1]), torch.tensor([0, 1])), edge_type=CITES, layout="csr", size=(1, 1))
+    store.put_edge_index(
+        (torch.tensor([0, 1]), torch.tensor([0, 1])), edge_type=CITES, layout="csr", size=(1, 1)
+    )
     with pytest.raises(ValueError, match=r"pointers must end with the number of indices"):
         stored_edges(store)
     store = MyGraphStore()
-    store.put_edge_index((torch.tensor([0, 1]), torch.tensor([0])), edge_type=CITES, layout="coo", size=(2, 2))
-    with pytest.raises(ValueError, match=r"two vectors of one length, got shapes \(2,\) and \(1,\)"):
+    store.put_edge_index(
+        (torch.tensor([0, 1]), torch.tensor([0])), edge_type=CITES, layout="coo", size=(2, 2)
+    )
+    with pytest.raises(
+        ValueError, match=r"two vectors of one length, got shapes \(2,\) and \(1,\)"
+    ):
         stored_edges(store)
 
 
@@ -107,12 +118,20 @@ def test_tensors_in_other_layouts_and_types(data: Data, tmp_path: Path) -> None:
     x = data.x
     for tensor in (x.t(), x[:, 1], x.half(), x[::3], x.clone().requires_grad_(), torch.zeros(0, 3)):
         assert_array_equal(store_input("features", tensor, tmp_path, []).array(), tensor.detach())
-    with pytest.raises(TypeError, match=r"features must be dense, got a tensor of layout torch\.sparse_csr"):
+    with pytest.raises(
+        TypeError, match=r"features must be dense, got a tensor of layout torch\.sparse_csr"
+    ):
         store_input("features", x.to_sparse_csr(), tmp_path, [])
-    assert_array_equal(store_input("features", x.bfloat16(), tmp_path, []).array(), x.bfloat16().float())
-    with pytest.raises(TypeError, match=r"features must be an array of real numbers, got Tensor: .*Float8"):
+    assert_array_equal(
+        store_input("features", x.bfloat16(), tmp_path, []).array(), x.bfloat16().float()
+    )
+    with pytest.raises(
+        TypeError, match=r"features must be an array of real numbers, got Tensor: .*Float8"
+    ):
         store_input("features", x.to(torch.float8_e4m3fn), tmp_path, [])
-    with pytest.raises(TypeError, match=r"features must be an array of real numbers, got dtype complex64"):
+    with pytest.raises(
+        TypeError, match=r"features must be an array of real numbers, got dtype complex64"
+    ):
         store_input("features", x.to(torch.complex64), tmp_path, [])
     with pytest.raises((TypeError, ValueError), match="features must be"):
         store_input("features", data, tmp_path, [])
@@ -124,7 +143,9 @@ def own_memory() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured where /proc is")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="memory is measured where /proc is"
+)
 @pytest.mark.parametrize("kind", ["from_file", "load"])
 def test_a_mapped_tensor_is_never_in_memory_as_a_whole(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

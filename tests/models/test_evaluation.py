@@ -15,7 +15,9 @@ from cfe_faiss.models import evaluate, predict
 
 def graph(y, sensitive=None, mask=None):
     y = torch.tensor(y)
-    data = Data(y=y, test_mask=torch.ones(len(y), dtype=torch.bool) if mask is None else torch.tensor(mask))
+    data = Data(
+        y=y, test_mask=torch.ones(len(y), dtype=torch.bool) if mask is None else torch.tensor(mask)
+    )
     if sensitive is not None:
         data.sensitive = torch.tensor(sensitive)
     return data
@@ -56,7 +58,9 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(seed):
     assert evaluate(logits, graph(y)).auc == pytest.approx(expected)
     assert evaluate(share, graph(y)).auc == pytest.approx(expected)
     binary = (y > 0).astype(int)
-    ahead = (logits[binary == 1, 1] - logits[binary == 1, 0])[:, None] - (logits[:, 1] - logits[:, 0])[binary == 0]
+    ahead = (logits[binary == 1, 1] - logits[binary == 1, 0])[:, None] - (
+        logits[:, 1] - logits[:, 0]
+    )[binary == 0]
     assert evaluate(logits[:, :2], graph(binary)).auc == pytest.approx((ahead > 0).mean())
     assert evaluate(np.zeros((23, 2)), graph(binary)).auc == 0.5
 
@@ -99,9 +103,17 @@ def test_a_model_and_its_output_get_equal_measures(patients, trained):
     ("model", "mask", "message"),
     [
         (np.zeros(3, dtype=int), None, r"got shape \(3,\)"),
-        (np.zeros(4, dtype=int), np.full(4, 0.5), r"mask must be bool of shape \(4,\), or 0 and 1, got float64 \(4,\)"),
+        (
+            np.zeros(4, dtype=int),
+            np.full(4, 0.5),
+            r"mask must be bool of shape \(4,\), or 0 and 1, got float64 \(4,\)",
+        ),
         (np.zeros(4, dtype=int), np.ones(3, dtype=bool), r"got bool \(3,\)"),
-        (np.zeros(4, dtype=int), np.zeros(4, dtype=bool), "mask must hold at least one node, got none of 4"),
+        (
+            np.zeros(4, dtype=int),
+            np.zeros(4, dtype=bool),
+            "mask must hold at least one node, got none of 4",
+        ),
     ],
 )
 def test_what_is_refused(model, mask, message):

@@ -11,7 +11,11 @@ from cfe_faiss.models.gnn import EdgeFunction
 
 def test_gcn_has_the_layers_asked_for(patients):
     model = gcn(patients, hidden=7, num_layers=3)
-    assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == [(30, 7), (7, 7), (7, 2)]
+    assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == [
+        (30, 7),
+        (7, 7),
+        (7, 2),
+    ]
     assert model(patients.x, patients.edge_index).shape == (569, 2)
 
 
@@ -51,11 +55,16 @@ def test_every_model_learns(patients, name):
 def test_every_model_follows_its_seed(patients, name):
     first = weights(build(name, patients, seed=1, hidden=8, num_layers=3, dropout=0.1))
     assert equal(first, weights(build(name, patients, seed=1, hidden=8, num_layers=3, dropout=0.1)))
-    assert not equal(first, weights(build(name, patients, seed=2, hidden=8, num_layers=3, dropout=0.1)))
+    assert not equal(
+        first, weights(build(name, patients, seed=2, hidden=8, num_layers=3, dropout=0.1))
+    )
 
 
 def test_names_and_heads_that_are_refused(patients):
-    with pytest.raises(ValueError, match="name must be one of the models \\(gcn, gat, gin, mpnn, sage\\), got 'mlp'"):
+    with pytest.raises(
+        ValueError,
+        match="name must be one of the models \\(gcn, gat, gin, mpnn, sage\\), got 'mlp'",
+    ):
         build("mlp", patients)
     with pytest.raises(ValueError, match=r"hidden must be a multiple of heads \(3\), got 16"):
         gat(patients, heads=3)
@@ -74,7 +83,9 @@ def test_an_edge_function_is_that_of_its_docstring():
     source, target = torch.tensor([[0, 1, 1, 3], [1, 2, 2, 2]])
     expected = layer.of_itself(x)
     for v in (1, 2):
-        messages = [torch.relu(layer.of_target(x[v]) + layer.of_source(x[u])) for u in source[target == v]]
+        messages = [
+            torch.relu(layer.of_target(x[v]) + layer.of_source(x[u])) for u in source[target == v]
+        ]
         expected[v] = expected[v] + layer.of_messages(sum(messages) / len(messages))
     torch.testing.assert_close(layer(x, torch.stack([source, target])), expected)
 

@@ -20,7 +20,9 @@ def data():
     data["author"].x = torch.randn(20, 8, generator=generator)
     data["author"].y = torch.randint(0, 2, (20,), generator=generator)
     data["paper"].x = torch.randn(12, 5, generator=generator)
-    edges = torch.stack([torch.arange(20).repeat(3), torch.randint(0, 12, (60,), generator=generator)])
+    edges = torch.stack(
+        [torch.arange(20).repeat(3), torch.randint(0, 12, (60,), generator=generator)]
+    )
     data[WRITES].edge_index, data[WRITTEN].edge_index = edges, edges.flip(0)
     return data
 
@@ -59,7 +61,9 @@ MODELS = {
 
 
 # test_call.py compiles a network by default.
-NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name == "compiled" else []) for name in MODELS]
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name == "compiled" else []) for name in MODELS
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,9 +90,13 @@ def test_node_types_that_get_no_message(data):
 def test_node_types_that_are_refused(data):
     model = HGT(data)
     for wrong in (None, "venue"):
-        with pytest.raises(ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"):
+        with pytest.raises(
+            ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"
+        ):
             predict(model, data, node_type=wrong)
-    with pytest.raises(ValueError, match=r"output must be logits .* of shape \(12, C\) .* got shape \(20, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"output must be logits .* of shape \(12, C\) .* got shape \(20, 3\)"
+    ):
         predict(model, data, node_type="paper")
     del data["author"].x
     with pytest.raises(ValueError, match="data must have x of node type 'author', got HeteroData"):
@@ -129,13 +137,18 @@ def test_what_a_signature_asks_for(data):
     assert call(more, data)[2]["author"] is data["author"].pos
     assert call(more, data)[3] == 7
     assert call(anything, data)[2] == {}
-    with pytest.raises(ValueError, match="data must have batch, which the model requires, got HeteroData without it"):
+    with pytest.raises(
+        ValueError,
+        match="data must have batch, which the model requires, got HeteroData without it",
+    ):
         call(lambda x_dict, edge_index_dict, batch_dict: x_dict, data)
 
 
 def test_values_of_edges_are_passed_or_refused(data):
     data[WRITES].edge_attr = torch.rand(60, 2)
-    assert call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
+    assert (
+        call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
+    )
     assert call(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict
     without = data.clone()
     del without[WRITES].edge_attr
@@ -144,14 +157,17 @@ def test_values_of_edges_are_passed_or_refused(data):
         assert predict(model, data, node_type="author").tolist() == expected.tolist()
     data[WRITES].edge_weight = torch.rand(60)
     with pytest.raises(
-        ValueError, match=r"data has edge_weight for \('author', 'writes', 'paper'\), which .* does not"
+        ValueError,
+        match=r"data has edge_weight for \('author', 'writes', 'paper'\), which .* does not",
     ):
         predict(lambda x, e: x, data, node_type="author")
     del data[WRITES].edge_weight
     attentive = GATConv((-1, -1), 3, edge_dim=2, add_self_loops=False)
     layer = HeteroConv({WRITES: attentive, WRITTEN: SAGEConv((-1, -1), 3)})
     with torch.no_grad():
-        expected = layer(data.x_dict, data.edge_index_dict, edge_attr_dict=data.edge_attr_dict)["paper"]
+        expected = layer(data.x_dict, data.edge_index_dict, edge_attr_dict=data.edge_attr_dict)[
+            "paper"
+        ]
     assert predict(layer, data, node_type="paper").tolist() == expected.argmax(dim=1).tolist()
 
 
@@ -159,7 +175,9 @@ def test_values_of_edges_are_passed_or_refused(data):
 def test_transposed_matrices_stand_for_edges(data):
     model = Stack(data)
     expected = predict(model, data, node_type="author")
-    matrix = torch.sparse_coo_tensor(data[WRITTEN].edge_index.flip(0), torch.ones(60), (20, 12)).to_sparse_csr()
+    matrix = torch.sparse_coo_tensor(
+        data[WRITTEN].edge_index.flip(0), torch.ones(60), (20, 12)
+    ).to_sparse_csr()
     data[WRITTEN].adj_t = matrix
     del data[WRITTEN].edge_index
     assert predict(model, data, node_type="author").tolist() == expected.tolist()

@@ -15,7 +15,11 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from cfe_faiss.models import gcn, gin, sage
 
-KINDS = {"gcn": (gcn, GCN, {}), "gin": (gin, GIN, {"norm": "batch_norm"}), "sage": (sage, GraphSAGE, {})}
+KINDS = {
+    "gcn": (gcn, GCN, {}),
+    "gin": (gin, GIN, {"norm": "batch_norm"}),
+    "sage": (sage, GraphSAGE, {}),
+}
 
 
 def stock(name, model, patients, hidden=16):
@@ -90,7 +94,13 @@ def test_a_matrix_is_taken_as_well(patients):
 
 
 @pytest.mark.parametrize(
-    "edges", [torch.tensor([[0], [569]]), torch.tensor([[-1], [0]]), torch.ones(3, 2).long(), torch.ones(2, 3)]
+    "edges",
+    [
+        torch.tensor([[0], [569]]),
+        torch.tensor([[-1], [0]]),
+        torch.ones(3, 2).long(),
+        torch.ones(2, 3),
+    ],
 )
 def test_edges_that_are_refused(patients, edges):
     with pytest.raises(ValueError, match="edge_index must"):
@@ -105,7 +115,11 @@ def test_explainers_mask_single_edges(patients, name):
         GNNExplainer(epochs=3),
         explanation_type="model",
         edge_mask_type="object",
-        model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "raw",
+        },
     )
     mask = explainer(patients.x, patients.edge_index).edge_mask
     assert mask.shape == (patients.num_edges,)

@@ -36,7 +36,12 @@ def test_the_model_is_left_as_it_was_found(patients, fails):
             self.seen = None
 
         def forward(self, x, edge_index):
-            self.seen = (self.training, self.norm.training, self.frozen.training, torch.is_grad_enabled())
+            self.seen = (
+                self.training,
+                self.norm.training,
+                self.frozen.training,
+                torch.is_grad_enabled(),
+            )
             torch.rand(3)
             if fails:
                 raise RuntimeError("the model's own error")
@@ -65,7 +70,9 @@ def test_a_random_model_predicts_the_same_every_time(patients):
     labels = predict(lambda x, edge_index: torch.rand(len(x), 3), patients)
     assert set(labels) == {0, 1, 2}
     torch.manual_seed(5)
-    np.testing.assert_array_equal(predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels)
+    np.testing.assert_array_equal(
+        predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels
+    )
 
 
 @dataclass
@@ -115,11 +122,17 @@ def test_equal_logits_give_the_smaller_class(patients):
 
 def test_one_logit_decides_between_two_classes(patients):
     logits = torch.linspace(-1, 1, 569)[:, None]
-    np.testing.assert_array_equal(predict(lambda x, edge_index: logits, patients), (logits > 0).flatten())
+    np.testing.assert_array_equal(
+        predict(lambda x, edge_index: logits, patients), (logits > 0).flatten()
+    )
     both = torch.cat([torch.zeros_like(logits), logits], dim=1)
-    one, two = (evaluate(lambda x, edge_index, y=y: y, patients, patients.test_mask) for y in (logits, both))
+    one, two = (
+        evaluate(lambda x, edge_index, y=y: y, patients, patients.test_mask) for y in (logits, both)
+    )
     assert one == two
-    with pytest.raises(ValueError, match=r"must be logits where there is one column, got numbers in \[0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"must be logits where there is one column, got numbers in \[0, 1\]"
+    ):
         predict(lambda x, edge_index: logits.sigmoid(), patients)
 
 
@@ -128,10 +141,13 @@ def test_one_logit_in_batches(patients):
     patients.x, nodes = patients.x[:9], torch.arange(9)
     logits = torch.linspace(-1, 1, 9)[:, None]
     batches = [
-        patients.clone().update({"n_id": nodes[i : i + 1], "batch_size": 1, "x": logits[i : i + 1]}) for i in nodes
+        patients.clone().update({"n_id": nodes[i : i + 1], "batch_size": 1, "x": logits[i : i + 1]})
+        for i in nodes
     ]
     expected = (logits > 0).flatten()
-    np.testing.assert_array_equal(predict(lambda x, edge_index: x, patients, loader=batches), expected)
+    np.testing.assert_array_equal(
+        predict(lambda x, edge_index: x, patients, loader=batches), expected
+    )
     with pytest.raises(ValueError, match="must be logits where there is one column"):
         predict(lambda x, edge_index: x.sigmoid(), patients, loader=batches)
 
@@ -143,15 +159,35 @@ def test_one_logit_in_batches(patients):
         (torch.from_numpy(EXPECTED[:, None]), ValueError, r"got shape \(569, 1\)"),
         (LOGITS[:, 0] + 0.25, TypeError, "output must be integers.*got"),
         (torch.from_numpy(EXPECTED[:5]), ValueError, r"got shape \(5,\)"),
-        (torch.from_numpy(EXPECTED - 1), ValueError, "output must hold a class for every node, got none"),
+        (
+            torch.from_numpy(EXPECTED - 1),
+            ValueError,
+            "output must hold a class for every node, got none",
+        ),
         (torch.full((569, 2), math.nan), ValueError, "got NaN for node 0"),
         (None, TypeError, "output must be an array of real numbers"),
-        ({"logits": LOGITS}, TypeError, r"got dict of logits=Tensor \(569, 3\): hand in a function"),
-        ((LOGITS, LOGITS[:5]), TypeError, r"got tuple of Tensor \(569, 3\), Tensor \(5, 3\): hand in a function"),
+        (
+            {"logits": LOGITS},
+            TypeError,
+            r"got dict of logits=Tensor \(569, 3\): hand in a function",
+        ),
+        (
+            (LOGITS, LOGITS[:5]),
+            TypeError,
+            r"got tuple of Tensor \(569, 3\), Tensor \(5, 3\): hand in a function",
+        ),
         ((LOGITS, None), TypeError, r"got tuple of Tensor \(569, 3\), NoneType"),
         ([LOGITS, LOGITS], TypeError, r"got list of Tensor \(569, 3\), Tensor"),
-        (Dataclass(LOGITS, 0.5), TypeError, r"got Dataclass of logits=Tensor \(569, 3\), loss=float"),
-        (SimpleNamespace(logits=LOGITS), TypeError, r"got SimpleNamespace of logits=Tensor \(569, 3\): hand in"),
+        (
+            Dataclass(LOGITS, 0.5),
+            TypeError,
+            r"got Dataclass of logits=Tensor \(569, 3\), loss=float",
+        ),
+        (
+            SimpleNamespace(logits=LOGITS),
+            TypeError,
+            r"got SimpleNamespace of logits=Tensor \(569, 3\): hand in",
+        ),
     ],
     ids=[
         "nodes",

@@ -73,8 +73,12 @@ def test_no_torch_object_is_needed_without_a_call() -> None:
 
 
 def test_texts_are_not_guessed_to_be_true_classes() -> None:
-    data = Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0]))
+    data = Data(
+        x=torch.eye(4), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0])
+    )
     data.test_mask = torch.ones(4, dtype=torch.bool)
     for ask in (cfe.EvidenceFinder.from_data, lambda data, model: evaluate(model, data)):
-        with pytest.raises(ValueError, match=r"data must have class_names, .*: the model predicts no, yes"):
+        with pytest.raises(
+            ValueError, match=r"data must have class_names, .*: the model predicts no, yes"
+        ):
             ask(data, ["yes", "no", "no", "yes"])

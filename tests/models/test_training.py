@@ -61,7 +61,11 @@ def test_training_follows_the_seed_alone(patients):
 
 
 def test_the_graph_is_left_as_it_was(patients):
-    before = {key: value.clone() for key, value in patients.to_dict().items() if isinstance(value, torch.Tensor)}
+    before = {
+        key: value.clone()
+        for key, value in patients.to_dict().items()
+        if isinstance(value, torch.Tensor)
+    }
     train(gcn(patients), patients, epochs=2)
     assert equal(before, {key: patients[key] for key in before})
 
@@ -81,7 +85,15 @@ def test_class_weights_make_classes_count_equally(patients):
         data = patients.clone()
         data.val_mask = data.train_mask
         model = Constant()
-        train(model, data, epochs=150, lr=0.05, weight_decay=0, patience=150, class_weights=class_weights)
+        train(
+            model,
+            data,
+            epochs=150,
+            lr=0.05,
+            weight_decay=0,
+            patience=150,
+            class_weights=class_weights,
+        )
         logits = model.logits.detach()
         return math.exp(logits[1] - logits[0])
 
@@ -234,7 +246,9 @@ MORE_STOPS = [pytest.param(*stop, marks=pytest.mark.slow) for stop in [(20, 50),
 def test_a_resumed_training_ends_as_if_never_interrupted(patients, tmp_path, calls, patience):
     def run(calls, checkpoint=None):
         model = Breakable(patients, calls)
-        return model, train(model, patients, epochs=34, lr=0.05, patience=patience, checkpoint=checkpoint)
+        return model, train(
+            model, patients, epochs=34, lr=0.05, patience=patience, checkpoint=checkpoint
+        )
 
     straight, expected = run(NEVER)
     file = tmp_path / "state"
@@ -274,7 +288,14 @@ def test_an_ended_training_is_not_run_again(patients, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"epochs": 20}, {"lr": 0.02}, {"seed": 1}, {"class_weights": True}, {"patience": 9}, {"weight_decay": 0}],
+    [
+        {"epochs": 20},
+        {"lr": 0.02},
+        {"seed": 1},
+        {"class_weights": True},
+        {"patience": 9},
+        {"weight_decay": 0},
+    ],
 )
 def test_a_checkpoint_of_other_arguments_is_refused(patients, tmp_path, change):
     train(gcn(patients), patients, epochs=10, checkpoint=tmp_path / "state")
@@ -305,7 +326,8 @@ def test_nodes_without_a_true_class_are_neither_right_nor_wrong(patients):
     assert report.test_accuracy == pytest.approx(float(right[known].double().mean()))
     data.val_mask[some[0]] = True
     with pytest.raises(
-        ValueError, match=f"val_mask must hold nodes with a true class only, got y = -1 for node {some[0]}"
+        ValueError,
+        match=f"val_mask must hold nodes with a true class only, got y = -1 for node {some[0]}",
     ):
         train(model, data, epochs=3)
 

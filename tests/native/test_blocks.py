@@ -62,7 +62,9 @@ class Case(NamedTuple):
 def grid(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
     """Return rows shorter than 1 whose products are exact and often equal."""
     spread = rng.integers(0, 9)
-    rows: NDArray[np.float32] = (rng.integers(-spread, spread + 1, (n, d)) / (16 * d)).astype(np.float32)
+    rows: NDArray[np.float32] = (rng.integers(-spread, spread + 1, (n, d)) / (16 * d)).astype(
+        np.float32
+    )
     return rows
 
 
@@ -100,9 +102,18 @@ def case_of(
     labels = rng.integers(-1, classes, n).astype(np.int32)
     for part in np.split(labels, np.cumsum(sizes))[:-1]:
         part.sort()
-    later = [np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.9])).astype(np.int32) for _ in range(references)]
-    own = rng.integers(0, classes + 1, nq) if mixed else np.repeat(rng.integers(0, classes + 1, len(groups)), groups)
-    lists = np.array([rng.permutation(number) for _ in groups], np.int64).reshape(len(groups), number)
+    later = [
+        np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.9])).astype(np.int32)
+        for _ in range(references)
+    ]
+    own = (
+        rng.integers(0, classes + 1, nq)
+        if mixed
+        else np.repeat(rng.integers(0, classes + 1, len(groups)), groups)
+    )
+    lists = np.array([rng.permutation(number) for _ in groups], np.int64).reshape(
+        len(groups), number
+    )
     lists[rng.random(lists.shape) < 0.2] = -1
     return Case(
         Y=np.ascontiguousarray(rows_of(rng, n, d)),
@@ -139,7 +150,9 @@ def rows_object(case: Case, codes: NDArray[Any], codec: int = FLAT) -> Rows:
     """Return the rows of a case as they are kept in ``codes``, (n, row size); both have to live."""
     borders = np.cumsum(case.sizes)[:-1]
     lists = [part.view(np.uint8) for part in np.split(codes, borders)]
-    return rows_in(lists, np.split(case.ids, borders), case.labels, d=case.X.shape[1], codec=codec)[0]
+    return rows_in(lists, np.split(case.ids, borders), case.labels, d=case.X.shape[1], codec=codec)[
+        0
+    ]
 
 
 @cache
@@ -169,17 +182,31 @@ def blocks_of(case: Case, element: str, rows: Rows | None = None, **changed: Any
 
 
 def empty(case: Case) -> Found:
-    return np.full((len(case.X), case.k), 7, np.float32), np.full((len(case.X), case.k), 7, np.int64)
+    return np.full((len(case.X), case.k), 7, np.float32), np.full(
+        (len(case.X), case.k), 7, np.int64
+    )
 
 
 def search(
-    case: Case, blocks: Blocks, found: Found | None = None, lists: NDArray[np.int64] | None = None, **options: Any
+    case: Case,
+    blocks: Blocks,
+    found: Found | None = None,
+    lists: NDArray[np.int64] | None = None,
+    **options: Any,
 ) -> Found:
     D, I = empty(case) if found is None else found
     lists = case.lists if lists is None else np.ascontiguousarray(lists)
     deduplicate = len(case.references) > 0
     blocks.search(
-        case.X, case.own, case.starts, lists, np.arange(len(case.X)), D, I, deduplicate=deduplicate, **options
+        case.X,
+        case.own,
+        case.starts,
+        lists,
+        np.arange(len(case.X)),
+        D,
+        I,
+        deduplicate=deduplicate,
+        **options,
     )
     return D, I
 
@@ -248,13 +275,21 @@ def test_only_allowed_rows_are_found(element: str, case: Case, seed: int) -> Non
 
 @elements
 @given(cases(), seeds)
-def test_what_was_found_before_stays_if_it_is_among_the_best(element: str, case: Case, seed: int) -> None:
+def test_what_was_found_before_stays_if_it_is_among_the_best(
+    element: str, case: Case, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    D, I = np.full((len(case.X), case.k), PADDING, np.float32), np.full((len(case.X), case.k), -1, np.int64)
+    D, I = (
+        np.full((len(case.X), case.k), PADDING, np.float32),
+        np.full((len(case.X), case.k), -1, np.int64),
+    )
     before = []
     for q in range(len(case.X)):
         number = int(rng.choice([0, rng.random(), 1]) * case.k)
-        scores, ids = (rng.integers(-64, 65, number) / 64).astype(np.float32), 2**62 + rng.permutation(number)
+        scores, ids = (
+            (rng.integers(-64, 65, number) / 64).astype(np.float32),
+            2**62 + rng.permutation(number),
+        )
         D[q], I[q] = ranked(scores, ids, case.k)
         before.append((scores, ids))
     search(case, blocks_of(case, element), (D, I), resume=True)
@@ -281,10 +316,14 @@ def test_results_go_where_the_order_says(element: str, case: Case, seed: int, th
 
 @elements
 @given(cases(), seeds)
-def test_damaged_rows_are_never_found_and_others_always(element: str, case: Case, seed: int) -> None:
+def test_damaged_rows_are_never_found_and_others_always(
+    element: str, case: Case, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     damaged = rng.random(len(case.Y)) < rng.choice([0.01, 0.1, 1])
-    case.Y[damaged, rng.integers(0, case.Y.shape[1])] = rng.choice([np.inf, -np.inf, np.nan, 3e38], damaged.sum())
+    case.Y[damaged, rng.integers(0, case.Y.shape[1])] = rng.choice(
+        [np.inf, -np.inf, np.nan, 3e38], damaged.sum()
+    )
     found = search(case, blocks_of(case, element))
     assert_best(case._replace(labels=np.where(damaged, -1, case.labels).astype(np.int32)), found)
 
@@ -308,7 +347,9 @@ def test_damaged_queries_find_nothing(element: str, case: Case, seed: int) -> No
 FIRST_LISTS = [
     pytest.param(k, groups, rows_of, marks=[pytest.mark.slow] if (i + j + m) % 3 else [])
     for i, k in enumerate([1, 10, 40, 41, 128, 129])
-    for j, groups in enumerate([[1], [2], [3], [5], [8], [9], [16], [17], [40], [1, 17, 2, 9, 1, 4]])
+    for j, groups in enumerate(
+        [[1], [2], [3], [5], [8], [9], [16], [17], [40], [1, 17, 2, 9, 1, 4]]
+    )
     for m, rows_of in enumerate([grid, copies, close])
 ]
 
@@ -322,7 +363,9 @@ def test_the_first_list_alone_may_have_more_than_the_first_blocks(
     for mixed in (False, True):
         case = case_of(rng, rows_of, 12, k, [40, 0, 64 * k + 21, 33], groups, mixed=mixed)
         lists = np.tile(np.array([-1, 1, 2, 3, -1, 0]), (len(groups), 1))
-        assert_best(case._replace(lists=lists), search(case._replace(lists=lists), blocks_of(case, element)))
+        assert_best(
+            case._replace(lists=lists), search(case._replace(lists=lists), blocks_of(case, element))
+        )
 
 
 @elements
@@ -336,7 +379,14 @@ def test_the_first_list_alone_may_have_more_than_the_first_blocks(
     seeds,
 )
 def test_the_first_blocks_may_end_wherever_lists_end(
-    element: str, rows_of: RowsOf, groups: list[int], k: int, before: int, more: int, mixed: bool, seed: int
+    element: str,
+    rows_of: RowsOf,
+    groups: list[int],
+    k: int,
+    before: int,
+    more: int,
+    mixed: bool,
+    seed: int,
 ) -> None:
     rng, first = np.random.default_rng(seed), 2 * k
     few = rng.integers(1, 17, min(before, first - 1)).tolist()
@@ -347,13 +397,17 @@ def test_the_first_blocks_may_end_wherever_lists_end(
         part.sort()
     order = np.append(np.arange(len(sizes) - 1), -1)
     order = np.append(order, len(sizes) - 1)
-    case = case._replace(lists=np.tile(order, (len(groups), 1)), own=(case.own + rng.choice([0, 9])).astype(np.int32))
+    case = case._replace(
+        lists=np.tile(order, (len(groups), 1)), own=(case.own + rng.choice([0, 9])).astype(np.int32)
+    )
     assert_best(case, search(case, blocks_of(case, element)))
 
 
 @elements
 @pytest.mark.parametrize("size", [1, 2, 5, 17])
-def test_rows_that_are_tied_with_the_last_are_distinguished_by_their_ids(element: str, size: int) -> None:
+def test_rows_that_are_tied_with_the_last_are_distinguished_by_their_ids(
+    element: str, size: int
+) -> None:
     rng = np.random.default_rng(size)
     for k in (1, 10, 128, 140):
         case = case_of(rng, grid, 12, k, [32 * k + 50, 100], [size], mixed=True)
@@ -372,7 +426,9 @@ NOISES = [
 
 @elements
 @pytest.mark.parametrize(("d", "noise"), NOISES)
-def test_screening_loses_nothing_where_rows_are_nearly_equal(element: str, d: int, noise: float) -> None:
+def test_screening_loses_nothing_where_rows_are_nearly_equal(
+    element: str, d: int, noise: float
+) -> None:
     rng = np.random.default_rng(d)
     base = rng.random(d)
 
@@ -402,7 +458,12 @@ def test_rows_are_scored_as_stored(element: str) -> None:
     case = case_of(np.random.default_rng(0), close, 20, 5, [200] * 6, [8, 8, 1], mixed=False)
     halves = case.Y.astype(np.float16)
     case = case._replace(Y=halves.astype(np.float32))
-    assert_best(case, search(case, blocks_of(case, element, rows_object(case, halves, FP16), rounding_error=1e-5)))
+    assert_best(
+        case,
+        search(
+            case, blocks_of(case, element, rows_object(case, halves, FP16), rounding_error=1e-5)
+        ),
+    )
 
 
 @elements
@@ -436,8 +497,14 @@ def test_rows_live_as_long_as_blocks() -> None:
     [
         ({"allowed": np.ones(3, bool)}, "allowed"),
         ({"wanted": np.ones(3, bool)}, "wanted"),
-        ({"references": np.array([99], np.int32), "reference_starts": np.array([0, 1])}, "references"),
-        ({"references": np.array([1], np.int32), "reference_starts": np.array([0, 2])}, "reference_starts"),
+        (
+            {"references": np.array([99], np.int32), "reference_starts": np.array([0, 1])},
+            "references",
+        ),
+        (
+            {"references": np.array([1], np.int32), "reference_starts": np.array([0, 2])},
+            "reference_starts",
+        ),
         ({"rotation": np.eye(6, dtype=np.float32)}, "rotat"),
     ],
 )

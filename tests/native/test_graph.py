@@ -15,7 +15,11 @@ def test_a_builder_counts_places_and_merges():
     builder.place(EDGES)
     indptr, indices, weights = builder.finish(2)
     assert (indptr.dtype, indices.dtype, weights.dtype) == (np.int64, np.int32, np.float32)
-    assert (indptr.tolist(), indices.tolist(), weights.tolist()) == ([0, 1, 3, 4, 4], [1, 0, 2, 1], [])
+    assert (indptr.tolist(), indices.tolist(), weights.tolist()) == (
+        [0, 1, 3, 4, 4],
+        [1, 0, 2, 1],
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,9 @@ def test_a_builder_counts_places_and_merges():
         (True, [1, 0, 1], [2, 1, 4]),
     ],
 )
-def test_weights_are_summed_over_repeated_edges_and_averaged_over_directions(directed, neighbors, expected):
+def test_weights_are_summed_over_repeated_edges_and_averaged_over_directions(
+    directed, neighbors, expected
+):
     builder, weights = _native.GraphBuilder(4, directed, True), np.array([0.5, 1, 2, 8], np.float32)
     for _ in range(2):
         builder.count(EDGES)
@@ -88,7 +94,9 @@ def test_only_what_was_counted_can_be_placed():
 
 
 def test_faults_of_a_builder_are_named():
-    with pytest.raises(ValueError, match="graph must have at most 2147483646 nodes, got 2147483647"):
+    with pytest.raises(
+        ValueError, match="graph must have at most 2147483646 nodes, got 2147483647"
+    ):
         _native.GraphBuilder(2**31 - 1, False)
     with pytest.raises(ValueError, match=r"edges must have shape \(2, m\), got 3 rows"):
         _native.GraphBuilder(4, False).count(np.zeros((3, 2), np.int64))

@@ -38,7 +38,9 @@ class Made:
         self.groups: Groups = grouping.group(self.queries, self.routes)
 
     def empty(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return np.full((len(self.rows), K), 7, np.float32), np.full((len(self.rows), K), 7, np.int64)
+        return np.full((len(self.rows), K), 7, np.float32), np.full(
+            (len(self.rows), K), 7, np.int64
+        )
 
     def search(self, nprobe: int, **changed: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         D, I = self.empty()

@@ -39,7 +39,18 @@ def test_rows_of_two_trees() -> None:
         join = _native.BlockJoin(tree, block, others)
         while not join.done:
             pairs += found[:, : join.find(-1.0, 1.0, found)].T.tolist()
-    assert sorted(pairs) == [[0, 2], [1, 0], [1, 1], [1, 2], [1, 3], [2, 2], [3, 0], [3, 1], [3, 2], [3, 3]]
+    assert sorted(pairs) == [
+        [0, 2],
+        [1, 0],
+        [1, 1],
+        [1, 2],
+        [1, 3],
+        [2, 2],
+        [3, 0],
+        [3, 1],
+        [3, 2],
+        [3, 3],
+    ]
     wider = _native.JoinTree(**(FINE | {"fine": np.zeros((4, 4), np.float32)}))
     with pytest.raises(ValueError, match="sketches of one length"):
         _native.BlockJoin(tree, 0, wider)

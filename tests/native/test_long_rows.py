@@ -48,10 +48,15 @@ for d in map(int, sys.argv[1:]):
 @pytest.mark.parametrize("level", _native.available_levels())
 def test_products_of_bytes_are_right_for_every_d(level: str) -> None:
     # Floats, which the generic level has in place of bytes, have no such limit: the smallest will do.
-    searches, some = (SEARCHES.replace('"byte"', '"float"'), 1) if level == "generic" else (SEARCHES, None)
+    searches, some = (
+        (SEARCHES.replace('"byte"', '"float"'), 1) if level == "generic" else (SEARCHES, None)
+    )
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "CFE_SIMD": level, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(
-        [sys.executable, "-c", searches, *DIMENSIONS[:some]], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", searches, *DIMENSIONS[:some]],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,11 @@ def csr_graph(graph, threads=1):
 
 
 def step(graph, unit, lengths, alpha=0.5, memory=0, threads=1, **callbacks):
-    aggregate, new_unit, new_lengths = np.ones_like(unit), np.empty_like(unit), np.empty_like(lengths)
+    aggregate, new_unit, new_lengths = (
+        np.ones_like(unit),
+        np.empty_like(unit),
+        np.empty_like(lengths),
+    )
     propagation = _native.Propagation(csr_graph(graph, threads), alpha, memory, threads)
     propagation.step(unit, lengths, aggregate, new_unit, new_lengths, **callbacks)
     return aggregate, new_unit, new_lengths
@@ -109,7 +113,10 @@ def test_progress_and_release_are_called():
     graph, unit, lengths = problem(n=3000, d=40, edges=100_000)
     for memory in (0, 200_000):
         done, releases = [], []
-        callbacks = {"progress": done.append, "release": lambda releases=releases: releases.append(1)}
+        callbacks = {
+            "progress": done.append,
+            "release": lambda releases=releases: releases.append(1),
+        }
         step(graph, unit, lengths, memory=memory, **callbacks)
         assert len(releases) > 10
         assert done == sorted(done)
@@ -131,7 +138,11 @@ def test_the_arrays_of_the_graph_are_kept():
     expected = step(graph, unit, lengths)
     propagation = _native.Propagation(csr_graph([array.copy() for array in graph]), 0.5, 0, 1)
     gc.collect()
-    aggregate, new_unit, new_lengths = np.ones_like(unit), np.empty_like(unit), np.empty_like(lengths)
+    aggregate, new_unit, new_lengths = (
+        np.ones_like(unit),
+        np.empty_like(unit),
+        np.empty_like(lengths),
+    )
     propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
     np.testing.assert_array_equal(new_unit, expected[1])
 
@@ -139,14 +150,28 @@ def test_the_arrays_of_the_graph_are_kept():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda a: {"unit": a["unit"][:-1]}, ValueError, "unit and both lengths must have a row for each node"),
+        (
+            lambda a: {"unit": a["unit"][:-1]},
+            ValueError,
+            "unit and both lengths must have a row for each node",
+        ),
         (lambda a: {"lengths": a["lengths"][:-1]}, ValueError, "unit and both lengths"),
         (lambda a: {"new_lengths": a["lengths"][:-1].copy()}, ValueError, "unit and both lengths"),
-        (lambda a: {"aggregate": a["unit"][:-1].copy()}, ValueError, "aggregate must have the shape of unit"),
-        (lambda a: {"new_unit": np.empty((40, 21), np.float32)}, ValueError, "new_unit must have the shape of unit"),
+        (
+            lambda a: {"aggregate": a["unit"][:-1].copy()},
+            ValueError,
+            "aggregate must have the shape of unit",
+        ),
+        (
+            lambda a: {"new_unit": np.empty((40, 21), np.float32)},
+            ValueError,
+            "new_unit must have the shape of unit",
+        ),
         (lambda a: {"new_unit": a["unit"]}, ValueError, "new_unit must not be unit"),
         (
-            lambda a: {name: np.empty((40, 0), np.float32) for name in ("unit", "aggregate", "new_unit")},
+            lambda a: {
+                name: np.empty((40, 0), np.float32) for name in ("unit", "aggregate", "new_unit")
+            },
             ValueError,
             "unit must have at least one column",
         ),
@@ -197,13 +222,17 @@ def test_some_nodes_take_the_step_of_all(d, weighted):
     for own, expected in zip((aggregate, new_unit, new_lengths), all_rows, strict=True):
         np.testing.assert_array_equal(own, expected[nodes])
     with pytest.raises(ValueError, match="some nodes take a step in memory only"):
-        _native.Propagation(some, 0.5, 1000, 1).step(unit, lengths, aggregate, new_unit, new_lengths)
+        _native.Propagation(some, 0.5, 1000, 1).step(
+            unit, lengths, aggregate, new_unit, new_lengths
+        )
 
 
 @pytest.mark.parametrize("nodes", [[3], [-1], [0, 1]])
 def test_some_nodes_of_a_graph_must_exist(nodes):
     with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2"):
-        _native.CsrGraph(np.array([0, 1]), np.array([2], np.int32), 1, nodes=np.array(nodes), num_nodes=3)
+        _native.CsrGraph(
+            np.array([0, 1]), np.array([2], np.int32), 1, nodes=np.array(nodes), num_nodes=3
+        )
 
 
 @pytest.mark.parametrize(
@@ -217,7 +246,13 @@ def test_some_nodes_of_a_graph_must_exist(nodes):
 )
 def test_lists_that_do_not_exist_are_not_gathered(change, message):
     starts, sizes, indices = np.array([2, 0]), np.array([1, 2]), np.array([5, 6, 7], np.int32)
-    arguments = {"starts": starts, "sizes": sizes, "indices": indices, "weights": None, "nodes": np.array([0, 1])}
+    arguments = {
+        "starts": starts,
+        "sizes": sizes,
+        "indices": indices,
+        "weights": None,
+        "nodes": np.array([0, 1]),
+    }
     indptr, neighbors, weights = _native.gather_lists(**arguments)
     assert (indptr.tolist(), neighbors.tolist(), len(weights)) == ([0, 1, 3], [7, 5, 6], 0)
     with pytest.raises(ValueError, match=message):

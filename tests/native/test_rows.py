@@ -43,7 +43,9 @@ def test_a_view_is_of_rows_of_one_list(stored: StoredRows) -> None:
     assert_array_equal(view[1], IDS[3:5])
     for first, stop in ((2, 4), (0, 0), (-1, 1), (5, 7), (3, 2)):
         assert stored.rows.view(first, stop) is None
-    halves = StoredRows(X.astype(np.float16).view(np.uint8), LABELS[:1].repeat(6), d=4, codec=codecs.FP16)
+    halves = StoredRows(
+        X.astype(np.float16).view(np.uint8), LABELS[:1].repeat(6), d=4, codec=codecs.FP16
+    )
     assert halves.rows.view(0, 2) is None
 
 

@@ -26,9 +26,9 @@ def test_similarity_is_the_rounded_exact_product_and_symmetric(d: int, seed: int
 
 @given(st.integers(1, 70), st.integers(0, 2**32 - 1))
 def test_the_order_of_the_sum_is_the_one_written_down(d: int, seed: int) -> None:
-    x, y = (np.random.default_rng(seed).normal(size=(2, d)) * 10.0 ** np.arange(d)[::-1].clip(max=18)).astype(
-        np.float32
-    )
+    x, y = (
+        np.random.default_rng(seed).normal(size=(2, d)) * 10.0 ** np.arange(d)[::-1].clip(max=18)
+    ).astype(np.float32)
     assert scored(x, y) == similarity(x, y)
 
 

@@ -21,7 +21,9 @@ class Sides:
         self.metric = metric
         self.rng = rng = np.random.default_rng(seed)
         self.X, self.Y = ((rng.integers(-4, 5, (n, d)) / 16).astype(np.float32) for n in (nx, ny))
-        self.labels_x, self.labels_y = (np.sort(rng.integers(-1, 3, n)).astype(np.int32) for n in (nx, ny))
+        self.labels_x, self.labels_y = (
+            np.sort(rng.integers(-1, 3, n)).astype(np.int32) for n in (nx, ny)
+        )
         self.ids_x, self.ids_y = rng.permutation(1000)[:nx], 1000 + rng.permutation(1000)[:ny]
         pairs = self.X[:, None], self.Y
         self.scores = 0 - squared_distance(*pairs) if metric == L2 else cosine(*pairs)
@@ -72,16 +74,33 @@ def test_rows_are_pushed_to_each_other(metric: int, nx: int, ny: int, k: int, se
             assert_array_equal(found, expected)
 
 
-@given(METRICS, st.integers(1, 20), SIZES, st.sampled_from([-0.25, 0.0, 0.125]), st.integers(1, 3), SEEDS)
-def test_every_pair_is_collected_once(metric: int, nx: int, ny: int, threshold: float, room: int, seed: int) -> None:
+@given(
+    METRICS,
+    st.integers(1, 20),
+    SIZES,
+    st.sampled_from([-0.25, 0.0, 0.125]),
+    st.integers(1, 3),
+    SEEDS,
+)
+def test_every_pair_is_collected_once(
+    metric: int, nx: int, ny: int, threshold: float, room: int, seed: int
+) -> None:
     t = Sides(metric, nx, ny, 5, seed)
     size = room * ny
-    rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
+    rows, columns, scores = (
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.float32),
+    )
     found, row = [], 0
     while row < nx:
         sides = t.X, t.labels_x, t.Y, t.labels_y
-        count, row = _native.collect_tile(metric, t.S, *sides, threshold, t.margin, row, rows, columns, scores)
-        found += zip(rows[:count].tolist(), columns[:count].tolist(), scores[:count].tolist(), strict=True)
+        count, row = _native.collect_tile(
+            metric, t.S, *sides, threshold, t.margin, row, rows, columns, scores
+        )
+        found += zip(
+            rows[:count].tolist(), columns[:count].tolist(), scores[:count].tolist(), strict=True
+        )
     r, c = np.nonzero(t.eligible & (t.scores >= threshold))
     assert found == list(zip(r.tolist(), c.tolist(), t.scores[r, c].tolist(), strict=True))
 

@@ -31,7 +31,9 @@ def decoded(codec: int, levels: np.ndarray, coded: np.ndarray, d: int) -> np.nda
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("d", [1, 3, 7, 8, 16, 20, 33, 128])
 def test_rows_decode_to_what_faiss_decodes(codec: int, d: int) -> None:
-    X = np.random.default_rng(d).normal(size=(300, d)).astype(np.float32) * np.float32(0.3) + np.float32(0.1)
+    X = np.random.default_rng(d).normal(size=(300, d)).astype(np.float32) * np.float32(
+        0.3
+    ) + np.float32(0.1)
     made, levels = quantizer(codec, X[:100])
     coded = made.compute_codes(X)
     assert codecs.row_size(codec, d) == coded.shape[1]
@@ -48,7 +50,10 @@ def test_rows_decode_to_what_faiss_decodes(codec: int, d: int) -> None:
 @pytest.mark.parametrize("d", [1, 5, 15, 16, 21, 40])
 def test_every_half_is_read_as_it_is(d: int) -> None:
     halves = np.resize(np.arange(1 << 16).astype(np.uint16), (-(-(1 << 16) // d), d))
-    X, expected = decoded(codecs.FP16, codecs.NO_LEVELS, halves.view(np.uint8), d), halves.view(np.float16)
+    X, expected = (
+        decoded(codecs.FP16, codecs.NO_LEVELS, halves.view(np.uint8), d),
+        halves.view(np.float16),
+    )
     assert_array_equal(np.isnan(X), np.isnan(expected))
     known = ~np.isnan(expected)
     assert_array_equal(X[known].view(np.uint32), expected[known].astype(np.float32).view(np.uint32))
@@ -63,13 +68,18 @@ def test_every_half_is_read_as_it_is(d: int) -> None:
 def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: float) -> None:
     """Also holds for rows outside the trained range of the codec, and for decoded rows as queries."""
     rng = np.random.default_rng(seed)
-    X = unit(np.repeat(rng.normal(size=(6, d)), 2, axis=0) + 1e-6 * rng.normal(size=(12, d)) + shift)
+    X = unit(
+        np.repeat(rng.normal(size=(6, d)), 2, axis=0) + 1e-6 * rng.normal(size=(12, d)) + shift
+    )
     levels, coded, Y = codecs.NO_LEVELS, X, X
     if codec != codecs.FLAT:
         made, levels = quantizer(codec, X[:6])
         coded = made.compute_codes(X)
         Y = decoded(codec, levels, coded, d)
-    assert np.linalg.norm(Y.astype(np.float64), axis=1).max() <= codecs.norm_bound(codec, levels) + 1e-6
+    assert (
+        np.linalg.norm(Y.astype(np.float64), axis=1).max()
+        <= codecs.norm_bound(codec, levels) + 1e-6
+    )
     margin = codecs.screening_error(d) * codecs.screening_factor(codec, levels)
     for x in (*X[:3], *Y[:3]):
         scores = similarity(x, Y).astype(np.float64)
@@ -90,5 +100,7 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
 
 def test_bounds_of_unit_rows_match_float32() -> None:
     assert (
-        codecs.norm_bound(codecs.FLAT, codecs.NO_LEVELS) == codecs.screening_factor(codecs.FLAT, codecs.NO_LEVELS) == 1
+        codecs.norm_bound(codecs.FLAT, codecs.NO_LEVELS)
+        == codecs.screening_factor(codecs.FLAT, codecs.NO_LEVELS)
+        == 1
     )

@@ -11,7 +11,9 @@ from numpy.testing import assert_array_equal
 from cfe_faiss.base.values import NOT_STORED, LabelKeys
 from cfe_faiss.rows.label_keys import LabelEncoder, arrays_of, table_from
 
-numbers = st.one_of(st.integers(0, 5), st.integers(2**31 - 3, 2**31 + 3), st.integers(2**63 - 4, 2**63 - 1))
+numbers = st.one_of(
+    st.integers(0, 5), st.integers(2**31 - 3, 2**31 + 3), st.integers(2**63 - 4, 2**63 - 1)
+)
 texts = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=4)
 
 
@@ -19,7 +21,10 @@ def no_rows() -> Any:
     return np.empty(0, np.int32)
 
 
-@given(st.lists(st.lists(st.none() | numbers)) | st.lists(st.lists(st.none() | texts | numbers | st.booleans())))
+@given(
+    st.lists(st.lists(st.none() | numbers))
+    | st.lists(st.lists(st.none() | texts | numbers | st.booleans()))
+)
 def test_each_label_keeps_its_code(parts: list[list[Any]]) -> None:
     first = next((part for part in parts if set(part) - {None}), [])
     kinds = {type(label) for label in first if label is not None}
@@ -48,8 +53,12 @@ def test_each_label_keeps_its_code(parts: list[list[Any]]) -> None:
 
 
 def test_a_full_range_of_codes_has_gaps() -> None:
-    table = LabelKeys.of_codes(np.array([0, 2, 2**31 - 2], np.int32)).with_labels(np.array([2**40, 2**41]))
-    assert_array_equal(table.find("y", np.array([2**41, 2, 2**31 - 2, 2**40, 7])), [3, 2, 2**31 - 2, 1, NOT_STORED])
+    table = LabelKeys.of_codes(np.array([0, 2, 2**31 - 2], np.int32)).with_labels(
+        np.array([2**40, 2**41])
+    )
+    assert_array_equal(
+        table.find("y", np.array([2**41, 2, 2**31 - 2, 2**40, 7])), [3, 2, 2**31 - 2, 1, NOT_STORED]
+    )
 
 
 def test_labels_are_of_one_kind() -> None:

@@ -11,7 +11,11 @@ import cfe_faiss as cfe
 from cfe_faiss.rows.layout import stable_order
 
 
-@given(hnp.arrays(np.int32, st.integers(0, 50), elements=st.sampled_from([-1, 0, 3, 65534, 65535, 2**31 - 2])))
+@given(
+    hnp.arrays(
+        np.int32, st.integers(0, 50), elements=st.sampled_from([-1, 0, 3, 65534, 65535, 2**31 - 2])
+    )
+)
 def test_equal_keys_keep_their_order(keys: np.ndarray) -> None:
     assert_array_equal(stable_order(keys), np.argsort(keys, kind="stable"))
 
@@ -36,7 +40,8 @@ def test_lists_hold_what_stock_faiss_puts_there_sorted_by_label(codec: str) -> N
         order = np.argsort([by_id[i] for i in expected.tolist()], kind="stable")
         assert_array_equal(found, expected[order])
         codes, expected_codes = (
-            faiss.rev_swig_ptr(one.get_codes(j), size * index.code_size).reshape(size, -1) for one in lists
+            faiss.rev_swig_ptr(one.get_codes(j), size * index.code_size).reshape(size, -1)
+            for one in lists
         )
         assert_array_equal(codes, expected_codes[order])
     assert index.ntotal == 700

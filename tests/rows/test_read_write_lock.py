@@ -158,7 +158,11 @@ def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
     index.add_with_labels(X, labels)
     with index.reading() as snapshot:
         names = "labels", "row_ids", "starts", "by_label", "centroids"
-        arrays = [*snapshot.rows(np.arange(1000)), snapshot.members.ids, *(getattr(snapshot, name) for name in names)]
+        arrays = [
+            *snapshot.rows(np.arange(1000)),
+            snapshot.members.ids,
+            *(getattr(snapshot, name) for name in names),
+        ]
         before = [array.copy() for array in arrays]
         index.add_with_labels(-X, labels)  # no lock is held
         index.relabel(labels[::-1], np.arange(1200))

@@ -47,7 +47,9 @@ def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
             assert_array_equal(storage.rows(rows)[0], expected[ids[rows]])
         stored = np.concatenate(
             [
-                faiss.rev_swig_ptr(index.invlists.get_codes(j), index.invlists.list_size(j) * index.code_size)
+                faiss.rev_swig_ptr(
+                    index.invlists.get_codes(j), index.invlists.list_size(j) * index.code_size
+                )
                 for j in range(6)
                 if index.invlists.list_size(j)
             ]
@@ -86,5 +88,9 @@ def test_by_label_and_eligible(stored: Stored) -> None:
 def test_rows_are_in_the_last_list_that_starts_at_or_before_them(starts: list[int]) -> None:
     edges = np.array(starts, np.int64)
     expected = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    for rows in (np.arange(edges[-1]), np.random.default_rng(0).integers(0, edges[-1], 50), np.arange(0)):
+    for rows in (
+        np.arange(edges[-1]),
+        np.random.default_rng(0).integers(0, edges[-1], 50),
+        np.arange(0),
+    ):
         assert_array_equal(lists_of(rows, edges), expected[rows])

@@ -54,13 +54,21 @@ def run(script: str, inputs: dict[str, Path], folder: Path, **environment: str) 
     """Run a script to its end, and see that nothing of it is left."""
     named = [part for name, value in inputs.items() for part in (f"--{name}", str(value))]
     bin_folder = str(Path(sys.executable).parent)
-    path = os.pathsep.join([*filter(None, [environment.pop("TOOLS", "")]), bin_folder, os.environ["PATH"]])
+    path = os.pathsep.join(
+        [*filter(None, [environment.pop("TOOLS", "")]), bin_folder, os.environ["PATH"]]
+    )
     modules = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-    own = {"PATH": path, "PYTHONPATH": modules, "RAY_TMPDIR": str(folder.parent.resolve()), **environment}
+    own = {
+        "PATH": path,
+        "PYTHONPATH": modules,
+        "RAY_TMPDIR": str(folder.parent.resolve()),
+        **environment,
+    }
     process = subprocess.Popen(
         ["bash", EXAMPLES / script, "run", folder, *named, "--pairs", "20", "--block-rows", "500"],
         cwd=folder.parent,
-        env={name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | own,
+        env={name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        | own,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -99,7 +107,9 @@ def test_the_slurm_script_with_a_slurm_of_this_machine(
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     allocation = {"NODELIST": "node[1-2]", "ID": str(free_port() - 6400), "NUM_NODES": "2"}
-    slurm = {f"SLURM_JOB_{name}": value for name, value in allocation.items()} | {"SLURM_CPUS_PER_TASK": "1"}
+    slurm = {f"SLURM_JOB_{name}": value for name, value in allocation.items()} | {
+        "SLURM_CPUS_PER_TASK": "1"
+    }
     run("slurm.sh", inputs, short_folder / "job", TOOLS=str(tools), CALLS=str(calls), **slurm)
     head, others = calls.read_text().splitlines()
     assert head.startswith("--nodes=1 --ntasks=1 --nodelist=127.0.0.1 ray start --num-cpus=1")
@@ -113,7 +123,9 @@ def test_the_shell_takes_the_scripts() -> None:
 
 
 def test_the_requests_to_slurm() -> None:
-    asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (EXAMPLES / "slurm.sh").read_text(), re.MULTILINE))
+    asked = dict(
+        re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (EXAMPLES / "slurm.sh").read_text(), re.MULTILINE)
+    )
     assert asked["ntasks-per-node"] == "1"
     assert {"nodes", "cpus-per-task", "mem", "time"} <= asked.keys()
 
@@ -125,8 +137,12 @@ def test_the_pods_of_kubernetes_see_the_folder() -> None:
     spec = job["spec"]["rayClusterSpec"]
     assert spec["authOptions"] == {"mode": "token"}
     assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
-    templates = [group["template"]["spec"] for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
-    (image,) = {container["image"] for template in templates for container in template["containers"]}
+    templates = [
+        group["template"]["spec"] for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])
+    ]
+    (image,) = {
+        container["image"] for template in templates for container in template["containers"]
+    }
     assert "cfe-faiss" in image
     for template in templates:
         (container,) = template["containers"]
@@ -142,10 +158,12 @@ def test_the_command_of_kubernetes_is_one() -> None:
     yaml = pytest.importorskip("yaml")
     from cfe_faiss.cli.parser import PARSER
 
-    name, *arguments = yaml.safe_load((EXAMPLES / "rayjob.yaml").read_text())["spec"]["entrypoint"].split()
+    name, *arguments = yaml.safe_load((EXAMPLES / "rayjob.yaml").read_text())["spec"][
+        "entrypoint"
+    ].split()
     assert name == "cfe-faiss"
     parsed = PARSER.parse_args(arguments)
     assert (parsed.executor, parsed.address) == ("ray", "auto")
-    assert {path.parts[:2] for path in (parsed.directory, parsed.features, parsed.edges, parsed.labels)} == {
-        ("/", "data")
-    }
+    assert {
+        path.parts[:2] for path in (parsed.directory, parsed.features, parsed.edges, parsed.labels)
+    } == {("/", "data")}

@@ -95,7 +95,9 @@ def test_every_read_of_a_damaged_list_is_an_error(part: int, folder: Path) -> No
     number = damage(path, part)
     for name, read in READS.items():
         opened = ShardedEvidenceIndex.open(folder)  # a list is checked at its first read only
-        with pytest.raises(ValueError, match=rf"{path.name} is damaged: the checksum of its list {number} does"):
+        with pytest.raises(
+            ValueError, match=rf"{path.name} is damaged: the checksum of its list {number} does"
+        ):
             pytest.fail(f"{name}: {read(opened)}")
 
 
@@ -120,10 +122,14 @@ def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexE
     assert_array_equal(found[1], index.search_evidence(far, [0, 1, 2], 2, nprobe=1)[1])
     assert_array_equal(opened.members().ids, np.arange(N))
     with pytest.raises(ValueError, match="the checksum of its list"):
-        opened.search(centroids[number : number + 1].copy(), 3, params=faiss.SearchParametersIVF(nprobe=1))
+        opened.search(
+            centroids[number : number + 1].copy(), 3, params=faiss.SearchParametersIVF(nprobe=1)
+        )
 
 
-@pytest.mark.parametrize("description", ["EvidenceIVF9x3,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9x2,PQ4,RFlat"])
+@pytest.mark.parametrize(
+    "description", ["EvidenceIVF9x3,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9x2,PQ4,RFlat"]
+)
 def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path: Path) -> None:
     made: Any = cfe.index_factory(D, description)
     made.train(X)
@@ -132,7 +138,9 @@ def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path:
     cfe.write_index(made, path)
     header = read_header(path)
     expected = made.search_stored(k=3, nprobe=2)
-    for one, other in zip(cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected, strict=True):
+    for one, other in zip(
+        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected, strict=True
+    ):
         assert_array_equal(one, other)
     content = path.read_bytes()
     sections = [section for section in header["sections"] if section["name"] == "vectors"]
@@ -140,7 +148,9 @@ def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path:
     for place in places:
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
         mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
-        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"):
+        with pytest.raises(
+            ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"
+        ):
             mapped.search_stored(k=3, exact=True)
 
 
@@ -149,21 +159,32 @@ def as_written_before(path: Path) -> None:
     content = path.read_bytes()
     start, length, _, magic = struct.unpack("<QQI4s", content[-24:])
     header = json.loads(content[start : start + length]) | {"version": 2}
-    header["sections"] = [section for section in header["sections"] if section["name"] not in SINCE_VERSION]
+    header["sections"] = [
+        section for section in header["sections"] if section["name"] not in SINCE_VERSION
+    ]
     for name in ("choice", "longest", "metric"):
         del header["parameters"][name]
     encoded = json.dumps(header).encode()
-    path.write_bytes(content[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic))
+    path.write_bytes(
+        content[:start]
+        + encoded
+        + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic)
+    )
 
 
-def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(folder: Path, index: cfe.IndexEvidenceIVF) -> None:
+def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(
+    folder: Path, index: cfe.IndexEvidenceIVF
+) -> None:
     for path in folder.glob("*.index"):
         as_written_before(path)
     manifest = json.loads((folder / "shards.json").read_text()) | {"version": 1}
     for shard in manifest["shards"]:
         shard["size"] = (folder / shard["file"]).stat().st_size
     (folder / "shards.json").write_text(json.dumps(manifest))
-    with pytest.warns(UserWarning, match=r"3 shards in .* are not checked when they are read: shard-.*write_shards"):
+    with pytest.warns(
+        UserWarning,
+        match=r"3 shards in .* are not checked when they are read: shard-.*write_shards",
+    ):
         old = ShardedEvidenceIndex.open(folder)
     for one, other in zip(old.search_stored(k=3), index.search_stored(k=3), strict=True):
         assert_array_equal(one, other)
@@ -175,7 +196,9 @@ def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(folder: Path,
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(60, marks=pytest.mark.slow)])
-def test_a_sample_of_damaged_files_gives_no_other_result(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_damaged_files_gives_no_other_result(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sample is the same each time; ``benchmarks/fuzz_shards.py`` has the others."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     counts = importlib.import_module("fuzz_shards").fuzz(count, 1)

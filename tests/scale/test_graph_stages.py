@@ -78,17 +78,28 @@ def test_neighbours_equal_a_graph_in_memory(
 
 def weights_of(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
     """Return weights whose float64 sums depend on their order, some of them 0."""
-    return np.where(rng.random(count) < 0.1, 0.0, 10 ** rng.uniform(-12, 12, count)).astype(np.float32)
+    return np.where(rng.random(count) < 0.1, 0.0, 10 ** rng.uniform(-12, 12, count)).astype(
+        np.float32
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_edges_in_several_parts_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool) -> None:
+def test_edges_in_several_parts_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool
+) -> None:
     monkeypatch.setattr("cfe_faiss.scale.graph_stages.EDGES_PER_BLOCK", 100)
     monkeypatch.setattr("cfe_faiss.scale.graph_stages._EDGES_AT_ONCE", 30)
     rng = np.random.default_rng(0)
     edges = rng.integers(0, N // 2, (2, 1050))
     weights = weights_of(rng, 1050) if weighted else None
-    Job(tmp_path, rng.normal(size=(N, 2)), edges, np.zeros(N, np.int64), block_rows=N, edge_weight=weights)
+    Job(
+        tmp_path,
+        rng.normal(size=(N, 2)),
+        edges,
+        np.zeros(N, np.int64),
+        block_rows=N,
+        edge_weight=weights,
+    )
     assert edge_blocks(edges, weighted) == (21 if weighted else 11)
     indptr, indices, found = neighbors_of(run(tmp_path, "sort", "graph", memory=5000))
     expected = as_graph(edges, N, edge_weight=weights)
@@ -107,7 +118,9 @@ def test_edges_beyond_the_nodes_are_refused(tmp_path: Path) -> None:
 def test_weights_that_are_none_are_refused(tmp_path: Path, wrong: float) -> None:
     edges = np.array([[0, 1], [1, 2]])
     Job(tmp_path, np.ones((3, 2)), edges, np.zeros(3, np.int64), edge_weight=[1.0, wrong])
-    with pytest.raises(ValueError, match=rf"edge_weight must be 0 or positive, and finite, .*got {wrong} in edge 1"):
+    with pytest.raises(
+        ValueError, match=rf"edge_weight must be 0 or positive, and finite, .*got {wrong} in edge 1"
+    ):
         run(tmp_path, "sort")
 
 
@@ -116,7 +129,8 @@ def test_weights_that_are_too_large_together_are_refused(tmp_path: Path) -> None
     Job(tmp_path, np.ones((3, 2)), edges, np.zeros(3, np.int64), edge_weight=[3e38, 3e38])
     run(tmp_path, "sort")
     with pytest.raises(
-        ValueError, match=r"finite in float32 when .* are summed, got more for the edges between 2 and 0"
+        ValueError,
+        match=r"finite in float32 when .* are summed, got more for the edges between 2 and 0",
     ):
         run(tmp_path, "graph")
 
@@ -142,20 +156,32 @@ def test_vectors_equal_ks_vectors(
 ) -> None:
     rng = np.random.default_rng(seed)
     x, edges = rng.normal(size=(N, 5)).astype(np.float32), rng.integers(0, N, (2, 200))
-    graph = as_graph(edges, N, edge_weight=rng.exponential(size=200) if weighted else None, directed=directed)
+    graph = as_graph(
+        edges, N, edge_weight=rng.exponential(size=200) if weighted else None, directed=directed
+    )
     folder = tmp_path_factory.mktemp("job")
     how = {"edge_weight": graph.weights, "num_layers": num_layers, "block_rows": block_rows}
     Job(folder, x, (graph.indptr, graph.indices), np.zeros(N, np.int64), **how)
     task = run(folder, *(f"step-{layer}" for layer in range(num_layers + 1)), "vectors")
-    assert_array_equal(np.concatenate([*task.read_blocks("vectors", "X")]), cfe.ks_vectors(x, graph, num_layers))
+    assert_array_equal(
+        np.concatenate([*task.read_blocks("vectors", "X")]), cfe.ks_vectors(x, graph, num_layers)
+    )
 
 
 def test_weights_in_sparse_rows_must_be_positive(tmp_path: Path) -> None:
     graph = as_graph([[0, 1], [1, 2]], edge_weight=[1.0, 2.0])
     weights = graph.weights * np.array([1, 1, 0, 1], np.float32)
-    Job(tmp_path, np.ones((3, 2)), (graph.indptr, graph.indices), np.zeros(3, np.int64), edge_weight=weights)
+    Job(
+        tmp_path,
+        np.ones((3, 2)),
+        (graph.indptr, graph.indices),
+        np.zeros(3, np.int64),
+        edge_weight=weights,
+    )
     run(tmp_path, "step-0")
-    with pytest.raises(ValueError, match="weights must be positive and finite, which those for node 1 are not"):
+    with pytest.raises(
+        ValueError, match="weights must be positive and finite, which those for node 1 are not"
+    ):
         run(tmp_path, "step-1")
 
 

@@ -23,7 +23,9 @@ def evidence_of(folder: Path, number: int) -> Any:
     return pq.read_table(task.written[0])["evidence"].to_numpy()
 
 
-def test_a_worker_opens_the_shards_once_until_they_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_opens_the_shards_once_until_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     features, labels = rng.normal(size=(N, D)).astype(np.float32), rng.integers(0, 3, N)
     edges = rng.integers(0, N, (2, 900))

@@ -42,7 +42,10 @@ def same(one: list[Any], two: list[Any]) -> bool:
 
 
 def named(folder: Path) -> set[str]:
-    return {"shards.json", *(shard["file"] for shard in json.loads((folder / "shards.json").read_text())["shards"])}
+    return {
+        "shards.json",
+        *(shard["file"] for shard in json.loads((folder / "shards.json").read_text())["shards"]),
+    }
 
 
 def names(folder: Path) -> set[str]:
@@ -80,7 +83,8 @@ unclosed = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 @unclosed
 @pytest.mark.parametrize(
-    ("where", "step", "lines"), [("scale", 41, 150), ("files/new_file", 11, 20), ("files/regular", 7, 15)]
+    ("where", "step", "lines"),
+    [("scale", 41, 150), ("files/new_file", 11, 20), ("files/regular", 7, 15)],
 )
 def test_a_relabelling_is_interrupted(where: str, step: int, lines: int, tmp_path: Path) -> None:
     assert assert_survives(KeyboardInterrupt, tmp_path, where, step) > lines
@@ -88,7 +92,9 @@ def test_a_relabelling_is_interrupted(where: str, step: int, lines: int, tmp_pat
 
 @unclosed
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "lines"), [("scale", 150), ("files/new_file", 20), ("files/regular", 15)])
+@pytest.mark.parametrize(
+    ("where", "lines"), [("scale", 150), ("files/new_file", 20), ("files/regular", 15)]
+)
 def test_a_relabelling_is_interrupted_at_any_line(where: str, lines: int, tmp_path: Path) -> None:
     assert assert_survives(KeyboardInterrupt, tmp_path, where) > lines
 
@@ -141,7 +147,9 @@ def python(code: str, *arguments: Any, **how: Any) -> Any:
     """Start a process that runs code with the modules of the tests."""
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, **how)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, **how
+    )
 
 
 def test_killed_writers_leave_the_index_before_or_after_their_change(tmp_path: Path) -> None:

@@ -28,7 +28,14 @@ RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(N, D)).astype(np.float32)
 EDGES = RNG.integers(0, N, (2, 5000))
 LABELS = RNG.integers(0, 3, N)
-SETTINGS: dict[str, Any] = {"k": K, "recall": 0.9, "block_rows": 400, "shards": 3, "pairs": 30, "threshold": 0.9}
+SETTINGS: dict[str, Any] = {
+    "k": K,
+    "recall": 0.9,
+    "block_rows": 400,
+    "shards": 3,
+    "pairs": 30,
+    "threshold": 0.9,
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def finished(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, shared_executor: type) -> Path:
+def finished(
+    inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, shared_executor: type
+) -> Path:
     folder = tmp_path_factory.mktemp("job")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)
@@ -67,13 +76,17 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 def evidence_of(job: Job) -> tuple[NDArray[Any], NDArray[Any]]:
     table = job.evidence().to_table().sort_by([("node", "ascending"), ("rank", "ascending")])
     shape = (N, K)
-    return table["similarity"].to_numpy().reshape(shape), table["evidence"].to_numpy().reshape(shape)
+    return table["similarity"].to_numpy().reshape(shape), table["evidence"].to_numpy().reshape(
+        shape
+    )
 
 
 def assert_results(folder: Path, index: cfe.IndexEvidenceIVF, **how: Any) -> None:
     job = Job(folder)
     assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES))
-    for found, expected in zip(evidence_of(job), index.search_stored(k=K, **(how or {"recall": 0.9})), strict=True):
+    for found, expected in zip(
+        evidence_of(job), index.search_stored(k=K, **(how or {"recall": 0.9})), strict=True
+    ):
         assert_array_equal(found, expected)
     pairs, expected_pairs = job.top_pairs(), cfe.global_evidence(index, 30)
     assert_array_equal(pairs.source, expected_pairs.source)
@@ -127,7 +140,9 @@ def test_the_status_of_a_job(finished: Path) -> None:
     stages = {stage.name: stage for stage in Job(finished).status()}
     assert list(stages)[:3] == ["sort", "graph", "step-0"]
     assert {stage.finished for stage in stages.values()} == {1, 3, 4}
-    assert all(stage.finished == stage.blocks and stage.seconds_left == 0 for stage in stages.values())
+    assert all(
+        stage.finished == stage.blocks and stage.seconds_left == 0 for stage in stages.values()
+    )
     assert stages["sort"].bytes == 0  # nothing reads it any more
     assert stages["vectors"].bytes > 4 * N * D
     assert all(stage.peak_bytes > 1 << 20 for stage in stages.values())
@@ -138,7 +153,11 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({f"x{i}": FEATURES[:, i] for i in range(D)}), tmp_path / "x.parquet", row_group_size=500)
+    pq.write_table(
+        pa.table({f"x{i}": FEATURES[:, i] for i in range(D)}),
+        tmp_path / "x.parquet",
+        row_group_size=500,
+    )
     graph = as_graph(EDGES, N, directed=True)
     job = Job(
         tmp_path / "job",
@@ -171,13 +190,16 @@ def test_edges_with_weights(tmp_path: Path, csr: bool) -> None:
     settings = {"k": 2, "block_rows": 700, "pairs": 0, "nlist": 5}
     job = Job(tmp_path, FEATURES, edges, LABELS, edge_weight=of_edges, **settings)
     job.run(workers=1)
-    assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights))
+    assert_array_equal(
+        np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights)
+    )
     with pytest.raises(ValueError, match=r"holds a job with the inputs \['edge_weight', "):
         Job(tmp_path, FEATURES, edges, LABELS, **settings)
     with pytest.raises(ValueError, match="holds a job whose edge_weight have another content"):
         Job(tmp_path, FEATURES, edges, LABELS, edge_weight=2 * of_edges, **settings)
     with pytest.raises(
-        ValueError, match=r"edge_weight must be numbers of shape \(\d+,\), .*got float64 of shape \(3,\)"
+        ValueError,
+        match=r"edge_weight must be numbers of shape \(\d+,\), .*got float64 of shape \(3,\)",
     ):
         Job(tmp_path / "other", FEATURES, edges, LABELS, edge_weight=np.ones(3), **settings)
 
@@ -198,7 +220,9 @@ def test_more_shards_than_lists_that_hold_vectors(tmp_path: Path) -> None:
     sizes = {"nlist": 3, "shards": 5, "num_layers": 0, "k": 2, "pairs": 7}
     job = Job(tmp_path, features, np.zeros((2, 0), int), labels, **sizes)
     job.run(workers=1)
-    assert {stage.name: stage.blocks for stage in job.status() if stage.name in ("shard", "evidence")} == {
+    assert {
+        stage.name: stage.blocks for stage in job.status() if stage.name in ("shard", "evidence")
+    } == {
         "shard": 5,
         "evidence": 5,
     }
@@ -225,7 +249,10 @@ def changed(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("hows", ["lost cut changed", "cut changed lost", "changed lost cut"])
 def test_damaged_blocks_are_made_again(copy: Path, index: cfe.IndexEvidenceIVF, hows: str) -> None:
-    paths = [copy / name for name in ("vectors/000001.X.npy", "index/shard-000001.index", "evidence/000002.parquet")]
+    paths = [
+        copy / name
+        for name in ("vectors/000001.X.npy", "index/shard-000001.index", "evidence/000002.parquet")
+    ]
     contents = [path.read_bytes() for path in paths]
     for path, content, how in zip(paths, contents, hows.split(), strict=True):
         if how == "lost":
@@ -238,12 +265,15 @@ def test_damaged_blocks_are_made_again(copy: Path, index: cfe.IndexEvidenceIVF, 
     assert_results(copy, index)
 
 
-def test_changes_of_its_index_are_not_undone(copy: Path, index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
+def test_changes_of_its_index_are_not_undone(
+    copy: Path, index: cfe.IndexEvidenceIVF, tmp_path: Path
+) -> None:
     Job(copy).index().relabel([5, 5, 5], [0, 1, 2])
     (copy / "evidence" / "000001.parquet").unlink()
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     with pytest.raises(
-        RuntimeError, match=r"index was changed after the job had written it.*move it to another folder"
+        RuntimeError,
+        match=r"index was changed after the job had written it.*move it to another folder",
     ):
         Job(copy).run(workers=1)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
@@ -254,7 +284,9 @@ def test_changes_of_its_index_are_not_undone(copy: Path, index: cfe.IndexEvidenc
     assert 5 in ShardedEvidenceIndex.open(tmp_path / "changed").label_names
 
 
-def test_a_last_line_that_is_not_whole_is_done_again(copy: Path, index: cfe.IndexEvidenceIVF) -> None:
+def test_a_last_line_that_is_not_whole_is_done_again(
+    copy: Path, index: cfe.IndexEvidenceIVF
+) -> None:
     done = copy / "done.jsonl"
     whole = done.read_bytes()
     done.write_bytes(whole[:-20])
@@ -282,7 +314,9 @@ def test_a_job_whose_driver_and_workers_are_killed_goes_on(
     done = folder / "done.jsonl"
     for _ in range(times):
         before = done.read_bytes().count(b"\n") if done.exists() else 0
-        driver = subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, text=True)
+        driver = subprocess.Popen(
+            [sys.executable, script, folder], stdout=subprocess.PIPE, text=True
+        )
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline and driver.poll() is None:
             if done.exists() and done.read_bytes().count(b"\n") > before + 2:
@@ -350,7 +384,9 @@ def test_a_full_disk_ends_the_job_with_its_cause(copy: Path, index: cfe.IndexEvi
     (copy / "evidence" / "000001.parquet").unlink()
     (copy / "evidence").chmod(0o500)
     blocked = copy / "evidence" / "000001.parquet"
-    if os.access(copy / "evidence", os.W_OK):  # who may do everything is stopped by a folder of the file's name
+    if os.access(
+        copy / "evidence", os.W_OK
+    ):  # who may do everything is stopped by a folder of the file's name
         blocked.mkdir()
     with pytest.raises(JobError, match=r"stage evidence, block 1: .*(Permission|directory)"):
         Job(copy).run(workers=1)
@@ -377,7 +413,9 @@ def test_another_job_is_refused(copy: Path, inputs: dict[str, Path], tmp_path: P
 
 def test_omitted_sizes_are_taken_from_the_job(copy: Path, inputs: dict[str, Path]) -> None:
     before = (copy / "job.json").read_bytes()
-    chosen = {name: value for name, value in SETTINGS.items() if name not in ("shards", "block_rows")}
+    chosen = {
+        name: value for name, value in SETTINGS.items() if name not in ("shards", "block_rows")
+    }
     assert Job(copy, **inputs, **chosen).status() == Job(copy).status()
     assert (copy / "job.json").read_bytes() == before
     for name in ("shards", "block_rows"):
@@ -400,7 +438,14 @@ def test_the_status_changes_no_file(copy: Path) -> None:
     done = copy / "done.jsonl"
     torn = done.read_bytes()[:-20]
     done.write_bytes(torn)
-    assert sum(stage.blocks - stage.finished for stage in Job(copy).status() if stage.blocks is not None) == 1
+    assert (
+        sum(
+            stage.blocks - stage.finished
+            for stage in Job(copy).status()
+            if stage.blocks is not None
+        )
+        == 1
+    )
     assert done.read_bytes() == torn
 
 
@@ -412,7 +457,9 @@ def test_changed_inputs_are_refused(inputs: dict[str, Path], tmp_path: Path) -> 
     changed = FEATURES.copy()
     changed[0, 0] += 1
     np.save(features, changed)
-    with pytest.raises(ValueError, match=r"features must be what the job was made with: .* has another content"):
+    with pytest.raises(
+        ValueError, match=r"features must be what the job was made with: .* has another content"
+    ):
         job.run()
     features.unlink()
     with pytest.raises(ValueError, match="is missing"):
@@ -425,7 +472,10 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         ({"features": None}, "got no features"),
         ({"features": FEATURES[0]}, "features must be numbers of shape"),
         ({"labels": LABELS[1:]}, "labels must have shape"),
-        ({"labels": [True, 1, 0] * 500}, "labels must be .* got True at position 0 and 1 at position 1"),
+        (
+            {"labels": [True, 1, 0] * 500},
+            "labels must be .* got True at position 0 and 1 at position 1",
+        ),
         ({"edges": EDGES.T}, r"edges must be integers of shape \(2, E\)"),
         ({"edges": (EDGES[0], EDGES[1])}, r"edges must be indptr, \(1501,\)"),
         ({"recall": 0.9, "exact": True}, "only one of recall and exact"),
@@ -446,19 +496,32 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 
 def test_numbers_of_bytes() -> None:
-    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == [100, 2048, 3 << 29, 7]
+    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == [
+        100,
+        2048,
+        3 << 29,
+        7,
+    ]
 
 
 # --- files of others ------------------------------------------------------------------------------------------------
 
 
 def finished_line(path: str) -> str:
-    task = {"stage": "sort", "block": 0, "result": {}, "seconds": 0.1, "cpu_seconds": 0.1, "peak_bytes": 1}
+    task = {
+        "stage": "sort",
+        "block": 0,
+        "result": {},
+        "seconds": 0.1,
+        "cpu_seconds": 0.1,
+        "peak_bytes": 1,
+    }
     return json.dumps(task | {"files": [{"path": path, "size": 4, "crc32": 1}]}) + "\n"
 
 
 @pytest.mark.parametrize(
-    "name", ["../victim", "/{parent}/victim", "sort/../../victim", "thesis", "sort/link", "job.json"]
+    "name",
+    ["../victim", "/{parent}/victim", "sort/../../victim", "thesis", "sort/link", "job.json"],
 )
 def test_a_line_that_leads_elsewhere_removes_no_file(name: str, copy: Path) -> None:
     victim, lines = copy.parent / "victim", (copy / "done.jsonl").read_text()
@@ -468,8 +531,14 @@ def test_a_line_that_leads_elsewhere_removes_no_file(name: str, copy: Path) -> N
     for number in (1, lines.count("\n") + 1):
         line = finished_line(name.format(parent=copy.parent))
         (copy / "done.jsonl").write_text(line + lines if number == 1 else lines + line)
-        for use in (lambda: Job(copy).run(workers=1), lambda: Job(copy).status(), lambda: Job(copy).evidence()):
-            with pytest.raises(ValueError, match=rf"^line {number} of .*/job/done\.jsonl must name "):
+        for use in (
+            lambda: Job(copy).run(workers=1),
+            lambda: Job(copy).status(),
+            lambda: Job(copy).evidence(),
+        ):
+            with pytest.raises(
+                ValueError, match=rf"^line {number} of .*/job/done\.jsonl must name "
+            ):
                 use()
     assert (victim.read_text(), (copy / "thesis").read_text()) == ("mine", "mine")
     assert Manifest.exists(copy)
@@ -491,7 +560,8 @@ def test_a_damaged_line_is_named_with_the_remedy(line: str, copy: Path) -> None:
     first, *others = (copy / "done.jsonl").read_text().splitlines()
     (copy / "done.jsonl").write_text("\n".join([first, line.strip(), *others]) + "\n")
     with pytest.raises(
-        ValueError, match=r"^line 2 of .*/done\.jsonl is damaged: .*\. Remove the line, and its task is"
+        ValueError,
+        match=r"^line 2 of .*/done\.jsonl is damaged: .*\. Remove the line, and its task is",
     ):
         Job(copy).run(workers=1)
     (copy / "done.jsonl").write_text("\n".join([first, *others]) + "\n")
@@ -499,23 +569,35 @@ def test_a_damaged_line_is_named_with_the_remedy(line: str, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["job.json", "done.jsonl"])
-def test_a_pipe_in_place_of_a_file_is_refused(name: str, copy: Path, inputs: dict[str, Path]) -> None:
+def test_a_pipe_in_place_of_a_file_is_refused(
+    name: str, copy: Path, inputs: dict[str, Path]
+) -> None:
     (copy / name).unlink()
     os.mkfifo(copy / name)
-    uses = [lambda: Job(copy).run(), lambda: Job(copy).status(), lambda: Job(copy, **inputs, **SETTINGS).status()]
+    uses = [
+        lambda: Job(copy).run(),
+        lambda: Job(copy).status(),
+        lambda: Job(copy, **inputs, **SETTINGS).status(),
+    ]
     for use in uses:
-        with pytest.raises(ValueError, match=rf"{name} must be a regular file|was not written by a job"):
+        with pytest.raises(
+            ValueError, match=rf"{name} must be a regular file|was not written by a job"
+        ):
             use()
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
-def test_a_pipe_in_place_of_an_input_is_refused(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_an_input_is_refused(
+    name: str, inputs: dict[str, Path], tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(ValueError, match=f"{name} must be a regular file"):
         Job(tmp_path / "job", **(inputs | {"features": tmp_path / name}))
 
 
-def test_links_in_a_job_are_not_followed(copy: Path, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_links_in_a_job_are_not_followed(
+    copy: Path, inputs: dict[str, Path], tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (copy / ".lock").unlink()
@@ -538,8 +620,14 @@ def test_a_job_never_replaces_its_inputs(inputs: dict[str, Path], tmp_path: Path
     features = tmp_path / "vectors" / "000000.X.npy"
     features.parent.mkdir()
     shutil.copy(inputs["features"], features)
-    for one in (features, np.load(features, mmap_mode="r"), np.load(features, mmap_mode="r")[:, 1:]):
-        with pytest.raises(ValueError, match=r"000000\.X\.npy is an input, and the job would write to this place"):
+    for one in (
+        features,
+        np.load(features, mmap_mode="r"),
+        np.load(features, mmap_mode="r")[:, 1:],
+    ):
+        with pytest.raises(
+            ValueError, match=r"000000\.X\.npy is an input, and the job would write to this place"
+        ):
             Job(tmp_path, **(inputs | {"features": one}), overwrite=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["000000.X.npy", "vectors"]
     beside = {name: shutil.copy(path, tmp_path) for name, path in inputs.items()}

@@ -13,7 +13,11 @@ from cfe_faiss.scale import Job
 
 N, D = 400, 6
 RNG = np.random.default_rng(0)
-FEATURES, EDGES, LABELS = RNG.normal(size=(N, D)), RNG.integers(0, N, (2, 900)), RNG.integers(0, 2, N)
+FEATURES, EDGES, LABELS = (
+    RNG.normal(size=(N, D)),
+    RNG.integers(0, N, (2, 900)),
+    RNG.integers(0, 2, N),
+)
 ROUNDS = [12, pytest.param(100, marks=pytest.mark.slow)]
 
 AT_ONCE = """
@@ -57,7 +61,9 @@ for round in range(int(sys.argv[3])):
 def rounds_of(folder: Path, changes: list[dict[str, object]], count: int) -> list[list[str]]:
     """Return the answers of processes that each make a job with these changes, in each round."""
     command = [sys.executable, "-W", "ignore", "-c", AT_ONCE, folder, json.dumps(changes), count]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=True, timeout=300
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -75,7 +81,9 @@ def test_jobs_that_are_refused_leave_the_inputs_of_another_one(tmp_path: Path, c
 
 @pytest.mark.parametrize("count", ROUNDS)
 def test_one_of_two_jobs_with_other_settings_is_made(tmp_path: Path, count: int) -> None:
-    for number, answers in enumerate(rounds_of(tmp_path, [{"k": 5}, {"k": 7}, {"other": True}], count)):
+    for number, answers in enumerate(
+        rounds_of(tmp_path, [{"k": 5}, {"k": 7}, {"other": True}], count)
+    ):
         assert sorted(answers)[2:] == ["made"]
         k = json.loads((tmp_path / str(number) / "job.json").read_text())["settings"]["k"]
         for given, answer in zip((5, 7, 5), answers, strict=True):
@@ -135,7 +143,9 @@ Job(sys.argv[1], features=Slow(), edges=np.zeros((2, 0), int), labels=np.zeros(4
 
 
 def test_a_construction_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.kill()

@@ -43,16 +43,24 @@ def index_of(stored: Stored) -> cfe.IndexEvidenceIVF:
 
 
 def task_in(
-    folder: Path, index: cfe.IndexEvidenceIVF, shards: int, searched: int | None = None, **changed: Any
+    folder: Path,
+    index: cfe.IndexEvidenceIVF,
+    shards: int,
+    searched: int | None = None,
+    **changed: Any,
 ) -> Task:
     """Return a folder with what the stages of pairs read: the shards and the evidence of all nodes, or of the first."""
     write_shards(index, folder / INDEX, shards)
-    given = Settings(index.ntotal, index.d, 0, 0.5, False, K, None, index.nlist, shards, index.ntotal, 1000, None)
+    given = Settings(
+        index.ntotal, index.d, 0, 0.5, False, K, None, index.nlist, shards, index.ntotal, 1000, None
+    )
     task = Task(folder, replace(given, **changed), dict[str, Input](), 1, "evidence", 0)
     ids = np.sort(index.storage().row_ids)[:searched]
     D, I = index.search_stored(ids, k=task.settings.k, nprobe=1)
     for number, rows in enumerate(np.array_split(np.arange(len(ids)), shards)):
-        replace(task, block=number).write_table(index_stages.evidence_table(ids[rows], D[rows], I[rows]))
+        replace(task, block=number).write_table(
+            index_stages.evidence_table(ids[rows], D[rows], I[rows])
+        )
     return task
 
 
@@ -128,7 +136,10 @@ def test_pairs_equal_one_index(
     assert_equal(found_in([folder / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
     above = [*cfe.evidence_pairs(index, threshold)]
     expected = Pairs(
-        *(np.concatenate([np.empty(0, t), *(getattr(part, name) for part in above)]) for name, t in COLUMNS)
+        *(
+            np.concatenate([np.empty(0, t), *(getattr(part, name) for part in above)])
+            for name, t in COLUMNS
+        )
     )
     assert_equal(in_order(found_in(sorted((folder / "above").iterdir()))), in_order(expected))
 
@@ -166,7 +177,9 @@ def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
     assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
 
 
-def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With enough pairs among the evidence, tasks write few other pairs than the best."""
     take_over(monkeypatch, {"group": 100, "block": 16, "price": 1, "chunk": 32})
     X, labels = clustered(1000, 12, 3, seed=5)
@@ -183,9 +196,15 @@ def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(tmp_path: Path, mon
 
 def test_every_two_groups_are_joined_once() -> None:
     for groups in range(1, 9):
-        joined = [(number, other) for number in range(groups) for other in pair_stages.partners_of(number, groups)]
+        joined = [
+            (number, other)
+            for number in range(groups)
+            for other in pair_stages.partners_of(number, groups)
+        ]
         assert len(joined) == groups * (groups - 1) // 2
-        assert {frozenset(two) for two in joined} == {frozenset(two) for two in combinations(range(groups), 2)}
+        assert {frozenset(two) for two in joined} == {
+            frozenset(two) for two in combinations(range(groups), 2)
+        }
         tasks = np.bincount([number for number, _ in joined], minlength=groups)
         assert tasks.max() - tasks.min() <= 1
 
@@ -212,13 +231,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory, shared_executor: type) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)
         patch.setattr(pair_stages, "GROUP_ROWS", ROWS)
-        job = Job(folder, FEATURES, EDGES, LABELS, k=3, block_rows=400, shards=2, pairs=40, threshold=0.9)
+        job = Job(
+            folder, FEATURES, EDGES, LABELS, k=3, block_rows=400, shards=2, pairs=40, threshold=0.9
+        )
         job.run(workers=1)
     return folder
 
 
 @pytest.fixture
-def job(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_workers: None) -> Job:
+def job(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_workers: None
+) -> Job:
     """Copy of a finished job."""
     monkeypatch.setattr(pair_stages, "GROUP_ROWS", ROWS)
     return Job(shutil.copytree(finished, tmp_path / "job"))
@@ -256,8 +279,12 @@ def test_a_job_has_a_task_for_each_group(job: Job, expected: tuple[Pairs, Pairs]
     assert (job.directory / "done.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["top/000000.parquet", "above/000003.parquet", "evidence/000001.parquet"])
-def test_a_result_that_is_lost_is_made_again(job: Job, expected: tuple[Pairs, Pairs], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["top/000000.parquet", "above/000003.parquet", "evidence/000001.parquet"]
+)
+def test_a_result_that_is_lost_is_made_again(
+    job: Job, expected: tuple[Pairs, Pairs], name: str
+) -> None:
     path = job.directory / name
     content = path.read_bytes()
     path.unlink()
@@ -267,7 +294,11 @@ def test_a_result_that_is_lost_is_made_again(job: Job, expected: tuple[Pairs, Pa
     assert_results(job, expected)
 
 
-ENDS = (("sketch", None), ("pairs", "sketch/000002.coarse.npy"), ("above", "groups/000000.lists.npy"))
+ENDS = (
+    ("sketch", None),
+    ("pairs", "sketch/000002.coarse.npy"),
+    ("above", "groups/000000.lists.npy"),
+)
 """Stages in which a driver ends after two tasks, and a file of an earlier stage that is damaged then."""
 
 
@@ -278,7 +309,9 @@ class EndedError(Exception):
 def forget_pairs(folder: Path) -> None:
     """Remove what the stages of pairs have written."""
     stages, done = ("groups", "sketch", "pairs", "top", "above"), folder / "done.jsonl"
-    lines = [line for line in done.read_text().splitlines() if json.loads(line)["stage"] not in stages]
+    lines = [
+        line for line in done.read_text().splitlines() if json.loads(line)["stage"] not in stages
+    ]
     done.write_text("\n".join(lines) + "\n")
     for name in stages:
         shutil.rmtree(folder / name)
@@ -395,7 +428,10 @@ def test_tasks_take_memory_for_a_group_not_for_all(tmp_path: Path) -> None:
     index.add_with_labels(X, labels)
     task_in(tmp_path, index, shards, searched=20_000)
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, *map(str, (tmp_path, n, d, shards))], capture_output=True, text=True, check=True
+        [sys.executable, "-c", MEMORY, *map(str, (tmp_path, n, d, shards))],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     peaks = {name: int(peak) for name, peak in (line.split() for line in done.stdout.splitlines())}
     tree = 280 * n

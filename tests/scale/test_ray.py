@@ -62,7 +62,10 @@ def executor(cluster: None) -> Iterator[RayExecutor]:
 
 def listening(processes: set[int]) -> set[str]:
     """Return the addresses, as the kernel writes them, at which some processes listen."""
-    places = [*Path("/proc/net/tcp").read_text().splitlines()[1:], *Path("/proc/net/tcp6").read_text().splitlines()[1:]]
+    places = [
+        *Path("/proc/net/tcp").read_text().splitlines()[1:],
+        *Path("/proc/net/tcp6").read_text().splitlines()[1:],
+    ]
     fields = [line.split() for line in places]
     addresses = {f"socket:[{field[9]}]": field[1] for field in fields if field[3] == "0A"}
     found = set()
@@ -85,16 +88,28 @@ def descendants(process: int) -> set[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="this system does not say who listens where")
-def test_a_cluster_that_is_started_here_listens_on_the_loopback_interface_only(executor: RayExecutor) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/net/tcp").exists(), reason="this system does not say who listens where"
+)
+def test_a_cluster_that_is_started_here_listens_on_the_loopback_interface_only(
+    executor: RayExecutor,
+) -> None:
     addresses = listening(descendants(os.getpid()))
     assert len(addresses) > 3
     hosts = {address.partition(":")[0] for address in addresses}
-    assert hosts <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert hosts <= {
+        "0100007F",
+        "0000000000000000FFFF00000100007F",
+        "00000000000000000000000001000000",
+    }
 
 
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="this system does not list processes")
-def test_a_worker_that_dies_while_nodes_are_checked_is_replaced(cluster: None, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/cmdline").exists(), reason="this system does not list processes"
+)
+def test_a_worker_that_dies_while_nodes_are_checked_is_replaced(
+    cluster: None, tmp_path: Path
+) -> None:
     killed: list[int] = []
 
     def kill_one() -> None:
@@ -126,8 +141,16 @@ def begun(folder: Path, block: int) -> int:
 
 def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
-        StageRun("failing", partial(scale_calls.failing, folder=tmp_path), [*range(1, 60)], executor, done.append).run()
+    with pytest.raises(
+        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left"
+    ) as caught:
+        StageRun(
+            "failing",
+            partial(scale_calls.failing, folder=tmp_path),
+            [*range(1, 60)],
+            executor,
+            done.append,
+        ).run()
     assert isinstance(caught.value.__cause__, OSError)
     assert begun(tmp_path, 59) == 0
 
@@ -144,7 +167,10 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     for same in ("auto", address, f"127.0.0.1:{address.rpartition(':')[2]}"):
         assert scale_ray.connect(same)[1] is False
-    with pytest.raises(ValueError, match=rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'"):
+    with pytest.raises(
+        ValueError,
+        match=rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'",
+    ):
         scale_ray.connect("10.0.0.1:6379")
     with pytest.raises(ValueError, match="address must be 'auto' or host:port"):
         scale_ray.connect("ray://127.0.0.1:10001")
@@ -170,7 +196,9 @@ def test_a_job_on_a_cluster_has_the_results_of_one_index(cluster: None, tmp_path
 
 
 @pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: None, tmp_path: Path, killed: int) -> None:
+def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
+    cluster: None, tmp_path: Path, killed: int
+) -> None:
     made = index()
     write_shards(made, tmp_path, 2)
     with ServedEvidenceIndex(tmp_path, replicas=2) as served:
@@ -183,18 +211,26 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
                 assert_array_equal(found, expected)
         for pid in served.processes()[:killed]:
             os.kill(pid, signal.SIGKILL)
-        assert_array_equal(served.search_stored([5, 7], K, exact=True)[1], made.search_stored([5, 7], K, exact=True)[1])
+        assert_array_equal(
+            served.search_stored([5, 7], K, exact=True)[1],
+            made.search_stored([5, 7], K, exact=True)[1],
+        )
         for found, expected in zip(
             (
                 *served.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9),
                 *served.search_certified([5, 7], K, nprobe=5),
             ),
-            (*made.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9), *made.search_certified([5, 7], K, nprobe=5)),
+            (
+                *made.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9),
+                *made.search_certified([5, 7], K, nprobe=5),
+            ),
             strict=True,
         ):
             assert_array_equal(found, expected)
         rules: dict[str, Any] = {"exclude": [[3], [9]], "neighbors": "any", "within": (-1, 0.99)}
-        assert_array_equal(served.search_stored([5, 7], K, **rules)[1], made.search_stored([5, 7], K, **rules)[1])
+        assert_array_equal(
+            served.search_stored([5, 7], K, **rules)[1], made.search_stored([5, 7], K, **rules)[1]
+        )
         per_label = (one.search_per_label(FEATURES[:3], LABELS[:3], K)[1] for one in (served, made))
         assert_array_equal(*per_label)
         assert_array_equal(served.label_names, made.label_names)
@@ -203,10 +239,19 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
             served.search_stored([5], K, progress=True)
         with pytest.raises(ValueError, match="k must be at least 1"):
             served.search_stored([5], 0)
-        assert_array_equal(served.search_stored([5], K, sel=range(99))[1], made.search_stored([5], K, sel=range(99))[1])
-        with pytest.raises(TypeError, match="sel must be ids or a mask: FAISS's selectors stay in their process"):
-            served.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9, sel=faiss.IDSelectorRange(0, 99))
-        with pytest.raises(UnknownIdError, match=f"ids must be in the index, got {N}, which is not"):
+        assert_array_equal(
+            served.search_stored([5], K, sel=range(99))[1],
+            made.search_stored([5], K, sel=range(99))[1],
+        )
+        with pytest.raises(
+            TypeError, match="sel must be ids or a mask: FAISS's selectors stay in their process"
+        ):
+            served.range_search_evidence(
+                FEATURES[:3], LABELS[:3], 0.9, sel=faiss.IDSelectorRange(0, 99)
+            )
+        with pytest.raises(
+            UnknownIdError, match=f"ids must be in the index, got {N}, which is not"
+        ):
             served.search_stored([N], K)
     with pytest.raises(RuntimeError, match="was closed"):
         served.search_stored([5])
@@ -216,7 +261,9 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
 
 
 @pytest.mark.parametrize("metric", ["l2", pytest.param("ip", marks=pytest.mark.slow)])
-def test_replicas_compare_by_the_metric_of_the_index(cluster: None, tmp_path: Path, metric: Metric) -> None:
+def test_replicas_compare_by_the_metric_of_the_index(
+    cluster: None, tmp_path: Path, metric: Metric
+) -> None:
     made = index(metric)
     write_shards(made, tmp_path, 2)
     xq, labels = 2 * FEATURES[:3] + 1, LABELS[:3]
@@ -243,7 +290,13 @@ def test_replicas_compare_by_the_metric_of_the_index(cluster: None, tmp_path: Pa
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun("killed", partial(scale_calls.killed_once, folder=tmp_path), [*range(6)], executor, done.append).run()
+    StageRun(
+        "killed",
+        partial(scale_calls.killed_once, folder=tmp_path),
+        [*range(6)],
+        executor,
+        done.append,
+    ).run()
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, block) for block in range(6)] == [1, 2, 1, 1, 1, 1]
 
@@ -251,7 +304,9 @@ def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_pa
 @pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_path: Path) -> None:
     call = partial(scale_calls.always_killed, folder=tmp_path)
-    with pytest.raises(JobError, match=r"stage killed, block 1: its worker died 4 times: The worker died"):
+    with pytest.raises(
+        JobError, match=r"stage killed, block 1: its worker died 4 times: The worker died"
+    ):
         StageRun("killed", call, [1], executor, list[Finished]().append).run()
     assert begun(tmp_path, 1) == 4
 

@@ -15,7 +15,16 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from ray_nodes import Cluster, cluster, command_of, free_port, in_session, processes, signalled, waited
+from ray_nodes import (
+    Cluster,
+    cluster,
+    command_of,
+    free_port,
+    in_session,
+    processes,
+    signalled,
+    waited,
+)
 
 from cfe_faiss.scale import Job
 
@@ -56,7 +65,12 @@ def expected(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def results_in(folder: Path) -> dict[str, bytes]:
-    found = [path for name in RESULTS for path in (folder / name).iterdir() if not path.name.startswith(".")]
+    found = [
+        path
+        for name in RESULTS
+        for path in (folder / name).iterdir()
+        if not path.name.startswith(".")
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
@@ -70,7 +84,15 @@ class Driver:
         if token is not None:
             token.write_text(secrets.token_hex(32))
             environment["RAY_AUTH_TOKEN_PATH"] = str(token)
-        command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, arguments), "--executor", "ray"]
+        command = [
+            sys.executable,
+            "-m",
+            "cfe_faiss",
+            "scale",
+            *map(str, arguments),
+            "--executor",
+            "ray",
+        ]
         if "--address" not in arguments:
             command += ["--address", cluster.address]
         self.process = subprocess.Popen(
@@ -125,7 +147,9 @@ def assert_as_local(folder: Path, expected: dict[str, bytes], before: dict[str, 
     tasks = [(entry["stage"], entry["block"]) for entry in finished_in(folder)]
     assert len(tasks) == len(set(tasks))
     after = written(folder)
-    assert {path: after[path] for path in before if path in after} == {p: n for p, n in before.items() if p in after}
+    assert {path: after[path] for path in before if path in after} == {
+        p: n for p, n in before.items() if p in after
+    }
 
 
 def killed_at(stage: str, folder: Path, cluster: Cluster) -> None:
@@ -152,7 +176,9 @@ def test_workers_a_node_and_the_driver_are_killed(
 
     driver = Driver(two_nodes, "resume", folder)
     waited(lambda: "assign" in stages_in(folder), ENDED)
-    two_nodes.nodes[-1].kill()  # of the twenty tasks of the stage it has one: both nodes are kept busy
+    two_nodes.nodes[
+        -1
+    ].kill()  # of the twenty tasks of the stage it has one: both nodes are kept busy
     status, errors = driver.ended()
     assert status == 0, errors
     assert_as_local(folder, expected, before)
@@ -197,7 +223,15 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     folder, before = tmp_path / "job", {pid for pid, *_ in processes()}
-    command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, new_job(folder, inputs)), "--executor", "ray"]
+    command = [
+        sys.executable,
+        "-m",
+        "cfe_faiss",
+        "scale",
+        *map(str, new_job(folder, inputs)),
+        "--executor",
+        "ray",
+    ]
     with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
         own = two_nodes.environment | {"RAY_TMPDIR": place}
         driver = subprocess.Popen(command, env=own, start_new_session=True)
@@ -207,7 +241,14 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
             driver.kill()
             driver.wait(60)
         name = place.encode()
-        waited(lambda: not [pid for pid, *_ in processes() if pid not in before and name in command_of(pid)], 60)
+        waited(
+            lambda: (
+                not [
+                    pid for pid, *_ in processes() if pid not in before and name in command_of(pid)
+                ]
+            ),
+            60,
+        )
     # Ray's agents try for a minute to tell the head, which has gone, that they end.
     waited(lambda: in_session(driver.pid) == [], 180)
 
@@ -215,32 +256,55 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
 def test_a_node_that_is_short_of_memory_ends_its_workers(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, new_job(tmp_path / "job", inputs))]
+    command = [
+        sys.executable,
+        "-m",
+        "cfe_faiss",
+        "scale",
+        *map(str, new_job(tmp_path / "job", inputs)),
+    ]
     with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
-        short = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "50", "RAY_TMPDIR": place}
+        short = {
+            "RAY_memory_usage_threshold": "0.001",
+            "RAY_memory_monitor_refresh_ms": "50",
+            "RAY_TMPDIR": place,
+        }
         environment = two_nodes.environment | short
         done = subprocess.run(
-            [*command, "--executor", "ray"], env=environment, capture_output=True, text=True, timeout=ENDED, check=False
+            [*command, "--executor", "ray"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=ENDED,
+            check=False,
         )
     assert done.returncode == 2
     assert re.search(r"(its worker died 4 times|cannot run the job): .*low on memory", done.stderr)
     Job(tmp_path / "job").run(workers=1)
 
 
-def test_no_cluster_at_the_address(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
-    status, errors = Driver(two_nodes, *new_job(tmp_path, inputs), "--address", f"127.0.0.1:{free_port()}").ended()
+def test_no_cluster_at_the_address(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    status, errors = Driver(
+        two_nodes, *new_job(tmp_path, inputs), "--address", f"127.0.0.1:{free_port()}"
+    ).ended()
     assert status == 2
     (line,) = errors.splitlines()
     assert line.startswith("cfe-faiss: error: no Ray cluster is to be reached at 127.0.0.1:")
     assert finished_in(tmp_path) == []
 
 
-def test_a_cluster_that_refuses_the_connection(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_cluster_that_refuses_the_connection(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
     driver = Driver(two_nodes, *new_job(tmp_path, inputs), token=tmp_path / "token")
     status, errors = driver.ended()
     assert status == 2
     error = errors.splitlines()[-1]
-    assert error.startswith(f"cfe-faiss: error: no connection to the Ray cluster at {two_nodes.address}: ")
+    assert error.startswith(
+        f"cfe-faiss: error: no connection to the Ray cluster at {two_nodes.address}: "
+    )
     assert "InvalidAuthToken" in error
     assert finished_in(tmp_path) == []
 
@@ -251,7 +315,10 @@ def test_a_node_that_does_not_see_the_folder_is_named(
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     mount = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hidden))
-    if shutil.which("unshare") is None or subprocess.run([*mount, "true"], capture_output=True).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*mount, "true"], capture_output=True).returncode
+    ):
         pytest.skip("no file system can be mounted for one process here")
     node = two_nodes.add(before=mount)
     try:
@@ -264,7 +331,9 @@ def test_a_node_that_does_not_see_the_folder_is_named(
     assert finished_in(hidden) == []
 
 
-def test_a_node_without_the_package_is_named(two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_node_without_the_package_is_named(
+    two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
+) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cfe_faiss'] = None\n")
     path = f"{tmp_path}:{two_nodes.environment['PYTHONPATH']}"
     node = two_nodes.add(PYTHONPATH=path)

@@ -84,9 +84,12 @@ def test_changed_shards_are_split_again(both: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "ids"), [([1], [10**6]), ([1, 1], [3, 3]), ([1], [1, 2]), ([-2], [3]), ([0.5], [3]), ([1], [-3])]
+    ("labels", "ids"),
+    [([1], [10**6]), ([1, 1], [3, 3]), ([1], [1, 2]), ([-2], [3]), ([0.5], [3]), ([1], [-3])],
 )
-def test_relabellings_are_refused_as_in_memory(labels: Any, ids: Any, both: Any, tmp_path: Path) -> None:
+def test_relabellings_are_refused_as_in_memory(
+    labels: Any, ids: Any, both: Any, tmp_path: Path
+) -> None:
     index, sharded = both
     before = sorted(tmp_path.iterdir())
     with pytest.raises((TypeError, ValueError)) as expected:

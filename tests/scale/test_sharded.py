@@ -56,7 +56,9 @@ def assert_same(found: tuple[NDArray[Any], ...], expected: tuple[NDArray[Any], .
         assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("how", [{"nprobe": 1}, {"nprobe": 7}, {"recall": 0.9}, {"recall": 0.99}, {"exact": True}, {}])
+@pytest.mark.parametrize(
+    "how", [{"nprobe": 1}, {"nprobe": 7}, {"recall": 0.9}, {"recall": 0.99}, {"exact": True}, {}]
+)
 def test_all_members_are_searched_alike(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, how: dict[str, Any]
 ) -> None:
@@ -81,10 +83,16 @@ def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("nq", [1, 3, 500])
-def test_vectors_are_searched_alike(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, nq: int) -> None:
+def test_vectors_are_searched_alike(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, nq: int
+) -> None:
     queries = X[:nq] + np.float32(0.01), LABELS[:nq]
-    assert_same(sharded.search_evidence(*queries, 7, nprobe=5), index.search_evidence(*queries, 7, nprobe=5))
-    assert_same(sharded.range_search_evidence(*queries, 0.8), index.range_search_evidence(*queries, 0.8))
+    assert_same(
+        sharded.search_evidence(*queries, 7, nprobe=5), index.search_evidence(*queries, 7, nprobe=5)
+    )
+    assert_same(
+        sharded.range_search_evidence(*queries, 0.8), index.range_search_evidence(*queries, 0.8)
+    )
 
 
 def test_certificates_pairs_selectors_and_plain_searches_equal_the_index(
@@ -94,7 +102,10 @@ def test_certificates_pairs_selectors_and_plain_searches_equal_the_index(
     assert_same(sharded.search_stored(k=5, sel=IDS[:50]), index.search_stored(k=5, sel=IDS[:50]))
     assert_same(sharded.search(X[:30], 5), index.search(X[:30], 5))
     pairs, expected = cfe.global_evidence(sharded, 40), cfe.global_evidence(index, 40)
-    assert_same((pairs.source, pairs.target, pairs.similarity), (expected.source, expected.target, expected.similarity))
+    assert_same(
+        (pairs.source, pairs.target, pairs.similarity),
+        (expected.source, expected.target, expected.similarity),
+    )
     assert_array_equal(sharded.reconstruct_batch(IDS[:9]), index.reconstruct_batch(IDS[:9]))
 
 
@@ -128,7 +139,10 @@ def test_an_index_in_shards_is_written_into_one_file_and_pickled_as_a_path(
     other = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
     other.nprobe = 3
     for again in (pickle.loads(pickle.dumps(other)), copy.copy(other), copy.deepcopy(other)):
-        assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=3, ntotal={N})"
+        assert (
+            repr(again)
+            == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=3, ntotal={N})"
+        )
 
 
 def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
@@ -184,10 +198,16 @@ def test_errors_name_the_fault_of_the_files(index: cfe.IndexEvidenceIVF, tmp_pat
         ("{", r"shards\.json is damaged"),
         ("[" * 100_000, r"shards\.json is damaged"),
         (json.dumps(known | {"version": 3}), "has version 3, this cfe_faiss reads version 1 and 2"),
-        (json.dumps(known | {"shards": known["shards"][:1]}), r"the checksum of shards\.json does not match"),
+        (
+            json.dumps(known | {"shards": known["shards"][:1]}),
+            r"the checksum of shards\.json does not match",
+        ),
         (signed(known | {"shards": []}), "names no shard"),
         (signed(known | {"parameters": {}}), r"parameters\.d is missing"),
-        (signed(known | {"parameters": known["parameters"] | {"nprobe": 3}}), "nprobe is 16 in a shard and 3"),
+        (
+            signed(known | {"parameters": known["parameters"] | {"nprobe": 3}}),
+            "nprobe is 16 in a shard and 3",
+        ),
         (signed(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
     ):
         manifest.write_text(changed)
@@ -196,7 +216,9 @@ def test_errors_name_the_fault_of_the_files(index: cfe.IndexEvidenceIVF, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["shards.json", "*.index"])
-def test_a_pipe_in_place_of_a_file_is_refused(index: cfe.IndexEvidenceIVF, tmp_path: Path, name: str) -> None:
+def test_a_pipe_in_place_of_a_file_is_refused(
+    index: cfe.IndexEvidenceIVF, tmp_path: Path, name: str
+) -> None:
     write_shards(index, tmp_path, 2)
     path = next(tmp_path.glob(name))
     path.unlink()
@@ -205,21 +227,27 @@ def test_a_pipe_in_place_of_a_file_is_refused(index: cfe.IndexEvidenceIVF, tmp_p
         ShardedEvidenceIndex.open(tmp_path)
 
 
-def test_arguments_are_checked(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path) -> None:
+def test_arguments_are_checked(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, tmp_path: Path
+) -> None:
     with pytest.raises(TypeError, match="made by open"):
         ShardedEvidenceIndex(D, NLIST)
     with pytest.raises(TypeError, match="index must be an IndexEvidenceIVF"):
         write_shards(cfe.IndexEvidenceIDMap2(D), tmp_path, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one partition, got 2"):
         write_shards(cfe.IndexEvidenceIVF(D, 4, 2), tmp_path, 2)
-    with pytest.raises(ValueError, match=r"shards must be at most the \d+ lists that hold vectors, got 1000"):
+    with pytest.raises(
+        ValueError, match=r"shards must be at most the \d+ lists that hold vectors, got 1000"
+    ):
         write_shards(index, tmp_path, 1000)
     with pytest.raises(ValueError, match="number must be below 4"):
         sharded.search_shard(4, 5, 3)
 
 
 @given(
-    sizes=st.lists(st.integers(0, 50), min_size=2, max_size=30).filter(lambda sizes: sum(map(bool, sizes)) >= 2),
+    sizes=st.lists(st.integers(0, 50), min_size=2, max_size=30).filter(
+        lambda sizes: sum(map(bool, sizes)) >= 2
+    ),
     data=st.data(),
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -244,7 +272,10 @@ def test_the_list_of_shards_names_files_of_its_folder_only(name: object, tmp_pat
     (tmp_path / "s" / "link").symlink_to(manifest["shards"][1]["file"])
     manifest["shards"][1]["file"] = name
     (tmp_path / "s" / "shards.json").write_text(signed(manifest))
-    with pytest.raises(ValueError, match=r"s/shards\.json is damaged: shards\[1\]\.file must be the name of a shard"):
+    with pytest.raises(
+        ValueError,
+        match=r"s/shards\.json is damaged: shards\[1\]\.file must be the name of a shard",
+    ):
         ShardedEvidenceIndex.open(tmp_path / "s")
 
 
@@ -260,8 +291,12 @@ def test_shards_of_others_stay(tmp_path: Path) -> None:
     assert alike.read_text() == "mine"
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list open files")
-def test_an_open_shard_takes_one_descriptor(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex) -> None:
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="this system does not list open files"
+)
+def test_an_open_shard_takes_one_descriptor(
+    index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex
+) -> None:
     before = len([*Path("/proc/self/fd").iterdir()])
     again = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
     assert_same(again.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))

@@ -27,14 +27,22 @@ def begun(folder: Path, block: int) -> int:
 
 def test_each_task_is_done_once(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun("double", partial(scale_calls.double, folder=tmp_path), [*range(9)], executor, done.append).run()
+    StageRun(
+        "double", partial(scale_calls.double, folder=tmp_path), [*range(9)], executor, done.append
+    ).run()
     assert sorted((one.block, one.peak_bytes) for one in done) == [(i, 2 * i) for i in range(9)]
     assert [begun(tmp_path, i) for i in range(9)] == [1] * 9
 
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun("killed", partial(scale_calls.killed_once, folder=tmp_path), [*range(6)], executor, done.append).run()
+    StageRun(
+        "killed",
+        partial(scale_calls.killed_once, folder=tmp_path),
+        [*range(6)],
+        executor,
+        done.append,
+    ).run()
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, i) for i in range(6)] == [1, 2, 1, 1, 1, 1]  # no other task is lost
 
@@ -49,15 +57,29 @@ def test_a_task_that_kills_every_worker_ends_the_job(
     message = rf"stage killed, block 1: its worker died {attempts} times: .*signal 9.*, perhaps"
     with pytest.raises(JobError, match=message):
         StageRun(
-            "killed", partial(scale_calls.always_killed, folder=tmp_path), [*range(2)], executor, done.append
+            "killed",
+            partial(scale_calls.always_killed, folder=tmp_path),
+            [*range(2)],
+            executor,
+            done.append,
         ).run()
     assert begun(tmp_path, 1) == attempts
 
 
-def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(executor: LocalExecutor, tmp_path: Path) -> None:
+def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
     done: list[Finished] = []
-    with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
-        StageRun("failing", partial(scale_calls.failing, folder=tmp_path), [*range(1, 60)], executor, done.append).run()
+    with pytest.raises(
+        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left"
+    ) as caught:
+        StageRun(
+            "failing",
+            partial(scale_calls.failing, folder=tmp_path),
+            [*range(1, 60)],
+            executor,
+            done.append,
+        ).run()
     assert isinstance(caught.value.__cause__, OSError)
     assert done[0].block == 1  # it was running
     assert begun(tmp_path, 59) == 0  # half a minute after the error
@@ -69,7 +91,11 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     executor, done = LocalExecutor(2), list[Finished]()
     try:
         StageRun(
-            "hanging", partial(scale_calls.hanging_once, folder=tmp_path), [*range(4)], executor, done.append
+            "hanging",
+            partial(scale_calls.hanging_once, folder=tmp_path),
+            [*range(4)],
+            executor,
+            done.append,
         ).run()
     finally:
         start = time.monotonic()
@@ -106,7 +132,9 @@ class Machines:
         ([16, 16], 4, 100, (8, 2)),
     ],
 )
-def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, expected: tuple[int, int]) -> None:
+def test_few_tasks_use_all_cores(
+    machines: list[int], workers: int, tasks: int, expected: tuple[int, int]
+) -> None:
     threads, neighbours = share_of(Machines(machines, workers), tasks)
     assert (threads, neighbours) == expected
     at_once = min(tasks, workers)

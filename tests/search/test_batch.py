@@ -44,7 +44,9 @@ def grouped(
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     plan = Plan("groups", nprobe, Effort(complete=complete, routing="evidence"))
-    return pad_results(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
+    return pad_results(
+        *engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k
+    )
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
@@ -53,7 +55,9 @@ def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
 @pytest.mark.parametrize("element", ELEMENTS)
-def test_all_lists_together_equal_brute_force(element: str, stored: Stored, nlist: int, partitions: int) -> None:
+def test_all_lists_together_equal_brute_force(
+    element: str, stored: Stored, nlist: int, partitions: int
+) -> None:
     index = built(stored, nlist, partitions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "by_dimension", lambda *_: batch.Choice(element, "byte"))
@@ -63,7 +67,12 @@ def test_all_lists_together_equal_brute_force(element: str, stored: Stored, nlis
     assert_array_equal(D, expected_D)
 
 
-@given(stored_vectors(least=12, lowest_label=-1), st.integers(2, 8), st.integers(1, 3), st.integers(1, 3))
+@given(
+    stored_vectors(least=12, lowest_label=-1),
+    st.integers(2, 8),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
 def test_short_rows_are_completed(stored: Stored, nlist: int, partitions: int, nprobe: int) -> None:
     index = built(stored, nlist, partitions)
     D, I = grouped(index, queries_of(index, stored), stored.k, nprobe, complete=True)
@@ -82,7 +91,9 @@ def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
 @pytest.mark.parametrize("d", [1, 3, 18, 200])
-def test_screening_loses_nothing_where_vectors_are_nearly_equal(element: str, noise: float, d: int) -> None:
+def test_screening_loses_nothing_where_vectors_are_nearly_equal(
+    element: str, noise: float, d: int
+) -> None:
     X, labels = near_twins(400, d, noise)
     index = cfe.IndexEvidenceIVF(d, 10)
     index.train(X)
@@ -114,7 +125,9 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> No
         mean = unit(vectors[group].mean(axis=0)[None])
         assert_array_equal(lists[g], index.routes().lists(mean, groups.labels[g : g + 1], 3)[0])
         for q in group:
-            eligible = np.flatnonzero(np.isin(homes, lists[g]) & (storage.labels != storage.labels[q]))
+            eligible = np.flatnonzero(
+                np.isin(homes, lists[g]) & (storage.labels != storage.labels[q])
+            )
             best = eligible[np.lexsort((ids[eligible], -S[q, eligible]))][:5]
             assert_array_equal(I[q, : len(best)], ids[best])
 
@@ -161,7 +174,9 @@ def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) ->
     expected_D, expected_I = flat.search_stored(None, 6)
     # The exact index has normalised rows; the codecs have decoded rows.
     assert np.abs(D - expected_D).max() < 0.02
-    overlap = np.mean([len(set(a) & set(b)) / 6 for a, b in zip(I.tolist(), expected_I.tolist(), strict=True)])
+    overlap = np.mean(
+        [len(set(a) & set(b)) / 6 for a, b in zip(I.tolist(), expected_I.tolist(), strict=True)]
+    )
     assert overlap > 0.95
 
 
@@ -205,9 +220,15 @@ def test_damaged_vectors_are_passed_over(element: str) -> None:
     index.add_with_labels(X, labels)
     for j, value in enumerate((np.inf, -np.inf, np.nan)):
         size = index.invlists.list_size(j)
-        rows = faiss.rev_swig_ptr(index.invlists.get_codes(j), 40 * size).view(np.float32).reshape(size, 10)
+        rows = (
+            faiss.rev_swig_ptr(index.invlists.get_codes(j), 40 * size)
+            .view(np.float32)
+            .reshape(size, 10)
+        )
         rows[:: j + 1] = value
-    sound = index.members().ids[np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)]
+    sound = index.members().ids[
+        np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)
+    ]
     with np.errstate(invalid="ignore"):
         I = index.search_stored(None, 5, exact=True)[1]
     assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
@@ -228,9 +249,14 @@ def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> No
     assert_array_equal(D, expected_D)
 
 
-def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
-    X, labels = unit(rng.normal(size=(600, 200))), rng.integers(0, 3, 600)  # nothing is near anything
+    X, labels = (
+        unit(rng.normal(size=(600, 200))),
+        rng.integers(0, 3, 600),
+    )  # nothing is near anything
     index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceIDMap2(200)
     index.train(X)
     for each in (index, flat):
@@ -238,7 +264,11 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
     searched = []
     original = exact._search_all_rows
-    monkeypatch.setattr(exact, "_search_all_rows", lambda *some, **more: searched.append(1) or original(*some, **more))
+    monkeypatch.setattr(
+        exact,
+        "_search_all_rows",
+        lambda *some, **more: searched.append(1) or original(*some, **more),
+    )
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_stored(None, 5, recall=0.999)
     assert searched
@@ -262,7 +292,9 @@ def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceI
 
 @needs_bytes
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
-def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rotated_rows_are_found_as_others_are(
+    noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice("byte", "byte"))
     X, labels = near_twins(700, 42, noise)
     found = []
@@ -285,7 +317,9 @@ def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.
 
 
 @needs_bytes
-def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice("byte", "byte"))
     monkeypatch.setattr(batch, "_WORTH_ROTATING", 500)
     rng, d, prefix = np.random.default_rng(0), 320, batch._PREFIX

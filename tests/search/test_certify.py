@@ -9,9 +9,15 @@ import cfe_faiss as cfe
 
 
 @given(
-    stored_vectors(least=12, lowest_label=-1), st.integers(2, 10), st.integers(1, 3), st.integers(1, 6), st.booleans()
+    stored_vectors(least=12, lowest_label=-1),
+    st.integers(2, 10),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.booleans(),
 )
-def test_certified_rows_are_exact(stored: Stored, nlist: int, partitions: int, nprobe: int, complete: bool) -> None:
+def test_certified_rows_are_exact(
+    stored: Stored, nlist: int, partitions: int, nprobe: int, complete: bool
+) -> None:
     index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions, complete=complete)
     index.train(stored.X)
     index.add_with_ids(stored.X, stored.ids)
@@ -19,11 +25,15 @@ def test_certified_rows_are_exact(stored: Stored, nlist: int, partitions: int, n
     D, I, certified = index.search_certified(None, stored.k, nprobe)
     exact_D, _ = index.search_stored(None, stored.k, exact=True)
     assert_array_equal(D[certified], exact_D[certified])
-    assert certified[(exact_D == D).all(axis=1) & (stored.labels[np.argsort(stored.ids)] == -1)].all()
+    assert certified[
+        (exact_D == D).all(axis=1) & (stored.labels[np.argsort(stored.ids)] == -1)
+    ].all()
     assert_array_equal(I, index.search_stored(None, stored.k, nprobe)[1])
 
 
-@pytest.mark.parametrize("make", ["EvidenceIVF40,Flat", "EvidenceIVF40,SQ8", "EvidenceIVF40,PQ3,RFlat"])
+@pytest.mark.parametrize(
+    "make", ["EvidenceIVF40,Flat", "EvidenceIVF40,SQ8", "EvidenceIVF40,PQ3,RFlat"]
+)
 def test_many_rows_are_certified_in_few_dimensions_and_more_with_more_lists(make: str) -> None:
     X, labels = clustered(4000, 3, 3)
     index = quick(cfe.index_factory(3, make))

@@ -18,7 +18,13 @@ import cfe_faiss as cfe
 
 FILE = Path(__file__).with_name("digests.json")
 N, DIM, CLASSES = 600, 21, 5
-KINDS = ("EvidenceFlat", "EvidenceIVF9,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9,SQfp16", "EvidenceIVF9,PQ7,RFlat")
+KINDS = (
+    "EvidenceFlat",
+    "EvidenceIVF9,Flat",
+    "EvidenceIVF9,SQ8",
+    "EvidenceIVF9,SQfp16",
+    "EvidenceIVF9,PQ7,RFlat",
+)
 METRICS = ("cosine", "ip", "l2")
 QUERIES = (1, 3, 70)
 IDS = np.arange(0, 70) * 7
@@ -75,11 +81,16 @@ def answers(index: Any, rule: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     for nq in QUERIES:
         options = rules_of(metric, nq)[rule]
         xq, labels_q, ids = XQ[:nq], LABELS_Q[:nq], IDS[:nq]
-        yield f"search {nq}", lambda o=options, x=xq, y=labels_q: index.search_evidence(x, y, 9, **exact, **o)
+        yield (
+            f"search {nq}",
+            lambda o=options, x=xq, y=labels_q: index.search_evidence(x, y, 9, **exact, **o),
+        )
         yield f"stored {nq}", lambda o=options, ids=ids: index.search_stored(ids, 9, **exact, **o)
         yield (
             f"range {nq}",
-            lambda o=options, x=xq, y=labels_q: index.range_search_evidence(x, y, THRESHOLDS[metric], **o),
+            lambda o=options, x=xq, y=labels_q: index.range_search_evidence(
+                x, y, THRESHOLDS[metric], **o
+            ),
         )
     options = rules_of(metric, N)[rule]
     yield "all stored", lambda: index.search_stored(None, 9, **exact, **options)
@@ -111,7 +122,11 @@ def digest(index: Any, rule: str) -> str:
 def test_exact_answers_keep_their_bits(kind: str, metric: str) -> None:
     index = make_index(kind, metric)
     recorded = json.loads(FILE.read_text())
-    differing = [rule for rule in rules_of(metric, 1) if digest(index, rule) != recorded[f"{kind} {metric} {rule}"]]
+    differing = [
+        rule
+        for rule in rules_of(metric, 1)
+        if digest(index, rule) != recorded[f"{kind} {metric} {rule}"]
+    ]
     assert differing == []
 
 

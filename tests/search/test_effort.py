@@ -21,7 +21,13 @@ from cfe_faiss.search import lists
 pytest.importorskip("pandas")  # of the audits
 
 X, LABELS = clustered(400, 8, 3)
-KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ2,RFlat"]
+KINDS = [
+    "EvidenceFlat",
+    "EvidenceIVF8,Flat",
+    "EvidenceIVF8x2,Flat",
+    "EvidenceIVF8,SQ8",
+    "EvidenceIVF8,PQ2,RFlat",
+]
 
 
 @lru_cache
@@ -66,7 +72,9 @@ SEARCHES: list[Callable[..., Any]] = [
     lambda index, **effort: finder_on(index).top_pairs(7, **effort).similarity,
     lambda index, **effort: audit.consistency(finder_on(index), **effort)["share"],
     lambda index, **effort: audit.discrimination_scores(finder_on(index), k=4, **effort)["score"],
-    lambda index, **effort: audit.error_rate_by_evidence(with_truth(index), ks=[9], **effort)["accuracy"],
+    lambda index, **effort: audit.error_rate_by_evidence(with_truth(index), ks=[9], **effort)[
+        "accuracy"
+    ],
 ]
 
 
@@ -130,13 +138,18 @@ def test_every_index_keeps_the_protocol(kind: str) -> None:
     assert not isinstance(X, cfe.EvidenceIndex)
 
 
-@pytest.mark.parametrize("name", ["search_evidence", "search_stored", "search_certified", "range_search_evidence"])
+@pytest.mark.parametrize(
+    "name", ["search_evidence", "search_stored", "search_certified", "range_search_evidence"]
+)
 def test_every_kind_searches_by_the_same_signature(name: str) -> None:
     pytest.importorskip("pyarrow")  # of shards
     from cfe_faiss.scale import ServedEvidenceIndex, ShardedEvidenceIndex
 
     kinds = *(type(filled(kind)) for kind in KINDS), ServedEvidenceIndex, ShardedEvidenceIndex
-    assert len({str(inspect.signature(getattr(kind, name))) for kind in (*kinds, EvidenceSearcher)}) == 1
+    assert (
+        len({str(inspect.signature(getattr(kind, name))) for kind in (*kinds, EvidenceSearcher)})
+        == 1
+    )
 
 
 def test_an_exact_index_certifies_every_row_at_any_effort() -> None:
@@ -163,7 +176,13 @@ def test_no_queries_have_no_results(kind: str) -> None:
     efforts: list[dict[str, Any]] = [{}, {"exact": True}, {"recall": 0.5}, {"recall": 0.9}]
     efforts += [{"nprobe": 2}] if index.has_lists else []
     for effort in efforts:
-        for rules in ({}, {"sel": [3, 5, 7]}, {"exclude": []}, {"neighbors": "own"}, {"within": (0.1, 0.9)}):
+        for rules in (
+            {},
+            {"sel": [3, 5, 7]},
+            {"exclude": []},
+            {"neighbors": "own"},
+            {"within": (0.1, 0.9)},
+        ):
             assert index.search_evidence(X[:0], LABELS[:0], 3, **effort, **rules)[1].shape == (0, 3)
             assert index.search_stored([], 3, **effort, **rules)[1].shape == (0, 3)
             assert index.search_certified([], 3, **effort, **rules)[2].shape == (0,)

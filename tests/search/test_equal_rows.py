@@ -13,7 +13,12 @@ from reference import LEAST_OF_EQUAL, PADDING, cosine, cosines, quick, unit
 import cfe_faiss as cfe
 from cfe_faiss import _native, mining
 
-KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ1,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF6,Flat",
+    "EvidenceIVF6x2,Flat",
+    "EvidenceIVF6,PQ1,RFlat",
+]
 CODECS = ["EvidenceIVF6,SQ8", "EvidenceIVF6x2,SQfp16"]
 seeds = st.integers(0, 2**32 - 1)
 
@@ -23,7 +28,9 @@ def near_rows(d: int, seed: int, number: int = 20) -> NDArray[np.float32]:
     rng = np.random.default_rng(seed)
     few = rng.normal(size=(number, d)).astype(np.float32)
     few /= np.linalg.norm(few, axis=1, keepdims=True)
-    shifted = (few * (1 + rng.choice([-1, 0, 1], few.shape) * np.float32(2.0**-23))).astype(np.float32)
+    shifted = (few * (1 + rng.choice([-1, 0, 1], few.shape) * np.float32(2.0**-23))).astype(
+        np.float32
+    )
     zeros = np.zeros((2, d), np.float32)
     return np.concatenate([few, few, few, shifted, 0 - few, 0 - shifted, zeros])
 
@@ -46,7 +53,9 @@ class Filled:
         self.xq = self.X if self.index.keeps_vectors else unit(self.X)
         self.S = cosines(self.xq, self.X)
 
-    def best(self, k: int, eligible: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def best(
+        self, k: int, eligible: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the k best of the eligible rows of each query."""
         D, I = np.full((len(self.S), k), PADDING, np.float32), np.full((len(self.S), k), -1)
         for q, scores in enumerate(self.S):
@@ -77,9 +86,15 @@ def test_every_search_finds_equal_rows_first(kind: str, d: int, seed: int, k: in
             )
         few = index.search_evidence(xq[:9], labels[:9], k, within=(-1, 1), **effort)
         assert_same(few, [part[:9] for part in expected])
-        for within in ((1, 1), (float(LEAST_OF_EQUAL), float(np.nextafter(np.float32(1), np.float32(0)))), (-1, -1)):
+        for within in (
+            (1, 1),
+            (float(LEAST_OF_EQUAL), float(np.nextafter(np.float32(1), np.float32(0)))),
+            (-1, -1),
+        ):
             held = differ & (np.float32(within[0]) <= case.S) & (np.float32(within[1]) >= case.S)
-            assert_same(index.search_evidence(xq, labels, k, within=within, **effort), case.best(k, held))
+            assert_same(
+                index.search_evidence(xq, labels, k, within=within, **effort), case.best(k, held)
+            )
         any_class = index.search_evidence(xq, labels, k, neighbors="any", **effort)
         assert_same(any_class, case.best(k, np.ones_like(differ)))
     for threshold in (1.0, -1.0, float(LEAST_OF_EQUAL)):
@@ -125,7 +140,9 @@ def test_equal_rows_of_large_sets_are_pairs_of_a_join() -> None:
     index.add_with_labels(X, labels)
     pairs = next(cfe.evidence_pairs(index, 1.0))
     found = {*zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)}
-    assert {(i + 700 * a, i + 700 * b) for i in range(700) for a, b in ((0, 1), (0, 2), (1, 2))} <= found
+    assert {
+        (i + 700 * a, i + 700 * b) for i in range(700) for a, b in ((0, 1), (0, 2), (1, 2))
+    } <= found
     assert (pairs.similarity == 1).all()
     best = cfe.global_evidence(index, len(found), exact=True)  # by the join
     assert {*zip(best.source.tolist(), best.target.tolist(), strict=True)} == found

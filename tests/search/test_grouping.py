@@ -34,7 +34,9 @@ def test_halves_are_parts_of_groups_of_about_the_size_that_is_wanted(
     sizes: list[int], largest: int, spread: int, seed: int
 ) -> None:
     rng, borders = np.random.default_rng(seed), borders_of(sizes)
-    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(np.float32)  # without spread all rows are one
+    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(
+        np.float32
+    )  # without spread all rows are one
     X[rng.random(len(X)) < 0.05] = np.nan
     order, starts, of_group = halve(X, borders, largest)
     assert starts[0] == 0
@@ -87,7 +89,9 @@ def test_small_groups_stay_unchanged() -> None:
 
 
 @given(sizes_of_groups, st.integers(1, 20), seeds)
-def test_rows_come_in_order_with_the_mean_of_each_group(sizes: list[int], d: int, seed: int) -> None:
+def test_rows_come_in_order_with_the_mean_of_each_group(
+    sizes: list[int], d: int, seed: int
+) -> None:
     rng, groups = np.random.default_rng(seed), borders_of(sizes)
     X = unit(rng.normal(size=(groups[-1], d)) + 0.3)
     order = rng.permutation(len(X))
@@ -127,7 +131,9 @@ class QueriesOfLists:
         return len(self.labels)
 
 
-def queries_of(labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArray[np.int64] | None = None) -> Queries:
+def queries_of(
+    labels: NDArray[np.int32], homes: NDArray[np.int64], order: NDArray[np.int64] | None = None
+) -> Queries:
     X = np.arange(len(labels), dtype=np.float32)[:, None]
     return QueriesOfLists(X, labels, homes, order)
 
@@ -164,12 +170,20 @@ def test_queries_of_a_list_are_one_group_that_have_its_entry_or_none(
     rng = np.random.default_rng(seed)
     entries = np.zeros((lowest + classes, nlist), bool)
     entries[lowest:] = rng.random((classes, nlist)) < 0.5
-    labels = np.where(rng.random(n) < 0.1, -1, lowest + rng.integers(0, classes, n)).astype(np.int32)
+    labels = np.where(rng.random(n) < 0.1, -1, lowest + rng.integers(0, classes, n)).astype(
+        np.int32
+    )
     homes = rng.integers(0, nlist, n)
     order, of_list = np.arange(n), rng.permutation(n)
     if known_order != "none":
-        order = of_list[np.argsort(homes[of_list], kind="stable")] if known_order == "by list" else of_list
-    groups = group(queries_of(labels, homes, None if known_order == "none" else order), routes_with(entries))
+        order = (
+            of_list[np.argsort(homes[of_list], kind="stable")]
+            if known_order == "by list"
+            else of_list
+        )
+    groups = group(
+        queries_of(labels, homes, None if known_order == "none" else order), routes_with(entries)
+    )
     places = np.argsort(order)
     assert_array_equal(np.sort(groups.order), np.flatnonzero(labels >= 0))
     routed_by = np.where(entries[labels, homes], labels, MIXED)
@@ -190,7 +204,9 @@ def test_queries_of_a_list_are_one_group_that_have_its_entry_or_none(
 @given(st.lists(st.sampled_from([1, 2, 7, 300, 5000]), max_size=40))
 def test_tasks_cover_all_groups_and_cut_none(sizes: list[int]) -> None:
     starts = borders_of(sizes)
-    groups = Groups(np.random.default_rng(0).permutation(starts[-1]), starts, np.zeros(len(sizes), np.int32))
+    groups = Groups(
+        np.random.default_rng(0).permutation(starts[-1]), starts, np.zeros(len(sizes), np.int32)
+    )
     tasks = groups.tasks()
     groups_of_tasks = [g for task in tasks for g in range(task.start, task.stop)]
     assert groups_of_tasks == list(range(len(sizes)))
@@ -206,7 +222,10 @@ def test_tasks_cover_all_groups_and_cut_none(sizes: list[int]) -> None:
 def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
     n = share * num_threads()
     starts = np.arange(n + 1)
-    made = [task.stop - task.start for task in Groups(starts[:-1], starts, np.zeros(n, np.int32)).tasks()]
+    made = [
+        task.stop - task.start
+        for task in Groups(starts[:-1], starts, np.zeros(n, np.int32)).tasks()
+    ]
     assert len(made) >= num_threads()
     assert made == sorted(made, reverse=True)
     assert made[0] <= grouping._MOST_QUERIES
@@ -234,6 +253,8 @@ def test_some_of_the_queries_are_queries() -> None:
         for whole in (queries, chosen):
             every = np.arange(len(whole))
             assert_array_equal(np.sort(every if whole.order is None else whole.order), every)
-        assert_array_equal(chosen.own_lists(np.array([3, 1, 0])), queries.own_lists(np.arange(90))[[41, 3, 80]])
+        assert_array_equal(
+            chosen.own_lists(np.array([3, 1, 0])), queries.own_lists(np.arange(90))[[41, 3, 80]]
+        )
         assert_array_equal(queries.own_lists(np.arange(90)), homes)
         assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])

@@ -50,8 +50,14 @@ def listed(scans: list[exact.Scan], threshold: float) -> list[tuple[int, int, np
     return sorted(found, key=lambda pair: (-pair[2], pair[0], pair[1]))
 
 
-@given(stored_vectors(least=4, lowest_label=-1), st.floats(-1.125, 1.125, width=32), st.sampled_from([1, 1 << 18]))
-def test_finds_every_pair_above_a_threshold_once(stored: Stored, threshold: float, buffer: int) -> None:
+@given(
+    stored_vectors(least=4, lowest_label=-1),
+    st.floats(-1.125, 1.125, width=32),
+    st.sampled_from([1, 1 << 18]),
+)
+def test_finds_every_pair_above_a_threshold_once(
+    stored: Stored, threshold: float, buffer: int
+) -> None:
     index = flat(stored)
     blocks = small_blocks(index)
     if blocks is None:
@@ -63,7 +69,12 @@ def test_finds_every_pair_above_a_threshold_once(stored: Stored, threshold: floa
         assert pairs_at(blocks, threshold) == expected
 
 
-@given(stored_vectors(least=4, lowest_label=-1), st.floats(-1.125, 1.125, width=32), st.integers(1, 3), st.data())
+@given(
+    stored_vectors(least=4, lowest_label=-1),
+    st.floats(-1.125, 1.125, width=32),
+    st.integers(1, 3),
+    st.data(),
+)
 def test_two_trees_have_the_pairs_of_their_rows(
     stored: Stored, threshold: float, classes: int, data: st.DataObject
 ) -> None:
@@ -71,7 +82,9 @@ def test_two_trees_have_the_pairs_of_their_rows(
     index = flat(stored)
     storage = index.storage()
     known = np.flatnonzero(storage.labels >= 0)
-    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(known), max_size=len(known))), bool)
+    chosen = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(known), max_size=len(known))), bool
+    )
     directions = join.directions_of(storage, known)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BLOCK", 6)
@@ -83,19 +96,27 @@ def test_two_trees_have_the_pairs_of_their_rows(
         return
     sides = [set(storage.row_ids[blocks.rows].tolist()) for blocks in (one, other)]
     expected = [
-        pair for pair in top_pairs(stored) if pair[2] >= threshold and (pair[0] in sides[0]) != (pair[1] in sides[0])
+        pair
+        for pair in top_pairs(stored)
+        if pair[2] >= threshold and (pair[0] in sides[0]) != (pair[1] in sides[0])
     ]
     scans = one.scans(other, threshold)
     assert listed(scans, threshold) == expected
     assert len(scans) <= one.number
     assert (one.cost(threshold, other) == 0) == (len(scans) == 0)
-    rows, others = (blocks.rows[np.argsort(blocks.labels, kind="stable")] for blocks in (one, other))
+    rows, others = (
+        blocks.rows[np.argsort(blocks.labels, kind="stable")] for blocks in (one, other)
+    )
     for cut in (2, 768):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tiles, "CHUNK", cut)
             patch.setattr(tiles, "TILE", cut * cut)
             assert listed(exact.pairs_between(storage, rows, others), threshold) == expected
-            within = [pair for pair in top_pairs(stored) if pair[2] >= threshold and {pair[0], pair[1]} <= sides[0]]
+            within = [
+                pair
+                for pair in top_pairs(stored)
+                if pair[2] >= threshold and {pair[0], pair[1]} <= sides[0]
+            ]
             assert listed(exact.all_pairs(storage, rows), threshold) == within
 
 
@@ -108,14 +129,16 @@ def test_blocks_that_are_far_from_another_tree_are_left_out() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BLOCK", 10)
         first, last = (
-            join.blocks_along(storage, rows, directions) for rows in np.split(np.argsort(storage.row_ids), 2)
+            join.blocks_along(storage, rows, directions)
+            for rows in np.split(np.argsort(storage.row_ids), 2)
         )
     assert first is not None
     assert last is not None
     assert len(first.scans(last, 0.999)) < first.number / 2
     assert len(first.scans(last, -1.0)) == len(first.scans(last)) == first.number
     alike, others = (
-        join.blocks_along(of_one_label.storage(), rows, directions) for rows in np.split(np.arange(200), 2)
+        join.blocks_along(of_one_label.storage(), rows, directions)
+        for rows in np.split(np.arange(200), 2)
     )
     assert alike is not None
     assert alike.scans(others, -1.0) == []
@@ -145,7 +168,9 @@ def test_sketches_bound_every_inner_product(d: int) -> None:
 
 def test_principal_directions_make_the_bound_tight() -> None:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 12)) @ rng.normal(size=(12, 100)) + 1e-3 * rng.normal(size=(2000, 100))
+    X = rng.normal(size=(2000, 12)) @ rng.normal(size=(12, 100)) + 1e-3 * rng.normal(
+        size=(2000, 100)
+    )
     index = labelled(X.astype(np.float32), rng.integers(0, 3, 2000))
     blocks = join.blocks_of(index.storage())
     assert blocks is not None
@@ -170,7 +195,10 @@ def test_the_tree(n: int) -> None:
         below = [node]
         while below[0] < blocks.number - 1:
             below = [child for i in below for child in (2 * i + 1, 2 * i + 2)]
-        first, last = blocks.starts[below[0] - blocks.number + 1], blocks.starts[below[-1] - blocks.number + 2]
+        first, last = (
+            blocks.starts[below[0] - blocks.number + 1],
+            blocks.starts[below[-1] - blocks.number + 2],
+        )
         assert_array_equal(blocks.low[node], blocks.coarse[first:last].min(axis=0))
         assert_array_equal(blocks.high[node], blocks.coarse[first:last].max(axis=0))
         different = np.unique(blocks.labels[first:last])
@@ -206,7 +234,9 @@ def test_equal_vectors(value: float) -> None:
     assert blocks is not None
     expected = cosine(*index.storage().rows(np.array([0, 1]))[0])
     found = pairs_at(blocks, float(expected))
-    assert [pair[:2] for pair in found] == [(i, j) for i in range(90) for j in range(i + 1, 90) if (i + j) % 2]
+    assert [pair[:2] for pair in found] == [
+        (i, j) for i in range(90) for j in range(i + 1, 90) if (i + j) % 2
+    ]
     assert pairs_at(blocks, float(np.nextafter(expected, np.float32(2)))) == []
 
 
@@ -221,7 +251,10 @@ def test_rows_that_are_no_unit_vectors() -> None:
     for threshold in (0.5, 1.0, 2.5):
         i, j = np.nonzero(np.triu(S, 1) >= threshold)
         other = labels[ids[i]] != labels[ids[j]]
-        expected = {(min(a, b), max(a, b)) for a, b in zip(ids[i[other]].tolist(), ids[j[other]].tolist(), strict=True)}
+        expected = {
+            (min(a, b), max(a, b))
+            for a, b in zip(ids[i[other]].tolist(), ids[j[other]].tolist(), strict=True)
+        }
         assert {pair[:2] for pair in pairs_at(blocks, threshold)} == expected
 
 
@@ -234,7 +267,9 @@ def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
     blocks, others = small_blocks(damaged), small_blocks(good)
     assert blocks is not None
     assert others is not None
-    expected = [pair for pair in pairs_at(others, 0.9) if not set(pair[:2]) & set(ids[[5, 70]].tolist())]
+    expected = [
+        pair for pair in pairs_at(others, 0.9) if not set(pair[:2]) & set(ids[[5, 70]].tolist())
+    ]
     assert pairs_at(blocks, 0.9) == expected
     rows[1:] = damage
     assert small_blocks(damaged) is None

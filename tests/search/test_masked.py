@@ -24,7 +24,8 @@ KINDS = [
 ]
 # By default, an index without lists, one with, and one with codes beside its vectors.
 SOME_KINDS = [
-    kind if kind in (KINDS[0], KINDS[2], KINDS[-1]) else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS
+    kind if kind in (KINDS[0], KINDS[2], KINDS[-1]) else pytest.param(kind, marks=pytest.mark.slow)
+    for kind in KINDS
 ]
 EXACT = Effort(exact=True)
 
@@ -57,7 +58,11 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
         draw(st.integers(0, 3)),
     )
     classes = draw(st.integers(1, 4))
-    X, labels, ids = vectors(rng, n, d, spread), rng.integers(-1, classes, n), rng.permutation(2 * n)[:n]
+    X, labels, ids = (
+        vectors(rng, n, d, spread),
+        rng.integers(-1, classes, n),
+        rng.permutation(2 * n)[:n],
+    )
     index: Any = quick(cfe.index_factory(d, kind))
     if not index.is_trained:
         index.train(np.concatenate([X, rng.normal(size=(300, d)).astype(np.float32)]))
@@ -66,7 +71,9 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
     if draw(st.booleans()):  # changes after the first searches, whose derived data is carried over
         index.search_stored(k=2)
         index.remove_ids(ids[: n // 4])
-        index.add_with_labels(vectors(rng, 5, d, spread), rng.integers(0, classes, 5), np.arange(2 * n, 2 * n + 5))
+        index.add_with_labels(
+            vectors(rng, 5, d, spread), rng.integers(0, classes, 5), np.arange(2 * n, 2 * n + 5)
+        )
         index.relabel(rng.integers(-1, classes, 3), np.arange(2 * n, 2 * n + 3))
     known = index.members()
     xq, labels_q = vectors(rng, nq, d, spread), rng.integers(0, classes + 1, nq).astype(np.int32)
@@ -86,7 +93,11 @@ def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
     D, I = np.full((len(X), query.k), PADDING, np.float32), np.full((len(X), query.k), -1)
     for q, scores in enumerate(cosine(X[:, None], case.X)):
         known = (case.labels >= 0) & (labels[q] >= 0)
-        meets = {"any": True, "own": known & (case.labels == labels[q]), "other": known & (case.labels != labels[q])}
+        meets = {
+            "any": True,
+            "own": known & (case.labels == labels[q]),
+            "other": known & (case.labels != labels[q]),
+        }
         found = meets[rules.neighbors] & (case.ids != asked[q])
         if may_find is not None:
             found &= may_find[q]
@@ -97,7 +108,9 @@ def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
         if rules.excluded_ids is not None:
             found &= ~np.isin(case.ids, rules.excluded_ids[q])
         if rules.within is not None:
-            found &= (np.float32(rules.within[0]) <= scores) & (scores <= np.float32(rules.within[1]))
+            found &= (np.float32(rules.within[0]) <= scores) & (
+                scores <= np.float32(rules.within[1])
+            )
         rows = np.flatnonzero(found)
         best = rows[np.lexsort((case.ids[rows], -scores[rows]))][: query.k]
         D[q, : len(best)], I[q, : len(best)] = scores[best], case.ids[best]
@@ -120,7 +133,11 @@ def questions(case: Case) -> Iterator[Query]:
 
 def assert_all_ways(queries: Queries, expected: Any) -> None:
     """Every way of the exact engine and the reference find the same: tiles, rows in place, and each pair once."""
-    found = [search_masked(queries), exact._search_tiles(queries, None), exact._search_in_place(queries)]
+    found = [
+        search_masked(queries),
+        exact._search_tiles(queries, None),
+        exact._search_in_place(queries),
+    ]
     if queries.all_rows:
         found.append(exact._search_all_rows(queries, None))
     for D, I in found:
@@ -159,7 +176,11 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
 def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))
     index, k = case.index, case.k
-    efforts: list[dict[str, Any]] = [{"exact": True}, {"recall": 1.0}, {"exact": True, "memory": 1 << 10}]
+    efforts: list[dict[str, Any]] = [
+        {"exact": True},
+        {"recall": 1.0},
+        {"exact": True, "memory": 1 << 10},
+    ]
     efforts += [{"nprobe": 12}] if index.has_lists else [{}]
     for query in questions(case):
         expected = brute_force(case, query)
@@ -170,16 +191,23 @@ def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObj
                 assert_same(found, expected)
                 assert certified.all()
             else:
-                assert_same(index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort), expected)
+                assert_same(
+                    index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort),
+                    expected,
+                )
                 for q in range(len(case.xq)):
                     one = slice(q, q + 1)
-                    found = index.search_evidence(case.xq[one], case.labels_q[one], k, sel=query.sel, **effort)
+                    found = index.search_evidence(
+                        case.xq[one], case.labels_q[one], k, sel=query.sel, **effort
+                    )
                     assert_same(found, [part[one] for part in expected])
         if query.X is not None:
             lims, D, I = index.range_search_evidence(case.xq, query.labels, 0.3, sel=query.sel)
             every = brute_force(case, dataclasses.replace(query, k=len(case.ids)))
             above = (every[1] >= 0) & (every[0] >= np.float32(0.3))
-            assert_same((np.diff(lims), D, I), (above.sum(axis=1), every[0][above], every[1][above]))
+            assert_same(
+                (np.diff(lims), D, I), (above.sum(axis=1), every[0][above], every[1][above])
+            )
 
 
 @st.composite
@@ -198,7 +226,11 @@ def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
 def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))
     for query in questions(case):
-        nq = len(case.xq) if query.X is not None else len(case.ids if query.ids is None else np.asarray(query.ids))
+        nq = (
+            len(case.xq)
+            if query.X is not None
+            else len(case.ids if query.ids is None else np.asarray(query.ids))
+        )
         ruled = dataclasses.replace(query, rules=data.draw(rules(case, nq)))
         expected = brute_force(case, ruled)
         assert_same(case.index.answer(ruled, EXACT), expected)
@@ -210,7 +242,9 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
             found = answer.search_range(dataclasses.replace(queries), 0.25)
         every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
         above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
-        assert_same((np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above]))
+        assert_same(
+            (np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above])
+        )
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS)
@@ -221,7 +255,13 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
     age, sex = rng.integers(0, 6, nodes), rng.integers(0, 3, nodes)
     edges, hops = rng.integers(0, nodes, (2, nodes)), data.draw(st.booleans())
     where: dict[str, Any] = data.draw(
-        st.sampled_from([{"caliper": {"age": 1}}, {"exact": ["sex"]}, {"antiexact": ["sex"], "caliper": {"age": 3}}])
+        st.sampled_from(
+            [
+                {"caliper": {"age": 1}},
+                {"exact": ["sex"]},
+                {"antiexact": ["sex"], "caliper": {"age": 3}},
+            ]
+        )
     )
     graph = {"min_hops": 2} if hops else {}
     near = np.eye(nodes, dtype=bool)
@@ -249,5 +289,7 @@ def test_rules_exclude_limited_use() -> None:
     index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
     query = Query(1, where=cfe.Constraints(replace=False), rules=Rules("own"))
-    with pytest.raises(ValueError, match="must not limit how often evidence is used together with rules"):
+    with pytest.raises(
+        ValueError, match="must not limit how often evidence is used together with rules"
+    ):
         index.answer(query, EXACT)

@@ -50,7 +50,9 @@ def test_the_best_by_their_codes_are_scored(
     screened = sums + (xq @ centroids.T)[:, homes]
     S = cosines(xq, X)
     for q in range(4):
-        eligible = np.flatnonzero((labels != -1) & (labels != labels_q[q]) & (allowed if filtered else True))
+        eligible = np.flatnonzero(
+            (labels != -1) & (labels != labels_q[q]) & (allowed if filtered else True)
+        )
         if labels_q[q] == -1:
             eligible = eligible[:0]
         looked_at = eligible[np.lexsort((ids[eligible], -screened[q, eligible]))][:kept]

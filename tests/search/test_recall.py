@@ -34,7 +34,10 @@ def points(seed: int, n: int, d: int, classes: int) -> Arrays:
 def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[int]]:
     groups: Groups = small_groups(queries, Derived.of(index.storage()).class_means)
     rows = queries.rows[groups.order]
-    return {frozenset(rows[a:b].tolist()) for a, b in zip(groups.starts[:-1], groups.starts[1:], strict=True)}
+    return {
+        frozenset(rows[a:b].tolist())
+        for a, b in zip(groups.starts[:-1], groups.starts[1:], strict=True)
+    }
 
 
 @given(
@@ -54,12 +57,23 @@ def test_the_sample_is_searched_in_the_groups_that_all_vectors_are_searched_in(
     known = snapshot.by_label.copy()
     rows = np.random.default_rng(seed).permutation(known)[:drawn]
     searches, clusters = recall._groups(snapshot, Derived.of(snapshot).class_means, rows)
-    found = [group for some in searches for group in groups_in(index, Queries.of_rows(snapshot, some))]
+    found = [
+        group for some in searches for group in groups_in(index, Queries.of_rows(snapshot, some))
+    ]
     assert len(found) == len(set(found)) == len(np.unique(clusters))
     assert set(found) <= of_all
     assert set(rows.tolist()) <= set().union(*found)
     for group in found:
-        assert len({cluster for row, cluster in zip(rows.tolist(), clusters, strict=True) if row in group}) == 1
+        assert (
+            len(
+                {
+                    cluster
+                    for row, cluster in zip(rows.tolist(), clusters, strict=True)
+                    if row in group
+                }
+            )
+            == 1
+        )
     if drawn >= n:
         assert sum(map(len, found)) == len(known)
 
@@ -82,7 +96,9 @@ def test_long_lists_are_not_taken_as_a_whole() -> None:
     index = made(X, labels, 60)
     snapshot = index.storage()
     for stratum in recall._strata(snapshot):
-        searches, clusters = recall._groups(snapshot, Derived.of(snapshot).class_means, stratum.rows)
+        searches, clusters = recall._groups(
+            snapshot, Derived.of(snapshot).class_means, stratum.rows
+        )
         assert sum(map(len, searches)) <= 16 * len(stratum.rows)
         assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
 
@@ -91,7 +107,9 @@ def test_standard_errors_match_clusters() -> None:
     values = np.random.default_rng(0).random(400)
     error = values.std(ddof=1) / 20
     assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
-    assert recall._standard_error(np.repeat(values, 3), np.repeat(np.arange(400), 3)) == pytest.approx(error)
+    assert recall._standard_error(
+        np.repeat(values, 3), np.repeat(np.arange(400), 3)
+    ) == pytest.approx(error)
     assert recall._standard_error(np.ones(1), np.zeros(1, np.int64)) == 0
 
 
@@ -114,12 +132,17 @@ def test_a_held_out_row_does_not_count_in_the_mean_of_its_list() -> None:
             for label in np.unique(storage.labels[np.intersect1d(own, rows)]):
                 if routes.has_centroids(np.array([label]), np.array([j]))[0]:
                     continue
-                left = own[(storage.labels[own] >= 0) & ~(np.isin(own, rows) & (storage.labels[own] == label))]
+                left = own[
+                    (storage.labels[own] >= 0)
+                    & ~(np.isin(own, rows) & (storage.labels[own] == label))
+                ]
                 mean = vectors[left].sum(axis=0)
                 place = np.searchsorted(held.labels, label)
                 entries = np.arange(held.starts[place], held.starts[place + 1])
                 (entry,) = entries[held.class_lists[entries] == j]
-                np.testing.assert_allclose(held.class_means[entry], mean / np.linalg.norm(mean), rtol=1e-3, atol=1e-4)
+                np.testing.assert_allclose(
+                    held.class_means[entry], mean / np.linalg.norm(mean), rtol=1e-3, atol=1e-4
+                )
                 checked += 1
         assert checked > 10
         assert len(held.class_lists) == len(routes.class_lists) + checked
@@ -134,7 +157,9 @@ def rare(seed: int, n: int) -> Arrays:
 
 
 def reached(found: Results, exact: Results, chosen: NDArray[np.bool_]) -> float:
-    return cfe.metrics.recall(found[1][chosen], exact[1][chosen], found[0][chosen], exact[0][chosen])
+    return cfe.metrics.recall(
+        found[1][chosen], exact[1][chosen], found[0][chosen], exact[0][chosen]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +177,10 @@ def exact_stored(skewed: cfe.IndexEvidenceIVF) -> Results:
 def new(skewed: cfe.IndexEvidenceIVF) -> tuple[*Arrays, Results]:
     """Return new vectors with their classes and their exact results."""
     X, labels = rare(1, 60_000)
-    X, labels = np.concatenate([X[labels == 0][:4000], X[labels == 1]]), np.repeat([0, 1], (4000, (labels == 1).sum()))
+    X, labels = (
+        np.concatenate([X[labels == 0][:4000], X[labels == 1]]),
+        np.repeat([0, 1], (4000, (labels == 1).sum())),
+    )
     return X, labels, skewed.search_evidence(X, labels, 10, exact=True)
 
 
@@ -167,23 +195,32 @@ def test_a_rare_class_has_the_recall_that_is_asked_for(
     found = skewed.search_stored(k=10, recall=wanted)
     assert reached(found, exact, every) >= wanted
     assert reached(found, exact, members.labels == 1) >= wanted - 0.01
-    assert reached(skewed.search_stored(few, 10, recall=wanted), exact_few, every[: len(few)]) >= wanted - 0.01
+    assert (
+        reached(skewed.search_stored(few, 10, recall=wanted), exact_few, every[: len(few)])
+        >= wanted - 0.01
+    )
     X, labels, exact = new
     found = skewed.search_evidence(X, labels, 10, recall=wanted)
     for label in (0, 1):
         assert reached(found, exact, labels == label) >= wanted - 0.01
     assert reached(found, exact, labels == 0) >= wanted  # nearly all queries have this class
     for i in (0, 100, 4100):
-        alone = skewed.search_evidence(X[i : i + 1], labels[i : i + 1].astype(np.int32), 10, recall=wanted)
+        alone = skewed.search_evidence(
+            X[i : i + 1], labels[i : i + 1].astype(np.int32), 10, recall=wanted
+        )
         np.testing.assert_array_equal(alone[1][0], found[1][i])  # independent of the other queries
 
 
-def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF, exact_stored: Results) -> None:
+def test_recall_by_class_tells_what_was_measured(
+    skewed: cfe.IndexEvidenceIVF, exact_stored: Results
+) -> None:
     members, exact = skewed.members(), exact_stored
     found = skewed.search_stored(k=10, recall=0.95)
     of_all, of_few = skewed.recall_by_class(0.95), skewed.recall_by_class(0.95, queries=1)
     assert list(of_all) == [0, 1]
-    assert of_all[1] == pytest.approx(reached(found, exact, members.labels == 1))  # all of its rows are in the sample
+    assert of_all[1] == pytest.approx(
+        reached(found, exact, members.labels == 1)
+    )  # all of its rows are in the sample
     assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
     assert of_few != of_all
     assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}
@@ -200,7 +237,9 @@ def test_a_calibration_is_the_same_again_and_ends_with_a_change() -> None:
     X, labels = rare(0, 3000)
     first, second = made(X, labels, 100), made(X, labels, 100)
     for queries in (None, 1):
-        assert first.recall_by_class(0.9, queries=queries) == second.recall_by_class(0.9, queries=queries)
+        assert first.recall_by_class(0.9, queries=queries) == second.recall_by_class(
+            0.9, queries=queries
+        )
     assert Derived.of(first.storage()).calibrations == Derived.of(second.storage()).calibrations
     first.relabel(1 - labels)
     assert list(Derived.of(first.storage()).calibrations) == []
@@ -231,7 +270,9 @@ def test_a_calibration_is_of_one_k_factor() -> None:
     assert index.nprobe_for(0.8) == many
 
 
-@pytest.mark.parametrize("kind", ["EvidenceIVF60x2,Flat", "EvidenceIVF60,SQ8", "EvidenceIVF60,PQ8,RFlat"])
+@pytest.mark.parametrize(
+    "kind", ["EvidenceIVF60x2,Flat", "EvidenceIVF60,SQ8", "EvidenceIVF60,PQ8,RFlat"]
+)
 def test_every_kind_of_index_keeps_the_recall_of_each_class(kind: str) -> None:
     X, labels = rare(0, 8000)
     labels[:160] = np.where(labels[:160] == 0, 2, labels[:160])  # another class with two per cent

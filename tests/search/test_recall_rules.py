@@ -13,7 +13,9 @@ N, D, K, TARGET = 4000, 24, 10, 0.9
 @pytest.fixture(scope="module")
 def index() -> Any:
     rng = np.random.default_rng(1)
-    X = (rng.normal(size=(N, 6)) @ rng.normal(size=(6, D)) + 0.2 * rng.normal(size=(N, D))).astype(np.float32)
+    X = (rng.normal(size=(N, 6)) @ rng.normal(size=(6, D)) + 0.2 * rng.normal(size=(N, D))).astype(
+        np.float32
+    )
     labels = np.where(X[:, 0] > 0, rng.integers(0, 2, N), rng.integers(0, 4, N))
     index: Any = cfe.IndexEvidenceIVF(D, 60)
     index.train(X)
@@ -22,7 +24,9 @@ def index() -> Any:
     return index
 
 
-@pytest.mark.parametrize("step", [1, 9])  # all rows are searched in groups, some rows partly one by one
+@pytest.mark.parametrize(
+    "step", [1, 9]
+)  # all rows are searched in groups, some rows partly one by one
 @pytest.mark.parametrize("rule", ["other", "any", "ids", "any, ids", "within", "any, within"])
 def test_recall_is_reached(index: Any, rule: str, step: int) -> None:
     ids = None if step == 1 else np.arange(0, N, step)

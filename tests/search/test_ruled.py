@@ -21,7 +21,9 @@ from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 from cfe_faiss.search.query import Effort, Query, Rules
 
 N, DIM, CLASSES = 1200, 6, 5
-IVF_KINDS = [f"EvidenceIVF16{kind}" for kind in (",Flat", "x2,Flat", ",SQfp16", ",SQ8", ",PQ2,RFlat")]
+IVF_KINDS = [
+    f"EvidenceIVF16{kind}" for kind in (",Flat", "x2,Flat", ",SQfp16", ",SQ8", ",PQ2,RFlat")
+]
 KINDS = [(kind, "cosine") for kind in ("IDMap2,EvidenceFlat", *IVF_KINDS, "sharded")]
 KINDS += [("IDMap2,EvidenceFlat", "l2"), (IVF_KINDS[0], "ip"), (IVF_KINDS[0], "l2")]
 MORE = [("IDMap2,EvidenceFlat", "ip"), (IVF_KINDS[3], "ip"), (IVF_KINDS[3], "l2")]
@@ -31,7 +33,11 @@ LABELS = np.where(np.arange(N) % 19 == 0, -1, LABELS)
 XQ, LABELS_Q = clustered(40, DIM, CLASSES)
 
 
-@pytest.fixture(scope="module", params=[*(kind for kind in KINDS if kind not in (KINDS[3], KINDS[4])), *SLOW], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[*(kind for kind in KINDS if kind not in (KINDS[3], KINDS[4])), *SLOW],
+    ids=str,
+)
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     kind, metric = request.param
     sharded, options = kind == "sharded", {} if metric == "cosine" else {"metric": metric}
@@ -59,11 +65,15 @@ RANGES: dict[str, list[tuple[float, float]]] = {
 def options(draw: st.DrawFn, nq: int, metric: str = "cosine") -> dict[str, Any]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     found: dict[str, Any] = {"neighbors": draw(st.sampled_from(["other", "own", "any"]))}
-    if draw(st.booleans()):  # near rows, so that some are among the best; also ids that are not stored
+    if draw(
+        st.booleans()
+    ):  # near rows, so that some are among the best; also ids that are not stored
         found["exclude"] = [rng.integers(0, 3 * N, rng.integers(0, 6)).tolist() for _ in range(nq)]
     if draw(st.booleans()):
         same = rng.integers(0, CLASSES, (1, 1)).repeat(nq, axis=0)
-        found["exclude_labels"] = same if draw(st.booleans()) else rng.integers(-1, CLASSES, (nq, 2))
+        found["exclude_labels"] = (
+            same if draw(st.booleans()) else rng.integers(-1, CLASSES, (nq, 2))
+        )
     if draw(st.booleans()):
         found["within"] = draw(st.sampled_from(RANGES[metric]))
     if draw(st.booleans()):
@@ -81,14 +91,19 @@ def stored_form(index: Any, X: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def rules_of(how: dict[str, Any]) -> Rules | None:
-    return Rules.of(how.get("exclude"), how.get("exclude_labels"), how.get("within"), how["neighbors"])
+    return Rules.of(
+        how.get("exclude"), how.get("exclude_labels"), how.get("within"), how["neighbors"]
+    )
 
 
 @given(data=st.data())
 def test_fast_engines_keep_every_rule(index: Any, data: st.DataObject) -> None:
     nq, k = data.draw(st.sampled_from([1, 3, 40])), data.draw(st.integers(1, 8))
     how = data.draw(options(nq, index.metric))
-    efforts: list[dict[str, Any]] = [{"exact": True}, *([{"nprobe": 2}, {"recall": 0.9}] if index.has_lists else [{}])]
+    efforts: list[dict[str, Any]] = [
+        {"exact": True},
+        *([{"nprobe": 2}, {"recall": 0.9}] if index.has_lists else [{}]),
+    ]
     effort = data.draw(st.sampled_from(efforts))
     if data.draw(st.booleans()):
         query = Query(k, X=stored_form(index, XQ[:nq]), labels=LABELS_Q[:nq].astype(np.int32))
@@ -110,7 +125,10 @@ def test_fast_engines_keep_every_rule(index: Any, data: st.DataObject) -> None:
     if "exact" in effort or not index.has_lists:
         assert_array_equal(I, ids)
         assert_array_equal(D, best)
-    every = expected(index, Query(N, query.threshold, query.X, query.labels, query.ids, query.sel, rules=query.rules))
+    every = expected(
+        index,
+        Query(N, query.threshold, query.X, query.labels, query.ids, query.sel, rules=query.rules),
+    )
     D = flipped(D, index.metric)
     for q in range(nq):  # all results keep the rules, with their similarities, best first
         scores = dict(zip(every[1][q].tolist(), every[0][q].tolist(), strict=True))
@@ -165,9 +183,12 @@ def test_a_recall_holds_for_the_results_that_remain() -> None:
     best = index.search_stored(ids, 6, exact=True)[1]
     for how in ({"exclude": best[:, :5]}, {"neighbors": "any"}, {"within": (-1, 0.97)}):
         exact, found = (
-            index.search_stored(ids, 10, **how, **effort)[1] for effort in ({"exact": True}, {"recall": 0.9})
+            index.search_stored(ids, 10, **how, **effort)[1]
+            for effort in ({"exact": True}, {"recall": 0.9})
         )
-        reached = np.array([np.isin(one, other).mean() for one, other in zip(exact, found, strict=True)])
+        reached = np.array(
+            [np.isin(one, other).mean() for one, other in zip(exact, found, strict=True)]
+        )
         assert reached.mean() >= 0.9
         assert min(reached[labels[ids] == label].mean() for label in range(4)) >= 0.89
 
@@ -194,8 +215,12 @@ def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
-def test_classes_that_are_ranked_in_lists_keep_every_rule(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_centroids, "LARGE_CLASS_ROWS", 230)  # some of the five classes are as large
+def test_classes_that_are_ranked_in_lists_keep_every_rule(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        class_centroids, "LARGE_CLASS_ROWS", 230
+    )  # some of the five classes are as large
     options_of = {} if metric == "cosine" else {"metric": metric}
     index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat", **options_of)
     index.train(X)
@@ -206,16 +231,25 @@ def test_classes_that_are_ranked_in_lists_keep_every_rule(metric: str, monkeypat
     xq, labels_q, ages = XQ, LABELS_Q % 4, {"age": np.arange(3 * N) % 7}
     where = cfe.Constraints(caliper={"age": 2})
     about = {"where": where, "attributes": ages}
-    for how in ({}, {"within": RANGES[metric][1]}, {"exclude": [[3 * q] for q in range(40)]}, {"sel": LABELS > 0}):
+    for how in (
+        {},
+        {"within": RANGES[metric][1]},
+        {"exclude": [[3 * q] for q in range(40)]},
+        {"sel": LABELS > 0},
+    ):
         options = {"neighbors": "own", **how}
-        query = Query(6, X=stored_form(index, xq), labels=labels_q.astype(np.int32), sel=how.get("sel"))
+        query = Query(
+            6, X=stored_form(index, xq), labels=labels_q.astype(np.int32), sel=how.get("sel")
+        )
         best = expected(index, replace(query, rules=rules_of(options)))[1]
         assert_array_equal(index.search_evidence(xq, labels_q, 6, 16, **options)[1], best)
         some = index.search_evidence(xq, labels_q, 6, 1, **options)[1]
         assert_array_equal(some >= 0, best >= 0)
         for q in range(5):
             one = {"exclude": how["exclude"][q : q + 1]} if "exclude" in how else how
-            row = index.search_evidence(xq[q : q + 1], labels_q[q : q + 1], 6, 1, neighbors="own", **one)[1]
+            row = index.search_evidence(
+                xq[q : q + 1], labels_q[q : q + 1], 6, 1, neighbors="own", **one
+            )[1]
             assert_array_equal(row[0], some[q])
         stored = Query(6, rules=rules_of({**options, "exclude": None}), sel=how.get("sel"), **about)
         assert_array_equal(index.answer(stored, Effort(nprobe=1))[1], expected(index, stored)[1])
@@ -234,7 +268,8 @@ def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
     for label in range(CLASSES):
         own = np.full(nq, label, np.int32)
         best, ids = expected(
-            index, Query(k, X=stored_form(index, XQ[:nq]), labels=own, sel=how.get("sel"), rules=rules)
+            index,
+            Query(k, X=stored_form(index, XQ[:nq]), labels=own, sel=how.get("sel"), rules=rules),
         )
         other = labels_q != label
         assert_array_equal(I[other, label], ids[other])
@@ -244,9 +279,12 @@ def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "partitions", "mixed"), [("cosine", 1, True), ("cosine", 2, False), ("l2", 1, False), ("ip", 1, True)]
+    ("metric", "partitions", "mixed"),
+    [("cosine", 1, True), ("cosine", 2, False), ("l2", 1, False), ("ip", 1, True)],
 )
-def test_each_large_label_comes_from_its_nearest_lists(metric: Metric, partitions: int, mixed: bool) -> None:
+def test_each_large_label_comes_from_its_nearest_lists(
+    metric: Metric, partitions: int, mixed: bool
+) -> None:
     n = 4 * LARGE_CLASS_ROWS
     X, near_labels = clustered(n + 20, 8, 3)  # most lists hold few rows of some label
     labels = np.where(np.arange(n) < 100, 7, np.arange(n) % 3 if mixed else near_labels[:n])
@@ -254,12 +292,16 @@ def test_each_large_label_comes_from_its_nearest_lists(metric: Metric, partition
     index.train(X[:8000])
     index.add_with_labels(X[:n], labels)
     own = np.arange(20) % 4
-    exact, near = (index.search_per_label(X[n:], own, 5, **how)[1] for how in ({"recall": 0.9}, {"nprobe": 5}))
+    exact, near = (
+        index.search_per_label(X[n:], own, 5, **how)[1] for how in ({"recall": 0.9}, {"nprobe": 5})
+    )
     assert exact.shape == (20, 4, 5)
     assert_array_equal(near >= 0, exact >= 0)
     assert_array_equal((exact < 0).all(axis=2), (own[:, None] == np.arange(4)) & (own[:, None] < 3))
     stored = np.array([0, 1, 2, 7])
-    assert_array_equal(labels[near][near >= 0], np.broadcast_to(stored[:, None], near.shape)[near >= 0])
+    assert_array_equal(
+        labels[near][near >= 0], np.broadcast_to(stored[:, None], near.shape)[near >= 0]
+    )
     assert np.mean([np.isin(a, b).mean() for a, b in zip(near, exact, strict=True)]) >= 0.8
     assert_array_equal(index.search_per_label(X[n:], own, 5, 160 * partitions)[1], exact)
     for how in ({"within": (-np.inf, np.inf)}, {"exclude": [[]] * 20}):  # drop nothing
@@ -278,7 +320,10 @@ def test_rows_that_are_nearly_all_excluded_leave_complete_results() -> None:
     index.add_with_labels(X, labels)
     for ids in ([50], np.arange(0, 2000, 50)):
         rules: dict[str, Any] = {"exclude_labels": [[9]] * len(ids)}
-        found, exact = (index.search_stored(ids, 5, **rules, **how)[1] for how in ({"nprobe": 2}, {"exact": True}))
+        found, exact = (
+            index.search_stored(ids, 5, **rules, **how)[1]
+            for how in ({"nprobe": 2}, {"exact": True})
+        )
         assert (labels[exact] < 4).all()
         assert (labels[exact] != labels[ids][:, None]).all()
         assert (labels[found] < 4).all()
@@ -301,13 +346,18 @@ RULES_OF_ONE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("how", RULES_OF_ONE, ids=str)
-def test_one_query_takes_the_short_way_under_rules(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_query_takes_the_short_way_under_rules(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat")
     index.train(X)
     index.add_with_ids(X, np.arange(N) * 3)
     index.relabel(LABELS)
     queries = XQ.astype(np.float32)
-    converted = [index.search_evidence(XQ[q : q + 1].tolist(), LABELS_Q[q : q + 1], 5, 2, **how) for q in range(20)]
+    converted = [
+        index.search_evidence(XQ[q : q + 1].tolist(), LABELS_Q[q : q + 1], 5, 2, **how)
+        for q in range(20)
+    ]
     index.search_evidence(queries[:1], LABELS_Q[:1], 5, 2, **how)
     monkeypatch.setattr(type(index), "answer", lambda *_: pytest.fail("took the long way"))
     for q, expected_row in enumerate(converted):
@@ -319,7 +369,9 @@ def test_one_query_takes_the_short_way_under_rules(how: dict[str, Any], monkeypa
 def test_any_row_needs_no_label(index: Any) -> None:
     expected = index.search_evidence(XQ, LABELS_Q, 3, neighbors="any", exact=True)
     for labels in (None, np.full(len(XQ), -1)):
-        assert_array_equal(index.search_evidence(XQ, labels, 3, neighbors="any", exact=True)[1], expected[1])
+        assert_array_equal(
+            index.search_evidence(XQ, labels, 3, neighbors="any", exact=True)[1], expected[1]
+        )
     lims, _, I = index.range_search_evidence(XQ, None, float(expected[0][0, 2]), neighbors="any")
     assert set(expected[1][0].tolist()) <= set(I[: lims[1]].tolist())
 
@@ -331,12 +383,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"exclude": [[1], [-7]]}, "exclude must lie in 0..2\\*\\*63-2, got -7"),
     ({"exclude": [[1], [0.5]]}, "exclude must be integers, got 0.5"),
     ({"exclude_labels": [[0], [77]]}, "exclude_labels must hold stored labels, got 77"),
-    ({"exclude_labels": [[0]]}, "exclude_labels must hold one sequence for each of 2 queries, got 1"),
+    (
+        {"exclude_labels": [[0]]},
+        "exclude_labels must hold one sequence for each of 2 queries, got 1",
+    ),
     ({"within": (0.9, 0.2)}, "within must be \\(low, high\\) with low <= high, got \\(0.9, 0.2\\)"),
     ({"within": 0.9}, "within must be two numbers, \\(low, high\\), got 0.9"),
     ({"within": (0.1, "x")}, "within must be a number, got 'x'"),
     ({"neighbors": "mine"}, "neighbors must be 'other', 'own' or 'any', got 'mine'"),
-    ({"neighbors": "own", "labels_q": None}, "labels_q must have shape \\(2,\\), one label per vector"),
+    (
+        {"neighbors": "own", "labels_q": None},
+        "labels_q must have shape \\(2,\\), one label per vector",
+    ),
 ]
 
 

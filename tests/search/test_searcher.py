@@ -26,7 +26,9 @@ def filled(kind: str = "EvidenceIVF12,Flat") -> tuple[Any, NDArray[np.float32], 
     index = cfe.index_factory(9, kind)
     index.train(X)
     index.add_with_labels(X, labels)
-    index.search_evidence(X[:1], labels[:1], K, NPROBE)  # computes the derived data of later searches
+    index.search_evidence(
+        X[:1], labels[:1], K, NPROBE
+    )  # computes the derived data of later searches
     return index, X, labels
 
 
@@ -36,7 +38,13 @@ def assert_equal_results(found: Any, expected: Any) -> None:
         assert_array_equal(one, other, strict=True)
 
 
-@given(stored_vectors(least=12), st.integers(2, 12), st.integers(1, 3), st.integers(1, 40), st.floats(0.5, 3))
+@given(
+    stored_vectors(least=12),
+    st.integers(2, 12),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.floats(0.5, 3),
+)
 def test_both_ways_lead_to_the_same_bits(
     stored: Stored, nlist: int, partitions: int, nprobe: int, length: float
 ) -> None:
@@ -53,7 +61,8 @@ def test_both_ways_lead_to_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    "kind", ["EvidenceIVF12,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF12,SQfp16", "EvidenceIVF6x2,SQ8"]
+    "kind",
+    ["EvidenceIVF12,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF12,SQfp16", "EvidenceIVF6x2,SQ8"],
 )
 def test_a_query_as_it_is_takes_the_short_way(kind: str) -> None:
     index, X, labels = filled(kind)
@@ -61,8 +70,12 @@ def test_a_query_as_it_is_takes_the_short_way(kind: str) -> None:
     for q in range(0, 300, 30):
         found = index._single["other"].search(X[q : q + 1], labels[q : q + 1], K, NPROBE, True, 300)
         assert found is not None
-        assert_equal_results(index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE), found)
-        assert_equal_results(index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE, **LONG_WAY), found)
+        assert_equal_results(
+            index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE), found
+        )
+        assert_equal_results(
+            index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE, **LONG_WAY), found
+        )
 
 
 def test_a_short_row_is_completed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +93,10 @@ def test_a_short_row_is_completed_in_one_call(monkeypatch: pytest.MonkeyPatch) -
         lambda x, label: (x.astype(np.float64), label),
         lambda x, label: (x.tolist(), label.tolist()),
         lambda x, label: (np.repeat(x, 2, axis=1)[:, ::2], label),
-        lambda x, label: (np.frombuffer(x.tobytes(), np.float32).reshape(x.shape), label),  # read-only
+        lambda x, label: (
+            np.frombuffer(x.tobytes(), np.float32).reshape(x.shape),
+            label,
+        ),  # read-only
         lambda x, label: (x.astype(">f4"), label),
         lambda x, label: (x.view(np.memmap), label),
         lambda x, label: (x, label.astype(np.int32)),
@@ -117,7 +133,9 @@ def test_any_form_of_a_query_will_do(form: Callable[..., Any]) -> None:
         ({"recall": 0.9}, ValueError, "only one of nprobe, recall and exact"),
     ],
 )
-def test_errors_match_the_long_way(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_errors_match_the_long_way(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     index, X, labels = filled()
     asked = {"xq": X[:1], "labels_q": labels[:1], "k": K, "nprobe": NPROBE} | change
     with pytest.raises(error, match=message):
@@ -150,7 +168,14 @@ def test_errors_match_the_long_way(change: dict[str, Any], error: type[Exception
 def test_what_takes_no_short_way_is_not_searched(change: dict[str, Any]) -> None:
     index, X, labels = filled()
     index.search_evidence(X[:1], labels[:1], K, NPROBE)
-    asked = {"xq": X[:1], "labels_q": labels[:1], "k": K, "nprobe": NPROBE, "complete": True, "ntotal": 300}
+    asked = {
+        "xq": X[:1],
+        "labels_q": labels[:1],
+        "k": K,
+        "nprobe": NPROBE,
+        "complete": True,
+        "ntotal": 300,
+    }
     single = index._single["other"]
     assert single.search(**asked) is not None
     assert single.search(**(asked | change)) is None
@@ -176,7 +201,9 @@ def test_routing_may_be_set_at_any_time() -> None:
     index.routing = "nearest"
     for q in range(30):
         asked = X[q : q + 1], labels[q : q + 1], K, 1
-        assert_equal_results(index.search_evidence(*asked), index.search_evidence(*asked, **LONG_WAY))
+        assert_equal_results(
+            index.search_evidence(*asked), index.search_evidence(*asked, **LONG_WAY)
+        )
 
 
 def test_large_numbers_are_no_error() -> None:
@@ -231,7 +258,9 @@ def test_a_search_of_all_rows_sees_every_change() -> None:
         change()
         found = index.search_stored(None, K, nprobe=NPROBE)
         assert_equal_results(index.search_stored(None, K, nprobe=NPROBE), found)
-        assert_equal_results(pickle.loads(pickle.dumps(index)).search_stored(None, K, nprobe=NPROBE), found)
+        assert_equal_results(
+            pickle.loads(pickle.dumps(index)).search_stored(None, K, nprobe=NPROBE), found
+        )
         unknown = index.members().labels == -1
         assert (found[0][unknown] == PADDING).all()
         assert (found[1][unknown] == -1).all()
@@ -244,11 +273,18 @@ def test_many_threads_may_search_at_once_from_the_first_query_on_and_during_chan
     expected = []
     for new in (other, labels):
         index.relabel(new)
-        expected.append([index.search_evidence(X[q : q + 1], labels[q : q + 1], K, 12, **LONG_WAY) for q in range(40)])
+        expected.append(
+            [
+                index.search_evidence(X[q : q + 1], labels[q : q + 1], K, 12, **LONG_WAY)
+                for q in range(40)
+            ]
+        )
 
     def search(q: int) -> bool:
         D, I = index.search_evidence(X[q : q + 1], labels[q : q + 1], K, 12)
-        return any(np.array_equal(D, each[q][0]) and np.array_equal(I, each[q][1]) for each in expected)
+        return any(
+            np.array_equal(D, each[q][0]) and np.array_equal(I, each[q][1]) for each in expected
+        )
 
     with ThreadPoolExecutor(4) as threads:
         for number in range(20):

@@ -22,19 +22,28 @@ K, NPROBE, NLIST = 7, 5, 270
 EVERYTHING = np.empty(0, bool)
 
 
-def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: int, **settings: Any) -> Any:
+def searched(
+    lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: int, **settings: Any
+) -> Any:
     """Return D, I of unit queries, and check that nothing outside them is written."""
     D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
     allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
     rules = filter_of(allowed)
-    lists.searcher("other").search(X, labels.astype(np.int32), nprobe, complete, D[1:-1], I[1:-1], rules)
+    lists.searcher("other").search(
+        X, labels.astype(np.int32), nprobe, complete, D[1:-1], I[1:-1], rules
+    )
     assert_array_equal(D[[0, -1]], 7)
     assert_array_equal(I[[0, -1]], 7)
     return D[1:-1], I[1:-1]
 
 
 def plain_search(
-    lists: Any, X: NDArray[np.float32], labels: Any, k: int, chosen: NDArray[np.int64], allowed: NDArray[np.bool_]
+    lists: Any,
+    X: NDArray[np.float32],
+    labels: Any,
+    k: int,
+    chosen: NDArray[np.int64],
+    allowed: NDArray[np.bool_],
 ) -> Any:
     """Rank the eligible rows of the chosen lists, (nq, nprobe), for each query."""
     storage = lists.snapshot
@@ -42,15 +51,23 @@ def plain_search(
     rows_of_lists = np.concatenate([np.arange(storage.n), storage.references])
     D, I = np.empty((len(X), k), np.float32), np.empty((len(X), k), np.int64)
     for q in range(len(X)):
-        own = [rows_of_lists[storage.list_starts[j] : storage.list_starts[j + 1]] for j in chosen[q] if j >= 0]
+        own = [
+            rows_of_lists[storage.list_starts[j] : storage.list_starts[j + 1]]
+            for j in chosen[q]
+            if j >= 0
+        ]
         rows = np.unique(np.concatenate([np.empty(0, np.int64), *own]))
         rows = rows[allowed[rows]] if len(allowed) else rows
-        stored = Stored(vectors[rows], storage.labels[rows], ids[rows], X[q : q + 1], labels[q : q + 1], k)
+        stored = Stored(
+            vectors[rows], storage.labels[rows], ids[rows], X[q : q + 1], labels[q : q + 1], k
+        )
         D[q : q + 1], I[q : q + 1] = evidence_of_units(stored)
     return D, I
 
 
-def filled(X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None, codec: str = "Flat") -> Any:
+def filled(
+    X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None, codec: str = "Flat"
+) -> Any:
     index = cfe.index_factory(X.shape[1], f"EvidenceIVF{nlist}x{partitions},{codec}")
     index.train(X)
     index.add_with_ids(X, np.arange(len(X)) if ids is None else ids)
@@ -74,11 +91,20 @@ def searches(draw: st.DrawFn, most: int) -> Search:
     """Draw a search with an nprobe of ``most`` at most."""
     stored: Stored = draw(stored_vectors(least=12, lowest_label=-1))
     codec = draw(st.sampled_from(["Flat", "SQfp16", "SQ8"]))
-    index = filled(stored.X, stored.labels, draw(st.integers(1, 12)), draw(st.integers(1, 3)), stored.ids, codec)
+    index = filled(
+        stored.X,
+        stored.labels,
+        draw(st.integers(1, 12)),
+        draw(st.integers(1, 3)),
+        stored.ids,
+        codec,
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     allowed = rng.random(len(stored.X)) < 0.6 if draw(st.booleans()) else EVERYTHING
     nprobe = min(draw(st.integers(1, most)), index.storage().lists)
-    return Search(index, unit(stored.xq), stored.labels_q.astype(np.int32), stored.k, nprobe, allowed)
+    return Search(
+        index, unit(stored.xq), stored.labels_q.astype(np.int32), stored.k, nprobe, allowed
+    )
 
 
 @given(searches(40))
@@ -86,7 +112,9 @@ def test_results_are_exact_for_the_lists_that_are_ranked_first(search: Search) -
     index, X, labels, k, nprobe, allowed = search
     lists = Derived.of(index.storage())
     found = searched(lists, X, labels, k, nprobe, allowed=allowed)
-    expected = plain_search(lists, X, labels, k, lists.class_means.lists(X, labels, nprobe), allowed)
+    expected = plain_search(
+        lists, X, labels, k, lists.class_means.lists(X, labels, nprobe), allowed
+    )
     for one, other in zip(found, expected, strict=True):
         assert_array_equal(one, other)
 
@@ -101,7 +129,9 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(search: S
     for q in range(len(X)):
         own, wide = slice(q, q + 1), nprobe
         while True:
-            expected = searched(lists, X[own], labels[own], k, min(wide, lists.snapshot.lists), allowed=allowed)
+            expected = searched(
+                lists, X[own], labels[own], k, min(wide, lists.snapshot.lists), allowed=allowed
+            )
             if (expected[1] >= 0).sum() >= wanted[q] or wide >= lists.snapshot.lists:
                 break
             wide *= 4
@@ -170,8 +200,14 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     single, x = lists.searcher("other"), X[:1]
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
-    storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)
-    make, further = type(single), (lists.class_means.native, storage.margin, None, np.empty(0, bool), 1)
+    storage, of_references = (
+        lists.snapshot,
+        (lists.snapshot.references, lists.snapshot.reference_starts),
+    )
+    make, further = (
+        type(single),
+        (lists.class_means.native, storage.margin, None, np.empty(0, bool), 1),
+    )
     for references, starts in (
         (of_references[0] + 200, of_references[1]),
         (of_references[0], of_references[1][:-1]),
@@ -184,7 +220,9 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("k", "alone"), [(1, "byte"), (K, "byte"), (130, "byte"), (700, "byte")])
-@pytest.mark.parametrize(("d", "rotated"), [(9, False), (33, False), (160, False), (160, True), (203, True)])
+@pytest.mark.parametrize(
+    ("d", "rotated"), [(9, False), (33, False), (160, False), (160, True), (203, True)]
+)
 def test_rows_and_blocks_lead_to_the_same_results(
     d: int, rotated: bool, k: int, alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,12 +13,16 @@ from cfe_faiss.search.derived import Carried, Derived
 NLIST, N, K = 300, 3000, 5
 
 
-def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int = 4) -> cfe.IndexEvidenceIVF:
+def index_of(
+    d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int = 4
+) -> cfe.IndexEvidenceIVF:
     """Return an index with blocks of the given element type for batched search, and byte blocks for single queries.
 
     One query has been searched. Without byte blocks in the core, there are only float blocks for batched search.
     """
-    monkeypatch.setattr(blocks_module, "by_dimension", lambda *_: blocks_module.Choice(element, "byte"))
+    monkeypatch.setattr(
+        blocks_module, "by_dimension", lambda *_: blocks_module.Choice(element, "byte")
+    )
     X, labels = clustered(N, d, classes)
     index = cfe.IndexEvidenceIVF(d, NLIST)
     index.cp.niter = 2
@@ -61,7 +65,9 @@ def test_results_match_a_new_index(d: int, element: str, monkeypatch: pytest.Mon
     assert taken_over(index) is not None
     assert_as_made_anew(index, rng)
     fresh = pickle.loads(pickle.dumps(index))
-    assert_array_equal(index.search_stored(k=K, nprobe=20)[1], fresh.search_stored(k=K, nprobe=20)[1])
+    assert_array_equal(
+        index.search_stored(k=K, nprobe=20)[1], fresh.search_stored(k=K, nprobe=20)[1]
+    )
     index.add_with_labels(new[7:], labels[7:], np.arange(33) + 2 * N)
     assert_as_made_anew(index, rng)
 
@@ -70,7 +76,10 @@ def test_a_list_may_become_empty_and_be_filled_again(monkeypatch: pytest.MonkeyP
     index, rng = index_of(33, "byte", monkeypatch), np.random.default_rng(0)
     starts, ids = index.storage().starts, index.storage().ids()
     gone = np.sort(ids[starts[17] : starts[18]])
-    X, labels = index.reconstruct_batch(gone), index.members().labels[np.searchsorted(index.members().ids, gone)]
+    X, labels = (
+        index.reconstruct_batch(gone),
+        index.members().labels[np.searchsorted(index.members().ids, gone)],
+    )
     index.remove_ids(gone)
     assert taken_over(index) is not None
     assert_as_made_anew(index, rng)
@@ -123,7 +132,9 @@ def test_old_blocks_are_let_go_once_there_are_new_ones(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
-def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_for_single_queries_outlive_new_ones_for_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     index = index_of(40, "float", monkeypatch)
     X, labels = clustered(3, 40, 4)
     for i in range(3):
@@ -137,10 +148,14 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 
 
 @pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
-def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_that_single_queries_do_not_use_are_not_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     index = index_of(40, "byte", monkeypatch)
     fresh = pickle.loads(pickle.dumps(index))  # has made no choice yet
-    monkeypatch.setattr(blocks_module, "by_dimension", lambda *_: blocks_module.Choice("byte", "float"))
+    monkeypatch.setattr(
+        blocks_module, "by_dimension", lambda *_: blocks_module.Choice("byte", "float")
+    )
     X, labels = clustered(1, 40, 4)
     fresh.search_stored(k=K, nprobe=10)
     fresh.search_evidence(X, labels, K)

@@ -39,7 +39,9 @@ def made(kind: str, metric: str) -> Case:
     rng = np.random.default_rng(7)
     X = rng.integers(-3, 4, (N, D)).astype(np.float32) + 0.25  # many ties, no zero vector
     labels = np.where(np.arange(N) % 10 == 9, -1, rng.integers(0, CLASSES, N))
-    index: Any = quick(cfe.index_factory(D, kind, **({} if metric == "cosine" else {"metric": metric})))
+    index: Any = quick(
+        cfe.index_factory(D, kind, **({} if metric == "cosine" else {"metric": metric}))
+    )
     if not index.is_trained:
         index.train(np.concatenate([X, rng.normal(size=(300, D)).astype(np.float32)]))
     index.add_with_ids(X, np.arange(N))
@@ -47,7 +49,11 @@ def made(kind: str, metric: str) -> Case:
     return Case(index, metric, X, labels, rng.integers(0, 4, N), rng.integers(0, N, (2, N)))
 
 
-@pytest.fixture(scope="module", params=[(kind, metric) for kind in KINDS for metric in ("cosine", "ip", "l2")], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[(kind, metric) for kind in KINDS for metric in ("cosine", "ip", "l2")],
+    ids=str,
+)
 def case(request: pytest.FixtureRequest) -> Case:
     return made(*request.param)
 
@@ -61,7 +67,9 @@ def distances(case: Case) -> NDArray[np.float64]:
     return D
 
 
-def holds(metric: str, D: NDArray[np.float64], threshold: float, *, strictly: bool = False) -> NDArray[np.bool_]:
+def holds(
+    metric: str, D: NDArray[np.float64], threshold: float, *, strictly: bool = False
+) -> NDArray[np.bool_]:
     """Return where D is at the threshold or nearer."""
     limit = np.clip(threshold, -1e35, 1e35)
     limit = float(np.float32(limit))
@@ -94,11 +102,15 @@ def rules(draw: st.DrawFn, case: Case, nq: int) -> dict[str, Any]:
     return found
 
 
-def may_find(case: Case, labels_q: NDArray[np.int64], how: dict[str, Any], D: NDArray[np.float64]) -> NDArray[np.bool_]:
+def may_find(
+    case: Case, labels_q: NDArray[np.int64], how: dict[str, Any], D: NDArray[np.float64]
+) -> NDArray[np.bool_]:
     """Return the rows that each query may find, (nq, N)."""
     known = case.labels >= 0
     same = labels_q[:, None] == case.labels
-    found = {"other": known & ~same, "own": known & same, "any": np.ones_like(same)}[how.get("neighbors", "other")]
+    found = {"other": known & ~same, "own": known & same, "any": np.ones_like(same)}[
+        how.get("neighbors", "other")
+    ]
     for q, excluded in enumerate(how.get("exclude", [])):
         found[q, excluded] = False
     for q, excluded in enumerate(how.get("exclude_labels", [])):
@@ -118,13 +130,19 @@ def test_ranges_keep_every_rule(case: Case, data: st.DataObject) -> None:
     how, threshold = data.draw(rules(case, nq)), data.draw(thresholds(case))
     expected = may_find(case, labels_q, how, D) & holds(case.metric, D, threshold)
     lims, _, I = case.index.range_search_evidence(case.X[:nq], labels_q, threshold, **how)
-    assert [set(I[a:b].tolist()) for a, b in pairwise(lims)] == [set(np.flatnonzero(row).tolist()) for row in expected]
+    assert [set(I[a:b].tolist()) for a, b in pairwise(lims)] == [
+        set(np.flatnonzero(row).tolist()) for row in expected
+    ]
     assert len(I) == expected.sum()
     expected = may_find(case, labels_q, how, D) & holds(case.metric, D, threshold, strictly=True)
-    lims, _, I = case.index.range_search(case.X[:nq], threshold, params=cfe.EvidenceParameters(labels_q, **how))
+    lims, _, I = case.index.range_search(
+        case.X[:nq], threshold, params=cfe.EvidenceParameters(labels_q, **how)
+    )
     assert np.diff(lims).tolist() == expected.sum(axis=1).tolist()
     lims, _, I = case.index.excluding(1).range_search(case.X[:nq], threshold)
-    expected = may_find(case, np.ones(nq, int), {}, D) & holds(case.metric, D, threshold, strictly=True)
+    expected = may_find(case, np.ones(nq, int), {}, D) & holds(
+        case.metric, D, threshold, strictly=True
+    )
     assert np.diff(lims).tolist() == expected.sum(axis=1).tolist()
 
 
@@ -159,12 +177,15 @@ def test_constraints_hold_at_every_threshold(case: Case, data: st.DataObject) ->
     params = cfe.EvidenceParameters(labels[known], where=where, queries=known, **about)
     lims = case.index.range_search(case.X[known], threshold, params=params)[0]
     assert (
-        np.diff(lims).tolist() == (pairs & holds(case.metric, D, threshold, strictly=True))[known].sum(axis=1).tolist()
+        np.diff(lims).tolist()
+        == (pairs & holds(case.metric, D, threshold, strictly=True))[known].sum(axis=1).tolist()
     )
     if case.metric == "cosine" and not -1 <= threshold <= 1:
         return
     found = list(cfe.evidence_pairs(case.index, threshold, where=where, **about))
-    values, ids = case.index.search_stored(None, N, exact=True, neighbors="any")  # both sides may be decoded
+    values, ids = case.index.search_stored(
+        None, N, exact=True, neighbors="any"
+    )  # both sides may be decoded
     of_pairs = np.full((N, N), np.nan)
     for q in range(N):
         of_pairs[q, ids[q][ids[q] >= 0]] = values[q][ids[q] >= 0]
@@ -182,7 +203,9 @@ def test_the_best_pairs_of_an_index_are_never_padding(metric: str) -> None:
     case = made("IDMap2,EvidenceFlat", metric)
     where = cfe.Constraints(min_hops=2)
     every = cfe.global_evidence(case.index, N * N, where=where, graph=case.edges)
-    near = set(zip(*case.edges.tolist(), strict=True)) | set(zip(*case.edges[::-1].tolist(), strict=True))
+    near = set(zip(*case.edges.tolist(), strict=True)) | set(
+        zip(*case.edges[::-1].tolist(), strict=True)
+    )
     assert not near & set(zip(every.source.tolist(), every.target.tolist(), strict=True))
     assert np.isfinite(every.similarity).all()
 
@@ -220,5 +243,7 @@ def test_limited_use_is_refused_in_a_range_search_with_and_without_rules() -> No
     case = made("IDMap2,EvidenceFlat", "cosine")
     for how in ({}, {"neighbors": "any"}, {"exclude": [[1]]}):
         params = cfe.EvidenceParameters([0], where=cfe.Constraints(ratio=1), **how)
-        with pytest.raises(ValueError, match="must not limit how often evidence is used in a range search"):
+        with pytest.raises(
+            ValueError, match="must not limit how often evidence is used in a range search"
+        ):
             case.index.range_search(case.X[:1], 0.5, params=params)

@@ -15,7 +15,11 @@ VALUES = ["a", 1, None, ..., ["x"], {"k": 1}, "a", 1.0, True]
 def test_a_predicate_is_asked_once_for_each_value_in_use() -> None:
     store = cfe.EvidenceStore(2)
     ids = [str(i) for i in range(len(VALUES))]
-    store.add(ids, np.ones((len(VALUES), 2)), metadata=[{} if one is ... else {"m": one} for one in VALUES])
+    store.add(
+        ids,
+        np.ones((len(VALUES), 2)),
+        metadata=[{} if one is ... else {"m": one} for one in VALUES],
+    )
     asked: list[Any] = []
 
     def predicate(value: Any) -> bool:
@@ -40,7 +44,9 @@ def test_functions_of_a_value_as_conditions_of_a_store() -> None:
         "bc": {"$not": {"year": lambda year: year == 2020}},
         "c": {"from.name": lambda name: name == "B", "year": lambda year: year is None},
         "ab": {"$label": lambda label: label is not None},
-        "ac": {"$or": [{"$document": lambda text: text == "text"}, {"$id": lambda id_: id_ == "c"}]},
+        "ac": {
+            "$or": [{"$document": lambda text: text == "text"}, {"$id": lambda id_: id_ == "c"}]
+        },
     }
     for ids, where in found.items():
         assert store.get(where=where).ids == list(ids)
@@ -48,7 +54,11 @@ def test_functions_of_a_value_as_conditions_of_a_store() -> None:
     def fails(year: Any) -> bool:
         raise KeyError(year)
 
-    for ask in (store.count, lambda where: store.delete(where=where), lambda where: store.search([1, 1], 3, where)):
+    for ask in (
+        store.count,
+        lambda where: store.delete(where=where),
+        lambda where: store.search([1, 1], 3, where),
+    ):
         with pytest.raises(KeyError):
             ask({"year": fails})
     assert len(store) == 3

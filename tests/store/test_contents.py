@@ -17,8 +17,16 @@ import cfe_faiss as cfe
 N, D = 14, 4
 ROWS = made(N, D)
 OTHER = made(6, D, seed=3)
-NEW = Made(["x", "y", "z"], OTHER.vectors[:3], ["other"] * 3, OTHER.metadata[:3], OTHER.documents[:3])
-MIXED = Made([*ROWS.ids[:2], "x"], OTHER.vectors[3:], ["ham", "new", None], OTHER.metadata[3:], OTHER.documents[3:])
+NEW = Made(
+    ["x", "y", "z"], OTHER.vectors[:3], ["other"] * 3, OTHER.metadata[:3], OTHER.documents[:3]
+)
+MIXED = Made(
+    [*ROWS.ids[:2], "x"],
+    OTHER.vectors[3:],
+    ["ham", "new", None],
+    OTHER.metadata[3:],
+    OTHER.documents[3:],
+)
 
 
 def filled(kind: str) -> cfe.EvidenceStore:
@@ -39,7 +47,9 @@ CHANGES: dict[str, Callable[[cfe.EvidenceStore], Any]] = {
     "delete": lambda store: store.delete(ROWS.ids[5:8]),
     "delete where": lambda store: store.delete(where={"lang": "fr"}),
     "relabel": lambda store: store.relabel({"doc-3": "new", "doc-5": None, "doc-6": "ham"}),
-    "update metadata": lambda store: store.update_metadata(["doc-3", "doc-4"], [{"lang": "de"}, {"year": 2030}]),
+    "update metadata": lambda store: store.update_metadata(
+        ["doc-3", "doc-4"], [{"lang": "de"}, {"year": 2030}]
+    ),
 }
 
 
@@ -55,9 +65,15 @@ def contents(store: cfe.EvidenceStore) -> list[Any]:
         len(store),
         store.class_names,
     ]
-    seen += [store.get(where=where).ids for where in ({"lang": "de"}, {"$label": "ham"}, {"year": {"$gt": 2000}})]
+    seen += [
+        store.get(where=where).ids
+        for where in ({"lang": "de"}, {"$label": "ham"}, {"year": {"$gt": 2000}})
+    ]
     for where in (None, {"lang": "de"}):
-        for found in (store.search(ROWS.vectors[0], 60, where), store.evidence(ROWS.vectors[1], 60, "ham", where)):
+        for found in (
+            store.search(ROWS.vectors[0], 60, where),
+            store.evidence(ROWS.vectors[1], 60, "ham", where),
+        ):
             seen += [found.ids, found.similarity, found.labels, found.metadata]
     seen += [[one for one in [*ROWS.ids, *NEW.ids] if one in store]]
     return seen
@@ -66,7 +82,9 @@ def contents(store: cfe.EvidenceStore) -> list[Any]:
 def same(one: list[Any], two: list[Any]) -> bool:
     """Compare contents; similarities of FAISS's own search may differ from those of ours in the last bits."""
     return len(one) == len(two) and all(
-        a.shape == b.shape and np.allclose(a, b, rtol=0, atol=1e-6) if isinstance(a, np.ndarray) else a == b
+        a.shape == b.shape and np.allclose(a, b, rtol=0, atol=1e-6)
+        if isinstance(a, np.ndarray)
+        else a == b
         for a, b in zip(one, two, strict=True)
     )
 
@@ -94,7 +112,9 @@ def can_be_entered(store: cfe.EvidenceStore) -> bool:
         pytest.param("EvidenceIVF3x2,Flat", KeyboardInterrupt, 1, marks=pytest.mark.slow),
     ],
 )
-def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[BaseException], step: int) -> None:
+def test_an_error_at_any_line_of_any_change(
+    kind: str, name: str, error: type[BaseException], step: int
+) -> None:
     """By default each change is interrupted at every 40th line, from another one on; `make slow` tries every line."""
     change, first = CHANGES[name], 1 + list(CHANGES).index(name) % step
     store, changed = filled(kind), filled(kind)
@@ -117,7 +137,9 @@ def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[Ba
     assert line > 100
 
 
-def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     store = filled("IDMap2,EvidenceFlat")
     before = contents(store)
 
@@ -153,7 +175,13 @@ def test_readers_never_see_halves() -> None:
 
     def put(version: int) -> None:
         vectors = rng.normal(size=(30, 8))
-        store.upsert(names, vectors, [version % 2] * 15 + [2] * 15, [{"v": version}] * 30, [f"v{version}"] * 30)
+        store.upsert(
+            names,
+            vectors,
+            [version % 2] * 15 + [2] * 15,
+            [{"v": version}] * 30,
+            [f"v{version}"] * 30,
+        )
 
     put(0)
     over, errors, searches = threading.Event(), [], [0]
@@ -202,6 +230,8 @@ def test_changes_of_some_rows_copy_no_table() -> None:
     for name in ("upsert", "relabel", "update metadata", "delete"):
         tracemalloc.start()
         CHANGES[name](store)
-        taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/cfe_faiss/store/*")])
+        taken = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(True, "*/cfe_faiss/store/*")]
+        )
         tracemalloc.stop()
         assert sum(one.size for one in taken.statistics("filename")) < n, name

@@ -46,10 +46,14 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def write_rows(folder: Path, columns: dict[str, Any], schema: pa.Schema | None = None, **how: Any) -> None:
+def write_rows(
+    folder: Path, columns: dict[str, Any], schema: pa.Schema | None = None, **how: Any
+) -> None:
     """Write rows in place of those of a store, and make the checksum right."""
     kinds = schema or pq.read_schema(rows_path(folder))
-    pq.write_table(pa.table(columns, schema=kinds), rows_path(folder), **({"use_dictionary": ["label"]} | how))
+    pq.write_table(
+        pa.table(columns, schema=kinds), rows_path(folder), **({"use_dictionary": ["label"]} | how)
+    )
     edit_manifest(folder)
 
 
@@ -107,7 +111,9 @@ def test_rows_that_are_not_as_they_are_written_are_refused(name: str, folder: Pa
 def test_numbers_in_place_of_texts_are_refused(column: str, folder: Path) -> None:
     columns = pq.read_table(rows_path(folder)).to_pydict() | {column: list(range(N))}
     schema = pq.read_schema(rows_path(folder))
-    write_rows(folder, columns, schema.set(schema.get_field_index(column), pa.field(column, pa.int64())))
+    write_rows(
+        folder, columns, schema.set(schema.get_field_index(column), pa.field(column, pa.int64()))
+    )
     with pytest.raises(ValueError, match="has not the rows that it was written with"):
         cfe.EvidenceStore.load(folder)
 
@@ -176,7 +182,11 @@ for folder in folders:
 def loaded(sound: Path, *folders: Path) -> list[tuple[int, str]]:
     """Load a sound store and damaged ones in a new process; return of each damaged one its memory and its error."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, sound, *folders], capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", LOADED, sound, *folders],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
     )
     lines = [line.partition(" ") for line in done.stdout.splitlines()]
     return [(int(memory), message) for memory, _, message in lines]
@@ -190,7 +200,9 @@ def test_a_pipe_does_not_hang(whole: Path, tmp_path: Path) -> None:
         path.unlink()
         os.mkfifo(path)
     refused = loaded(whole, *folders)
-    assert [str(folder) in message for folder, (_, message) in zip(folders, refused, strict=True)] == [True] * 3
+    assert [
+        str(folder) in message for folder, (_, message) in zip(folders, refused, strict=True)
+    ] == [True] * 3
 
 
 BOMBS: list[dict[str, Any]] = [
@@ -200,7 +212,9 @@ BOMBS: list[dict[str, Any]] = [
 ]
 
 
-def test_rows_that_unpack_to_a_thousand_times_their_size_are_refused(whole: Path, tmp_path: Path) -> None:
+def test_rows_that_unpack_to_a_thousand_times_their_size_are_refused(
+    whole: Path, tmp_path: Path
+) -> None:
     folders = [shutil.copytree(whole, tmp_path / f"{place}") for place in range(len(BOMBS))]
     columns = pq.read_table(rows_path(whole)).to_pydict() | {"document": ["x" * (5 << 20)] * N}
     for folder, how in zip(folders, BOMBS, strict=True):
@@ -220,7 +234,9 @@ def test_saved_rows_are_loaded_at_any_compression(tmp_path: Path) -> None:
     assert cfe.EvidenceStore.load(tmp_path / "s").get(["b"]).documents == ["x" * (34 << 20)]
 
 
-def test_threads_of_arrow_read_no_file_object_of_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_arrow_read_no_file_object_of_python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such readers end the process now and then."""
     import threading
 

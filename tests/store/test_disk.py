@@ -41,7 +41,12 @@ def assert_same(one: cfe.EvidenceStore, two: cfe.EvidenceStore) -> None:
 def test_round_trip(index: str, tmp_path: Path) -> None:
     store, _ = filled(300, index=index)
     store.delete(where={"year": 2001})
-    store.upsert(["ü", "x"], np.ones((2, 8)), ["Käse", None], [{"ß": 'ö\n"[,', "big": 10**40, "f": 0.1 + 0.2}, {}])
+    store.upsert(
+        ["ü", "x"],
+        np.ones((2, 8)),
+        ["Käse", None],
+        [{"ß": 'ö\n"[,', "big": 10**40, "f": 0.1 + 0.2}, {}],
+    )
     store.save(tmp_path / "s")
     again = cfe.EvidenceStore.load(str(tmp_path / "s"))
     assert_same(store, again)
@@ -111,7 +116,9 @@ def test_a_store_takes_the_place_of_another_one_only(tmp_path: Path) -> None:
     assert len(names_in(tmp_path / "deep" / "s")) == 4
     with pytest.raises(FileNotFoundError, match="nowhere"):
         cfe.EvidenceStore.load(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"is not the directory of a store: it has no manifest\.json"):
+    with pytest.raises(
+        ValueError, match=r"is not the directory of a store: it has no manifest\.json"
+    ):
         cfe.EvidenceStore.load(tmp_path / "deep")
 
 
@@ -150,8 +157,14 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "rows": (edited(rows=19), "has not the rows that it was written with"),
     "next key": (edited(next_key=3), "a class or a key that the manifest does not know"),
     "d": (edited(d=9), "its index is of 20 vectors of 8 dimensions"),
-    "no json": (lambda folder: (folder / "manifest.json").write_text("{") and None, r"manifest\.json is damaged"),
-    "manifest is a list": (lambda folder: (folder / "manifest.json").write_text("[]") and None, "must be a mapping"),
+    "no json": (
+        lambda folder: (folder / "manifest.json").write_text("{") and None,
+        r"manifest\.json is damaged",
+    ),
+    "manifest is a list": (
+        lambda folder: (folder / "manifest.json").write_text("[]") and None,
+        "must be a mapping",
+    ),
     "rows flipped": (flipped("rows*", 200), "the checksum of rows-.* does not match"),
     "rows cut": (cut("rows*"), "the checksum of rows-.* does not match"),
     "rows missing": (lambda folder: next(folder.glob("rows*")).unlink(), "rows-.* is missing"),
@@ -288,12 +301,17 @@ def test_saving_and_loading_side_by_side(tmp_path: Path) -> None:
 def test_files_of_others_stay(tmp_path: Path) -> None:
     store, _ = filled(20)
     (tmp_path / "manifest.json").write_text('{"name": "my app"}')
-    with pytest.raises(ValueError, match=r"manifest\.json is a file that cfe_faiss has not written"):
+    with pytest.raises(
+        ValueError, match=r"manifest\.json is a file that cfe_faiss has not written"
+    ):
         store.save(tmp_path)
     assert (tmp_path / "manifest.json").read_text() == '{"name": "my app"}'
     (tmp_path / "manifest.json").unlink()
     alike = tmp_path / f"rows-{'0' * 16}.parquet"
-    pq.write_table(pq.ParquetFile(written_rows(store, tmp_path / "other")).read().replace_schema_metadata({}), alike)
+    pq.write_table(
+        pq.ParquetFile(written_rows(store, tmp_path / "other")).read().replace_schema_metadata({}),
+        alike,
+    )
     with pytest.raises(ValueError, match="must be a new or an empty directory or that of a store"):
         store.save(tmp_path / "other" / "..")
     store.save(tmp_path, overwrite=True)
@@ -316,7 +334,9 @@ def test_parts_that_are_links_are_refused(part: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mmap", [False, True])
-def test_rows_that_an_interrupted_change_left_in_the_index_are_removed(mmap: bool, tmp_path: Path) -> None:
+def test_rows_that_an_interrupted_change_left_in_the_index_are_removed(
+    mmap: bool, tmp_path: Path
+) -> None:
     """Up to version 0.2 an interrupted upsert could leave the old rows in the index, and they could be saved."""
     store, rows = filled(20)
     store.save(tmp_path / "s")

@@ -14,17 +14,29 @@ from stores import filled
 import cfe_faiss as cfe
 
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-2, 3), st.sampled_from([0.5, 1.0, -0.0]), st.sampled_from("ab")
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 3),
+    st.sampled_from([0.5, 1.0, -0.0]),
+    st.sampled_from("ab"),
 )
-VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=2), st.dictionaries(st.sampled_from("xy"), SCALARS, max_size=2))
-METADATA = st.lists(st.dictionaries(st.sampled_from(["k", "m", "n.o"]), VALUES, max_size=3), min_size=1, max_size=8)
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=2),
+    st.dictionaries(st.sampled_from("xy"), SCALARS, max_size=2),
+)
+METADATA = st.lists(
+    st.dictionaries(st.sampled_from(["k", "m", "n.o"]), VALUES, max_size=3), min_size=1, max_size=8
+)
 KEYS = st.sampled_from(["k", "m", "k.x", "n.o"])
 MISSING = object()
 
 
 def store_of(metadata: list[dict[str, Any]]) -> cfe.EvidenceStore:
     store = cfe.EvidenceStore(2)
-    store.add([str(i) for i in range(len(metadata))], np.ones((len(metadata), 2)), metadata=metadata)
+    store.add(
+        [str(i) for i in range(len(metadata))], np.ones((len(metadata), 2)), metadata=metadata
+    )
     return store
 
 
@@ -52,7 +64,9 @@ def is_equal(held: Any, value: Any) -> bool:
 
 @settings(deadline=None)
 @given(METADATA, KEYS, st.lists(VALUES, min_size=1, max_size=3))
-def test_equality_and_membership(metadata: list[dict[str, Any]], key: str, values: list[Any]) -> None:
+def test_equality_and_membership(
+    metadata: list[dict[str, Any]], key: str, values: list[Any]
+) -> None:
     store = store_of(metadata)
     held = [value_at(one, key) for one in metadata]
 
@@ -63,7 +77,9 @@ def test_equality_and_membership(metadata: list[dict[str, Any]], key: str, value
             return None
 
     def expected(*wanted: Any) -> list[str]:
-        return [str(i) for i, one in enumerate(held) if any(is_equal(one, value) for value in wanted)]
+        return [
+            str(i) for i, one in enumerate(held) if any(is_equal(one, value) for value in wanted)
+        ]
 
     everything = set(store.ids)
     equals, differs = found({"$eq": values[0]}), found({"$ne": values[0]})
@@ -127,7 +143,9 @@ def test_conditions_are_combined() -> None:
         return store.get(where=where).ids
 
     def expected(holds: Any) -> list[str]:
-        return [one for one, metadata in zip(rows.ids, rows.metadata, strict=True) if holds(metadata)]
+        return [
+            one for one, metadata in zip(rows.ids, rows.metadata, strict=True) if holds(metadata)
+        ]
 
     assert found({"lang": "de", "year": {"$gte": 2000, "$lt": 2010}}) == expected(
         lambda m: m["lang"] == "de" and 2000 <= m["year"] < 2010
@@ -135,17 +153,25 @@ def test_conditions_are_combined() -> None:
     assert found({"$or": [{"lang": "de"}, {"$not": {"year": {"$gt": 1995}}}]}) == expected(
         lambda m: m["lang"] == "de" or not m["year"] > 1995
     )
-    assert found({"$and": [{"lang": ["de", "fr"]}, {"draft": True}], "year": {"$ne": 2001}}) == expected(
+    assert found(
+        {"$and": [{"lang": ["de", "fr"]}, {"draft": True}], "year": {"$ne": 2001}}
+    ) == expected(
         lambda m: m["lang"] in ("de", "fr") and m.get("draft") is True and m["year"] != 2001
     )
     assert found({"tags": {"$contains": "t1"}}) == expected(lambda m: "t1" in m.get("tags", []))
     assert found({"lang": {"$contains": "e"}}) == expected(lambda m: "e" in m["lang"])
-    assert found({"author.name": "A1"}) == expected(lambda m: m.get("author", {}).get("name") == "A1")
-    assert found({"author": {"$eq": {"name": "A1"}}}) == expected(lambda m: m.get("author") == {"name": "A1"})
+    assert found({"author.name": "A1"}) == expected(
+        lambda m: m.get("author", {}).get("name") == "A1"
+    )
+    assert found({"author": {"$eq": {"name": "A1"}}}) == expected(
+        lambda m: m.get("author") == {"name": "A1"}
+    )
     assert found({"note": None}) == rows.ids
     assert found({"note": {"$exists": True}}) == expected(lambda m: "note" in m)
     assert found({"$id": {"$in": ["doc-7", "doc-3", "nobody"]}}) == ["doc-3", "doc-7"]
-    assert found({"$document": {"$contains": "text 19"}}) == [f"doc-{i}" for i in (19, *range(190, 200)) if i % 4]
+    assert found({"$document": {"$contains": "text 19"}}) == [
+        f"doc-{i}" for i in (19, *range(190, 200)) if i % 4
+    ]
     assert found({"$document": None}) == rows.ids[::4]
     assert found({"$label": ["ham", None]}) == [
         one for one, label in zip(rows.ids, rows.labels, strict=True) if label in ("ham", None)
@@ -162,11 +188,21 @@ def test_masks_ids_and_functions() -> None:
     chosen = [one for one, wanted in zip(rows.ids, mask, strict=True) if wanted]
     for where in (mask, mask.tolist(), pd.Series(mask), pl.Series(mask), pa.array(mask)):
         assert store.get(where=where).ids == chosen
-    for ids in (chosen[::-1], tuple(chosen), set(chosen), np.array(chosen), pd.Series(chosen), pa.array(chosen)):
+    for ids in (
+        chosen[::-1],
+        tuple(chosen),
+        set(chosen),
+        np.array(chosen),
+        pd.Series(chosen),
+        pa.array(chosen),
+    ):
         assert store.get(where=ids).ids == chosen
     assert store.get(where=["nobody", "doc-5"]).ids == ["doc-5"]
     assert store.get(where=[]).ids == []
-    assert store.get(where=lambda metadata: metadata.pop("lang") == "de").ids == store.get(where={"lang": "de"}).ids
+    assert (
+        store.get(where=lambda metadata: metadata.pop("lang") == "de").ids
+        == store.get(where={"lang": "de"}).ids
+    )
     assert store.search(rows.vectors[0], 60, mask).ids == [
         one for one in store.search(rows.vectors[0], 60).ids if one in chosen
     ]
@@ -183,7 +219,10 @@ def test_functions_of_a_value() -> None:
     found = store.get(where={"year": is_old, "lang": "de"}).ids
     assert found == store.get(where={"year": {"$lt": 2000}, "lang": "de"}).ids
     assert len(asked) == len(set(asked)) == len({one["year"] for one in rows.metadata})
-    assert store.get(where={"score": lambda score: score is None}).ids == store.get(where={"score": None}).ids
+    assert (
+        store.get(where={"score": lambda score: score is None}).ids
+        == store.get(where={"score": None}).ids
+    )
     assert store.count({"tags": lambda tags: tags is not None and tags.pop() == "t0"}) > 0
     assert store.get().metadata == rows.metadata
     with pytest.raises(ZeroDivisionError):
@@ -192,8 +231,18 @@ def test_functions_of_a_value() -> None:
 
 def test_columns_follow_changes() -> None:
     store, _ = filled(200)
-    wheres: list[Any] = [{"lang": "de"}, {"year": {"$gte": 2005}}, {"tags": {"$contains": "news"}}, {"$label": "ham"}]
-    wheres += [{"author.name": {"$exists": True}}, {"$id": "doc-3"}, {"$document": {"$contains": "7"}}, {"new": "x"}]
+    wheres: list[Any] = [
+        {"lang": "de"},
+        {"year": {"$gte": 2005}},
+        {"tags": {"$contains": "news"}},
+        {"$label": "ham"},
+    ]
+    wheres += [
+        {"author.name": {"$exists": True}},
+        {"$id": "doc-3"},
+        {"$document": {"$contains": "7"}},
+        {"new": "x"},
+    ]
 
     def compare() -> None:
         other = cfe.EvidenceStore(8)
@@ -203,7 +252,12 @@ def test_columns_follow_changes() -> None:
             assert store.get(where=where).ids == other.get(where=where).ids
 
     compare()
-    store.upsert(["doc-3", "x"], np.ones((2, 8)), ["ham", "other"], [{"new": "x", "lang": "de"}, {"year": 2030}])
+    store.upsert(
+        ["doc-3", "x"],
+        np.ones((2, 8)),
+        ["ham", "other"],
+        [{"new": "x", "lang": "de"}, {"year": 2030}],
+    )
     compare()
     store.delete(where={"lang": "fr"})
     compare()
@@ -214,7 +268,9 @@ def test_columns_follow_changes() -> None:
     store.delete(store.ids[20:])  # more rows than are left
     compare()
     for i in range(30):
-        store.upsert([f"n{i}"], np.ones((1, 8)), None, [{"lang": f"l{i}", "year": i, "new": i % 2 == 0}])
+        store.upsert(
+            [f"n{i}"], np.ones((1, 8)), None, [{"lang": f"l{i}", "year": i, "new": i % 2 == 0}]
+        )
     store.delete([f"n{i}" for i in range(0, 30, 2)])
     wheres[-1] = {"new": False}
     compare()
@@ -233,25 +289,53 @@ def test_values_that_are_gone_do_not_count() -> None:
 
 
 BAD: list[tuple[Any, type[Exception], str]] = [
-    ({"lang": {"$like": "d"}}, ValueError, r"unknown operator '\$like' of 'lang'; known are \$eq, \$ne"),
+    (
+        {"lang": {"$like": "d"}},
+        ValueError,
+        r"unknown operator '\$like' of 'lang'; known are \$eq, \$ne",
+    ),
     ({"lang": {"name": "d"}}, ValueError, "unknown operator 'name' of 'lang'"),
     ({"lang": {3: "d"}}, ValueError, "unknown operator 3 of 'lang'"),
     ({"lang": {}}, ValueError, "'lang' must have an operator"),
-    ({"$nor": []}, ValueError, r"unknown operator '\$nor'.*\$and, \$or, \$not, \$id, \$label, \$document"),
+    (
+        {"$nor": []},
+        ValueError,
+        r"unknown operator '\$nor'.*\$and, \$or, \$not, \$id, \$label, \$document",
+    ),
     ({"$and": {}}, TypeError, r"\$and must have a list of conditions"),
     ({"$or": []}, ValueError, r"\$or must have one condition at least"),
     ({"$or": [3]}, TypeError, r"\$or must have conditions as mappings, got 3"),
     ({"$not": [{"lang": "de"}]}, TypeError, r"\$not must have conditions as mappings"),
     ({3: "de"}, TypeError, "where must have texts as keys, got 3"),
     ({"year": "2001"}, TypeError, r"'year' \$eq compares with texts, but the key holds numbers"),
-    ({"year": ["2001", "2002"]}, TypeError, r"'year' \$in compares with texts, but the key holds numbers"),
-    ({"year": {"$gte": "2001"}}, TypeError, r"'year' \$gte compares with texts, but the key holds numbers"),
-    ({"lang": {"$lt": 3}}, TypeError, r"'lang' \$lt compares with numbers, but the key holds texts"),
-    ({"lang": {"$lt": None}}, TypeError, r"'lang' \$lt must compare with a number, text, .* got None"),
+    (
+        {"year": ["2001", "2002"]},
+        TypeError,
+        r"'year' \$in compares with texts, but the key holds numbers",
+    ),
+    (
+        {"year": {"$gte": "2001"}},
+        TypeError,
+        r"'year' \$gte compares with texts, but the key holds numbers",
+    ),
+    (
+        {"lang": {"$lt": 3}},
+        TypeError,
+        r"'lang' \$lt compares with numbers, but the key holds texts",
+    ),
+    (
+        {"lang": {"$lt": None}},
+        TypeError,
+        r"'lang' \$lt must compare with a number, text, .* got None",
+    ),
     ({"lang": {"$lt": True}}, TypeError, r"\$lt must compare with a number, text, .* got True"),
     ({"draft": 1}, TypeError, "compares with numbers, but the key holds True and False"),
     ({"tags": "news"}, TypeError, r"compares with texts, but the key holds lists; use \$contains"),
-    ({"year": {"$contains": "1"}}, TypeError, "compares with texts or lists, but the key holds numbers"),
+    (
+        {"year": {"$contains": "1"}},
+        TypeError,
+        "compares with texts or lists, but the key holds numbers",
+    ),
     ({"lang": {"$in": "de"}}, TypeError, r"'lang' \$in must have a list of values, got 'de'"),
     ({"lang": {"$exists": 1}}, TypeError, r"'lang' \$exists must be True or False, got 1"),
     (
@@ -260,11 +344,19 @@ BAD: list[tuple[Any, type[Exception], str]] = [
         r"'year' \$eq compares with datetimes, but the key holds numbers",
     ),
     ({"$label": 3}, TypeError, r"'\$label' \$eq compares with numbers, but the key holds texts"),
-    (np.ones(59, bool), ValueError, r"where must have shape \(60,\) as a mask, one value per row, got \(59,\)"),
+    (
+        np.ones(59, bool),
+        ValueError,
+        r"where must have shape \(60,\) as a mask, one value per row, got \(59,\)",
+    ),
     ([1, 2], TypeError, "where must hold ids .texts. or, as a mask, booleans, got 1"),
     (np.ones((60, 1), bool), ValueError, "as a mask"),
     ([["doc-1"]], TypeError, "where must hold ids"),
-    ("doc-1", TypeError, "where must be a mapping of conditions, a mask, ids or a function of metadata, got 'doc-1'"),
+    (
+        "doc-1",
+        TypeError,
+        "where must be a mapping of conditions, a mask, ids or a function of metadata, got 'doc-1'",
+    ),
     (3, TypeError, "where must be a mapping of conditions"),
 ]
 
@@ -305,7 +397,10 @@ def test_filters_that_threads_use_side_by_side_are_right() -> None:
     store = store_of([{str(key): row % (key + 2) for key in range(40)} for row in range(400)])
 
     def count(key: int) -> bool:
-        return all(store.count({str(other % 40): 0}) == -(-400 // (other % 40 + 2)) for other in range(key, key + 40))
+        return all(
+            store.count({str(other % 40): 0}) == -(-400 // (other % 40 + 2))
+            for other in range(key, key + 40)
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(count, range(40)))

@@ -47,9 +47,15 @@ def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]
     store.save(path)
     for one in (store, cfe.EvidenceStore.load(path), cfe.EvidenceStore.load(path, mmap=True)):
         assert typed(one.get().labels) == typed(labels)
-        assert typed(list(one.class_names)) == list(dict.fromkeys(key for key in typed(labels) if key[1] is not None))
+        assert typed(list(one.class_names)) == list(
+            dict.fromkeys(key for key in typed(labels) if key[1] is not None)
+        )
         for name in one.class_names:
-            own = [i for i, label in zip(IDS, labels, strict=True) if type(label) is type(name) and label == name]
+            own = [
+                i
+                for i, label in zip(IDS, labels, strict=True)
+                if type(label) is type(name) and label == name
+            ]
             assert one.get(where={"$label": name}).ids == own
             assert one.count({"$label": {"$in": [name]}}) == len(own)
             assert one.count({"$label": {"$ne": name}}) == 6 - len(own)
@@ -65,7 +71,11 @@ def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]
 
 
 def test_classes_of_every_library() -> None:
-    for known in ([True, None, False, True, None, True], [3, None, 0, 3, None, 1], ["x", None, "y", "x", None, "x"]):
+    for known in (
+        [True, None, False, True, None, True],
+        [3, None, 0, 3, None, 1],
+        ["x", None, "y", "x", None, "x"],
+    ):
         kind = {bool: "boolean", int: "Int64", str: "string"}[type(known[0])]
         for form in (
             pd.Series(known, dtype=kind),
@@ -103,13 +113,25 @@ def test_an_empty_store_is_true() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [tuple, set, np.array, pd.Series, pd.Index, pl.Series, pa.array, lambda x: dict.fromkeys(x).keys()]
+    "form",
+    [
+        tuple,
+        set,
+        np.array,
+        pd.Series,
+        pd.Index,
+        pl.Series,
+        pa.array,
+        lambda x: dict.fromkeys(x).keys(),
+    ],
 )
 def test_ids_of_every_library(form: Any) -> None:
     store = store_of(["x", "y"] * 3)
     ids = form(["b", "d"])
     assert sorted(store.get(ids).ids) == ["b", "d"]
-    assert [hits.ids for hits in store.evidence(ids, 1)] == [store.evidence(i, 1).ids for i in store.get(ids).ids]
+    assert [hits.ids for hits in store.evidence(ids, 1)] == [
+        store.evidence(i, 1).ids for i in store.get(ids).ids
+    ]
     assert sorted(store.search(X[0], 6, ids).ids) == ["b", "d"]
     assert store.count({"$id": ids}) == store.count({"$id": {"$in": ids}}) == 2
     assert set(store.evidence("a", 6, exclude=ids).ids) == {"f"}
@@ -131,7 +153,12 @@ def test_nested_filters_have_a_limit(operator: str) -> None:
     store = store_of(["x"] * 6)
     assert store.count(nested(20, operator)) == 0
     for depth in (100, 5_000, 100_000):
-        for call in (store.count, store.delete, store.get, lambda where: store.search(X[0], where=where)):
+        for call in (
+            store.count,
+            store.delete,
+            store.get,
+            lambda where: store.search(X[0], where=where),
+        ):
             with pytest.raises(ValueError, match="where must be nested 64 deep at most"):
                 call(where=nested(depth, operator))  # type: ignore[operator]
     values: Any = []

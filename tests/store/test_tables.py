@@ -26,7 +26,9 @@ X = np.array([[3, 4], [1, 0], [0, 2]], np.float32)
         pa.array(X.tolist(), pa.list_(pa.float64())),
         pa.array(X.tolist(), pa.large_list(pa.int32())),
         pa.chunked_array([pa.array(X[:1].tolist()), pa.array(X[1:].tolist())]),
-        pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate([X[::-1], X]).reshape(-1)), 2)[3:],
+        pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate([X[::-1], X]).reshape(-1)), 2)[
+            3:
+        ],
         pl.Series(X.tolist()),
         pl.Series(X.tolist(), dtype=pl.Array(pl.Float32, 2)),
         pd.Series(list(X)),
@@ -47,11 +49,27 @@ def test_vectors_of_many_kinds(vectors: Any) -> None:
 @pytest.mark.parametrize(
     ("vectors", "error", "message"),
     [
-        (pa.array([[1.0, 2], None]), ValueError, "vectors must hold a vector in every row, got none in 1 of 2"),
-        (pa.array([[1.0, 2], [1.0]]), ValueError, "vectors must hold vectors of one length, got 1, 2"),
+        (
+            pa.array([[1.0, 2], None]),
+            ValueError,
+            "vectors must hold a vector in every row, got none in 1 of 2",
+        ),
+        (
+            pa.array([[1.0, 2], [1.0]]),
+            ValueError,
+            "vectors must hold vectors of one length, got 1, 2",
+        ),
         (pa.array([[1.0, None], [1, 1]]), ValueError, "vectors must hold numbers, got null"),
-        (pa.array([[1.0, 2, 3]] * 2), ValueError, r"vectors must have shape \(n, 2\), got \(2, 3\)"),
-        (pa.array([1.0, 2.0]), TypeError, "vectors must be a column of lists of numbers, got double"),
+        (
+            pa.array([[1.0, 2, 3]] * 2),
+            ValueError,
+            r"vectors must have shape \(n, 2\), got \(2, 3\)",
+        ),
+        (
+            pa.array([1.0, 2.0]),
+            TypeError,
+            "vectors must be a column of lists of numbers, got double",
+        ),
         (pa.array([["a", "b"]] * 2), TypeError, "vectors must be an array of real numbers"),
     ],
 )
@@ -75,12 +93,28 @@ def test_round_trip(kind: str) -> None:
 
 def test_the_columns_of_a_table() -> None:
     store = cfe.EvidenceStore(2)
-    metadata: list[dict[str, Any]] = [{"label": "mine", "n": 1}, {"n": 2.5, "m": 1}, {"m": "x", "big": 2**70}]
+    metadata: list[dict[str, Any]] = [
+        {"label": "mine", "n": 1},
+        {"n": 2.5, "m": 1},
+        {"m": "x", "big": 2**70},
+    ]
     store.add(["a", "b", "c"], X, [3, None, 4], metadata, ["t", None, "u"])
     table = store.to_arrow()
     assert table.schema.field("vector").type == pa.list_(pa.float32(), 2)
-    assert (table.schema.field("id").type, table.schema.field("label").type) == (pa.string(), pa.int64())
-    assert table.column_names == ["id", "vector", "label", "document", "label (metadata)", "n", "m", "big"]
+    assert (table.schema.field("id").type, table.schema.field("label").type) == (
+        pa.string(),
+        pa.int64(),
+    )
+    assert table.column_names == [
+        "id",
+        "vector",
+        "label",
+        "document",
+        "label (metadata)",
+        "n",
+        "m",
+        "big",
+    ]
     assert table["label"].to_pylist() == [3, None, 4]
     assert table["n"].to_pylist() == [1, 2.5, None]
     assert table["m"].to_pylist() == [None, "1", '"x"']
@@ -114,9 +148,15 @@ def test_labels_of_several_kinds_are_refused(kind: str) -> None:
 )
 def test_values_that_arrow_would_cut_are_json(values: list[Any]) -> None:
     store = cfe.EvidenceStore(2)
-    store.add(["a", "b", "c"][: len(values)], X[: len(values)], metadata=[{"x": value} for value in values])
+    store.add(
+        ["a", "b", "c"][: len(values)],
+        X[: len(values)],
+        metadata=[{"x": value} for value in values],
+    )
     written = store.to_arrow()["x"].to_pylist()
-    assert all(value is None or isinstance(text, str) for text, value in zip(written, values, strict=True))
+    assert all(
+        value is None or isinstance(text, str) for text, value in zip(written, values, strict=True)
+    )
     back = [None if text is None else json.loads(text, object_hook=from_json) for text in written]
     assert repr(back) == repr(values)
 
@@ -137,28 +177,41 @@ def test_a_table_without_rows_changes_nothing(table: Any) -> None:
 
 
 def test_durations_are_rounded_down_and_dates_are_those_of_python() -> None:
-    table = pa.table({"id": ["a", "b"], "vector": [[1.0, 0.0]] * 2, "x": pa.array([1999, -1], pa.duration("ns"))})
+    table = pa.table(
+        {"id": ["a", "b"], "vector": [[1.0, 0.0]] * 2, "x": pa.array([1999, -1], pa.duration("ns"))}
+    )
     found = cfe.EvidenceStore.from_arrow(table).get().metadata
     assert found == [{"x": timedelta(microseconds=1)}, {"x": timedelta(microseconds=-1)}]
     late = table.set_column(2, "x", pa.array([10**7, 0], pa.date32()))
-    with pytest.raises(ValueError, match="table must hold dates that Python has, of the years 1 to 9999"):
+    with pytest.raises(
+        ValueError, match="table must hold dates that Python has, of the years 1 to 9999"
+    ):
         cfe.EvidenceStore.from_arrow(late)
 
 
 def test_tables_of_users() -> None:
     frame = pd.DataFrame(
-        {"text": ["x", "y"], "emb": [[3.0, 4.0], [1.0, 0.0]], "label": [1, None], "score": [0.5, np.nan]},
+        {
+            "text": ["x", "y"],
+            "emb": [[3.0, 4.0], [1.0, 0.0]],
+            "label": [1, None],
+            "score": [0.5, np.nan],
+        },
         index=pd.Index(["p", "q"], name="key"),
     )
     store = cfe.EvidenceStore.from_arrow(frame, id="key", vector="emb", document="text")
     rows = store.get()
     assert (rows.ids, rows.labels, rows.documents) == (["p", "q"], [1, None], ["x", "y"])
     assert rows.metadata == [{"score": 0.5}, {}]
-    frame = pd.DataFrame({"id": ["q", "r"], "vector": [[1, 1], [2, 1]], "category": pd.Categorical(["u", "v"])})
+    frame = pd.DataFrame(
+        {"id": ["q", "r"], "vector": [[1, 1], [2, 1]], "category": pd.Categorical(["u", "v"])}
+    )
     store.upsert_table(frame[::-1])
     assert store.get().ids == ["p", "r", "q"]
     assert store.get(["q"]).metadata == [{"category": "u"}]
-    other = pl.DataFrame({"id": ["s"], "vector": [[1, 0]], "at": [{"a": 1, "b": None}], "tags": [["x", "y"]]})
+    other = pl.DataFrame(
+        {"id": ["s"], "vector": [[1, 0]], "at": [{"a": 1, "b": None}], "tags": [["x", "y"]]}
+    )
     store.upsert_table(other)
     assert store.get(["s"]).metadata == [{"at": {"a": 1, "b": None}, "tags": ["x", "y"]}]
     table = pa.table({"id": ["a"], "vector": [[1.0, 2.0]]})
@@ -168,13 +221,27 @@ def test_tables_of_users() -> None:
 @pytest.mark.parametrize(
     ("table", "error", "message"),
     [
-        ({"id": ["a"]}, TypeError, "table must be one of pyarrow, pandas, polars or any other .* got dict"),
+        (
+            {"id": ["a"]},
+            TypeError,
+            "table must be one of pyarrow, pandas, polars or any other .* got dict",
+        ),
         (pa.table({"id": ["a"]}), ValueError, "table must have a column 'vector', got id"),
         (pa.table({"id": [1], "vector": [[1.0, 2.0]]}), TypeError, "id 1 must be a text, got int"),
-        (pa.table({"id": ["a", "a"], "vector": [[1.0, 2.0]] * 2}), ValueError, "ids must be distinct"),
-        (pa.table({"id": ["a"], "vector": [[1.0, 2.0]], "label": [0.5]}), TypeError, "labels must be texts, integers"),
         (
-            pa.Table.from_arrays([pa.array(["a"])] * 2 + [pa.array([[1.0, 2]])], ["id", "id", "vector"]),
+            pa.table({"id": ["a", "a"], "vector": [[1.0, 2.0]] * 2}),
+            ValueError,
+            "ids must be distinct",
+        ),
+        (
+            pa.table({"id": ["a"], "vector": [[1.0, 2.0]], "label": [0.5]}),
+            TypeError,
+            "labels must be texts, integers",
+        ),
+        (
+            pa.Table.from_arrays(
+                [pa.array(["a"])] * 2 + [pa.array([[1.0, 2]])], ["id", "id", "vector"]
+            ),
             ValueError,
             "columns of different names, got 'id' twice",
         ),

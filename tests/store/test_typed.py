@@ -38,7 +38,8 @@ TYPED = st.one_of(
     st.binary(),
 )
 METADATA = st.dictionaries(
-    st.text(), TYPED | st.integers() | st.text() | st.lists(TYPED | st.dictionaries(st.text(), TYPED))
+    st.text(),
+    TYPED | st.integers() | st.text() | st.lists(TYPED | st.dictionaries(st.text(), TYPED)),
 )
 
 
@@ -115,7 +116,11 @@ def test_tables_hold_any_values_of_arrow() -> None:
     assert found["nanoseconds"] == datetime(2020, 1, 2, 3, 4, 5)
     assert found["zoned"] == datetime(2020, 1, 2, tzinfo=UTC)
     assert (found["price"], found["raw"], found["map"]) == (Decimal("1.50"), b"x", [["a", 1]])
-    assert (found["clock"], found["length"], found["interval"]) == (time(3), timedelta(seconds=3), [1, 2, 3])
+    assert (found["clock"], found["length"], found["interval"]) == (
+        time(3),
+        timedelta(seconds=3),
+        [1, 2, 3],
+    )
     back = store.to_arrow()
     assert (str(back["day"].type), str(back["price"].type), str(back["raw"].type)) == (
         "date32[day]",
@@ -132,11 +137,22 @@ def test_tables_hold_any_values_of_arrow() -> None:
 
 def test_values_of_other_libraries() -> None:
     frame = pd.DataFrame(
-        {"id": ["a", "b"], "vector": [[1.0, 0.0]] * 2, "day": [pd.Timestamp("2020-01-02 03:00"), pd.NaT]}
+        {
+            "id": ["a", "b"],
+            "vector": [[1.0, 0.0]] * 2,
+            "day": [pd.Timestamp("2020-01-02 03:00"), pd.NaT],
+        }
     )
-    assert cfe.EvidenceStore.from_arrow(frame).get().metadata == [{"day": datetime(2020, 1, 2, 3)}, {}]
-    polars = pl.DataFrame({"id": ["a"], "vector": [[1.0, 0.0]], "day": [date(2020, 1, 2)], "x": [timedelta(1)]})
-    assert cfe.EvidenceStore.from_arrow(polars).get().metadata == [{"day": date(2020, 1, 2), "x": timedelta(1)}]
+    assert cfe.EvidenceStore.from_arrow(frame).get().metadata == [
+        {"day": datetime(2020, 1, 2, 3)},
+        {},
+    ]
+    polars = pl.DataFrame(
+        {"id": ["a"], "vector": [[1.0, 0.0]], "day": [date(2020, 1, 2)], "x": [timedelta(1)]}
+    )
+    assert cfe.EvidenceStore.from_arrow(polars).get().metadata == [
+        {"day": date(2020, 1, 2), "x": timedelta(1)}
+    ]
     given = {
         "a": pd.Timestamp("2020-01-02"),
         "b": pd.Timedelta("1s"),
@@ -168,9 +184,21 @@ def test_values_without_a_common_type_are_written_as_json() -> None:
 
 def test_nan_and_infinity_are_kept_and_found(tmp_path: Path) -> None:
     nan, inf = float("nan"), float("inf")
-    values = [1.0, nan, inf, -inf, np.float32("nan"), [nan, {"a": -inf}], None, "NaN", Decimal("2.5")]
+    values = [
+        1.0,
+        nan,
+        inf,
+        -inf,
+        np.float32("nan"),
+        [nan, {"a": -inf}],
+        None,
+        "NaN",
+        Decimal("2.5"),
+    ]
     store = cfe.EvidenceStore(2)
-    store.add([f"r{i}" for i in range(9)], np.ones((9, 2)), [0] * 9, [{"k": value} for value in values])
+    store.add(
+        [f"r{i}" for i in range(9)], np.ones((9, 2)), [0] * 9, [{"k": value} for value in values]
+    )
     store.save(tmp_path / "store")
     for one in (store, cfe.EvidenceStore.load(tmp_path / "store")):
         assert repr(one.get().metadata) == repr(store.get().metadata)
@@ -182,7 +210,13 @@ def test_nan_and_infinity_are_kept_and_found(tmp_path: Path) -> None:
             "[nan, {'a': -inf}]",
         ]
         assert one.get(where={"k": nan}).ids == ["r1", "r4"]
-        assert one.get(where={"k": {"$nin": [nan, inf, None]}}).ids == ["r0", "r3", "r5", "r7", "r8"]
+        assert one.get(where={"k": {"$nin": [nan, inf, None]}}).ids == [
+            "r0",
+            "r3",
+            "r5",
+            "r7",
+            "r8",
+        ]
         assert one.get(where={"k": {"$gt": 1}}).ids == ["r2", "r8"]
         assert one.get(where={"k": {"$lte": Decimal("2.5")}}).ids == ["r0", "r3", "r8"]
         assert one.get(where={"k": {"$lte": nan}}).ids == []
@@ -202,7 +236,10 @@ def test_tables_keep_nan_apart_from_null() -> None:
             }
         )
     )
-    assert repr(store.get().metadata) == "[{'x': 1.0, 'list': [inf, None]}, {'x': nan, 'list': []}, {}]"
+    assert (
+        repr(store.get().metadata)
+        == "[{'x': 1.0, 'list': [inf, None]}, {'x': nan, 'list': []}, {}]"
+    )
     assert repr(store.to_arrow()["x"].to_pylist()) == "[1.0, nan, None]"
 
 

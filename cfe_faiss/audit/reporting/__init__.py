@@ -8,7 +8,14 @@ from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, check_finder
-from cfe_faiss.audit.reporting.conditions import METRICS, OUTCOMES, Check, Condition, as_conditions, check_conditions
+from cfe_faiss.audit.reporting.conditions import (
+    METRICS,
+    OUTCOMES,
+    Check,
+    Condition,
+    as_conditions,
+    check_conditions,
+)
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.base.checks import as_names
 from cfe_faiss.files.outputs import check_outputs
@@ -74,8 +81,9 @@ def report(  # noqa: PLR0913
 ) -> Report:
     """Audit a model and write a report: a page for readers, and the same numbers for programs.
 
-    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions for JUnit)
-    and ``NAME.csv`` (a long table). After an error none has changed: see :doc:`/user_guide/report`.
+    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the
+    conditions for JUnit) and ``NAME.csv`` (a long table). After an error none has changed: see
+    :doc:`/user_guide/report`.
 
     Parameters
     ----------
@@ -142,9 +150,15 @@ def report(  # noqa: PLR0913
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
-    check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
-    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better, person, as_names("skip", skip))
-    inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare, truth_favourable)
+    check_outputs(
+        [*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders
+    )
+    settings = Settings(
+        k, pairs, cases, bins, confidence, where, reference, better, person, as_names("skip", skip)
+    )
+    inputs = check_inputs(
+        finder, sensitive, favourable, settings, subject, compare, truth_favourable
+    )
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)

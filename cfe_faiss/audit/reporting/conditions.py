@@ -138,7 +138,9 @@ METRICS: dict[str, Metric] = {
 
 _TRUTH = "true classes (data.y)"
 _SIGNS = {"at_least": ">=", "at_most": "<="}
-_TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*")
+_TEXT = re.compile(
+    r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*"
+)
 _OF_MODELS = {name for name, metric in METRICS.items() if metric.section == "models"}
 """Metrics with a number for each model."""
 
@@ -150,9 +152,10 @@ class Condition:
     A condition has one of three outcomes for each group:
 
     - "fail": the whole interval of the number is beyond a bound.
-    - "pass": the whole interval keeps the bounds. A number without an interval (a count of flips, say) decides alone.
-    - "cannot tell": the interval holds a bound; or the number is not defined; or the group has fewer than ``min_cases``
-      cases or is not ranked; or there is no such group.
+    - "pass": the whole interval keeps the bounds. A number without an interval (a count of flips,
+      say) decides alone.
+    - "cannot tell": the interval holds a bound; or the number is not defined; or the group has
+      fewer than ``min_cases`` cases or is not ranked; or there is no such group.
 
     Intervals of rates, impact ratios and errors hold for all groups of an attribute at once, see
     :func:`cfe_faiss.audit.group_metrics`.
@@ -192,7 +195,9 @@ class Condition:
     def __post_init__(self) -> None:
         check_known("metric must be one of", self.metric, METRICS)
         if not self._bounds():
-            raise ValueError(f"a condition on {self.metric} must have at_least or at_most, got neither")
+            raise ValueError(
+                f"a condition on {self.metric} must have at_least or at_most, got neither"
+            )
         numbers = [
             as_number(name, value, -math.inf, math.inf)
             for name, value in self._bounds()
@@ -206,7 +211,11 @@ class Condition:
         name = self.metric + ("" if self.attribute is None else f"[{self.attribute}]")
         parts = []
         for bound, value in self._bounds():
-            shown = value if isinstance(value, str) else np.format_float_positional(float(value), trim="-")
+            shown = (
+                value
+                if isinstance(value, str)
+                else np.format_float_positional(float(value), trim="-")
+            )
             parts.append(f"{name} {_SIGNS[bound]} {shown}")
         return " and ".join(parts)
 
@@ -223,7 +232,9 @@ class Condition:
         with suppress(ValueError):
             number = float(match["bound"]) if match else math.nan
         if match is None or not (math.isfinite(number) or match["metric"] in _OF_MODELS):
-            raise ValueError(f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got {text!r}")
+            raise ValueError(
+                f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got {text!r}"
+            )
         bound = number if math.isfinite(number) else match["bound"]
         name = match["attribute"].strip() if match["attribute"] else None
         bounds = {argument: bound for argument, sign in _SIGNS.items() if sign == match["sign"]}
@@ -238,9 +249,14 @@ class Condition:
         """Names of models that are bounds."""
         return [value for _, value in self._bounds() if isinstance(value, str)]
 
-    def judge(self, low: float, high: float, models: Mapping[str, float] = MappingProxyType({})) -> Outcome:
+    def judge(
+        self, low: float, high: float, models: Mapping[str, float] = MappingProxyType({})
+    ) -> Outcome:
         """Return the outcome for a number with the interval [low, high], given the numbers of the models."""
-        bounds = {name: models[value] if isinstance(value, str) else value for name, value in self._bounds()}
+        bounds = {
+            name: models[value] if isinstance(value, str) else value
+            for name, value in self._bounds()
+        }
         least, most = bounds.get("at_least", -math.inf), bounds.get("at_most", math.inf)
         if high < least or low > most:
             return "fail"
@@ -276,7 +292,11 @@ class Check:
     def __str__(self) -> str:
         places = 0 if METRICS[self.condition.metric].is_count else 4
         value = "not defined" if self.value is None else f"{self.value:,.{places}f}"
-        bounds = "" if self.low is None or self.high is None else f", interval {self.low:.4f} to {self.high:.4f}"
+        bounds = (
+            ""
+            if self.low is None or self.high is None
+            else f", interval {self.low:.4f} to {self.high:.4f}"
+        )
         reason = f"; {self.reason}" if self.reason else ""
         return f"{self.outcome}: {self.condition}, {self.name}: {value} (n = {self.n:,}{bounds}){reason}"
 
@@ -297,7 +317,9 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
     given = [require] if isinstance(require, str | Condition) else require
     for one in given:
         if not isinstance(one, str | Condition):
-            raise TypeError(f"require must hold texts or Condition objects, got {type(one).__name__}")
+            raise TypeError(
+                f"require must hold texts or Condition objects, got {type(one).__name__}"
+            )
     return tuple(Condition.parse(one) if isinstance(one, str) else one for one in given)
 
 
@@ -306,7 +328,8 @@ def check_all(
 ) -> tuple[Check, ...]:
     """Return one check for each condition and group. A condition without a group gets one check, too.
 
-    ``measured`` has the rows of each section: numbers, ``attribute`` (None: everyone) and ``place``.
+    ``measured`` has the rows of each section: numbers, ``attribute`` (None: everyone) and
+    ``place``.
     """
     checks: list[Check] = []
     for condition in conditions:
@@ -316,10 +339,26 @@ def check_all(
             attributes -= {None}
         rows = [row for row in measured.get(metric.section, ()) if row["attribute"] in attributes]
         models = {row["place"]: row[metric.key] for row in rows}
-        checks += [_check(condition, metric, row, models) for row in rows if row["place"] not in condition.models]
+        checks += [
+            _check(condition, metric, row, models)
+            for row in rows
+            if row["place"] not in condition.models
+        ]
         if not rows:
             reason = "no such group"
-            checks.append(Check(condition, condition.attribute, "no group", None, 0, None, None, "cannot tell", reason))
+            checks.append(
+                Check(
+                    condition,
+                    condition.attribute,
+                    "no group",
+                    None,
+                    0,
+                    None,
+                    None,
+                    "cannot tell",
+                    reason,
+                )
+            )
     return tuple(checks)
 
 
@@ -328,21 +367,33 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     known = inputs.attributes_and_pairs
     for condition in conditions:
         if condition.attribute is not None:
-            check_known("require must be about sensitive attributes or two of them crossed", condition.attribute, known)
+            check_known(
+                "require must be about sensitive attributes or two of them crossed",
+                condition.attribute,
+                known,
+            )
         section = METRICS[condition.metric].section
         if section in inputs.settings.skip:
-            raise ValueError(f"skip must not name {section!r}, which measures {condition.metric}, a condition")
+            raise ValueError(
+                f"skip must not name {section!r}, which measures {condition.metric}, a condition"
+            )
         needs = (need for need in METRICS[condition.metric].needs if not inputs.has(need))
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
-            raise ValueError(f"a condition on {condition.metric} must come with {join_words(lacking)}, got none")
+            raise ValueError(
+                f"a condition on {condition.metric} must come with {join_words(lacking)}, got none"
+            )
         for name in condition.models:
             check_known("require must name models that are compared", name, inputs.models or ())
 
 
 def _check(condition: Condition, metric: Metric, row: Row, models: Mapping[str, float]) -> Check:
     value, n = row[metric.key], row[metric.n]
-    bounds = ("low", "high") if f"{metric.key}_low" not in row else (f"{metric.key}_low", f"{metric.key}_high")
+    bounds = (
+        ("low", "high")
+        if f"{metric.key}_low" not in row
+        else (f"{metric.key}_low", f"{metric.key}_high")
+    )
     low, high = (row.get(bound) for bound in bounds)
     outcome: Outcome = "cannot tell"
     reason = ""
@@ -353,7 +404,9 @@ def _check(condition: Condition, metric: Metric, row: Row, models: Mapping[str, 
     elif value is None:
         reason = "the number is not defined"
     else:
-        outcome = condition.judge(value if low is None else low, value if high is None else high, models)
+        outcome = condition.judge(
+            value if low is None else low, value if high is None else high, models
+        )
         reason = "the interval holds a bound" if outcome == "cannot tell" else ""
     number = None if value is None else float(value)
     return Check(condition, row["attribute"], row["place"], number, n, low, high, outcome, reason)

@@ -177,7 +177,9 @@ def make_section(part: Part, inputs: Inputs) -> Section:
     if section.missing:
         shared = Prose(inputs, "missing", section.values)
         reason = prose.line(section.missing) or shared.line(section.missing)
-        return Section(id=part.name, title=title, purpose=purpose, is_open=part.is_open, missing=reason)
+        return Section(
+            id=part.name, title=title, purpose=purpose, is_open=part.is_open, missing=reason
+        )
     return replace(
         section,
         id=part.name,
@@ -191,7 +193,10 @@ def make_section(part: Part, inputs: Inputs) -> Section:
         findings=prose.lines("findings"),
         limits=(*prose.lines("limits"), *map(inputs.reword, section.limits)),
         tables=tuple(prose.table(table) for table in section.tables),
-        cases=tuple(replace(case, differences=prose.table(case.differences, "case")) for case in section.cases),
+        cases=tuple(
+            replace(case, differences=prose.table(case.differences, "case"))
+            for case in section.cases
+        ),
         measured=[inputs.placed(row) for row in section.measured],
     )
 
@@ -199,7 +204,16 @@ def make_section(part: Part, inputs: Inputs) -> Section:
 COMMAND = "Command to rerun"
 """Name of the fact that may differ between equal audits."""
 
-_PACKAGES = ("cfe-faiss", "faiss-cpu", "numpy", "scipy", "scikit-learn", "torch", "torch_geometric", "pandas")
+_PACKAGES = (
+    "cfe-faiss",
+    "faiss-cpu",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "torch_geometric",
+    "pandas",
+)
 _NAMES = 40
 """Names in one line, and characters of each, at most."""
 FORMAT = 2
@@ -261,10 +275,13 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     measured = {section.id: section.measured for section in sections}
     results = check_all(conditions, measured, inputs.attributes_and_pairs)
     rows = [
-        asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
+        asdict(check)
+        | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
-    checks = Prose(inputs, "conditions", {}).table(Table("conditions", _CONDITIONS, rows, limit=200))
+    checks = Prose(inputs, "conditions", {}).table(
+        Table("conditions", _CONDITIONS, rows, limit=200)
+    )
     known = facts(inputs)
     as_written = [as_json(section) | {"missing": section.missing or None} for section in sections]
     # The command names output files: equal audits have equal ids in all folders.
@@ -295,7 +312,9 @@ def _undetermined(sections: Sequence[Section]) -> list[str]:
         if section.missing:
             missing.setdefault(section.missing, []).append(section.title)
     limits = [line for section in sections for line in section.undetermined]
-    return limits + [f"{', '.join(titles)}: {text[:1].lower()}{text[1:]}" for text, titles in missing.items()]
+    return limits + [
+        f"{', '.join(titles)}: {text[:1].lower()}{text[1:]}" for text, titles in missing.items()
+    ]
 
 
 def _outcome(results: Sequence[Check]) -> str:
@@ -309,7 +328,9 @@ def _outcome(results: Sequence[Check]) -> str:
 
 def _print_unfinished(sections: Sequence[Section]) -> None:
     """Print the sentences of the sections before an interrupt on standard error."""
-    lines = [f"interrupted; complete: {join_words([section.title for section in sections]) or 'no section'}"]
+    lines = [
+        f"interrupted; complete: {join_words([section.title for section in sections]) or 'no section'}"
+    ]
     for section in sections:
         lines += [line for line in (section.headline, *section.named, *section.described) if line]
     sys.stderr.write("".join(f"{line}\n" for line in lines))
@@ -319,7 +340,9 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
     """Return sentences that describe the audit to readers who know neither the data nor the model."""
     finder, removed = inputs.finder, inputs.finder.removed
     total, count = len(finder.labels), len(inputs.nodes)
-    part = ("" if count == total else f"{count:,} of ") + plural(total, inputs.words["person"], inputs.words["people"])
+    part = ("" if count == total else f"{count:,} of ") + plural(
+        total, inputs.words["person"], inputs.words["people"]
+    )
     values = {
         "data": inputs.subject.data,
         "model": inputs.subject.model,
@@ -331,7 +354,9 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         ],
         "removed": [] if removed is None else [show(name) for name in removed.columns],
     }
-    shares = {"selected": np.isin(inputs.labels, inputs.favourable)} if inputs.has("favourable") else {}
+    shares = (
+        {"selected": np.isin(inputs.labels, inputs.favourable)} if inputs.has("favourable") else {}
+    )
     if inputs.truth is not None:
         shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
         values["judged"] = len(shares["right"])
@@ -356,15 +381,26 @@ def _leaks(inputs: Inputs) -> dict[str, list[str]]:
 
 def facts(inputs: Inputs) -> dict[str, str]:
     """Return the known facts about the subject by name."""
-    finder, subject, graph, removed = inputs.finder, inputs.subject, inputs.finder.graph, inputs.finder.removed
+    finder, subject, graph, removed = (
+        inputs.finder,
+        inputs.subject,
+        inputs.finder.graph,
+        inputs.finder.removed,
+    )
     sizes = np.bincount(inputs.labels[inputs.labels >= 0], minlength=len(inputs.class_names))
-    classes = [f"{show(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
+    classes = [
+        f"{show(name, _NAMES)} {size:,}"
+        for name, size in zip(inputs.class_names, sizes, strict=True)
+        if size
+    ]
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
     connections = ""
     if graph is not None:
-        connections = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+        connections = (
+            f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+        )
         unused = "".join(f"; {name} for the model only" for name in finder.model_only)
         connections += unused if graph.weights is None else ", by weight"
     found = {
@@ -376,8 +412,12 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "Favourable class": favourable or "none was named; each class is reported in turn",
         "True classes": f"known for {plural(known, person, people)}" if known else "unknown",
         f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
-        "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
-        "Left out of the comparison": "" if removed is None else join_words(_shorten(removed.columns)),
+        "Sensitive attributes": join_words(_shorten(inputs.sensitive))
+        if inputs.sensitive
+        else "none named",
+        "Left out of the comparison": ""
+        if removed is None
+        else join_words(_shorten(removed.columns)),
         "Columns that remain in it and tell something left out": ""
         if removed is None
         else ", ".join(show(removed.describe(proxy), 2 * _NAMES) for proxy in removed.proxies[:8]),
@@ -403,7 +443,9 @@ def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that affect the numbers."""
     found = {name: find_version(name) for name in _PACKAGES}
-    return {"Python": platform.python_version()} | {name: text for name, text in found.items() if text}
+    return {"Python": platform.python_version()} | {
+        name: text for name, text in found.items() if text
+    }
 
 
 def digest(*arrays: NDArray[Any]) -> str:

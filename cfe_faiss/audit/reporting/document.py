@@ -1,7 +1,7 @@
 """A report as plain data: sections, tables with charts, and case files; numbers and texts as readers see them.
 
-The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class names its fields in
-JSON.
+The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class
+names its fields in JSON.
 """
 
 import math
@@ -54,10 +54,17 @@ def with_article(noun: str) -> str:
 
 def visible(value: object) -> str:
     """Return a text without invisible characters; line ends stay."""
-    # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters can reverse a text.
+    # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters
+    # can reverse a text.
     text = str(value)
-    hidden = {character for character in set(text) if unicodedata.category(character) in ("Cc", "Cs", "Cf")}
-    return text.translate(dict.fromkeys(map(ord, (hidden | {"\ufffe", "\uffff"}) - {"\n"}), "\ufffd"))
+    hidden = {
+        character
+        for character in set(text)
+        if unicodedata.category(character) in ("Cc", "Cs", "Cf")
+    }
+    return text.translate(
+        dict.fromkeys(map(ord, (hidden | {"\ufffe", "\uffff"}) - {"\n"}), "\ufffd")
+    )
 
 
 def group_name(attribute: object, value: object) -> str:
@@ -77,9 +84,10 @@ def group_name(attribute: object, value: object) -> str:
 def number(value: float | None, kind: str) -> str:
     """Return a number of a kind.
 
-    Kinds: "count"; "share" in per cent; "score" and "signed" with three decimals; differences of shares in percentage
-    "points", without a sign as a "gap"; "similarity" with six decimals, 1 only for equal vectors; "distance", 0 only
-    for equal ones; "number" and "side" in the unit of an attribute; "p-value", and "q" with its sign of equality.
+    Kinds: "count"; "share" in per cent; "score" and "signed" with three decimals; differences of
+    shares in percentage "points", without a sign as a "gap"; "similarity" with six decimals, 1 only
+    for equal vectors; "distance", 0 only for equal ones; "number" and "side" in the unit of an
+    attribute; "p-value", and "q" with its sign of equality.
 
     Examples
     --------
@@ -157,7 +165,11 @@ def interval(bounds: tuple[float | None, float | None], kind: str) -> str:
     if is_undefined(bounds[0]) or is_undefined(bounds[1]):
         return ""
     low, high = (show_value(bound, kind) for bound in bounds)
-    return f"{low.removesuffix(' points')} to {high}" if kind in ("signed", "points") else f"{low}–{high}"
+    return (
+        f"{low.removesuffix(' points')} to {high}"
+        if kind in ("signed", "points")
+        else f"{low}–{high}"
+    )
 
 
 def is_undefined(value: object) -> bool:
@@ -199,7 +211,9 @@ def list_first(words: Iterable[str], most: int, separator: str = ", ") -> str:
     'a, b and 2 more'
     """
     names = list(words)
-    return separator.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    return separator.join(names[:most]) + (
+        f" and {len(names) - most:,} more" if len(names) > most else ""
+    )
 
 
 def plural(n: int, noun: str, nouns: str = "") -> str:
@@ -215,7 +229,10 @@ def plural(n: int, noun: str, nouns: str = "") -> str:
 
 def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """Return one mapping of plain Python values per line; None for missing values."""
-    return [{str(name): to_python(value) for name, value in line.items()} for line in frame.to_dict("records")]
+    return [
+        {str(name): to_python(value) for name, value in line.items()}
+        for line in frame.to_dict("records")
+    ]
 
 
 def to_python(value: Any) -> Any:
@@ -256,7 +273,9 @@ class Plot:
     before: str = ""
 
     @classmethod
-    def around(cls, numbers: Iterable[float | None], guides: tuple[float, ...] = (), **keys: str) -> Self:
+    def around(
+        cls, numbers: Iterable[float | None], guides: tuple[float, ...] = (), **keys: str
+    ) -> Self:
         """Return a chart whose scale holds all numbers and guides.
 
         Examples
@@ -264,13 +283,19 @@ class Plot:
         >>> Plot.around([0.72, None, 1.1], (0.8, 1.0)).ticks
         (0.7, 0.8, 0.9, 1.0, 1.1)
         """
-        known = [number for number in (*numbers, *guides) if number is not None and math.isfinite(number)] or [0, 1]
+        known = [
+            number for number in (*numbers, *guides) if number is not None and math.isfinite(number)
+        ] or [0, 1]
         low, high = min(known), max(known)
         rough = (high - low or 1) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        return cls(tuple(round(step * i, 10) for i in range(first, max(last, first + 1) + 1)), guides, **keys)
+        return cls(
+            tuple(round(step * i, 10) for i in range(first, max(last, first + 1) + 1)),
+            guides,
+            **keys,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +334,11 @@ class Column:
 
     def bounds(self, row: Mapping[str, Any]) -> tuple[float | None, float | None]:
         """Return the interval in a row; None without one."""
-        return (None, None) if self.interval is None else (row[self.interval[0]], row[self.interval[1]])
+        return (
+            (None, None)
+            if self.interval is None
+            else (row[self.interval[0]], row[self.interval[1]])
+        )
 
 
 def low_high(key: str) -> tuple[str, str]:
@@ -417,7 +446,15 @@ class Case:
         Number and name of every class that is drawn; empty without drawings.
     """
 
-    in_files: ClassVar = "place", "similarity", "distance", "rank", "agreement", "sides", "differences"
+    in_files: ClassVar = (
+        "place",
+        "similarity",
+        "distance",
+        "rank",
+        "agreement",
+        "sides",
+        "differences",
+    )
 
     place: int
     similarity: str | None

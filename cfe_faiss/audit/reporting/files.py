@@ -83,12 +83,16 @@ def neighbourhood(side: Side, name: str) -> Markup:
     centre, count = _SIDE / 2, len(side.neighbours)
     angles = [-math.pi / 2 + 2 * math.pi * (i + 0.5) / max(count, 1) for i in range(count)]
     ring = [(math.cos(angle), math.sin(angle)) for angle in angles]
-    places = [(centre + _RADIUS * across, centre + _RADIUS * down, across, down) for across, down in ring]
+    places = [
+        (centre + _RADIUS * across, centre + _RADIUS * down, across, down) for across, down in ring
+    ]
     paths = {
         "chord": "".join(_chord(places[i][:2], places[j][:2], centre) for i, j in side.edges),
         "edge": "".join(f"M{centre:.0f} {centre:.0f}L{x:.1f} {y:.1f}" for x, y, *_ in places),
     }
-    return draw("neighbourhood", side, name, _SIDE, paths, list(zip(places, side.neighbours, strict=True)))
+    return draw(
+        "neighbourhood", side, name, _SIDE, paths, list(zip(places, side.neighbours, strict=True))
+    )
 
 
 def as_file(drawing: Markup) -> str:
@@ -120,7 +124,9 @@ def outline(x: float, y: float, r: float, kind: int) -> str:
     """Return the corners of a mark."""
     corners, first = _CORNERS[kind]
     angles = [math.radians(first + 360 * i / corners) for i in range(corners)]
-    return " ".join(f"{x + 1.2 * r * math.cos(a):.1f},{y + 1.2 * r * math.sin(a):.1f}" for a in angles)
+    return " ".join(
+        f"{x + 1.2 * r * math.cos(a):.1f},{y + 1.2 * r * math.sin(a):.1f}" for a in angles
+    )
 
 
 def report_files(path: Path) -> tuple[Path, ...]:
@@ -129,7 +135,12 @@ def report_files(path: Path) -> tuple[Path, ...]:
 
 
 def write_all(
-    content: Content, path: Path, folder: Path | None, *, inputs: Sequence[Path] = (), overwrite: bool = False
+    content: Content,
+    path: Path,
+    folder: Path | None,
+    *,
+    inputs: Sequence[Path] = (),
+    overwrite: bool = False,
 ) -> tuple[Path, ...]:
     """Write all files and return their names; after an error or Ctrl-C none of them has changed."""
     as_json = json.dumps(content.numbers, indent=1, allow_nan=False) + "\n"
@@ -150,22 +161,33 @@ def page(content: Content) -> str:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     values = {"report": content.numbers, "sections": content.sections, "checks": content.checks}
-    return environment().get_template("report.html.j2").render(policy=policy, style=Markup(style), **values)
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(policy=policy, style=Markup(style), **values)
+    )
 
 
 def junit(content: Content) -> str:
     """Return the conditions as a JUnit test suite: one test case for each condition and group.
 
-    A check that cannot tell is skipped. Without conditions there is one test case, which is skipped, so that the suite
-    has not passed.
+    A check that cannot tell is skipped. Without conditions there is one test case, which is
+    skipped, so that the suite has not passed.
     """
     cases = [
         (show(check.condition, 200), show(check.name, 200), str(check.outcome), show(check, 500))
         for check in content.results
     ] or [("conditions", "no conditions", "cannot tell", content.numbers["conditions"]["outcome"])]
     counts = Counter(outcome for _, _, outcome, _ in cases)
-    totals = {"tests": len(cases), "failures": counts["fail"], "errors": 0, "skipped": counts["cannot tell"]}
-    attributes = {"name": show(content.numbers["title"], 200)} | {name: str(count) for name, count in totals.items()}
+    totals = {
+        "tests": len(cases),
+        "failures": counts["fail"],
+        "errors": 0,
+        "skipped": counts["cannot tell"],
+    }
+    attributes = {"name": show(content.numbers["title"], 200)} | {
+        name: str(count) for name, count in totals.items()
+    }
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
     for classname, name, outcome, message in cases:
@@ -175,7 +197,11 @@ def junit(content: Content) -> str:
         elif outcome == "fail":
             ET.SubElement(case, "failure", {"message": message, "type": "condition"}).text = message
     ET.indent(suites)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n'
+        + ET.tostring(suites, encoding="unicode")
+        + "\n"
+    )
 
 
 def long_table(content: Content) -> str:
@@ -206,8 +232,13 @@ def _drawings(content: Content) -> Iterator[tuple[str, str]]:
     for section in content.sections:
         for table in section.tables:
             for column in table.charts if table.rows else ():
-                yield re.sub(r"\W+", "_", f"{table.id}_{column.key}"), standalone_chart(table, column)
+                yield (
+                    re.sub(r"\W+", "_", f"{table.id}_{column.key}"),
+                    standalone_chart(table, column),
+                )
         for case in section.cases:
-            for side, letter in zip(case.sides, "ab" if case.legend else "", strict=bool(case.legend)):
+            for side, letter in zip(
+                case.sides, "ab" if case.legend else "", strict=bool(case.legend)
+            ):
                 drawing = neighbourhood(side, f"{side.name} and its neighbours")
                 yield f"case_{case.place}_{letter}", as_file(drawing)

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.attribute_pairs import grades_of
-from cfe_faiss.audit.groups import Bins, attributes_of, groupings, persons_of, sensitive_of, with_truth
+from cfe_faiss.audit.groups import (
+    Bins,
+    attributes_of,
+    groupings,
+    persons_of,
+    sensitive_of,
+    with_truth,
+)
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.document import group_name, show
@@ -24,7 +31,15 @@ from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
 Need: TypeAlias = Literal[
-    "sensitive", "favourable", "unfavourable", "truth", "selective", "models", "model", "probabilities", "graph"
+    "sensitive",
+    "favourable",
+    "unfavourable",
+    "truth",
+    "selective",
+    "models",
+    "model",
+    "probabilities",
+    "graph",
 ]
 """Attribute of :class:`Inputs` or of its finder that a section or a condition needs."""
 
@@ -78,7 +93,9 @@ class Settings:
             as_count(name, getattr(self, name))
         normal_quantile(self.confidence)  # checks it
         if self.cases > self.pairs:
-            raise ValueError(f"cases must be at most pairs, got cases={self.cases}, pairs={self.pairs}")
+            raise ValueError(
+                f"cases must be at most pairs, got cases={self.cases}, pairs={self.pairs}"
+            )
 
 
 @dataclass(frozen=True)
@@ -173,7 +190,9 @@ class Inputs:
 
     def group(self, row: Mapping[str, Any]) -> str:
         """Return the name of the group of a row with the columns "feature" and "value"."""
-        return self.everyone if row["feature"] == "all" else group_name(row["feature"], row["value"])
+        return (
+            self.everyone if row["feature"] == "all" else group_name(row["feature"], row["value"])
+        )
 
     def placed(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row with attribute and group as conditions name them."""
@@ -192,8 +211,12 @@ class Inputs:
     def groups(self) -> Attributes:
         """Group of each audited row by sensitive attribute. Numbers are cut by all rows, as in every audit."""
         attributes = attributes_of(self.finder)
-        found = groupings(attributes, self.nodes, self.sensitive, self.settings.bins, with_missing=False)
-        return Attributes({one.name: (one.codes.astype(np.int32), tuple(one.values)) for one in found}, self.nodes)
+        found = groupings(
+            attributes, self.nodes, self.sensitive, self.settings.bins, with_missing=False
+        )
+        return Attributes(
+            {one.name: (one.codes.astype(np.int32), tuple(one.values)) for one in found}, self.nodes
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -203,7 +226,11 @@ class Inputs:
     @property
     def unfavourable(self) -> list[int]:
         """The predicted classes other than the favourable ones, ascending; empty if none was named."""
-        others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, *self.favourable)]
+        others = [
+            int(label)
+            for label in np.unique(self.labels)
+            if label not in (UNKNOWN, *self.favourable)
+        ]
         return others if self.favourable else []
 
     @property
@@ -213,7 +240,9 @@ class Inputs:
 
     def reword(self, text: str) -> str:
         """Return a sentence of an audit, which says "nodes", in the words of the report."""
-        return re.sub(r"\bnode(s?)\b", lambda noun: self.words["people" if noun[1] else "person"], text)
+        return re.sub(
+            r"\bnode(s?)\b", lambda noun: self.words["people" if noun[1] else "person"], text
+        )
 
     @property
     def crossed(self) -> list[tuple[str, str]]:
@@ -245,23 +274,33 @@ def check_inputs(
     members = finder.index.members()
     nodes = members.ids[members.labels != UNKNOWN]
     if len(nodes) < 2:
-        raise ValueError(f"finder must search among two nodes or more with a predicted class, got {len(nodes)}")
-    if finder.attributes is None:  # by number, "feature 0", if the data has no names; none without data
+        raise ValueError(
+            f"finder must search among two nodes or more with a predicted class, got {len(nodes)}"
+        )
+    if (
+        finder.attributes is None
+    ):  # by number, "feature 0", if the data has no names; none without data
         rows = np.arange(len(finder.labels))
         unnamed = Attributes({}, rows) if finder.data is None else as_attributes(finder.data)
         finder = replace(finder, attributes=unnamed)
     attributes = attributes_of(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
-    selected = () if favourable is None else tuple(finder.class_numbers("favourable", favourable).tolist())
+    selected = (
+        () if favourable is None else tuple(finder.class_numbers("favourable", favourable).tolist())
+    )
     if settings.better is not None:
         grades_of(attributes, settings.better)  # checks it
         if not selected:
-            raise ValueError(f"better must come with favourable, or it has no effect, got {settings.better!r}")
+            raise ValueError(
+                f"better must come with favourable, or it has no effect, got {settings.better!r}"
+            )
     persons_of(finder, settings.person)  # checks it
     for argument in ("reference", "person"):
         if getattr(settings, argument) is not None and not names:
-            raise ValueError(f"{argument} must come with sensitive attributes, or it has no effect, got none")
+            raise ValueError(
+                f"{argument} must come with sensitive attributes, or it has no effect, got none"
+            )
     finder = with_truth(finder, selected, truth_favourable)
     labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]
@@ -286,7 +325,9 @@ def _complete(subject: Subject, finder: EvidenceFinder) -> Subject:
     """Return the subject with the names that the user has not given."""
     name = getattr(finder.data, "name", None)  # may be a column of a table
     data = subject.data or (name if isinstance(name, str) and name else "data without a name")
-    model = subject.model or ("given predictions" if finder.model is None else type(finder.model).__name__)
+    model = subject.model or (
+        "given predictions" if finder.model is None else type(finder.model).__name__
+    )
     people = subject.people or ("people" if finder.graph is None else "nodes")
     title = subject.title or f"Audit: {data}, {model}"
     return replace(subject, title=title, data=data, model=model, people=people)
@@ -300,4 +341,6 @@ def _check_texts(attributes: Attributes) -> None:
             "".join([name, *map(str, values)]).encode()
         except UnicodeEncodeError as error:
             bad = error.object[error.start]
-            raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
+            raise ValueError(
+                f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}"
+            ) from None

@@ -70,10 +70,11 @@ class EvidenceDocumentStore:
     None, lists and dictionaries. The policy ``DuplicatePolicy.NONE`` means ``FAIL``. All methods may be called from
     several threads at once, and changes are atomic.
 
-    Filters are Haystack's, on all fields: ``id``, ``content``, ``meta.lang``, ``meta.author.name``, ``score``, and
-    ``embedding``, ``blob`` and ``sparse_embedding`` by ``==`` and ``!=`` None. Values are compared by Haystack's own
-    rules (dates in ISO 8601, None). A comparison that these rules do not define is a ``FilterError``, even if other
-    conditions decide. Search under a filter is exact.
+    Filters are Haystack's, on all fields: ``id``, ``content``, ``meta.lang``, ``meta.author.name``,
+    ``score``, and ``embedding``, ``blob`` and ``sparse_embedding`` by ``==`` and ``!=`` None.
+    Values are compared by Haystack's own rules (dates in ISO 8601, None). A comparison that these
+    rules do not define is a ``FilterError``, even if other conditions decide. Search under a filter
+    is exact.
 
     Each method has an asynchronous twin (``write_documents_async``).
 
@@ -94,7 +95,11 @@ class EvidenceDocumentStore:
     """
 
     def __init__(
-        self, embedding_dim: int = 768, label_key: str = "label", index: str | None = None, path: str | None = None
+        self,
+        embedding_dim: int = 768,
+        label_key: str = "label",
+        index: str | None = None,
+        path: str | None = None,
     ) -> None:
         self.embedding_dim = as_count("embedding_dim", embedding_dim)
         self.label_key = label_key
@@ -102,12 +107,18 @@ class EvidenceDocumentStore:
         self.path = None if path is None else str(path)
         self._writing = ReadWriteLock()
         folder = Path(self.path or "")
-        if self.path is None or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        if (
+            self.path is None
+            or not folder.exists()
+            or (folder.is_dir() and not any(folder.iterdir()))
+        ):
             self._store = EvidenceStore(self.embedding_dim, index)
             return
         self._store = checked_store(EvidenceStore.load(self.path))
         if self._store.d != self.embedding_dim:
-            raise ValueError(f"embedding_dim must be {self._store.d}, as in {self.path}, got {embedding_dim}")
+            raise ValueError(
+                f"embedding_dim must be {self._store.d}, as in {self.path}, got {embedding_dim}"
+            )
 
     @property
     def store(self) -> EvidenceStore:
@@ -117,7 +128,11 @@ class EvidenceDocumentStore:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings, without the documents, for a pipeline's YAML."""
         return default_to_dict(
-            self, embedding_dim=self.embedding_dim, label_key=self.label_key, index=self.index, path=self.path
+            self,
+            embedding_dim=self.embedding_dim,
+            label_key=self.label_key,
+            index=self.index,
+            path=self.path,
         )
 
     @classmethod
@@ -132,9 +147,11 @@ class EvidenceDocumentStore:
             raise ValueError("path must be given, here or to the constructor")
         self._store.save(target, overwrite=overwrite)
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
-    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+    def write_documents(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
         """Write documents; return their number, without documents skipped under ``DuplicatePolicy.SKIP``.
 
         Raises
@@ -147,11 +164,15 @@ class EvidenceDocumentStore:
         given = list(documents) if isinstance(documents, Iterable) else [documents]
         for document in given:
             if not isinstance(document, Document):
-                raise ValueError(f"documents must be a list of documents, got {type(document).__name__}")
+                raise ValueError(
+                    f"documents must be a list of documents, got {type(document).__name__}"
+                )
         policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                self._put(self._store.upsert, list({document.id: document for document in given}.values()))
+                self._put(
+                    self._store.upsert, list({document.id: document for document in given}.values())
+                )
                 return len(given)
             new: dict[str, Document] = {}
             for document in given:
@@ -164,7 +185,10 @@ class EvidenceDocumentStore:
 
     def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
         if documents:
-            ids, embeddings = [document.id for document in documents], [document.embedding for document in documents]
+            ids, embeddings = (
+                [document.id for document in documents],
+                [document.embedding for document in documents],
+            )
             vectors = embeddings_of("document", ids, embeddings, self.embedding_dim)
             rows = map(to_row, documents, np.linalg.norm(vectors, axis=1).tolist())
             put(write, rows, vectors, self.label_key)
@@ -191,7 +215,7 @@ class EvidenceDocumentStore:
             self._put(self._store.upsert, documents)
         return len(documents)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def count_documents(self) -> int:
         """Return the number of documents."""
@@ -213,7 +237,12 @@ class EvidenceDocumentStore:
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
         """Return the type of each key of ``meta``: ``{"lang": {"type": "keyword"}}``."""
-        values = {key: value for meta in self._metas(None) for key, value in meta.items() if value is not None}
+        values = {
+            key: value
+            for meta in self._metas(None)
+            for key, value in meta.items()
+            if value is not None
+        }
         return {key: {"type": _TYPES.get(type(value), "keyword")} for key, value in values.items()}
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
@@ -251,24 +280,35 @@ class EvidenceDocumentStore:
             values = [value for value in values if search_term.lower() in str(value).lower()]
         return values[from_ : from_ + size], len(values)
 
-    def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
+    def count_unique_metadata_by_filter(
+        self, filters: dict[str, Any], metadata_fields: list[str]
+    ) -> dict[str, int]:
         """Return the number of distinct values under each key of ``meta``, among the documents that match."""
         metas = self._metas(filters)
-        return {field.removeprefix("meta."): len(_different_values(metas, field)) for field in metadata_fields}
+        return {
+            field.removeprefix("meta."): len(_different_values(metas, field))
+            for field in metadata_fields
+        }
 
     def _metas(self, filters: Filters) -> list[dict[str, Any]]:
         return [document.meta for document in self.filter_documents(filters)]
 
-    # --- searching ----------------------------------------------------------------------------------------------------
+    # --- searching --------------------------------------------------------------------------------
 
     def embedding_retrieval(
-        self, query_embedding: list[float], filters: Filters = None, top_k: int = 10, return_embedding: bool = False
+        self,
+        query_embedding: list[float],
+        filters: Filters = None,
+        top_k: int = 10,
+        return_embedding: bool = False,
     ) -> list[Document]:
         """Return the documents most similar to an embedding, best first; scores are cosine similarities."""
         if top_k == 0:
             return []
         xq = np.asarray(query_embedding, np.float32)
-        hits = self._store.search(xq, top_k, self._search_filter(filters), with_vectors=return_embedding)
+        hits = self._store.search(
+            xq, top_k, self._search_filter(filters), with_vectors=return_embedding
+        )
         return documents_of(hits, self.label_key)
 
     def evidence(
@@ -317,10 +357,12 @@ class EvidenceDocumentStore:
         if embedding is None and self._store.count({"$id": {"$eq": id_}, **_WITHOUT}):
             raise ValueError(f"document {id_!r} must have an embedding")
         where = self._search_filter(filters)
-        hits = evidence(self._store, id_, embedding, top_k, label, where, with_vectors=return_embedding)
+        hits = evidence(
+            self._store, id_, embedding, top_k, label, where, with_vectors=return_embedding
+        )
         return documents_of(hits, self.label_key)
 
-    # --- asynchronously -----------------------------------------------------------------------------------------------
+    # --- asynchronously ---------------------------------------------------------------------------
 
     write_documents_async = in_thread(write_documents)
     delete_documents_async = in_thread(delete_documents)
@@ -347,7 +389,9 @@ class EvidenceDocumentStore:
 
     def _search_filter(self, filters: Filters) -> dict[str, Any] | None:
         """Return filters that also leave out documents without an embedding, if the store holds any."""
-        return join_filters({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
+        return join_filters(
+            {"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters)
+        )
 
 
 def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
@@ -364,7 +408,7 @@ def _values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
     return [meta[key] for meta in metas if meta.get(key) is not None]
 
 
-# --- documents as rows, filters as conditions -------------------------------------------------------------------------
+# --- documents as rows, filters as conditions -----------------------------------------------------
 
 
 def to_row(document: Document, norm: float) -> Row:
@@ -376,7 +420,9 @@ def to_row(document: Document, norm: float) -> Row:
         If its meta uses a reserved key.
     """
     if REST in document.meta:
-        raise ValueError(f"meta of document {document.id!r} must not use the key {REST!r}, which is reserved")
+        raise ValueError(
+            f"meta of document {document.id!r} must not use the key {REST!r}, which is reserved"
+        )
     blob, sparse = document.blob, document.sparse_embedding
     fields = {
         "without_embedding": True if document.embedding is None else None,
@@ -453,7 +499,9 @@ def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[s
     if name not in ("AND", "OR", "NOT"):
         raise FilterError(f"unknown logical operator {name!r}; there are AND, OR and NOT")
     if not isinstance(parts, list) or not parts:
-        raise FilterError(f"conditions of {name} must be a list of one filter or more, got {parts!r}")
+        raise FilterError(
+            f"conditions of {name} must be a list of one filter or more, got {parts!r}"
+        )
     inner = [condition(part, label_key, depth + 1) for part in parts]
     if name == "NOT":  # not all of them
         return {"$not": {"$and": inner}}
@@ -463,7 +511,9 @@ def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[s
 def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
     name, value = _entry(filters, "operator"), _entry(filters, "value")
     if name not in _COMPARISONS:
-        raise FilterError(f"unknown comparison operator {name!r}; there are {', '.join(_COMPARISONS)}")
+        raise FilterError(
+            f"unknown comparison operator {name!r}; there are {', '.join(_COMPARISONS)}"
+        )
     field = filters["field"]
     if not isinstance(field, str):
         raise FilterError(f"field must be a text, got {field!r}")
@@ -471,7 +521,9 @@ def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
     matches(value)  # a value that the operator does not take is an error even in an empty store
     if field in _PRESENT_OR_NOT:
         if name not in ("==", "!=") or value is not None:
-            raise FilterError(f"{field} can be compared with None only, by == and !=, got {name} {value!r}")
+            raise FilterError(
+                f"{field} can be compared with None only, by == and !=, got {name} {value!r}"
+            )
         if field == "embedding":
             return {WITHOUT_EMBEDDING: lambda missing: matches(None if missing else True)}
         return {f"{REST}.{field}": matches}
@@ -492,7 +544,9 @@ def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
         try:
             return document_matches_filter(filters, document)
         except TypeError as error:
-            raise FilterError(f"{name} of {field!r} cannot compare {held!r} with {value!r}") from error
+            raise FilterError(
+                f"{name} of {field!r} cannot compare {held!r} with {value!r}"
+            ) from error
 
     return matches
 
@@ -508,7 +562,9 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
     if not all(map(_is_plain, wanted)):
         return matches
     chosen = frozenset(wanted)
-    return lambda held: (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
+    return lambda held: (
+        (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
+    )
 
 
 def _is_plain(value: Any) -> bool:

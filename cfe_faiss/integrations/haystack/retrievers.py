@@ -24,7 +24,9 @@ class _Retriever:
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
     ) -> None:
         if not isinstance(document_store, EvidenceDocumentStore):
-            raise TypeError(f"document_store must be an EvidenceDocumentStore, got {type(document_store).__name__}")
+            raise TypeError(
+                f"document_store must be an EvidenceDocumentStore, got {type(document_store).__name__}"
+            )
         self.document_store = document_store
         self.filters = filters
         self.top_k = as_count("top_k", top_k)
@@ -87,7 +89,10 @@ class EvidenceEmbeddingRetriever(_Retriever):
 
     @component.output_types(documents=list[Document])
     def run(
-        self, query_embedding: list[float], filters: dict[str, Any] | None = None, top_k: int | None = None
+        self,
+        query_embedding: list[float],
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
     ) -> dict[str, list[Document]]:
         """Return ``{"documents": [...]}``, best first; scores are cosine similarities.
 
@@ -98,7 +103,11 @@ class EvidenceEmbeddingRetriever(_Retriever):
         filters, top_k
             In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters are joined.
         """
-        return {"documents": self.document_store.embedding_retrieval(query_embedding, **self._at_run(filters, top_k))}
+        return {
+            "documents": self.document_store.embedding_retrieval(
+                query_embedding, **self._at_run(filters, top_k)
+            )
+        }
 
     run_async = component.output_types(documents=list[Document])(in_thread(run))
 
@@ -164,6 +173,8 @@ class EvidenceRetriever(_Retriever):
         if (query_embedding is None) == (document_id is None):
             raise ValueError("give either query_embedding and label, or document_id")
         query: Any = query_embedding if document_id is None else document_id
-        return {"documents": self.document_store.evidence(query, label, **self._at_run(filters, top_k))}
+        return {
+            "documents": self.document_store.evidence(query, label, **self._at_run(filters, top_k))
+        }
 
     run_async = component.output_types(documents=list[Document])(in_thread(run))

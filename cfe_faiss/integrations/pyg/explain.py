@@ -29,18 +29,20 @@ if TYPE_CHECKING:
 class EvidenceExplainer(ExplainerAlgorithm):
     """A node's counterfactual evidence, as an algorithm for ``torch_geometric.explain.Explainer``.
 
-    The explanation of a node v carries ``evidence``, (k,) int64, the most similar nodes that the model treats
-    differently (fewer than k if no more exist), ``similarity``, (k,) float32, and their predicted classes,
-    ``evidence_label``, (k,) int64. The values of its ``node_mask`` are in [0, 1]:
+    The explanation of a node v carries ``evidence``, (k,) int64, the most similar nodes that the
+    model treats differently (fewer than k if no more exist), ``similarity``, (k,) float32, and
+    their predicted classes, ``evidence_label``, (k,) int64. The values of its ``node_mask`` are in
+    [0, 1]:
 
-    - ``node_mask_type="attributes"``, (n, d): row v holds the difference between v and its evidence in each attribute,
-      in standard deviations over all nodes, averaged over the evidence, and scaled to 1 for the largest; all other rows
-      are 0.
+    - ``node_mask_type="attributes"``, (n, d): row v holds the difference between v and its evidence
+      in each attribute, in standard deviations over all nodes, averaged over the evidence, and
+      scaled to 1 for the largest; all other rows are 0.
     - ``"common_attributes"``, (1, d): that row alone.
-    - ``"object"``, (n, 1): 1 for v, the similarity for its evidence (0 for a negative one), 0 for all other nodes.
+    - ``"object"``, (n, 1): 1 for v, the similarity for its evidence (0 for a negative one), 0 for
+      all other nodes.
 
-    The mask describes v and its evidence. An attribute in which they differ need not be one that the model uses. To
-    compare the two, see :func:`explain_beside`. There is no ``edge_mask``.
+    The mask describes v and its evidence. An attribute in which they differ need not be one that
+    the model uses. To compare the two, see :func:`explain_beside`. There is no ``edge_mask``.
 
     Parameters
     ----------
@@ -77,7 +79,9 @@ class EvidenceExplainer(ExplainerAlgorithm):
     (torch.Size([3]), torch.Size([569, 30]))
     """
 
-    def __init__(self, finder: EvidenceFinder, k: int = 5, where: Constraints | None = None) -> None:
+    def __init__(
+        self, finder: EvidenceFinder, k: int = 5, where: Constraints | None = None
+    ) -> None:
         super().__init__()
         self.finder = check_finder(finder)
         self.k = as_count("k", k)
@@ -89,7 +93,8 @@ class EvidenceExplainer(ExplainerAlgorithm):
     def supports(self) -> bool:
         """Return whether the settings ask for masks of nodes that explain the predictions of a node classifier."""
         reasons = {
-            "explains a model's predictions only": self.explainer_config.explanation_type == ExplanationType.model,
+            "explains a model's predictions only": self.explainer_config.explanation_type
+            == ExplanationType.model,
             "explains classes of nodes only": self.model_config.task_level == ModelTaskLevel.node
             and self.model_config.mode != ModelMode.regression,
             "has no masks of edges": self.explainer_config.edge_mask_type is None,
@@ -116,7 +121,9 @@ class EvidenceExplainer(ExplainerAlgorithm):
         evidence = found.evidence[0][found.evidence[0] >= 0]
         similarity = found.similarity[0][: len(evidence)]
         mask = self._mask(features, node, evidence, similarity)
-        explanation = Explanation(node_mask=None if mask is None else torch.from_numpy(mask).to(x.device))
+        explanation = Explanation(
+            node_mask=None if mask is None else torch.from_numpy(mask).to(x.device)
+        )
         explanation.evidence = torch.from_numpy(evidence)
         explanation.similarity = torch.from_numpy(similarity)
         explanation.evidence_label = torch.from_numpy(self.finder.labels[evidence].astype(np.int64))
@@ -125,14 +132,22 @@ class EvidenceExplainer(ExplainerAlgorithm):
     def _node(self, index: int | torch.Tensor | None, target: torch.Tensor, n: int) -> int:
         nodes = [] if index is None else torch.as_tensor(index).view(-1).tolist()
         if len(nodes) != 1:
-            raise ValueError(f"index must be one node, got {'None' if index is None else len(nodes)}")
+            raise ValueError(
+                f"index must be one node, got {'None' if index is None else len(nodes)}"
+            )
         if n != len(self.finder.labels):
-            raise ValueError(f"x must have a row for each of the finder's {len(self.finder.labels)} nodes, got {n}")
+            raise ValueError(
+                f"x must have a row for each of the finder's {len(self.finder.labels)} nodes, got {n}"
+            )
         check_class(self.finder, int(nodes[0]), target)
         return int(nodes[0])
 
     def _mask(
-        self, x: NDArray[np.float32], node: int, evidence: NDArray[np.int64], similarity: NDArray[np.float32]
+        self,
+        x: NDArray[np.float32],
+        node: int,
+        evidence: NDArray[np.int64],
+        similarity: NDArray[np.float32],
     ) -> NDArray[np.float32] | None:
         kind = self.explainer_config.node_mask_type
         if kind == MaskType.object:
@@ -167,7 +182,9 @@ def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None
         )
 
 
-def attribute_differences(x: NDArray[np.float32], node: int, evidence: NDArray[np.int64]) -> NDArray[np.float64]:
+def attribute_differences(
+    x: NDArray[np.float32], node: int, evidence: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Return evidence minus node, in standard deviations of each column, (k, d); 0 in a constant column."""
     spread = x.std(axis=0, dtype=np.float64)
     differences: NDArray[np.float64] = x[evidence].astype(np.float64) - x[node]
@@ -194,7 +211,11 @@ class ExplainedEvidence:
     data: Any
 
     def __repr__(self) -> str:
-        masks = [name for name in ("node_mask", "edge_mask") if self.explanations[0].get(name) is not None]
+        masks = [
+            name
+            for name in ("node_mask", "edge_mask")
+            if self.explanations[0].get(name) is not None
+        ]
         return f"ExplainedEvidence(node {self.nodes[0]}, {len(self.nodes) - 1} evidence, {' and '.join(masks)})"
 
     @property
@@ -206,8 +227,8 @@ class ExplainedEvidence:
     def feature_importance(self) -> NDArray[np.float64]:
         """Return the importance of each feature for each of ``nodes``, (1 + k, d).
 
-        It is the sum of the explanation's ``node_mask`` over all nodes, as in PyG's ``visualize_feature_importance``,
-        divided by the largest sum of the node.
+        It is the sum of the explanation's ``node_mask`` over all nodes, as in PyG's
+        ``visualize_feature_importance``, divided by the largest sum of the node.
 
         Raises
         ------
@@ -218,7 +239,9 @@ class ExplainedEvidence:
         masks = [as_array("node_mask", self._mask(one, "node_mask")) for one in self.explanations]
         d = feature_matrix(self.data).shape[1]
         if masks[0].shape[1] != d:
-            raise ValueError(f"node_mask must have a column for each of {d} features, got shape {masks[0].shape}")
+            raise ValueError(
+                f"node_mask must have a column for each of {d} features, got shape {masks[0].shape}"
+            )
         sums = np.array([mask.sum(axis=0, dtype=np.float64) for mask in masks])
         return _of_largest(sums)
 
@@ -232,7 +255,11 @@ class ExplainedEvidence:
         ValueError
             If the explainer was not asked for masks of edges (``edge_mask_type="object"``).
         """
-        return _of_largest(np.array([as_array("edge_mask", self._mask(one, "edge_mask")) for one in self.explanations]))
+        return _of_largest(
+            np.array(
+                [as_array("edge_mask", self._mask(one, "edge_mask")) for one in self.explanations]
+            )
+        )
 
     def features(self, top: int = 10) -> pd.DataFrame:
         """Return the importance of features for node and evidence, and their difference in these features.
@@ -251,14 +278,17 @@ class ExplainedEvidence:
             ``evidence_value``, in original units if ``data`` has them (``x_raw``); ``difference``, evidence minus node
             in standard deviations of ``data.x`` over all nodes. For each evidence by descending ``node_importance``.
 
-            A feature that is important for both, and equal for both, does not explain their different classes.
+            A feature that is important for both, and equal for both, does not explain their
+            different classes.
         """
         raw, x = feature_matrix(self.data), np.asarray(as_array("data.x", self.data.x), np.float32)
         names = np.array(feature_names(self.data, x.shape[1]), dtype=object)
         node, evidence = int(self.nodes[0]), self.nodes[1:]
         differences = attribute_differences(x, node, evidence)
 
-        def columns(importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]) -> dict[str, Any]:
+        def columns(
+            importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]
+        ) -> dict[str, Any]:
             both = [np.isin(chosen, _best(importance[one], top)) for one in (0, place)]
             return {
                 "feature": names[chosen],
@@ -289,7 +319,9 @@ class ExplainedEvidence:
         """
         ends = as_array("data.edge_index", self.data.edge_index)
 
-        def columns(importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]) -> dict[str, Any]:
+        def columns(
+            importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]
+        ) -> dict[str, Any]:
             return {
                 "edge": chosen,
                 "source": ends[0, chosen],
@@ -300,13 +332,18 @@ class ExplainedEvidence:
 
         return self._frame(self.edge_importance(), as_count("top", top), columns)
 
-    def _frame(self, importance: NDArray[np.float64], top: int, columns: Callable[..., dict[str, Any]]) -> pd.DataFrame:
+    def _frame(
+        self, importance: NDArray[np.float64], top: int, columns: Callable[..., dict[str, Any]]
+    ) -> pd.DataFrame:
         """Return the columns of the ``top`` features or edges of the node or of an evidence, for each evidence."""
         tables = []
         for place, other in enumerate(self.nodes[1:], start=1):
             chosen = np.union1d(_best(importance[0], top), _best(importance[place], top))
             chosen = chosen[np.argsort(-importance[0, chosen], kind="stable")]
-            ends = {name: np.full(len(chosen), one) for name, one in (("node", self.nodes[0]), ("evidence", other))}
+            ends = {
+                name: np.full(len(chosen), one)
+                for name, one in (("node", self.nodes[0]), ("evidence", other))
+            }
             tables.append(pd.DataFrame(ends | columns(importance, place, chosen)))
         return pd.concat(tables, ignore_index=True)
 
@@ -331,13 +368,20 @@ class ExplainedEvidence:
         frame = self.found.to_frame()
         top = as_count("top", top)
         node, evidence = int(self.nodes[0]), self.nodes[1:]
-        squares = attribute_differences(np.asarray(as_array("data.x", self.data.x), np.float32), node, evidence) ** 2
+        squares = (
+            attribute_differences(
+                np.asarray(as_array("data.x", self.data.x), np.float32), node, evidence
+            )
+            ** 2
+        )
         mask = self.explanations[0].get("node_mask")
         if mask is not None and mask.shape[1] == len(squares.T):
             best = [_best(row, top) for row in self.feature_importance()]
             frame["shared_features"] = [len(np.intersect1d(best[0], other)) for other in best[1:]]
             with np.errstate(invalid="ignore"):
-                frame["explained_difference"] = squares[:, best[0]].sum(axis=1) / squares.sum(axis=1)
+                frame["explained_difference"] = squares[:, best[0]].sum(axis=1) / squares.sum(
+                    axis=1
+                )
         if self.explanations[0].get("edge_mask") is not None:
             read = self.edge_importance() > 0
             frame["shared_edges"] = (read[1:] & read[0]).sum(axis=1)
@@ -384,9 +428,9 @@ def explain_beside(
 ) -> ExplainedEvidence:
     """Explain a node and its evidence with one of PyG's explainers.
 
-    An explanation, for example of ``GNNExplainer``, names the features and edges that matter for one prediction. The
-    evidence is a very similar node that is treated differently. The comparison shows whether the features named also
-    distinguish the two.
+    An explanation, for example of ``GNNExplainer``, names the features and edges that matter for
+    one prediction. The evidence is a very similar node that is treated differently. The comparison
+    shows whether the features named also distinguish the two.
 
     Parameters
     ----------
@@ -446,7 +490,9 @@ def explain_beside(
     found = finder.local([node], k)
     evidence = found.evidence[0][found.evidence[0] >= 0]
     if len(evidence) == 0:
-        raise ValueError(f"node must have evidence, got {node}: all searched nodes are predicted its class")
+        raise ValueError(
+            f"node must have evidence, got {node}: all searched nodes are predicted its class"
+        )
     explanations = []
     for one in [node, *evidence.tolist()]:
         explanation = explainer(data.x, data.edge_index, index=one, **(call_with or {}))
@@ -467,5 +513,10 @@ def _best(row: NDArray[np.float64], top: int) -> NDArray[np.int64]:
     return order[row[order] > 0]
 
 
-def _importances(importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]) -> dict[str, Any]:
-    return {"node_importance": importance[0, chosen], "evidence_importance": importance[place, chosen]}
+def _importances(
+    importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]
+) -> dict[str, Any]:
+    return {
+        "node_importance": importance[0, chosen],
+        "evidence_importance": importance[place, chosen],
+    }

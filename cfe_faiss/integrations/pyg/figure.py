@@ -40,7 +40,14 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
     bands = [_TITLE, table, *([_PANEL] if with_edges else [])]
     grid = figure.add_gridspec(
-        len(bands), 1, height_ratios=bands, left=0.04, right=0.98, top=1 - 0.15 / height, bottom=0.3 / height, hspace=0
+        len(bands),
+        1,
+        height_ratios=bands,
+        left=0.04,
+        right=0.98,
+        top=1 - 0.15 / height,
+        bottom=0.3 / height,
+        hspace=0,
     )
     _draw_title(figure.add_subplot(grid[0]), explained, nodes)
     beside = grid[1].subgridspec(1, 3, width_ratios=(3, 4, 4), wspace=0.05)
@@ -72,7 +79,16 @@ def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.
         f"{shorten(class_name(data, int(labels[node])), 20)}, KS {format_similarity(float(similarities[rank - 1]))}"
         for rank, node in enumerate(nodes[1:], start=1)
     ]
-    axes.text(0, 0.72, "\n".join(texts), va="top", fontsize=10.5, color=FAINT, parse_math=False, linespacing=1.35)
+    axes.text(
+        0,
+        0.72,
+        "\n".join(texts),
+        va="top",
+        fontsize=10.5,
+        color=FAINT,
+        parse_math=False,
+        linespacing=1.35,
+    )
 
 
 def _table(axes: "Axes", rows: int, title: str) -> None:
@@ -90,8 +106,19 @@ def _draw_names(axes: "Axes", explained: "ExplainedEvidence", columns: NDArray[n
     _table(axes, len(columns), "")
     axes.set(xlim=(0, 1), xticks=[])
     for y, column in enumerate(columns):
-        text = f"{shorten(names[column], 24)} = {format_value(float(raw[explained.nodes[0], column]))}"
-        axes.text(0.98, y, text.replace("-", "−"), ha="right", va="center", fontsize=10, color=INK, parse_math=False)
+        text = (
+            f"{shorten(names[column], 24)} = {format_value(float(raw[explained.nodes[0], column]))}"
+        )
+        axes.text(
+            0.98,
+            y,
+            text.replace("-", "−"),
+            ha="right",
+            va="center",
+            fontsize=10,
+            color=INK,
+            parse_math=False,
+        )
 
 
 def _draw_importance(axes: "Axes", importance: NDArray[np.float64], colour: str) -> None:
@@ -118,10 +145,20 @@ def _draw_evidence(axes: "Axes", places: NDArray[np.float64]) -> None:
     rows = np.arange(places.shape[1])
     for rank, row in enumerate(places):
         below = 0.26 * (rank - (len(places) - 1) / 2)
-        axes.plot(row, rows + below, linestyle="none", marker=f"${rank + 1}$", markersize=6.5, color=INK, zorder=3)
+        axes.plot(
+            row,
+            rows + below,
+            linestyle="none",
+            marker=f"${rank + 1}$",
+            markersize=6.5,
+            color=INK,
+            zorder=3,
+        )
 
 
-def _draw_neighbors(axes: "Axes", explained: "ExplainedEvidence", place: int, styles: dict[int, Any]) -> None:
+def _draw_neighbors(
+    axes: "Axes", explained: "ExplainedEvidence", place: int, styles: dict[int, Any]
+) -> None:
     """Draw a node surrounded by the sources of its most important edges."""
     node, data, labels = int(explained.nodes[place]), explained.data, explained.found.labels
     sources, targets = as_array("data.edge_index", data.edge_index)
@@ -136,10 +173,26 @@ def _draw_neighbors(axes: "Axes", explained: "ExplainedEvidence", place: int, st
         angle = math.pi / 2 - 2 * math.pi * turn / len(shown)
         x, y = math.cos(angle), math.sin(angle)
         colour, marker = styles[int(labels[sources[edge]])]
-        axes.plot([0, x], [0, y], color=INK, linewidth=0.4 + 4 * importance[edge], zorder=1, solid_capstyle="butt")
+        axes.plot(
+            [0, x],
+            [0, y],
+            color=INK,
+            linewidth=0.4 + 4 * importance[edge],
+            zorder=1,
+            solid_capstyle="butt",
+        )
         axes.plot(x, y, marker=marker, markersize=10, color=colour, markeredgecolor=INK, zorder=2)
         name = shorten(node_name(data, int(sources[edge])), 8)
-        axes.text(1.25 * x, 1.25 * y, name, ha="center", va="center", fontsize=8, color=INK, parse_math=False)
+        axes.text(
+            1.25 * x,
+            1.25 * y,
+            name,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=INK,
+            parse_math=False,
+        )
     colour, marker = styles[int(labels[node])]
     axes.plot(0, 0, marker=marker, markersize=22, color=colour, markeredgecolor=INK, zorder=3)
     rank = "the node" if place == 0 else f"evidence {place}"

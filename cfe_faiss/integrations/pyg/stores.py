@@ -139,14 +139,18 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
     else:
         known = store.get_all_edge_attrs()
         if len(known) != 1:
-            raise ValueError(f"edge_type and layout must name one of {len(known)} kinds of edges: {known}")
+            raise ValueError(
+                f"edge_type and layout must name one of {len(known)} kinds of edges: {known}"
+            )
         asked = known[0]
     if isinstance(asked.edge_type, tuple) and asked.edge_type[0] != asked.edge_type[-1]:
         raise ValueError(f"edges must join nodes of one type, got {asked.edge_type}")
     ends = [as_array("edges", end) for end in store.get_edge_index(asked)]
     if asked.layout.value == "coo":
         if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
-            raise ValueError(f"edges must be two vectors of one length, got shapes {ends[0].shape} and {ends[1].shape}")
+            raise ValueError(
+                f"edges must be two vectors of one length, got shapes {ends[0].shape} and {ends[1].shape}"
+            )
         return StoredEdges((2, len(ends[0])), lambda end, edges: ends[end][edges])
     is_csr = asked.layout.value == "csr"
     pointers, others = ends if is_csr else ends[::-1]
@@ -157,7 +161,9 @@ def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEd
     """Return the edges of sparse rows. ``own`` is 0 if rows belong to sources, 1 if they belong to targets."""
     if pointers.ndim != 1 or others.ndim != 1 or len(pointers) < 1 or pointers[-1] != len(others):
         shapes = f"{pointers.shape} and {others.shape}"
-        raise ValueError(f"the edges' pointers must end with the number of indices, got shapes {shapes}")
+        raise ValueError(
+            f"the edges' pointers must end with the number of indices, got shapes {shapes}"
+        )
 
     def ends(end: int, edges: slice) -> NDArray[Any]:
         if end != own:

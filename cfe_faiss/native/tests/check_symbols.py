@@ -1,8 +1,8 @@
 """Check that no code for one instruction set can replace code for another one, or for the baseline.
 
-A function that several object files define, such as an instance of a standard template, is a weak symbol. The linker
-keeps one definition for all callers, and that one may use AVX-512. So weak symbols of the files that are compiled for
-one level must carry the name of the level's namespace.
+A function that several object files define, such as an instance of a standard template, is a weak
+symbol. The linker keeps one definition for all callers, and that one may use AVX-512. So weak
+symbols of the files that are compiled for one level must carry the name of the level's namespace.
 
 Usage: python check_symbols.py BUILD_FOLDER
 """

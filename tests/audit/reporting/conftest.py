@@ -38,10 +38,14 @@ class Audit:
 
 def make_data(n: int = 150) -> tuple[Data, pd.DataFrame]:
     rng = np.random.default_rng(0)
-    x = np.column_stack([rng.integers(0, 2, n), rng.normal(size=n), rng.integers(18, 80, n) / 40]).astype(np.float32)
+    x = np.column_stack(
+        [rng.integers(0, 2, n), rng.normal(size=n), rng.integers(18, 80, n) / 40]
+    ).astype(np.float32)
     edges = rng.integers(0, n, (2, 3 * n))
     edges = edges[:, edges[0] != edges[1]]
-    races = np.array(["Asian", "White", HOSTILE, LONG], dtype=object)[rng.choice(4, n, p=[0.48, 0.5, 0.01, 0.01])]
+    races = np.array(["Asian", "White", HOSTILE, LONG], dtype=object)[
+        rng.choice(4, n, p=[0.48, 0.5, 0.01, 0.01])
+    ]
     races[:2] = HOSTILE, LONG
     people = pd.DataFrame(
         {
@@ -75,7 +79,9 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audit:
         sensitive=["member", "sex", "race"],
         favourable="granted",
         require=CONDITIONS,
-        subject=audit.Subject(command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}),
+        subject=audit.Subject(
+            command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}
+        ),
         pairs=60,
         figures=folder / "figures",
     )

@@ -11,7 +11,9 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 
 sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 WIDTHS = [360, 390, 1280]
 
 
@@ -34,7 +36,10 @@ def sample(tmp_path_factory):
     n, d = 900, 16
     x = rng.normal(size=(n, d)).astype(np.float32)
     x[:, d // 2 :] = x[:, d // 2 :] > 1
-    people = {"sex": rng.choice(["female", "male"], n), "origin": rng.choice(["here", "elsewhere"], n, p=[0.8, 0.2])}
+    people = {
+        "sex": rng.choice(["female", "male"], n),
+        "origin": rng.choice(["here", "elsewhere"], n, p=[0.8, 0.2]),
+    }
     score = x[:, 0] + x[:, 1] - 0.8 * (people["sex"] == "female")
     y = (score + rng.normal(size=n) > 0).astype(int)
     features = {f"score {i}": x[:, i].round(1) for i in range(d)} | people
@@ -48,7 +53,9 @@ def sample(tmp_path_factory):
 
     Data.x, Data.y = x, y
     share = 1 / (1 + np.exp(-2 * score))
-    finder = cfe.EvidenceFinder.from_data(Data, np.column_stack([1 - share, share]), features=features)
+    finder = cfe.EvidenceFinder.from_data(
+        Data, np.column_stack([1 - share, share]), features=features
+    )
     return audit.report(
         finder,
         tmp_path_factory.mktemp("sample") / "report.html",
@@ -82,7 +89,9 @@ class Seen:
 
 def shown(page, selector):
     """Return how many elements of a kind a reader sees."""
-    return page.evaluate(f"[...document.querySelectorAll('{selector}')].filter(e => e.getClientRects().length).length")
+    return page.evaluate(
+        f"[...document.querySelectorAll('{selector}')].filter(e => e.getClientRects().length).length"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +119,13 @@ def test_seen_narrow_and_wide_light_and_dark_and_printed(browser, audited):
                 assert seen.page.locator("table").first.is_visible()
             assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == colour
         seen.page.emulate_media(media="print")  # in light colours
-        seen.page.set_viewport_size({"width": 688, "height": 1000})  # an A4 page between its margins
-        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        seen.page.set_viewport_size(
+            {"width": 688, "height": 1000}
+        )  # an A4 page between its margins
+        assert (
+            seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            == "rgb(255, 255, 255)"
+        )
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 688 * 1.5
         assert not seen.page.locator("#all").is_visible()
         assert seen.messages == []
@@ -147,7 +161,9 @@ def test_nothing_is_wider_than_a_phone(page):
     wider = "[...document.querySelectorAll('td, th, p, li, svg')].filter(e => e.getBoundingClientRect().right > 391)"
     assert page.evaluate(f"{wider}.map(e => e.textContent)") == []
     sizes = "[...document.querySelectorAll('td, th, p, li, text')].filter(e => e.getClientRects().length)"
-    smallest = page.evaluate(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))")
+    smallest = page.evaluate(
+        f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))"
+    )
     assert smallest >= 11
     # Rows become paragraphs: each number stands after what it is called.
     name = "getComputedStyle(document.querySelector('#all_tests td, .scroll td[data-name]'), '::before').content"
@@ -169,9 +185,15 @@ def test_a_detail_opens_by_a_click_by_the_keyboard_and_by_its_address(browser, s
 def test_an_old_browser_shows_everything(browser, sample, tmp_path):
     """Without @supports selector(), which hides the details, nothing is hidden."""
     page = sample.files[0].read_text()
-    old = re.sub(r"@supports selector\(details", "@supports selector(:unknown-thing) and selector(details", page)
+    old = re.sub(
+        r"@supports selector\(details",
+        "@supports selector(:unknown-thing) and selector(details",
+        page,
+    )
     assert old != page
-    (tmp_path / "old.html").write_text(re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", old))
+    (tmp_path / "old.html").write_text(
+        re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", old)
+    )
     context = browser.new_context(viewport={"width": 1200, "height": 800})
     opened = context.new_page()
     opened.goto((tmp_path / "old.html").as_uri())
@@ -206,7 +228,10 @@ def test_text_has_the_contrast_of_wcag_aa_as_it_is_drawn(page):
 def _contrast(one, two):
     """Return the contrast of two colours as WCAG 2.2 defines it."""
     weights = np.array([0.2126, 0.7152, 0.0722])
-    light = [weights @ np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in (one, two)]
+    light = [
+        weights @ np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+        for c in (one, two)
+    ]
     return (max(light) + 0.05) / (min(light) + 0.05)
 
 

@@ -12,15 +12,33 @@ from cfe_faiss.audit.reporting.conditions import as_conditions, check_all
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def ratio(attribute: str, group: str, value: float, n: int, *bounds: float, ranked: bool = True) -> dict[str, Any]:
+def ratio(
+    attribute: str, group: str, value: float, n: int, *bounds: float, ranked: bool = True
+) -> dict[str, Any]:
     low, high = bounds or (None, None)
-    row = {"attribute": attribute, "place": group, "ratio": value, "count": n, "ranked": ranked, "judged": 0}
+    row = {
+        "attribute": attribute,
+        "place": group,
+        "ratio": value,
+        "count": n,
+        "ranked": ranked,
+        "judged": 0,
+    }
     return row | {"ratio_low": low, "ratio_high": high, "accuracy": None}
 
 
-def accuracy(attribute: str | None, group: str, value: float | None, n: int, *bounds: float) -> dict[str, Any]:
+def accuracy(
+    attribute: str | None, group: str, value: float | None, n: int, *bounds: float
+) -> dict[str, Any]:
     low, high = bounds or (None, None)
-    row = {"attribute": attribute, "place": group, "accuracy": value, "judged": n, "ranked": True, "ratio": None}
+    row = {
+        "attribute": attribute,
+        "place": group,
+        "accuracy": value,
+        "judged": n,
+        "ranked": True,
+        "ratio": None,
+    }
     return row | {"accuracy_low": low, "accuracy_high": high, "count": 0}
 
 
@@ -37,8 +55,13 @@ ACCURACIES: Rows = {
 }
 
 
-def outcomes(condition: Condition, sensitive: Sequence[str] = ("sex",)) -> list[tuple[str | None, str, str]]:
-    return [(check.attribute, check.group, check.outcome) for check in check_all([condition], RATIOS, sensitive)]
+def outcomes(
+    condition: Condition, sensitive: Sequence[str] = ("sex",)
+) -> list[tuple[str | None, str, str]]:
+    return [
+        (check.attribute, check.group, check.outcome)
+        for check in check_all([condition], RATIOS, sensitive)
+    ]
 
 
 def test_each_group_is_checked() -> None:
@@ -46,7 +69,9 @@ def test_each_group_is_checked() -> None:
     found = [("sex", "f", "fail"), ("sex", "m", "pass"), ("sex", "d", "cannot tell")]
     assert outcomes(condition) == found
     assert outcomes(condition, ["sex", "city"]) == [*found, ("city", "A", "cannot tell")]
-    assert outcomes(Condition("impact_ratio", "city", at_most=0.6, min_cases=10), []) == [("city", "A", "pass")]
+    assert outcomes(Condition("impact_ratio", "city", at_most=0.6, min_cases=10), []) == [
+        ("city", "A", "pass")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +90,14 @@ def test_each_group_is_checked() -> None:
         ({"at_least": 0.8, "at_most": 1.25}, (0.1, 0.7), "fail"),
     ],
 )
-def test_the_whole_interval_decides(bounds: Any, interval: tuple[float, float], outcome: str) -> None:
+def test_the_whole_interval_decides(
+    bounds: Any, interval: tuple[float, float], outcome: str
+) -> None:
     low, high = interval
     (check,) = check_all(
-        [Condition("accuracy", **bounds)], {"groups": [accuracy(None, "all", (low + high) / 2, 50, low, high)]}, ()
+        [Condition("accuracy", **bounds)],
+        {"groups": [accuracy(None, "all", (low + high) / 2, 50, low, high)]},
+        (),
     )
     assert check.outcome == outcome
     assert (check.reason == "") == (outcome != "cannot tell")
@@ -85,15 +114,25 @@ def test_few_cases_and_undefined_numbers_cannot_tell() -> None:
     def reasons(condition: Condition, rows: Rows = RATIOS) -> list[str]:
         return [check.reason for check in check_all([condition], rows, ["sex"])]
 
-    assert reasons(Condition("accuracy", at_least=0.8), ACCURACIES) == ["", "the number is not defined"]
+    assert reasons(Condition("accuracy", at_least=0.8), ACCURACIES) == [
+        "",
+        "the number is not defined",
+    ]
     few = "fewer than 50 cases"
-    assert reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50)) == [few, "", "the group is not ranked"]
+    assert reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50)) == [
+        few,
+        "",
+        "the group is not ranked",
+    ]
     assert reasons(Condition("flipped", "sex", at_most=0)) == ["no such group"]
     assert Condition("accuracy", at_least=0.8).min_cases == 30
 
 
 def test_a_line_names_attribute_and_value() -> None:
-    lines = [str(check) for check in check_all([Condition("impact_ratio", at_least=0.8)], RATIOS, ["sex"])]
+    lines = [
+        str(check)
+        for check in check_all([Condition("impact_ratio", at_least=0.8)], RATIOS, ["sex"])
+    ]
     assert lines == [
         "fail: impact_ratio >= 0.8, sex = f: 0.7500 (n = 40, interval 0.7000 to 0.7900)",
         "pass: impact_ratio >= 0.8, sex = m: 1.0000 (n = 60)",
@@ -116,7 +155,10 @@ def test_outcome_of_a_report(tmp_path: Path) -> None:
 
 def test_a_model_is_the_bound_of_the_others() -> None:
     counts = {"v1": 100.0, "v2": 90.0, "v3": 101.0}
-    rows = [{"attribute": None, "place": name, "evidence": count, "n": 500} for name, count in counts.items()]
+    rows = [
+        {"attribute": None, "place": name, "evidence": count, "n": 500}
+        for name, count in counts.items()
+    ]
     measures = {"models": rows}
     condition = Condition.parse("evidence_pairs <= v1")
     assert condition == Condition("evidence_pairs", at_most="v1")
@@ -145,7 +187,10 @@ def test_texts_and_objects_are_conditions() -> None:
     ("text", "condition"),
     [
         ("impact_ratio>=0.8", Condition("impact_ratio", at_least=0.8)),
-        (" impact_ratio [ sex & race ] >= .8 ", Condition("impact_ratio", "sex & race", at_least=0.8)),
+        (
+            " impact_ratio [ sex & race ] >= .8 ",
+            Condition("impact_ratio", "sex & race", at_least=0.8),
+        ),
         ("flipped[a>=b]<=1e-2", Condition("flipped", "a>=b", at_most=0.01)),
         ("equalised_odds_difference<=1e-1", Condition("equalised_odds_difference", at_most=0.1)),
     ],
@@ -158,7 +203,14 @@ def test_parse(text, condition):
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "impact_ratio", "impact_ratio>0.8", "impact_ratio>=", "impact_ratio>=1.2.3", "impact_ratio>=nan"),
+        *(
+            "",
+            "impact_ratio",
+            "impact_ratio>0.8",
+            "impact_ratio>=",
+            "impact_ratio>=1.2.3",
+            "impact_ratio>=nan",
+        ),
         *("impact_ratio>=inf", "impact_ratio>=v1", "evidence_pairs>=", "evidence_pairs>v1"),
     ],
 )
@@ -172,7 +224,11 @@ def test_parse_refuses(text):
     [
         ({"metric": "parity", "at_least": 1}, ValueError, "metric must be one of"),
         ({"metric": "accuracy"}, ValueError, "at_least or at_most"),
-        ({"metric": "accuracy", "at_least": 1, "at_most": 0}, ValueError, "at_least must be at most"),
+        (
+            {"metric": "accuracy", "at_least": 1, "at_most": 0},
+            ValueError,
+            "at_least must be at most",
+        ),
         ({"metric": "accuracy", "at_least": "1"}, TypeError, "at_least must be a number"),
         ({"metric": "accuracy", "at_least": math.nan}, ValueError, "at_least"),
         ({"metric": "accuracy", "at_least": 1, "min_cases": 0}, ValueError, "min_cases"),

@@ -18,17 +18,42 @@ PLOT = Plot((0.0, 0.5, 1.0), guides=(0.8,), expected="expected", before="before"
 COLUMN = Column("share", HOSTILE, "share", ("low", "high"), plot=PLOT)
 ROWS = (
     {"name": HOSTILE, "share": 0.5, "low": 0.25, "high": 0.75, "expected": 0.3, "before": 0.9},
-    {"name": "x" * 500, "share": math.nan, "low": None, "high": None, "expected": None, "before": None},
-    {"name": "beyond the scale", "share": 7.0, "low": -3.0, "high": 9.0, "expected": 1.0, "before": None},
+    {
+        "name": "x" * 500,
+        "share": math.nan,
+        "low": None,
+        "high": None,
+        "expected": None,
+        "before": None,
+    },
+    {
+        "name": "beyond the scale",
+        "share": 7.0,
+        "low": -3.0,
+        "high": 9.0,
+        "expected": 1.0,
+        "before": None,
+    },
 )
 NEIGHBOURHOODS = [
-    Side(0, "a", "no", None, neighbours=tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), edges=((0, 4), (1, 2))),
+    Side(
+        0,
+        "a",
+        "no",
+        None,
+        neighbours=tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)),
+        edges=((0, 4), (1, 2)),
+    ),
     Side(1, "b", "no", None, style=1),
 ]
 
 
 def shapes(svg, tag, style):
-    return [shape for shape in ET.fromstring(str(svg)).iter(tag) if shape.attrib.get("class", "").startswith(style)]
+    return [
+        shape
+        for shape in ET.fromstring(str(svg)).iter(tag)
+        if shape.attrib.get("class", "").startswith(style)
+    ]
 
 
 def place(shape, name="cx"):
@@ -40,7 +65,9 @@ def test_places_of_a_chart_are_in_proportion():
     (interval,) = shapes(draw("strip", COLUMN, ROWS[0]), "line", "interval")
     (expected,) = shapes(draw("strip", COLUMN, ROWS[0]), "line", "expected")
     (before,) = shapes(draw("strip", COLUMN, ROWS[0]), "line", "before")
-    left, middle, right = (place(tick, "x") for tick in shapes(draw("axis", COLUMN), "text", "tick"))
+    left, middle, right = (
+        place(tick, "x") for tick in shapes(draw("axis", COLUMN), "text", "tick")
+    )
     assert place(value) == middle == (left + right) / 2
     assert place(interval, "x1") == pytest.approx((left + middle) / 2)
     assert place(interval, "x2") == pytest.approx((middle + right) / 2)
@@ -58,12 +85,17 @@ def test_a_number_that_is_not_defined_is_not_drawn():
 @pytest.mark.parametrize("row", ROWS)
 def test_everything_lies_within_the_chart(row):
     for shape in ET.fromstring(str(draw("strip", COLUMN, row))).iter():
-        assert all(0 <= place(shape, name) <= 100 for name in ("x1", "x2", "cx") if name in shape.attrib)
+        assert all(
+            0 <= place(shape, name) <= 100 for name in ("x1", "x2", "cx") if name in shape.attrib
+        )
 
 
 @pytest.mark.parametrize(
     ("numbers", "guides", "ticks"),
-    [([0.93, 1.0], (), (0.92, 0.94, 0.96, 0.98, 1.0)), ([0.0], (0.1,), (0.0, 0.02, 0.04, 0.06, 0.08, 0.1))],
+    [
+        ([0.93, 1.0], (), (0.92, 0.94, 0.96, 0.98, 1.0)),
+        ([0.0], (0.1,), (0.0, 0.02, 0.04, 0.06, 0.08, 0.1)),
+    ],
 )
 def test_ticks_are_round(numbers, guides, ticks):
     assert Plot.around(numbers, guides).ticks == ticks
@@ -90,7 +122,12 @@ def test_a_chart_as_a_file_is_well_formed_and_escaped():
 def test_labels_of_a_file_are_the_names_of_the_rows_and_cut_in_the_middle():
     names = ["sex = female", "x" * 60 + "a", "x" * 60 + "b"]
     rows = tuple(ROWS[0] | {"name": name, "heading": "sex", "verdict": "below 1"} for name in names)
-    columns = (Column("heading", "Attribute"), Column("name", "Group"), COLUMN, Column("verdict", "Verdict"))
+    columns = (
+        Column("heading", "Attribute"),
+        Column("name", "Group"),
+        COLUMN,
+        Column("verdict", "Verdict"),
+    )
     root = ET.fromstring(standalone_chart(Table("table", columns, rows, group="heading"), COLUMN))
     labels = [text.text for text in root.iter(f"{SVG}text") if text.attrib["text-anchor"] == "end"]
     assert labels[0] == "sex = female"

@@ -34,22 +34,48 @@ def test_json_holds_whole_values(audited):
 
 
 def test_csv_holds_the_numbers_of_json(audited, lines):
-    tables = {table["id"]: table for section in audited.report.numbers["sections"] for table in section["tables"]}
+    tables = {
+        table["id"]: table
+        for section in audited.report.numbers["sections"]
+        for table in section["tables"]
+    }
     rows = tables["consistency"]["rows"]
     found = [line for line in lines if line["table"] == "consistency" and line["number"] == "share"]
-    assert [float(line["value"]) for line in found] == [row["share"] for row in rows if row["share"] is not None]
-    assert [float(line["low"]) for line in found] == [row["low"] for row in rows if row["share"] is not None]
-    assert [int(line["n"]) for line in found] == [row["nodes"] for row in rows if row["share"] is not None]
-    assert {line["section"] for line in lines} >= {"conditions", "groups", "discrimination", "cases", "flip"}
+    assert [float(line["value"]) for line in found] == [
+        row["share"] for row in rows if row["share"] is not None
+    ]
+    assert [float(line["low"]) for line in found] == [
+        row["low"] for row in rows if row["share"] is not None
+    ]
+    assert [int(line["n"]) for line in found] == [
+        row["nodes"] for row in rows if row["share"] is not None
+    ]
+    assert {line["section"] for line in lines} >= {
+        "conditions",
+        "groups",
+        "discrimination",
+        "cases",
+        "flip",
+    }
 
 
 def test_csv_holds_no_formula(tmp_path):
     sex = ["-2+3+cmd|' /C calc'!A0", "=1+1\x00", "m"] * 20
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(4)[[0, 1, 2, 3] * 15], [0, 1] * 30, features={"=a": sex})
-    written = audit.report(
-        finder, tmp_path / "a.html", sensitive=["=a"], favourable=1, pairs=5, cases=2, progress=False
+    finder = cfe.EvidenceFinder.from_vectors(
+        np.eye(4)[[0, 1, 2, 3] * 15], [0, 1] * 30, features={"=a": sex}
     )
-    fields = {field for line in csv.reader(io.StringIO(written.files[3].read_text())) for field in line}
+    written = audit.report(
+        finder,
+        tmp_path / "a.html",
+        sensitive=["=a"],
+        favourable=1,
+        pairs=5,
+        cases=2,
+        progress=False,
+    )
+    fields = {
+        field for line in csv.reader(io.StringIO(written.files[3].read_text())) for field in line
+    }
     assert any(field.startswith("'=a") for field in fields)
     for field in fields:
         assert not re.match(r"\s*[=+@]", field)
@@ -63,7 +89,9 @@ def test_xml_counts_what_failed(audited):
     failed = [check for check in audited.report.checks if check.outcome == "fail"]
     assert failed
     assert suite.attrib["tests"] == str(len(audited.report.checks)) == str(len(suite))
-    assert suite.attrib["failures"] == str(len(failed)) == str(len(suite.findall("testcase/failure")))
+    assert (
+        suite.attrib["failures"] == str(len(failed)) == str(len(suite.findall("testcase/failure")))
+    )
     message = suite.find("testcase/failure").attrib["message"]
     assert f"n = {failed[0].n}" in message
     assert "impact_ratio[member] >= 1.5" in message
@@ -71,7 +99,11 @@ def test_xml_counts_what_failed(audited):
 
 def test_xml_without_conditions_has_not_passed(audited):
     suite = ET.fromstring(report_files.junit(_content(audited)).encode())[0]
-    assert (suite.attrib["tests"], suite.attrib["skipped"], suite.attrib["failures"]) == ("1", "1", "0")
+    assert (suite.attrib["tests"], suite.attrib["skipped"], suite.attrib["failures"]) == (
+        "1",
+        "1",
+        "0",
+    )
     assert suite.find("testcase/skipped").attrib["message"] == "No conditions."
 
 
@@ -102,7 +134,13 @@ def test_characters_that_xml_forbids_leave_it_whole(tmp_path):
 
 def test_figures_are_files(audited):
     names = {file.name for file in (audited.folder / "figures").iterdir()}
-    assert names >= {"rates_rate.svg", "disparities_ratio.svg", "balance_distance.svg", "case_1_a.svg", "case_10_b.svg"}
+    assert names >= {
+        "rates_rate.svg",
+        "disparities_ratio.svg",
+        "balance_distance.svg",
+        "case_1_a.svg",
+        "case_10_b.svg",
+    }
     for file in (audited.folder / "figures").iterdir():
         assert ET.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     assert set(audited.report.files[4:]) == set((audited.folder / "figures").iterdir())

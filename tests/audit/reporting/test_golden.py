@@ -50,23 +50,47 @@ def graph() -> Sample:
     from torch_geometric.data import Data
 
     rng, n = np.random.default_rng(0), 120
-    x = np.column_stack([rng.integers(0, 2, n), rng.normal(size=n), rng.integers(18, 80, n) / 40]).astype(np.float32)
+    x = np.column_stack(
+        [rng.integers(0, 2, n), rng.normal(size=n), rng.integers(18, 80, n) / 40]
+    ).astype(np.float32)
     edges = rng.integers(0, n, (2, 2 * n))
     edges = edges[:, edges[0] != edges[1]]
     people = pd.DataFrame({"member": x[:, 0], f"age {HOSTILE}": x[:, 2]})
     people["sex"] = np.array(["f", "m", None], dtype=object)[rng.choice(3, n, p=[0.45, 0.5, 0.05])]
     people.loc[:1, "sex"] = ["x" * 10_000, HOSTILE]
-    data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(np.concatenate([edges, edges[::-1]], axis=1)))
+    data = Data(
+        x=torch.from_numpy(x),
+        edge_index=torch.from_numpy(np.concatenate([edges, edges[::-1]], axis=1)),
+    )
     data.y = torch.from_numpy(rng.integers(-1, 2, n))
-    data.feature_names, data.class_names = ["member", "income", "age"], [f"refused {HOSTILE}", "granted"]
-    data.name, data.node_ids = f"people {HOSTILE}", np.array([f"{HOSTILE}{i}" for i in range(n)], dtype=object)
+    data.feature_names, data.class_names = (
+        ["member", "income", "age"],
+        [f"refused {HOSTILE}", "granted"],
+    )
+    data.name, data.node_ids = (
+        f"people {HOSTILE}",
+        np.array([f"{HOSTILE}{i}" for i in range(n)], dtype=object),
+    )
     finder = cfe.EvidenceFinder.from_data(data, graph_model, features=people)
-    subject = audit.Subject(command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64})
+    subject = audit.Subject(
+        command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}
+    )
     require = [
-        *("impact_ratio[member]>=1.5", "accuracy>=0.1", "false_positive_rate<=0.9", "flipped<=0.05", "only_in<=1"),
+        *(
+            "impact_ratio[member]>=1.5",
+            "accuracy>=0.1",
+            "false_positive_rate<=0.9",
+            "flipped<=0.05",
+            "only_in<=1",
+        ),
         *("overall_accuracy>=0", "consistency<=0.2", "equalised_odds_difference[member]<=0.2"),
     ]
-    return finder, {"sensitive": ["member", "sex"], "favourable": "granted", "subject": subject, "require": require}
+    return finder, {
+        "sensitive": ["member", "sex"],
+        "favourable": "granted",
+        "subject": subject,
+        "require": require,
+    }
 
 
 def applicants(n: int) -> tuple[pd.DataFrame, Any]:
@@ -83,10 +107,17 @@ def applicants(n: int) -> tuple[pd.DataFrame, Any]:
             ],
         }
     )
-    score = table["income"] - 0.4 * table["debt"] - 1.2 * (table["sex"] == "f") + 0.4 * rng.normal(size=n)
+    score = (
+        table["income"]
+        - 0.4 * table["debt"]
+        - 1.2 * (table["sex"] == "f")
+        + 0.4 * rng.normal(size=n)
+    )
     table["repaid"] = np.where(score + rng.normal(size=n) > -0.4, "yes", "no")
     table["id"] = [f"p{i}" for i in range(n)]
-    share = 1 / (1 + np.exp(-2 * (table["income"] - 0.4 * table["debt"] - 1.2 * (table["sex"] == "f") + 0.6)))
+    share = 1 / (
+        1 + np.exp(-2 * (table["income"] - 0.4 * table["debt"] - 1.2 * (table["sex"] == "f") + 0.6))
+    )
     return table, share.to_numpy()
 
 
@@ -103,7 +134,12 @@ def table() -> Sample:
         sensitive=["sex", "race"],
         without=["sex", "race"],
     )
-    require = ["impact_ratio[sex]>=0.8", "selection_rate>=0.2", "selection_rate_difference[race]>=-0.5", "only_in<=0"]
+    require = [
+        "impact_ratio[sex]>=0.8",
+        "selection_rate>=0.2",
+        "selection_rate_difference[race]>=-0.5",
+        "only_in<=0",
+    ]
     subject = audit.Subject(people="applicants", title="Loans")
     return finder, {"favourable": "yes", "subject": subject, "require": require}
 
@@ -115,9 +151,18 @@ def granted_only() -> Sample:
     score = table["income"] - 0.4 * table["debt"] - 0.5 * (table["sex"] == "f")
     table["loan"] = np.where(score > 0, "yes", "no")
     table["repaid"] = np.where(table["loan"] == "yes", table["repaid"], None)
-    finder = cfe.EvidenceFinder.from_table(table, "loan", truth="repaid", id="id", sensitive=["sex", "race"])
-    options = {"reference": {"race": "Asian"}, "better": {"income": "high", "debt": "low"}, "skip": ["sensitivity"]}
-    return finder, {"favourable": "yes", "require": ["impact_ratio[sex]>=0.8", "impact_ratio[race]>=0.5"]} | options
+    finder = cfe.EvidenceFinder.from_table(
+        table, "loan", truth="repaid", id="id", sensitive=["sex", "race"]
+    )
+    options = {
+        "reference": {"race": "Asian"},
+        "better": {"income": "high", "debt": "low"},
+        "skip": ["sensitivity"],
+    }
+    return finder, {
+        "favourable": "yes",
+        "require": ["impact_ratio[sex]>=0.8", "impact_ratio[race]>=0.5"],
+    } | options
 
 
 @sample
@@ -133,8 +178,14 @@ def models() -> Sample:
     generous = np.where(X[:, 0] + noise > -0.6, "granted", "refused")
     truth = np.where(X[:, 0] > 0.1, "granted", "refused")
     people = {"sex": sex, "town": rng.choice(["a", "b", "c"], n)}
-    finder = cfe.EvidenceFinder.from_vectors(X, fair, features=people, truth=truth, sensitive=["sex", "town"])
-    require = ["evidence_pairs<=v1", "changed_share<=0.2", audit.Condition("evidence_pairs", at_most=1e6, min_cases=1)]
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, fair, features=people, truth=truth, sensitive=["sex", "town"]
+    )
+    require = [
+        "evidence_pairs<=v1",
+        "changed_share<=0.2",
+        audit.Condition("evidence_pairs", at_most=1e6, min_cases=1),
+    ]
     compare = {"harmful": harmful, "generous": generous}
     return finder, {"favourable": "granted", "compare": compare, "require": require, "k": 5}
 
@@ -148,12 +199,22 @@ def many_findings() -> Sample:
     people["age"] = rng.integers(20, 70, n).astype(float)
     people["age"][:7] = np.nan
     harm = sum((people[name] == "a").astype(float) for name in ("sex", "race", "faith", "origin"))
-    labels = np.where(X[:, 0] - 0.8 * harm + 1.6 + 0.1 * rng.normal(size=n) > 0, "granted", "refused")
-    data = SimpleNamespace(x=X.astype(np.float32), edge_index=np.zeros((2, 0), int), feature_names=["a", "b", "c"])
+    labels = np.where(
+        X[:, 0] - 0.8 * harm + 1.6 + 0.1 * rng.normal(size=n) > 0, "granted", "refused"
+    )
+    data = SimpleNamespace(
+        x=X.astype(np.float32), edge_index=np.zeros((2, 0), int), feature_names=["a", "b", "c"]
+    )
     finder = cfe.EvidenceFinder.from_data(data, (labels == "granted").astype(int), features=people)
     where = cfe.Constraints(exact=["sex"], caliper={"age": 20})
     sensitive = ["sex", "race", "faith", "origin"]
-    options = {"favourable": 1, "where": where, "bins": {"age": [30, 45]}, "confidence": 0.99, "sensitive": sensitive}
+    options = {
+        "favourable": 1,
+        "where": where,
+        "bins": {"age": [30, 45]},
+        "confidence": 0.99,
+        "sensitive": sensitive,
+    }
     return finder, options
 
 
@@ -165,8 +226,13 @@ def each_class() -> Sample:
     people = {"sex": rng.choice(["f", "m"], n), "town": np.repeat(["a", "b", "c"], [60, 25, 5])}
     truth = np.where(rng.random(n) < 0.6, labels, rng.integers(0, 3, n))
     vectors = rng.normal(size=(n, 3))
-    finder = cfe.EvidenceFinder.from_vectors(vectors, labels, features=people, truth=truth, sensitive=["sex", "town"])
-    return finder, {"compare": {"v2": np.roll(labels, 1)}, "require": ["consistency[sex]<=0.9", "only_in<=0.9"]}
+    finder = cfe.EvidenceFinder.from_vectors(
+        vectors, labels, features=people, truth=truth, sensitive=["sex", "town"]
+    )
+    return finder, {
+        "compare": {"v2": np.roll(labels, 1)},
+        "require": ["consistency[sex]<=0.9", "only_in<=0.9"],
+    }
 
 
 @sample
@@ -174,13 +240,30 @@ def three_classes() -> Sample:
     """Three classes and a favourable one, few people, equal vectors, a directed graph with weights."""
     rng, n = np.random.default_rng(4), 72
     x = rng.integers(0, 2, (n, 3)).astype(np.float32)
-    data = SimpleNamespace(x=x, edge_index=rng.integers(0, n, (2, n)), class_names=["none", "part", "whole"])
+    data = SimpleNamespace(
+        x=x, edge_index=rng.integers(0, n, (2, n)), class_names=["none", "part", "whole"]
+    )
     data.y, data.edge_weight = np.full(n, -1), rng.random(n)
-    people = {"sex": rng.choice(["f", "m"], n), "name": [f"n{i}" for i in range(n)], "wage": rng.gamma(2, 900, n)}
+    people = {
+        "sex": rng.choice(["f", "m"], n),
+        "name": [f"n{i}" for i in range(n)],
+        "wage": rng.gamma(2, 900, n),
+    }
     labels = rng.integers(0, 3, n)
-    finder = cfe.EvidenceFinder.from_data(data, labels, features=people, directed=True, edge_weight=True)
-    require = ["impact_ratio>=0.8", "selection_rate[sex & wage]>=0.1", "impact_ratio[sex & wage]>=0.1"]
-    return finder, {"sensitive": ["sex", "wage"], "favourable": "whole", "require": require, "bins": 2}
+    finder = cfe.EvidenceFinder.from_data(
+        data, labels, features=people, directed=True, edge_weight=True
+    )
+    require = [
+        "impact_ratio>=0.8",
+        "selection_rate[sex & wage]>=0.1",
+        "impact_ratio[sex & wage]>=0.1",
+    ]
+    return finder, {
+        "sensitive": ["sex", "wage"],
+        "favourable": "whole",
+        "require": require,
+        "bins": 2,
+    }
 
 
 @sample
@@ -200,7 +283,11 @@ def flips() -> Sample:
         return (frame["income"] + (frame["sex"] == "m") > 2).to_numpy()
 
     finder = cfe.EvidenceFinder.from_table(table, model, sensitive=["sex", "job", "town"])
-    return finder, {"favourable": True, "require": ["flipped[sex]<=0.1", "only_in[sex]<=0.1"], "bins": 2}
+    return finder, {
+        "favourable": True,
+        "require": ["flipped[sex]<=0.1", "only_in[sex]<=0.1"],
+        "bins": 2,
+    }
 
 
 @sample
@@ -209,7 +296,9 @@ def unflippable() -> Sample:
     rng, n = np.random.default_rng(7), 40
     X = rng.normal(size=(n, 2))
     features = {"sex": ["f", "m"] * (n // 2), "city": [f"c{i // 2}" for i in range(n)]}
-    finder = cfe.EvidenceFinder.from_vectors(X, lambda rows: (rows[:, 0] > 0).astype(int), features=features)
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, lambda rows: (rows[:, 0] > 0).astype(int), features=features
+    )
     return finder, {"sensitive": ["sex"], "favourable": 1, "pairs": 3, "cases": 1}
 
 
@@ -234,7 +323,9 @@ def ties() -> Sample:
 @sample
 def nothing() -> Sample:
     """A graph of three classes about which nothing else is known."""
-    data = SimpleNamespace(x=np.eye(6, dtype=np.float32) + 0.1, edge_index=[[0, 1, 2, 3], [1, 2, 3, 4]])
+    data = SimpleNamespace(
+        x=np.eye(6, dtype=np.float32) + 0.1, edge_index=[[0, 1, 2, 3], [1, 2, 3, 4]]
+    )
     return cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 2, 2]), {}
 
 
@@ -242,16 +333,25 @@ def nothing() -> Sample:
 def one_class() -> Sample:
     """Everyone has the same, favourable class."""
     features = {"sex": ["f", "m"] * 3}
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(6), [1] * 6, class_names=["no", "yes"], features=features)
+    finder = cfe.EvidenceFinder.from_vectors(
+        np.eye(6), [1] * 6, class_names=["no", "yes"], features=features
+    )
     require = ["impact_ratio>=0.8", "only_in[sex]<=0.1", "consistency<=0.5"]
-    return finder, {"sensitive": ["sex"], "favourable": "yes", "require": require, "compare": {"v2": ["no", "yes"] * 3}}
+    return finder, {
+        "sensitive": ["sex"],
+        "favourable": "yes",
+        "require": require,
+        "compare": {"v2": ["no", "yes"] * 3},
+    }
 
 
 def text_of(page: str) -> str:
     """Return the texts of a page: a line for each block, cells of tables after a bar, mere drawings left out."""
     body = re.sub(r"<style\b.*?</style>", "", page, flags=re.DOTALL)
     body = re.sub(r"\n", " ", body)
-    body = re.sub(r"<(?:/?(?:p|li|h\d|tr|table|section|dl|dd|figure|article|main)|br)\b[^>]*>", "\n", body)
+    body = re.sub(
+        r"<(?:/?(?:p|li|h\d|tr|table|section|dl|dd|figure|article|main)|br)\b[^>]*>", "\n", body
+    )
     body = re.sub(r"<(?:td|th|dd|text|span)\b[^>]*>", "|", body)
     texts = unescape(re.sub(r"<[^>]+>", "", body))
     return "".join(f"{line.strip()}\n" for line in texts.split("\n") if line.strip(" |"))
@@ -276,9 +376,13 @@ def files_of(name: str) -> dict[str, str]:
     numbers = report.numbers
     frame = pd.read_csv(io.StringIO(lines), dtype={"name": str, "value": float, "n": float})
     frame["characters"] = frame["name"].str.len().fillna(0)
-    sums = frame.groupby(["section", "table", "number"], sort=False)[["characters", "value", "n", "low", "high"]]
+    sums = frame.groupby(["section", "table", "number"], sort=False)[
+        ["characters", "value", "n", "low", "high"]
+    ]
     text = sums.agg(["count", "sum"]).to_csv(float_format="%.7g")
-    rows = json.dumps(shorten(numbers), indent=1, ensure_ascii=False).replace('"version": "', '"version": "cfe-faiss ')
+    rows = json.dumps(shorten(numbers), indent=1, ensure_ascii=False).replace(
+        '"version": "', '"version": "cfe-faiss '
+    )
     texts = {"json": fold(rows) + "\n", "txt": text_of(page) + junit, "csv": text}
     return {ending: plain(text, numbers) for ending, text in texts.items()}
 

@@ -39,7 +39,11 @@ def outline(audited):
 
 
 def test_hostile_values_are_text(audited, outline):
-    assert not [tag for tag, attributes in outline if tag == "img" or any(name.startswith("on") for name in attributes)]
+    assert not [
+        tag
+        for tag, attributes in outline
+        if tag == "img" or any(name.startswith("on") for name in attributes)
+    ]
     assert "script" not in [tag for tag, _ in outline]
     assert "</script><img src=x onerror=alert(1)>" in text_of(audited.page)
 
@@ -52,7 +56,12 @@ def test_long_values_are_shortened_in_the_middle(audited):
 
 
 def test_nothing_is_loaded(outline):
-    links = [value for _, attributes in outline for name, value in attributes.items() if name in ("src", "href")]
+    links = [
+        value
+        for _, attributes in outline
+        for name, value in attributes.items()
+        if name in ("src", "href")
+    ]
     assert links
     assert all(link.startswith("#") or link == "data:," for link in links)
 
@@ -79,16 +88,24 @@ def test_tables_are_named_and_their_headings_have_a_scope(outline):
     tables = sum(tag == "table" for tag, _ in outline)
     assert tables
     assert sum(tag == "caption" for tag, _ in outline) == tables
-    assert all(attributes.get("scope") in ("col", "row", "rowgroup") for tag, attributes in outline if tag == "th")
+    assert all(
+        attributes.get("scope") in ("col", "row", "rowgroup")
+        for tag, attributes in outline
+        if tag == "th"
+    )
 
 
 def test_drawings_have_names(audited):
-    assert audited.page.count('role="img"') == len(re.findall(r'role="img"[^>]*><title>[^<]+', audited.page))
+    assert audited.page.count('role="img"') == len(
+        re.findall(r'role="img"[^>]*><title>[^<]+', audited.page)
+    )
 
 
 def _luminance(colour):
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 

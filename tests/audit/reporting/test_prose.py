@@ -14,7 +14,9 @@ TEMPLATES = files("cfe_faiss.audit.reporting").joinpath("templates", "sections")
 
 @pytest.fixture
 def inputs(audited):
-    return check_inputs(audited.finder, ["sex"], 1, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.9))
+    return check_inputs(
+        audited.finder, ["sex"], 1, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.9)
+    )
 
 
 def test_every_section_has_a_template_and_every_template_a_section():
@@ -28,7 +30,16 @@ def test_every_section_has_a_template_and_every_template_a_section():
 
 
 def test_every_macro_has_a_reader():
-    parts = {"title", "purpose", "headline", "named", "described", "undetermined", "findings", "limits"}
+    parts = {
+        "title",
+        "purpose",
+        "headline",
+        "named",
+        "described",
+        "undetermined",
+        "findings",
+        "limits",
+    }
     package = Path(cfe_faiss.audit.reporting.__file__).parent
     sources = " ".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     named = parts | {name.replace(" ", "_") for name in re.findall(r'"([\w ]+)', sources)}
@@ -53,7 +64,11 @@ def test_the_lines_of_a_table_are_caption_reading_and_notes(inputs):
 
 
 def test_needs_are_named_before_anything_is_computed(inputs):
-    part = Part("models", lambda inputs: pytest.fail("its needs are not met"), ("sensitive", "probabilities"))
+    part = Part(
+        "models",
+        lambda inputs: pytest.fail("its needs are not met"),
+        ("sensitive", "probabilities"),
+    )
     assert make_section(part, inputs).missing == "No probabilities are known."
 
 

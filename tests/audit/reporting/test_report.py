@@ -15,7 +15,17 @@ from cfe_faiss import audit
 
 OPEN = ["strongest_case", "groups", "tests"]
 DETAILS = [
-    *("counts", "error_rates", "calibration", "sensitivity", "flip", "only_in", "pairs", "cases", "balance"),
+    *(
+        "counts",
+        "error_rates",
+        "calibration",
+        "sensitivity",
+        "flip",
+        "only_in",
+        "pairs",
+        "cases",
+        "balance",
+    ),
     *("discrimination", "consistency", "errors", "method", "subject"),
 ]
 
@@ -34,18 +44,27 @@ def test_the_sections_stand_in_their_order(audited):
     places = [audited.page.index(f'<h2 id="{name}"') for name in [*first, *OPEN, "details"]]
     places += [audited.page.index(f'id="{name}" aria-label') for name in ["conditions", *DETAILS]]
     assert places == sorted(places)
-    missing = {section["id"] for section in audited.report.numbers["sections"] if section["missing"]}
+    missing = {
+        section["id"] for section in audited.report.numbers["sections"] if section["missing"]
+    }
     assert missing == {"calibration"}
 
 
 def test_the_page_judges_nothing(audited):
     text = text_of(audited.page).lower()
-    assert not re.search(r"\b(compliant|non-compliant|fair|unfair|discriminatory|lawful use)\b", text)
+    assert not re.search(
+        r"\b(compliant|non-compliant|fair|unfair|discriminatory|lawful use)\b", text
+    )
 
 
 def test_what_was_audited_is_said(audited):
     text = text_of(audited.page)
-    for words in ("cfe-faiss audit --out report.html", "SHA-256 of the predictions", "0" * 64, "Person responsible"):
+    for words in (
+        "cfe-faiss audit --out report.html",
+        "SHA-256 of the predictions",
+        "0" * 64,
+        "Person responsible",
+    ):
         assert words in text
     assert audited.report.numbers["subject"]["Seed"] == "3"
     assert f"numpy {np.__version__}" in audited.report.numbers["subject"]["Versions"]
@@ -53,9 +72,16 @@ def test_what_was_audited_is_said(audited):
 
 def test_group_rates_are_those_of_the_function(audited):
     metrics = audit.group_metrics(
-        y_true=audited.data.y, y_pred=audited.finder.labels, sensitive_features=audited.people["member"], favourable=1
+        y_true=audited.data.y,
+        y_pred=audited.finder.labels,
+        sensitive_features=audited.people["member"],
+        favourable=1,
     )
-    rows = [row for row in table_of(audited.report, "groups", "rates")["rows"] if row["feature"] == "member"]
+    rows = [
+        row
+        for row in table_of(audited.report, "groups", "rates")["rows"]
+        if row["feature"] == "member"
+    ]
     expected = metrics.table[metrics.table["feature"] == "member"]
     assert [row["rate"] for row in rows] == expected["rate"].tolist()
     assert [row["count"] for row in rows] == expected["count"].tolist()
@@ -75,12 +101,23 @@ def test_two_audits_with_the_class_by_name_and_by_number_have_the_same_numbers(a
 
 
 def test_without_anything_the_sections_say_what_is_missing(tmp_path):
-    data = SimpleNamespace(x=np.eye(6, dtype=np.float32) + 0.1, edge_index=[[0, 1, 2, 3], [1, 2, 3, 4]])
+    data = SimpleNamespace(
+        x=np.eye(6, dtype=np.float32) + 0.1, edge_index=[[0, 1, 2, 3], [1, 2, 3, 4]]
+    )
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 2, 2])
     written = audit.report(finder, tmp_path / "a.html", pairs=10, progress=False)
     missing = {section["id"]: section["missing"] for section in written.numbers["sections"]}
     assert [name for name, reason in missing.items() if reason is None] == [
-        *("strongest_case", "sensitivity", "pairs", "cases", "discrimination", "consistency", "method", "subject"),
+        *(
+            "strongest_case",
+            "sensitivity",
+            "pairs",
+            "cases",
+            "discrimination",
+            "consistency",
+            "method",
+            "subject",
+        ),
     ]
     assert "true classes" in missing["errors"]
     assert "No model" in missing["flip"]
@@ -91,7 +128,9 @@ def test_without_anything_the_sections_say_what_is_missing(tmp_path):
 
 
 def test_all_nodes_of_one_class(tmp_path):
-    data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]], y=np.zeros(4, int))
+    data = SimpleNamespace(
+        x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]], y=np.zeros(4, int)
+    )
     finder = cfe.EvidenceFinder.from_data(data, [0, 0, 0, 0])
     written = audit.report(finder, tmp_path / "a.html", progress=False)
     missing = {section["id"]: section["missing"] for section in written.numbers["sections"]}
@@ -137,7 +176,9 @@ def test_bad_arguments(audited, tmp_path, options, error, words):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "error"), [("report.pdf", ValueError), ("missing/report.html", FileNotFoundError)])
+@pytest.mark.parametrize(
+    ("name", "error"), [("report.pdf", ValueError), ("missing/report.html", FileNotFoundError)]
+)
 def test_bad_paths(audited, tmp_path, name, error):
     with pytest.raises(error, match="path must"):
         audit.report(audited.finder, tmp_path / name)
@@ -146,7 +187,11 @@ def test_bad_paths(audited, tmp_path, name, error):
 def test_schema_and_templates_are_in_the_package():
     folder = Path(audit.report.__globals__["__file__"]).parent
     assert (folder / "schema.json").is_file()
-    assert {file.name for file in (folder / "templates").iterdir()} >= {"report.html.j2", "report.css", "figure.css"}
+    assert {file.name for file in (folder / "templates").iterdir()} >= {
+        "report.html.j2",
+        "report.css",
+        "figure.css",
+    }
 
 
 def test_importing_audit_loads_no_heavy_package():
@@ -171,14 +216,21 @@ def test_every_kind_of_graph_and_own_vectors(tmp_path: Path, options, words: str
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(80, 4)).astype(np.float32), rng.integers(0, 2, 80)
     people = {"sex": rng.integers(0, 2, 80), "age": rng.integers(20, 60, 80)}
-    data = SimpleNamespace(x=x, edge_index=rng.integers(0, 80, (2, 200)), edge_weight=rng.random(200))
+    data = SimpleNamespace(
+        x=x, edge_index=rng.integers(0, 80, (2, 200)), edge_weight=rng.random(200)
+    )
     if options is None:
         finder = cfe.EvidenceFinder.from_vectors(x, labels, features=people)
     else:
         finder = cfe.EvidenceFinder.from_data(data, labels, features=people, **options)
     report = audit.report(finder, tmp_path / "report.html", sensitive=["sex"])
     assert re.fullmatch(words, report.numbers["subject"].get("Connections", ""))
-    assert next(section for section in report.numbers["sections"] if section["id"] == "cases")["missing"] is None
+    assert (
+        next(section for section in report.numbers["sections"] if section["id"] == "cases")[
+            "missing"
+        ]
+        is None
+    )
 
 
 def people(n: int = 240, direct: float = 0.0, seed: int = 3) -> cfe.EvidenceFinder:
@@ -187,12 +239,20 @@ def people(n: int = 240, direct: float = 0.0, seed: int = 3) -> cfe.EvidenceFind
     X, sex = rng.normal(size=(n, 4)), rng.choice(["f", "m"], n)
     granted = X[:, 0] + 0.3 * rng.normal(size=n) > np.where(sex == "f", direct, 0.0)
     labels = np.where(granted, "granted", "refused")
-    return cfe.EvidenceFinder.from_vectors(X, labels, features={"sex": sex, "age": rng.integers(20, 70, n)})
+    return cfe.EvidenceFinder.from_vectors(
+        X, labels, features={"sex": sex, "age": rng.integers(20, 70, n)}
+    )
 
 
 def write(folder: Path, finder: cfe.EvidenceFinder, **options) -> audit.Report:
     """Return the report of a table."""
-    options = {"sensitive": ["sex"], "favourable": "granted", "pairs": 20, "cases": 2, "progress": False} | options
+    options = {
+        "sensitive": ["sex"],
+        "favourable": "granted",
+        "pairs": 20,
+        "cases": 2,
+        "progress": False,
+    } | options
     return audit.report(finder, folder / "report.html", **options)
 
 
@@ -205,10 +265,14 @@ def of_people(tmp_path_factory) -> audit.Report:
 def test_without_a_graph_nobody_is_a_node(tmp_path, of_people, noun):
     report = write(tmp_path, people(), subject=audit.Subject(people=noun)) if noun else of_people
     text = text_of(report.files[0].read_text())
-    assert not re.search(r"\b(nodes?|connections?|edges|neighbourhoods?)\b", text.replace("Node Classification", ""))
+    assert not re.search(
+        r"\b(nodes?|connections?|edges|neighbourhoods?)\b", text.replace("Node Classification", "")
+    )
     assert (noun or "people") in text
     assert not report.numbers["sections"][9]["cases"] or all(
-        not side["neighbours"] for case in report.numbers["sections"][10]["cases"] for side in case["sides"]
+        not side["neighbours"]
+        for case in report.numbers["sections"][10]["cases"]
+        for side in case["sides"]
     )
 
 
@@ -222,11 +286,22 @@ def test_a_planted_effect_is_named_with_its_uncertainty(tmp_path):
     assert "95% interval" in named
     assert "q < 0.001" in named
     rows = table_of(report, "tests", "all_tests")["rows"]
-    assert {row["test"] for row in rows if row["named"]} == {"impact ratio", "nearest neighbours", "closest pairs"}
+    assert {row["test"] for row in rows if row["named"]} == {
+        "impact ratio",
+        "nearest neighbours",
+        "closest pairs",
+    }
     case = report.numbers["sections"][0]["tables"][0]["rows"]
     decision, sex = case[0], next(row for row in case if row["attribute"] == "sex")
-    assert {(decision["a"], sex["a"]), (decision["b"], sex["b"])} == {("refused", "f"), ("granted", "m")}
-    choices = table_of(report, "sensitivity", "sensitivity")["rows"] if report.numbers["sections"][6]["tables"] else []
+    assert {(decision["a"], sex["a"]), (decision["b"], sex["b"])} == {
+        ("refused", "f"),
+        ("granted", "m"),
+    }
+    choices = (
+        table_of(report, "sensitivity", "sensitivity")["rows"]
+        if report.numbers["sections"][6]["tables"]
+        else []
+    )
     assert not choices  # predictions alone: the features are not known
 
 
@@ -241,7 +316,9 @@ def test_few_people_are_no_absence_of_an_effect(tmp_path):
     report = write(tmp_path, people(70))
     undetermined = " ".join(report.numbers["undetermined"])
     assert "Direct effects of sex" in undetermined
-    assert "Impact ratios by sex: none was found, but a ratio of 0.7 would be missed" in undetermined
+    assert (
+        "Impact ratios by sex: none was found, but a ratio of 0.7 would be missed" in undetermined
+    )
 
 
 def test_findings_are_varied(tmp_path):
@@ -266,9 +343,9 @@ def test_findings_are_varied(tmp_path):
     assert rows[3]["p_0"] == rows[0]["p_0"]  # these features were not scaled
     assert (
         "sex = f"
-        in next(part for part in report.numbers["sections"] if part["id"] == "sensitivity")["tables"][0]["columns"][1][
-            "title"
-        ]
+        in next(part for part in report.numbers["sections"] if part["id"] == "sensitivity")[
+            "tables"
+        ][0]["columns"][1]["title"]
     )
 
 
@@ -296,8 +373,12 @@ def test_equal_vectors_have_a_similarity_of_one_or_nearly_so(tmp_path):
 
 
 def test_texts_that_no_file_can_hold_are_refused_by_name(tmp_path):
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1], features={"sex": ["f", "\ud800", "m", "m"]})
-    with pytest.raises(ValueError, match=r"attributes must hold Unicode texts, got the surrogate .* in 'sex'"):
+    finder = cfe.EvidenceFinder.from_vectors(
+        np.eye(4), [0, 1, 0, 1], features={"sex": ["f", "\ud800", "m", "m"]}
+    )
+    with pytest.raises(
+        ValueError, match=r"attributes must hold Unicode texts, got the surrogate .* in 'sex'"
+    ):
         write(tmp_path, finder, favourable=1)
     assert list(tmp_path.iterdir()) == []
 
@@ -306,26 +387,39 @@ def test_braces_in_names_are_text(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.choice(["{granted!r}", "{0}"], 60)
     sex = ["{f}", "{{ 7 * 7 }} {% raw %}\n{# m #}"] * 30
-    finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(60, 3)), labels, features={"{sex}": sex})
+    finder = cfe.EvidenceFinder.from_vectors(
+        rng.normal(size=(60, 3)), labels, features={"{sex}": sex}
+    )
     subject = audit.Subject(title="{title}", people="{people}")
     report = write(tmp_path, finder, sensitive=["{sex}"], favourable="{granted!r}", subject=subject)
     text = text_of(report.files[0].read_text())
-    assert all(name in text for name in ("{granted!r}", "{0}", "{sex} = {f}", "{title}", "{people}"))
+    assert all(
+        name in text for name in ("{granted!r}", "{0}", "{sex} = {f}", "{title}", "{people}")
+    )
     assert "{sex} = {{ 7 * 7 }} {% raw %} {# m #}" in text
 
 
 def made_people(n: int = 400) -> tuple[np.ndarray, dict, np.ndarray]:
     rng = np.random.default_rng(0)
-    X, people = rng.normal(size=(n, 4)), {"age": rng.integers(18, 80, n), "income": rng.gamma(3, 4, n).round(1)}
+    X, people = (
+        rng.normal(size=(n, 4)),
+        {"age": rng.integers(18, 80, n), "income": rng.gamma(3, 4, n).round(1)},
+    )
     return X, people, np.where(X[:, 0] + 0.6 * (people["age"] < 50) > 0, "granted", "refused")
 
 
 def test_all_sections_cut_numbers_alike_where_some_rows_are_audited(tmp_path: Path) -> None:
     X, people, decisions = made_people()
-    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["age"], nodes=people["age"] > 40)
-    report = audit.report(finder, tmp_path / "r.html", favourable="granted", pairs=20, progress=False)
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, decisions, features=people, sensitive=["age"], nodes=people["age"] > 40
+    )
+    report = audit.report(
+        finder, tmp_path / "r.html", favourable="granted", pairs=20, progress=False
+    )
     parts = [("groups", "rates"), ("counts", "counts"), ("consistency", "consistency")]
-    named = [{row["group"] for row in table_of(report, *part)["rows"]} - {"all people"} for part in parts]
+    named = [
+        {row["group"] for row in table_of(report, *part)["rows"]} - {"all people"} for part in parts
+    ]
     assert named[0] == named[1] == named[2]
     assert {row["group"] for row in table_of(report, "tests", "all_tests")["rows"]} <= named[0]
 
@@ -334,7 +428,10 @@ def test_other_attributes_may_be_cut_where_probabilities_are_known(tmp_path: Pat
     X, people, decisions = made_people()
     shares = np.where(decisions == "granted", 0.7, 0.3)
     finder = cfe.EvidenceFinder.from_vectors(
-        X, np.column_stack([1 - shares, shares]), class_names=["refused", "granted"], features=people
+        X,
+        np.column_stack([1 - shares, shares]),
+        class_names=["refused", "granted"],
+        features=people,
     )
     report = audit.report(
         finder,
@@ -364,18 +461,36 @@ def test_the_strongest_case_shows_a_finding_on_bins(tmp_path: Path) -> None:
     X, people, decisions = made_people(2000)
     finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["age"])
     report = audit.report(
-        finder, tmp_path / "r.html", favourable="granted", bins={"age": [49]}, pairs=200, progress=False
+        finder,
+        tmp_path / "r.html",
+        favourable="granted",
+        bins={"age": [49]},
+        pairs=200,
+        progress=False,
     )
     (case,) = [part for part in report.numbers["sections"] if part["id"] == "strongest_case"]
-    assert "closest pair of age = > 49 and age = <= 49 that points in the direction" in " ".join(case["findings"])
+    assert "closest pair of age = > 49 and age = <= 49 that points in the direction" in " ".join(
+        case["findings"]
+    )
 
 
 def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Path) -> None:
     decisions = np.repeat(["granted", "refused", "granted", "refused"], [13, 27, 26, 14])
     X, people = np.random.default_rng(0).normal(size=(80, 4)), {"sex": np.repeat(["f", "m"], 40)}
     finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["sex"])
-    report = audit.report(finder, tmp_path / "r.html", favourable="granted", pairs=20, confidence=0.999, progress=False)
-    row = next(row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] == "impact ratio")
+    report = audit.report(
+        finder,
+        tmp_path / "r.html",
+        favourable="granted",
+        pairs=20,
+        confidence=0.999,
+        progress=False,
+    )
+    row = next(
+        row
+        for row in table_of(report, "tests", "all_tests")["rows"]
+        if row["test"] == "impact ratio"
+    )
     assert (row["named"], row["verdict"]) == (True, "below 1")
     assert any("selected less often" in line for line in report.numbers["named"])
     assert not any("none was found" in line for line in report.numbers["undetermined"])
@@ -385,25 +500,51 @@ def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Pat
 def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
-        {"income": rng.integers(1, 3, 60), "sex": "f", "race": [None] * 60, "town": rng.choice(["a", "b"], 60)}
+        {
+            "income": rng.integers(1, 3, 60),
+            "sex": "f",
+            "race": [None] * 60,
+            "town": rng.choice(["a", "b"], 60),
+        }
     )
     decided = table["income"] + rng.integers(0, 2, 60) > 2
-    finder = cfe.EvidenceFinder.from_table(table, lambda frame: decided.to_numpy(), sensitive=["sex", "race"])
-    report = audit.report(
-        finder, tmp_path / "r.html", favourable=True, compare={"v2": ~decided}, pairs=20, progress=False
+    finder = cfe.EvidenceFinder.from_table(
+        table, lambda frame: decided.to_numpy(), sensitive=["sex", "race"]
     )
-    assert "sex has fewer than two values, so it cannot be flipped." in " ".join(report.numbers["undetermined"])
-    rows = [row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] == "impact ratio"]
+    report = audit.report(
+        finder,
+        tmp_path / "r.html",
+        favourable=True,
+        compare={"v2": ~decided},
+        pairs=20,
+        progress=False,
+    )
+    assert "sex has fewer than two values, so it cannot be flipped." in " ".join(
+        report.numbers["undetermined"]
+    )
+    rows = [
+        row
+        for row in table_of(report, "tests", "all_tests")["rows"]
+        if row["test"] == "impact ratio"
+    ]
     assert {row["group"] for row in rows} == {"sex", "race", "sex & race"}
 
 
 def test_the_page_counts_the_tests_of_the_family(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, people = rng.normal(size=(500, 4)), {"sex": rng.choice(["f", "m"], 500)}
-    first, other = (np.where(X[:, 0] + noise > 0, "granted", "refused") for noise in rng.normal(size=(2, 500)) / 2)
+    first, other = (
+        np.where(X[:, 0] + noise > 0, "granted", "refused")
+        for noise in rng.normal(size=(2, 500)) / 2
+    )
     finder = cfe.EvidenceFinder.from_vectors(X, first, features=people, sensitive=["sex"])
     report = audit.report(
-        finder, tmp_path / "r.html", favourable="granted", compare={"v2": other}, pairs=50, progress=False
+        finder,
+        tmp_path / "r.html",
+        favourable="granted",
+        compare={"v2": other},
+        pairs=50,
+        progress=False,
     )
     direct = audit.direct_effects(finder, unfavourable="refused").table
     changes = audit.compare_models(finder, {"v2": other}, unfavourable="refused").table
@@ -418,13 +559,28 @@ def test_a_group_that_one_direct_test_can_tell_is_not_undetermined(tmp_path: Pat
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
     people = {"town": rng.choice(["a", "b", "c"], 300)}
-    finder = cfe.EvidenceFinder.from_vectors(X, np.where(X[:, 0] > 0, "granted", "refused"), features=people)
-    report = audit.report(
-        finder, tmp_path / "r.html", sensitive=["town"], favourable="granted", pairs=50, progress=False
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, np.where(X[:, 0] > 0, "granted", "refused"), features=people
     )
-    rows = [row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] != "impact ratio"]
+    report = audit.report(
+        finder,
+        tmp_path / "r.html",
+        sensitive=["town"],
+        favourable="granted",
+        pairs=50,
+        progress=False,
+    )
+    rows = [
+        row
+        for row in table_of(report, "tests", "all_tests")["rows"]
+        if row["test"] != "impact ratio"
+    ]
     told = {row["group"] for row in rows if row["p"] is not None}
-    lines = [line for line in report.numbers["undetermined"] if line.startswith("Direct effects of")]
+    lines = [
+        line for line in report.numbers["undetermined"] if line.startswith("Direct effects of")
+    ]
     assert any(row["p"] is None for row in rows if row["group"] in told)
     assert not any(group in line for group in told for line in lines)
-    assert any(line.startswith("One of two direct tests of") for line in report.numbers["undetermined"])
+    assert any(
+        line.startswith("One of two direct tests of") for line in report.numbers["undetermined"]
+    )

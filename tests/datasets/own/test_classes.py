@@ -35,12 +35,18 @@ def test_texts_by_id(tmp_path: Path) -> None:
 def test_integers_are_ordered_as_numbers(tmp_path: Path) -> None:
     predictions = source(tmp_path, "id,class\na,10\nb,-1\nc,2.0\n")
     classes = read_classes(predictions, None, IDS)
-    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == (("2", "10"), [1, -1, 0], None)
+    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == (
+        ("2", "10"),
+        [1, -1, 0],
+        None,
+    )
 
 
 def test_integers_that_no_float_holds_are_different_classes(tmp_path: Path) -> None:
     large = str(2**53), str(2**53 + 1)
-    classes = read_classes(source(tmp_path, f"id,class\na,{large[1]}\nb,{large[0]}\nc,1.0\n"), None, IDS)
+    classes = read_classes(
+        source(tmp_path, f"id,class\na,{large[1]}\nb,{large[0]}\nc,1.0\n"), None, IDS
+    )
     assert (tuple(classes.class_names), classes.predicted.tolist()) == (("1", *large), [2, 1, 0])
 
 
@@ -78,9 +84,21 @@ def test_files_without_header(tmp_path: Path) -> None:
             r"a column of .* \(id, class\), got .klass.; did you mean .class.",
         ),
         ("id\na\nb\nc\n", (), "must hold a column of classes, got id only"),
-        ("id,class\na,1\nb,0.3\nc,0\n", (), "line 3: class must be a class, an integer or a text, got 0.3"),
-        ("id,class\na,1\nb,inf\nc,0\n", (), "line 3: class must be a class, an integer or a text, got inf"),
-        ("id,u,v\na,x,1\nb,x,2\nc,x,3\n", (), r"has several columns \(u, v\): name that of the classes, as in .*:u"),
+        (
+            "id,class\na,1\nb,0.3\nc,0\n",
+            (),
+            "line 3: class must be a class, an integer or a text, got 0.3",
+        ),
+        (
+            "id,class\na,1\nb,inf\nc,0\n",
+            (),
+            "line 3: class must be a class, an integer or a text, got inf",
+        ),
+        (
+            "id,u,v\na,x,1\nb,x,2\nc,x,3\n",
+            (),
+            r"has several columns \(u, v\): name that of the classes, as in .*:u",
+        ),
         (
             "id,u,v\na,.5,.5\nb,.5,.6\nc,0,1\n",
             (),
@@ -88,7 +106,11 @@ def test_files_without_header(tmp_path: Path) -> None:
         ),
         ("id,u,v\na,.5,.5\nb,-.5,1.5\nc,0,1\n", (), "line 3: probabilities must lie in"),
         ("id,u,v\na,.5,.5\nb,,1\nc,0,1\n", (), "line 3: probabilities must lie in"),
-        ("id,u,v\na,.5,.5\nc,0,1\n", (), "must hold every node, got no row for 1 of 3, such as id 'b'"),
+        (
+            "id,u,v\na,.5,.5\nc,0,1\n",
+            (),
+            "must hold every node, got no row for 1 of 3, such as id 'b'",
+        ),
     ],
 )
 def test_errors(tmp_path: Path, text: str, columns: tuple[str, ...], expected: str) -> None:

@@ -12,7 +12,9 @@ from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own import nearest_neighbours, read_edges
 
 TEXTS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
-NUMBERS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["10", "20", "30"]}), is_text=True), "id")
+NUMBERS = Ids.of_column(
+    Table("f.csv", pd.DataFrame({"id": ["10", "20", "30"]}), is_text=True), "id"
+)
 ROWS = Ids.of_rows(3)
 
 
@@ -36,7 +38,9 @@ def source(folder: Path, text: str, *columns: str, name: str = "e.csv") -> Sourc
         ("from;to\n0;1\n2;0\n", (), "e.csv", ROWS),
     ],
 )
-def test_edge_lists(tmp_path: Path, text: str, columns: tuple[str, ...], name: str, ids: Ids) -> None:
+def test_edge_lists(
+    tmp_path: Path, text: str, columns: tuple[str, ...], name: str, ids: Ids
+) -> None:
     assert read_edges(source(tmp_path, text, *columns, name=name), ids).tolist() == [[0, 2], [1, 0]]
 
 
@@ -44,7 +48,8 @@ def test_edge_lists(tmp_path: Path, text: str, columns: tuple[str, ...], name: s
 def test_no_edges(tmp_path: Path, ids: Ids) -> None:
     assert read_edges(source(tmp_path, "from,to\n"), ids).shape == (2, 0)
     pq.write_table(
-        pa.table({"from": pa.array([], pa.string()), "to": pa.array([], pa.string())}), tmp_path / "e.parquet"
+        pa.table({"from": pa.array([], pa.string()), "to": pa.array([], pa.string())}),
+        tmp_path / "e.parquet",
     )
     assert read_edges(Source(tmp_path / "e.parquet"), ids).shape == (2, 0)
     with pytest.raises(ValueError, match=r"e\.csv must hold a table, got an empty file"):
@@ -65,7 +70,11 @@ def test_arrays(tmp_path: Path) -> None:
     [
         ("from,to\na,b\nc,x\n", (), r"e\.csv, line 3: to must be the id of a node, got 'x'"),
         ("from,to\na,b\nc,\n", (), "line 3: to must be the id of a node, got none"),
-        ("a,b\nb,c\n", (), "must begin with a header, the names of its columns, got node 'a' there"),
+        (
+            "a,b\nb,c\n",
+            (),
+            "must begin with a header, the names of its columns, got node 'a' there",
+        ),
         ("from,to,w\na,b,1\n", (), r"must hold two columns of nodes, got 3 \(from, to, w\)"),
         ("from,to,w\na,b,1\n", ("from",), "must hold two columns of nodes, got 1"),
         ("from,to\na,b\n", ("from", "for"), "must name a column of .*got 'for'"),

@@ -37,17 +37,28 @@ def test_all_files_together(tmp_path: Path) -> None:
         )
     )
     assert repr(data) == "OwnGraph('people', 4 nodes, 2 attributes in 3 columns)"
-    assert (data.feature_names, data.feature_attributes) == (["sex=f", "sex=m", "age"], ["sex", "sex", "age"])
+    assert (data.feature_names, data.feature_attributes) == (
+        ["sex=f", "sex=m", "age"],
+        ["sex", "sex", "age"],
+    )
     assert [data.attributes[name].of(2) for name in data.attributes] == ["m", 40]
     assert data.edge_index.tolist() == [[3, 1], [0, 2]]
-    assert (data.class_names, data.y.tolist(), data.labels.tolist()) == (["no", "yes"], [1, 0, -1, 1], [1, 0, 1, 0])
+    assert (data.class_names, data.y.tolist(), data.labels.tolist()) == (
+        ["no", "yes"],
+        [1, 0, -1, 1],
+        [1, 0, 1, 0],
+    )
     assert data.node_ids.tolist() == ["p1", "p2", "p3", "p4"]
     finder = cfe.EvidenceFinder.from_data(data, data.labels, nodes=data.test_mask | data.train_mask)
-    assert finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist() == [["p1", "p4"]]
+    assert finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist() == [
+        ["p1", "p4"]
+    ]
 
     graph = data.to_pyg()
     assert graph.edge_index.tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]
-    assert [mask.tolist().index(True) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)] == [0, 1, 3]
+    assert [
+        mask.tolist().index(True) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)
+    ] == [0, 1, 3]
 
 
 def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
@@ -58,7 +69,8 @@ def test_parquet_and_csv_give_the_same(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "a.csv", index=False)
     frame.to_parquet(tmp_path / "a.parquet", index=False)
     one, other = (
-        read_own(OwnFiles(tmp_path / name, id="id", neighbours=5, missing="keep")) for name in ("a.csv", "a.parquet")
+        read_own(OwnFiles(tmp_path / name, id="id", neighbours=5, missing="keep"))
+        for name in ("a.csv", "a.parquet")
     )
     np.testing.assert_array_equal(one.x, other.x)
     np.testing.assert_array_equal(one.edge_index, other.edge_index)
@@ -87,7 +99,11 @@ def test_codes_and_scale(tmp_path: Path) -> None:
 
 
 def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
-    features = written(tmp_path, "id,name,age,town\n" + "".join(f"{i},n{i},{i % 7},{i}\n" for i in range(120)), "f.csv")
+    features = written(
+        tmp_path,
+        "id,name,age,town\n" + "".join(f"{i},n{i},{i % 7},{i}\n" for i in range(120)),
+        "f.csv",
+    )
     data = read_own(OwnFiles(features, id="id", neighbours=3, without=["name", "town"]))
     assert data.feature_names == ["age", "town"]
     assert set(data.attributes) == {"name", "age", "town"}
@@ -126,8 +142,16 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
             {},
             r"column 'b' holds numbers, but '\?' \(line 103\) .* na=\['\?'\]",
         ),
-        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"no category; ignore=\['b'\] leaves it out"),
-        ("a,b\nx,1\ny,2\n", {"without": ["a", "b"], "neighbours": 1}, "neighbours need features to be chosen by"),
+        (
+            "a,b\n" + "".join(f"x,n{i}\n" for i in range(101)),
+            {},
+            r"no category; ignore=\['b'\] leaves it out",
+        ),
+        (
+            "a,b\nx,1\ny,2\n",
+            {"without": ["a", "b"], "neighbours": 1},
+            "neighbours need features to be chosen by",
+        ),
     ],
 )
 def test_errors(tmp_path: Path, text: str, options: dict, expected: str) -> None:
@@ -147,14 +171,23 @@ def test_what_training_needs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 nodes of test have no true class, such as 'p3'"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, split=split)).to_pyg()
     graph = read_own(OwnFiles(features, id="id", neighbours=1, truth=truth)).to_pyg()
-    assert (graph.train_mask | graph.val_mask | graph.test_mask).tolist() == [True, True, False, True]
+    assert (graph.train_mask | graph.val_mask | graph.test_mask).tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]
     with pytest.raises(ValueError, match="edges and neighbours exclude each other"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, edges=truth))
 
 
 def test_a_missing_number_is_marked_by_one_deviation_however_rare(tmp_path: Path) -> None:
     lines = [f"p{i},{i % 7 if i else ''},{'ab'[i % 2]}" for i in range(60)]
-    data = read_own(OwnFiles(written(tmp_path, "id,age,kind\n" + "\n".join(lines), "f.csv"), id="id", missing="keep"))
+    data = read_own(
+        OwnFiles(
+            written(tmp_path, "id,age,kind\n" + "\n".join(lines), "f.csv"), id="id", missing="keep"
+        )
+    )
     assert data.feature_names == ["age", "age=(missing)", "kind=a", "kind=b"]
     np.testing.assert_allclose(data.x.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(np.ptp(data.x, axis=0)[1:] ** 2, [1, 0.5, 0.5], rtol=1e-5)

@@ -29,7 +29,9 @@ def source(folder: Path, text: str, *columns: str, name: str = "n.csv") -> Sourc
         ("c\nb\n", (), "n.txt", IDS, [2, 1]),
     ],
 )
-def test_masks_and_lists(tmp_path: Path, text: str, columns: tuple, name: str, ids: Ids, expected: list) -> None:
+def test_masks_and_lists(
+    tmp_path: Path, text: str, columns: tuple, name: str, ids: Ids, expected: list
+) -> None:
     assert read_nodes(source(tmp_path, text, *columns, name=name), ids).tolist() == expected
 
 
@@ -64,7 +66,10 @@ def test_splits(tmp_path: Path) -> None:
         [False, False, False, True],
     )
     for text, expected in (
-        ("id,part\na,train\nb,val\nc,hold\n", "line 4: part must be train, val or test, got 'hold'"),
+        (
+            "id,part\na,train\nb,val\nc,hold\n",
+            "line 4: part must be train, val or test, got 'hold'",
+        ),
         ("id,part\na,train\nb,val\n", "got none for test"),
         ("id,part,x\na,train,1\n", "must hold one column of train, val and test, got part, x"),
         ("id\na\n", "must hold one column of train, val and test, got none"),

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
 from cfe_faiss.audit.groups import Frame
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high, rows_of, show, to_python
+from cfe_faiss.audit.reporting.document import (
+    Column,
+    Plot,
+    Section,
+    Table,
+    low_high,
+    rows_of,
+    show,
+    to_python,
+)
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
@@ -43,14 +52,20 @@ def find_rates(inputs: Inputs) -> Rates:
     """Return the rates of all groups of the sensitive attributes."""
     metrics = _metrics(inputs, inputs.nodes, inputs.labels, inputs.truth)
     table = metrics.table
-    rows = _rows(inputs, table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"]))
+    rows = _rows(
+        inputs,
+        table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"]),
+    )
     groups = [row for row in rows if not row["unknown"] and row["feature"] != "all"]
     comparisons = rows_of(metrics.summary.assign(gap=-metrics.summary["difference"].astype(float)))
     return Rates(metrics, rows, comparisons, groups)
 
 
 def _metrics(
-    inputs: Inputs, rows: NDArray[np.int64], classes: NDArray[np.int32], truth: NDArray[np.int32] | None
+    inputs: Inputs,
+    rows: NDArray[np.int64],
+    classes: NDArray[np.int32],
+    truth: NDArray[np.int32] | None,
 ) -> GroupMetrics:
     """Return the rates of the groups of some rows of the finder, given their classes and true classes."""
     return group_metrics(
@@ -82,9 +97,15 @@ def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
     rates = inputs.once(find_rates)
     small = [row for row in rates.groups if not row["ranked"] and row["count"]]
-    untold = [row for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
-    weak = [row["feature"] for row in untold if row["p"] > _ALPHA]  # a finding needs no confidence above 95 %
-    unknown = {row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]}
+    untold = [
+        row for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1
+    ]
+    weak = [
+        row["feature"] for row in untold if row["p"] > _ALPHA
+    ]  # a finding needs no confidence above 95 %
+    unknown = {
+        row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]
+    }
     values = {
         "small": list(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small)),
         "weak": list(dict.fromkeys(map(show, weak))),
@@ -92,7 +113,9 @@ def groups_section(inputs: Inputs) -> Section:
     }
     plot = Plot(_FIFTHS, (rates.rows[0]["rate"],) if inputs.has("favourable") else ())
     rate = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=plot)
-    shares = Table("rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading")
+    shares = Table(
+        "rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading"
+    )
     return Section(
         values,
         tables=[shares, _disparities_table(rates)],
@@ -104,17 +127,25 @@ def groups_section(inputs: Inputs) -> Section:
 def _measured(rates: Rates) -> list[dict[str, Any]]:
     """Return the rows that conditions can be about.
 
-    A reference at a disadvantage is compared with the group selected most often, so that conditions fail for it, too.
+    A reference at a disadvantage is compared with the group selected most often, so that conditions
+    fail for it, too.
     """
     table = rates.metrics.table
     others = table[table["ranked"] & ~table["reference"] & (table["ratio"] > 1)]
     highest = others.sort_values("ratio").drop_duplicates(["class", "feature"], keep="last")
     compared = {
-        (line["class"], line["feature"]): {key: to_python(number) for key, number in turned(line, _COMPARED).items()}
+        (line["class"], line["feature"]): {
+            key: to_python(number) for key, number in turned(line, _COMPARED).items()
+        }
         for line in highest.to_dict("records")
     }
     return [
-        row | (compared.get((row["class"], row["feature"]), {}) if row["reference"] and row["ranked"] else {})
+        row
+        | (
+            compared.get((row["class"], row["feature"]), {})
+            if row["reference"] and row["ranked"]
+            else {}
+        )
         for row in rates.rows
         if not row["unknown"]
     ]
@@ -122,7 +153,11 @@ def _measured(rates: Rates) -> list[dict[str, Any]]:
 
 def _disparities_table(rates: Rates) -> Table:
     # The ratio to a reference of which nobody is selected is infinite, and not defined in files.
-    ratios = [row for row in rates.groups if row["ratio"] is not None or row["verdict"].startswith("above")]
+    ratios = [
+        row
+        for row in rates.groups
+        if row["ratio"] is not None or row["verdict"].startswith("above")
+    ]
     rows = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
     drawn = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
     within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
@@ -195,7 +230,12 @@ def error_rates_section(inputs: Inputs) -> Section:
     values = {}
     if known:
         row = max(known, key=lambda row: row[key])
-        values = {"feature": row["feature"], "gap": row[key], "low": row[f"{key}_low"], "high": row[f"{key}_high"]}
+        values = {
+            "feature": row["feature"],
+            "gap": row[key],
+            "low": row[f"{key}_low"],
+            "high": row[f"{key}_high"],
+        }
     differences = {
         "tpr_difference": "True positive rate",
         "fpr_difference": "False positive rate",
@@ -204,7 +244,10 @@ def error_rates_section(inputs: Inputs) -> Section:
     of_odds = (
         *(() if inputs.has("favourable") else (Column("class", "Class"),)),
         Column("feature", "Attribute"),
-        *(Column(name, title, "points", interval=low_high(name)) for name, title in differences.items()),
+        *(
+            Column(name, title, "points", interval=low_high(name))
+            for name, title in differences.items()
+        ),
     )
     plot = Plot(_HALVES)
     of_groups = (
@@ -212,8 +255,12 @@ def error_rates_section(inputs: Inputs) -> Section:
         _GROUP,
         Column("judged", "n", "count"),
         Column("accuracy", "Right", "share", interval=low_high("accuracy"), n="judged"),
-        Column("fpr", "False positive", "share", interval=low_high("fpr"), n="negatives", plot=plot),
-        Column("fnr", "False negative", "share", interval=low_high("fnr"), n="positives", plot=plot),
+        Column(
+            "fpr", "False positive", "share", interval=low_high("fpr"), n="negatives", plot=plot
+        ),
+        Column(
+            "fnr", "False negative", "share", interval=low_high("fnr"), n="positives", plot=plot
+        ),
     )
     judged = {"place": "largest gap", "judged": rates.rows[0]["judged"]}
     return Section(
@@ -233,7 +280,9 @@ def outcomes_section(inputs: Inputs) -> Section:
     rows = inputs.nodes[truth[inputs.nodes] != UNKNOWN]
     table = _metrics(inputs, rows, truth[rows], None).table
     rates = _rows(inputs, table[~table["unknown"] & (table["feature"] != "all")])
-    share = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=Plot(_FIFTHS))
+    share = Column(
+        "rate", "Share", "share", interval=low_high("rate"), n="count", plot=Plot(_FIFTHS)
+    )
     columns = (_HEADING, _GROUP, _COUNT, share, Column("verdict", "Verdict"))
     return Section(tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
 
@@ -251,23 +300,40 @@ def calibration_section(inputs: Inputs) -> Section:
     at_half = rates[0.5].groupby(level="feature")
     gap = float((at_half.max() - at_half.min()).max())
     rows = [
-        {"group": inputs.group(row), **{key: row[key] for key in ("count", *rates.add_prefix("rate_"))}}
+        {
+            "group": inputs.group(row),
+            **{key: row[key] for key in ("count", *rates.add_prefix("rate_"))},
+        }
         for row in rows_of(rates.add_prefix("rate_").reset_index())
     ]
-    of_thresholds = (Column(f"rate_{value:g}", f"{value:g}", "share", n="count") for value in _THRESHOLDS)
+    of_thresholds = (
+        Column(f"rate_{value:g}", f"{value:g}", "share", n="count") for value in _THRESHOLDS
+    )
     tables = [Table("thresholds", (_GROUP, _COUNT, *of_thresholds), rows)]
     if inputs.truth is not None:
         right = np.where(inputs.truth == UNKNOWN, UNKNOWN, np.isin(inputs.truth, inputs.favourable))
-        curves = calibration_curves(**shared, y_true=right, n_bins=_BINS, confidence=inputs.settings.confidence)
+        curves = calibration_curves(
+            **shared, y_true=right, n_bins=_BINS, confidence=inputs.settings.confidence
+        )
         ends = [f"{i / _BINS:g} to {(i + 1) / _BINS:g}" for i in range(_BINS)]
-        rows = [row | {"group": inputs.group(row), "probability": ends[row["bin"]]} for row in rows_of(curves)]
+        rows = [
+            row | {"group": inputs.group(row), "probability": ends[row["bin"]]}
+            for row in rows_of(curves)
+        ]
         plot = Plot(_FIFTHS, expected="predicted")
         columns = (
             _GROUP,
             Column("probability", "Probability"),
             _COUNT,
             Column("predicted", "Mean probability", "share", n="count"),
-            Column("observed", "On record", "share", interval=low_high("observed"), n="count", plot=plot),
+            Column(
+                "observed",
+                "On record",
+                "share",
+                interval=low_high("observed"),
+                n="count",
+                plot=plot,
+            ),
         )
         tables = [Table("calibration", columns, rows, limit=40, group="group"), *tables]
     return Section({"gap": gap}, tables=tables)
@@ -285,13 +351,17 @@ def discrimination_section(inputs: Inputs) -> Section:
         Column("expected", "Expected", "score", n="nodes"),
         Column("difference", "Difference", "signed", n="nodes"),
     )
-    return Section({"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)])
+    return Section(
+        {"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)]
+    )
 
 
 def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
     confidence = inputs.settings.confidence
-    frame = consistency(inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options)
+    frame = consistency(
+        inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options
+    )
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
         return Section(missing="no_neighbours")
@@ -323,4 +393,6 @@ def errors_section(inputs: Inputs) -> Section:
         Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
         Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
     )
-    return Section(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])
+    return Section(
+        shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall]
+    )

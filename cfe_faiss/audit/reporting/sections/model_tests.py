@@ -40,7 +40,10 @@ from cfe_faiss.rows.metric import as_rows, measure_of, measured
 _RATIO = "impact ratio"
 _TESTS = {"direction": "closest pairs", "situation": "nearest neighbours"}
 """Names of the direct tests on the page."""
-_CHANGES = {"rates": "change of the rate", **{kind: f"change: {name}" for kind, name in _TESTS.items()}}
+_CHANGES = {
+    "rates": "change of the rate",
+    **{kind: f"change: {name}" for kind, name in _TESTS.items()},
+}
 """Names of the tests of a change on the page."""
 _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""
@@ -65,7 +68,9 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
         "unfavourable": [inputs.class_names[label] for label in inputs.unfavourable],
         "k": inputs.settings.k,
     }
-    return direct_effects(inputs.finder, others=others, person=inputs.persons, **tested, **inputs.options)
+    return direct_effects(
+        inputs.finder, others=others, person=inputs.persons, **tested, **inputs.options
+    )
 
 
 def find_changes(inputs: Inputs) -> ModelComparison | None:
@@ -74,7 +79,9 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         return None
     tested: dict[str, Any] = {}
     if inputs.unfavourable:
-        others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
+        others = [
+            name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable
+        ]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
@@ -131,7 +138,10 @@ def all_tests_section(inputs: Inputs) -> Section:
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
     sizes = effects.table.groupby("attribute")["value"].nunique()
-    direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
+    direct = [
+        _direct_row(inputs, row | {"values": int(sizes[row["attribute"]])})
+        for row in rows_of(effects.table)
+    ]
     rows = [*(_ratio_row(row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
     changes = inputs.once(change_rows)
     named = [row for row in rows if row["named"]]
@@ -202,14 +212,20 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
     reference = group_name(row["feature"], row["reference"])
-    detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {reference}"
+    detail = (
+        ""
+        if row["ratio"] is None
+        else f"ratio {number(row['ratio'], 'score')}, against {reference}"
+    )
     verdict = "cannot tell" if row["verdict"] == "cannot tell" else "no finding"
     if named:  # at a confidence above 95 % its interval may hold 1
         verdict = row["verdict"] if row["verdict"].startswith("below") else "below 1"
     return {
         "attribute": row["feature"],
         "value": row["value"],
-        "group": show(row["feature"]) if row["value"] is None else group_name(row["feature"], row["value"]),
+        "group": show(row["feature"])
+        if row["value"] is None
+        else group_name(row["feature"], row["value"]),
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
@@ -228,7 +244,10 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_
     crossed = {" & ".join(pair): pair for pair in inputs.crossed}
     for row in rates.comparisons:
         if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
-            names = {"group": inputs.group(row), "reference_group": group_name(row["feature"], row["reference"])}
+            names = {
+                "group": inputs.group(row),
+                "reference_group": group_name(row["feature"], row["reference"]),
+            }
             below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
             yield row | names | {"below": below, "q": effects.others[row["feature"]]}
 
@@ -240,7 +259,11 @@ def _unexplained(named: Sequence[_Row]) -> list[_Row]:
         if row["test"] != _RATIO:
             groups[row["group"], row["verdict"]].append(row)
     return [
-        tests[0] | {"tests": tests, "direction": "unfavourably" if verdict == "disadvantaged" else "favourably"}
+        tests[0]
+        | {
+            "tests": tests,
+            "direction": "unfavourably" if verdict == "disadvantaged" else "favourably",
+        }
         for (_, verdict), tests in groups.items()
     ]
 
@@ -292,7 +315,9 @@ def _find_named(effects: DirectEffects) -> list[_Row]:
     """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
     table = effects.table
     of_one = ~table["attribute"].str.contains(" & ", regex=False)
-    findings = table[table["named"] & (table["same_as"] == "") & of_one].sort_values("p", kind="stable")
+    findings = table[table["named"] & (table["same_as"] == "") & of_one].sort_values(
+        "p", kind="stable"
+    )
     harmful = findings["verdict"] == "disadvantaged"
     first = stack([findings[harmful], findings[~harmful]]).drop_duplicates(["attribute", "test"])
     return rows_of(first.head(_FINDINGS))
@@ -310,8 +335,14 @@ def _choices(
         yield f"k = {other}", tests
     for choice, X in encodings.items():
         graph, metric = inputs.finder.graph, inputs.finder.metric
-        vectors = as_rows("X", X, None, metric) if graph is None else ks_vectors(X.astype(np.float32), graph)
-        finder = replace(inputs.finder, vectors=vectors)  # its index keeps only its ids: nothing searches it
+        vectors = (
+            as_rows("X", X, None, metric)
+            if graph is None
+            else ks_vectors(X.astype(np.float32), graph)
+        )
+        finder = replace(
+            inputs.finder, vectors=vectors
+        )  # its index keeps only its ids: nothing searches it
         is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
         yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
@@ -331,13 +362,18 @@ def _tests(
         people, codes = samples.of(groups[attribute])
         carries = codes == groups[attribute].values.index(value)
         contrasts = [people.situation_contrast(k) for k in neighbours]
-        chance, tests = people.test(carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])])
+        chance, tests = people.test(
+            carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])]
+        )
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
             effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA)["effect"]
             found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
-        [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]
+        [
+            found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i]
+            for row in named
+        ]
         for i in range(len(neighbours))
     ]
 
@@ -363,15 +399,24 @@ def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     spread = X.std(axis=0)
     standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
     owners = [name.partition("=")[0] for name in names if name not in removed]
-    scaled = {"scaling: none": X, "scaling: standard": standard, "scaling: rank": rankdata(X, axis=0) / len(X)}
+    scaled = {
+        "scaling: none": X,
+        "scaling: standard": standard,
+        "scaling: rank": rankdata(X, axis=0) / len(X),
+    }
     return scaled | _without_each(X, owners, refused)
 
 
 def _encodings_of_table(
-    attributes: Attributes, removed: Collection[str], scale: Mapping[str, float] | None, refused: NDArray[np.bool_]
+    attributes: Attributes,
+    removed: Collection[str],
+    scale: Mapping[str, float] | None,
+    refused: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
     """Return the vectors of a table under other scalings of its numbers, and without each column."""
-    compared = [name for name in attributes if name not in removed and can_be_encoded(attributes[name])]
+    compared = [
+        name for name in attributes if name not in removed and can_be_encoded(attributes[name])
+    ]
     if not compared:
         return {}
     columns = attributes.select(compared)
@@ -388,7 +433,9 @@ def _encodings_of_table(
     return scaled | _without_each(standard.x, standard.attributes, refused)
 
 
-def _without_each(X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+def _without_each(
+    X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
     """Return the numbers without the columns of each attribute.
 
     If there are too many, it leaves out those that go along most with unfavourable decisions.
@@ -417,11 +464,16 @@ _FLIPPED_ALONE = 1_000
 
 def only_in_section(inputs: Inputs) -> Section:
     """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
-    tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
+    tests = {
+        name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence)
+        for name in inputs.sensitive
+    }
     rows = []
     for name, test in tests.items():
         line, equal = rows_of(test.table)
-        rows.append({"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]})
+        rows.append(
+            {"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]}
+        )
     plot = Plot((0.0, 0.5, 1.0), expected="expected")
     columns = (
         Column("attribute", "Attribute"),
@@ -449,7 +501,9 @@ def flip_section(inputs: Inputs) -> Section:
     ways = {"all at once": inputs.nodes}
     if inputs.has("graph"):
         count = len(inputs.nodes)
-        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(np.int64)  # evenly spread
+        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(
+            np.int64
+        )  # evenly spread
         ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
         columns = _features_of(inputs.finder.data, name)
@@ -461,8 +515,17 @@ def flip_section(inputs: Inputs) -> Section:
             left_out.append(("too_few" if count < 2 else "too_many", name, count))
             continue
         for how, nodes in ways.items():
-            way: dict[str, Any] = {"nodes": inputs.finder.names(nodes), "at_once": how == "all at once"}
-            test = flip(inputs.finder, name, columns=columns or None, confidence=inputs.settings.confidence, **way)
+            way: dict[str, Any] = {
+                "nodes": inputs.finder.names(nodes),
+                "at_once": how == "all at once",
+            }
+            test = flip(
+                inputs.finder,
+                name,
+                columns=columns or None,
+                confidence=inputs.settings.confidence,
+                **way,
+            )
             frame = test.rates[test.rates["nodes"] > 0].assign(attribute=name, how=how)
             frame[["value", "flipped"]] = frame[["value", "flipped"]].map(_text)
             rows += rows_of(frame)
@@ -482,7 +545,9 @@ def flip_section(inputs: Inputs) -> Section:
         Column("changed", "Changed decisions", "count"),
         Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
     )
-    of_attribute = {name: [row for row in rows if row["attribute"] == name] for name in inputs.sensitive}
+    of_attribute = {
+        name: [row for row in rows if row["attribute"] == name] for name in inputs.sensitive
+    }
     # The rows of flips into any other value, one for each way
     flips = [
         (name, [row for row in lines if row["value"] == "all"] or lines)
@@ -507,7 +572,9 @@ def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
     features = [str(feature) for feature in getattr(data, "feature_names", None) or []]
     if name in features or name in (getattr(data, "feature_attributes", None) or ()):
         return {}
-    found = {feature.partition("=")[2]: feature for feature in features if feature.startswith(f"{name}=")}
+    found = {
+        feature.partition("=")[2]: feature for feature in features if feature.startswith(f"{name}=")
+    }
     return found or None
 
 
@@ -524,7 +591,10 @@ def models_section(inputs: Inputs) -> Section:
     rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
-        row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
+        row |= {
+            f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}"
+            for at in ("before", "after")
+        }
     baseline, measure = show(changes.baseline), measure_of(inputs.finder.metric)
     favourable = f"Decided {inputs.words['favourable_class']}"
     selected = Column("selected", favourable, "share", low_high("selected"), "n")

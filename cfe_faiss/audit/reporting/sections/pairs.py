@@ -8,7 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.attribute_pairs import count_dominated, dominated, grades_of, learned_directions
+from cfe_faiss.audit.attribute_pairs import (
+    count_dominated,
+    dominated,
+    grades_of,
+    learned_directions,
+)
 from cfe_faiss.audit.groups import Floats, Ints, data_frame
 from cfe_faiss.audit.reporting.document import (
     STYLES,
@@ -48,7 +53,16 @@ GUIDE = 0.1
 _VALUES = 12
 """Values of a text that get a line, at most."""
 _BALANCE = (
-    *("attribute", "value", "name", "mean_a_all", "mean_b_all", "mean_a_pairs", "mean_b_pairs", "smd_all"),
+    *(
+        "attribute",
+        "value",
+        "name",
+        "mean_a_all",
+        "mean_b_all",
+        "mean_a_pairs",
+        "mean_b_pairs",
+        "smd_all",
+    ),
     *("smd_pairs", "distance", "distance_all", "differing", "pairs"),
 )
 
@@ -78,7 +92,9 @@ class Pairs:
 
 def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
-    return _as_pairs(inputs, inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where))
+    return _as_pairs(
+        inputs, inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
+    )
 
 
 def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
@@ -90,7 +106,9 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
     for side, nodes, positions in (("a", found.source, left), ("b", found.target, right)):
         columns[f"node_{side}"] = [show(name) for name in inputs.finder.names(nodes).tolist()]
         columns[f"predicted_{side}"] = class_names[inputs.finder.labels[nodes]]
-        columns[f"true_{side}"] = None if inputs.truth is None else class_names[inputs.truth[positions]]
+        columns[f"true_{side}"] = (
+            None if inputs.truth is None else class_names[inputs.truth[positions]]
+        )
     columns[found.measure] = found.measure64()
     columns["attributes_differing"] = [len(names) for names in differing]
     columns["differing"] = [", ".join(names) or "none" for names in differing]
@@ -116,7 +134,10 @@ def strongest_section(inputs: Inputs) -> Section:
     values: dict[str, Any] = {
         "skipped": int(places[0]),
         "is_better": False,
-        "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
+        "better": [
+            f"{show(name)} ({end if isinstance(end, str) else 'as listed'})"
+            for name, end in better.items()
+        ],
         "is_estimated": inputs.settings.better is None,
     }
     if better:
@@ -124,12 +145,19 @@ def strongest_section(inputs: Inputs) -> Section:
         refused = np.isin(inputs.labels, inputs.unfavourable)
         counts = count_dominated(grades, refused)
         values |= dict(zip(("dominated", "refused", "judged"), counts, strict=True))
-        dominated_pairs, dominated_places = _find_dominated(inputs, pairs, places, better, grades, refused)
+        dominated_pairs, dominated_places = _find_dominated(
+            inputs, pairs, places, better, grades, refused
+        )
         if len(dominated_places):
             values["is_better"] = True
             pairs, places = dominated_pairs, dominated_places
     place, mine, theirs = _strongest(inputs, pairs, places)
-    values |= {**pairs.rows[place], "agreement": _agreement(inputs, pairs, place), "mine": mine, "theirs": theirs}
+    values |= {
+        **pairs.rows[place],
+        "agreement": _agreement(inputs, pairs, place),
+        "mine": mine,
+        "theirs": theirs,
+    }
     return Section(values, [_differences(inputs, pairs, place, "strongest_case")])
 
 
@@ -152,17 +180,22 @@ def _find_dominated(
 ) -> tuple[Pairs, Ints]:
     """Return pairs, and the places among them whose refused side is at least as good in each of these columns.
 
-    If none of the closest pairs is so, the nearest such pairs are searched, unless conditions are set on the pairs.
+    If none of the closest pairs is so, the nearest such pairs are searched, unless conditions are
+    set on the pairs.
     """
     source, target = inputs.positions(pairs.found.source), inputs.positions(pairs.found.target)
     worse = np.where(refused[source], source, target)
     other = np.where(refused[source], target, source)
-    are_dominated = refused[worse] & ~refused[other] & (grades[:, worse] >= grades[:, other]).all(axis=0)
+    are_dominated = (
+        refused[worse] & ~refused[other] & (grades[:, worse] >= grades[:, other]).all(axis=0)
+    )
     dominated_places = places[are_dominated[places]]
     if len(dominated_places) or inputs.settings.where is not None:
         return pairs, dominated_places
     unfavourable = [inputs.class_names[label] for label in inputs.unfavourable]
-    result = dominated(inputs.finder, unfavourable=unfavourable, better=better, k=inputs.settings.pairs)
+    result = dominated(
+        inputs.finder, unfavourable=unfavourable, better=better, k=inputs.settings.pairs
+    )
     pairs = _as_pairs(inputs, result.pairs)
     return pairs, _places_without_lack(inputs, pairs)
 
@@ -173,7 +206,9 @@ def find_directions(inputs: Inputs) -> Mapping[str, Any]:
         return {}
     if inputs.settings.better is not None:
         return inputs.settings.better
-    return learned_directions(inputs.finder, inputs.nodes, np.isin(inputs.labels, inputs.unfavourable))
+    return learned_directions(
+        inputs.finder, inputs.nodes, np.isin(inputs.labels, inputs.unfavourable)
+    )
 
 
 def _strongest(inputs: Inputs, pairs: Pairs, places: Ints) -> tuple[int, str, str]:
@@ -212,7 +247,9 @@ def pairs_section(inputs: Inputs) -> Section:
         "both_lack": {name: int(lacks.sum()) for name, lacks in pairs.found.both_lack.items()},
         "attributes": len(inputs.attributes),
         "equal": sum(not names for names in pairs.differing),
-        "only_sensitive": sum(bool(names) and set(inputs.sensitive).issuperset(names) for names in pairs.differing),
+        "only_sensitive": sum(
+            bool(names) and set(inputs.sensitive).issuperset(names) for names in pairs.differing
+        ),
         "conditions": [show(text, 200) for text in conditions.describe()] if conditions else [],
         "missing": pairs.found.missing,
     }
@@ -236,7 +273,9 @@ def cases_section(inputs: Inputs) -> Section:
     count = min(inputs.settings.cases, len(pairs.rows))
     if not count:
         return Section(missing="no_pairs")
-    cases = [_case(inputs, pairs, place, rank) for place, rank in enumerate(_ranks(inputs, pairs, count))]
+    cases = [
+        _case(inputs, pairs, place, rank) for place, rank in enumerate(_ranks(inputs, pairs, count))
+    ]
     return Section({"count": count, "drawn": _NEIGHBOURS}, cases=cases)
 
 
@@ -251,26 +290,43 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
         equal += (first == D).sum(axis=0)
         counted += len(block)
         if counted > _COUNTED:
-            text = f"not counted: more than {_COUNTED:,} of {total} are as close as the last of these"
+            text = (
+                f"not counted: more than {_COUNTED:,} of {total} are as close as the last of these"
+            )
             return [text] * count
     return [
         f"{rank + 1:,} of {total}"
-        + (f", together with {plural(ties - 1, 'other')} that the search cannot tell from it" if ties > 1 else "")
+        + (
+            f", together with {plural(ties - 1, 'other')} that the search cannot tell from it"
+            if ties > 1
+            else ""
+        )
         for rank, ties in zip(nearer.tolist(), equal.tolist(), strict=True)
     ]
 
 
 def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
     row, nodes, labels = pairs.rows[place], pairs.nodes(place), inputs.finder.labels
-    a, b = (Side(node, *(row[f"{key}_{side}"] for key in _SIDE)) for node, side in zip(nodes, "ab", strict=True))
+    a, b = (
+        Side(node, *(row[f"{key}_{side}"] for key in _SIDE))
+        for node, side in zip(nodes, "ab", strict=True)
+    )
     styles: dict[int, int] = {}
     if inputs.finder.graph is not None:
         graph = inputs.finder.graph.undirected()
-        near_a, near_b = (surroundings(graph, *pair, labels, _NEIGHBOURS) for pair in (nodes, nodes[::-1]))
+        near_a, near_b = (
+            surroundings(graph, *pair, labels, _NEIGHBOURS) for pair in (nodes, nodes[::-1])
+        )
         classes = np.unique(labels[np.concatenate([nodes, near_a.drawn, near_b.drawn])]).tolist()
         # The same class looks the same in every case, unless there are more classes than looks.
-        styles = {label: label if len(inputs.class_names) <= STYLES else i for i, label in enumerate(classes)}
-        a, b = _with_neighbours(inputs, a, near_a, styles), _with_neighbours(inputs, b, near_b, styles)
+        styles = {
+            label: label if len(inputs.class_names) <= STYLES else i
+            for i, label in enumerate(classes)
+        }
+        a, b = (
+            _with_neighbours(inputs, a, near_a, styles),
+            _with_neighbours(inputs, b, near_b, styles),
+        )
     return Case(
         place + 1,
         number(row["similarity"], "similarity") if "similarity" in row else None,
@@ -283,7 +339,9 @@ def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
     )
 
 
-def _with_neighbours(inputs: Inputs, side: Side, near: Surroundings, styles: Mapping[int, int]) -> Side:
+def _with_neighbours(
+    inputs: Inputs, side: Side, near: Surroundings, styles: Mapping[int, int]
+) -> Side:
     """Return a side with its neighbours, in words and as they are drawn."""
     counts = f"{plural(near.degree, 'neighbour')}, {near.same:,} with the same decision"
     labels = inputs.finder.labels
@@ -308,9 +366,15 @@ def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
 def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
     """Return decisions, true classes and differing attributes of a pair, side by side."""
     row, places = pairs.rows[place], inputs.positions(np.array(pairs.nodes(place)))
-    further = [_difference(inputs.attributes[name], *places.tolist()) for name in pairs.differing[place]]
+    further = [
+        _difference(inputs.attributes[name], *places.tolist()) for name in pairs.differing[place]
+    ]
     further.sort(key=lambda line: -abs(line["difference"] or 0))
-    titles = {"Decision": "predicted", "True class": "true"} if inputs.has("truth") else {"Decision": "predicted"}
+    titles = (
+        {"Decision": "predicted", "True class": "true"}
+        if inputs.has("truth")
+        else {"Decision": "predicted"}
+    )
     head = [
         {"attribute": title, "a": row[f"{key}_a"] or "unknown", "b": row[f"{key}_b"] or "unknown"}
         | {"difference": None, "named": True}
@@ -337,15 +401,16 @@ def _difference(attribute: Attribute, a: int, b: int) -> dict[str, Any]:
     return {"attribute": attribute.name, "a": cells[0], "b": cells[1], "difference": difference}
 
 
-# --- balance ----------------------------------------------------------------------------------------------------------
+# --- balance --------------------------------------------------------------------------------------
 
 
 def balance_section(inputs: Inputs) -> Section:
     """Return standardised mean differences between the two sides of the pairs, and between the classes.
 
-    Austin, "Balance diagnostics for comparing the distribution of baseline covariates between treatment groups in
-    propensity-score matched samples", Statistics in Medicine 28 (2009): d is the difference of the means over
-    sqrt((s_A^2 + s_B^2) / 2). As in MatchIt, both columns use the spread of all nodes, so that they compare.
+    Austin, "Balance diagnostics for comparing the distribution of baseline covariates between
+    treatment groups in propensity-score matched samples", Statistics in Medicine 28 (2009): d is
+    the difference of the means over sqrt((s_A^2 + s_B^2) / 2). As in MatchIt, both columns use the
+    spread of all nodes, so that they compare.
     """
     found, chosen = inputs.once(find_pairs).found, _classes(inputs)
     if not len(found):
@@ -363,7 +428,9 @@ def balance_section(inputs: Inputs) -> Section:
         return Section(values, missing="no_side")
     lines = [(one.name, *line) for one in inputs.attributes.values() for line in _lines(one)]
     frame = data_frame([_balance_row(*line, of_a, sides) for line in lines], _BALANCE)
-    apart = frame[["smd_pairs", "smd_all"]].abs().fillna(0)  # infinite for different means without a spread
+    apart = (
+        frame[["smd_pairs", "smd_all"]].abs().fillna(0)
+    )  # infinite for different means without a spread
     over, before = (apart > GUIDE).sum().tolist()
     values |= {"over": over, "before": before, "count": len(frame)}
     rows = rows_of(frame.loc[apart["smd_pairs"].sort_values(ascending=False, kind="stable").index])
@@ -406,17 +473,25 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
             yield str(attribute.values[code]), (attribute.codes == code).astype(np.float64)
         others = ~np.isin(attribute.codes, [*common, UNKNOWN])
         if others.any():
-            yield f"{np.count_nonzero(sizes) - len(common):,} other values", others.astype(np.float64)
+            yield (
+                f"{np.count_nonzero(sizes) - len(common):,} other values",
+                others.astype(np.float64),
+            )
     if attribute.missing.any():
         yield "missing", attribute.missing.astype(np.float64)
 
 
-def _balance_row(attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints) -> dict[str, Any]:
+def _balance_row(
+    attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints
+) -> dict[str, Any]:
     """Return the means and differences of some numbers; ``sides`` has the rows of A and B of each pair, (2, p)."""
     values = data_frame({"number": numbers})["number"].dropna()
     groups = values.groupby(of_a[values.index])
-    # Austin's variance of zeros and ones is p (1 - p), the sample variance is that of other numbers.
-    variances = {side: group.var(ddof=0 if group.isin([0, 1]).all() else 1) for side, group in groups}
+    # Austin's variance of zeros and ones is p (1 - p), the sample variance is that of other
+    # numbers.
+    variances = {
+        side: group.var(ddof=0 if group.isin([0, 1]).all() else 1) for side, group in groups
+    }
     spread = np.sqrt(sum(np.nan_to_num(variance) for variance in variances.values()) / 2)
     pairs = data_frame(dict(zip("ab", numbers[sides], strict=True))).dropna()
     all_means = groups.mean().reindex([True, False])

@@ -27,7 +27,10 @@ def section(attributes, labels, source, target, favourable=None):
 
 
 def rows(*arguments, **options):
-    return {(row["attribute"], row["value"]): row for row in section(*arguments, **options).tables[0].rows}
+    return {
+        (row["attribute"], row["value"]): row
+        for row in section(*arguments, **options).tables[0].rows
+    }
 
 
 def test_a_number_by_hand():
@@ -69,7 +72,11 @@ def test_rare_values_are_put_together():
     values = [f"value {i}" for i in range(20)]
     found = rows({"name": values}, [0, 1] * 10, [0], [1])
     assert ("name", "8 other values") in found
-    assert found["name", "8 other values"]["mean_a_all"] + found["name", "8 other values"]["mean_b_all"] == 0.8
+    assert (
+        found["name", "8 other values"]["mean_a_all"]
+        + found["name", "8 other values"]["mean_b_all"]
+        == 0.8
+    )
 
 
 def test_three_classes_need_a_favourable_one():
@@ -81,7 +88,14 @@ def test_three_classes_need_a_favourable_one():
 
 
 def test_different_means_without_a_spread_are_out_of_balance():
-    found = section({"sex": ["f", "f", "f", "m", "m", "m"], "age": [1.0, 2, 3, 1, 2, 3]}, [1, 1, 1, 0, 0, 0], [0], [3])
+    found = section(
+        {"sex": ["f", "f", "f", "m", "m", "m"], "age": [1.0, 2, 3, 1, 2, 3]},
+        [1, 1, 1, 0, 0, 0],
+        [0],
+        [3],
+    )
     first = found.tables[0].rows[0]
     assert (first["attribute"], first["smd_pairs"], first["distance"]) == ("sex", None, None)
-    assert found.headline.startswith("2 of 3 differences within the pairs exceed 0.1 standard deviations")
+    assert found.headline.startswith(
+        "2 of 3 differences within the pairs exceed 0.1 standard deviations"
+    )

@@ -36,11 +36,17 @@ def test_shares_on_record_and_at_thresholds_by_hand():
 def test_the_gap_is_the_headline():
     share = np.array([0.2, 0.8] * 20)
     found = section(np.column_stack([1 - share, share]))
-    assert found.headline == "At a threshold of 0.5 the shares of two groups differ by up to 100.0 points."
+    assert (
+        found.headline
+        == "At a threshold of 0.5 the shares of two groups differ by up to 100.0 points."
+    )
     assert [table.id for table in found.tables] == ["thresholds"]  # no class is on record
 
 
 def test_predictions_alone_have_no_probabilities():
     assert section([0, 1] * 10).missing == "No probabilities are known."
     share = np.array([0.2, 0.8] * 10)
-    assert section(np.column_stack([1 - share, share]), favourable=None).missing == "No favourable class was named."
+    assert (
+        section(np.column_stack([1 - share, share]), favourable=None).missing
+        == "No favourable class was named."
+    )

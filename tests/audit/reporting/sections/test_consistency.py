@@ -5,7 +5,9 @@ from cfe_faiss import audit
 
 def test_shares_are_those_of_the_function(audited):
     crossed = [("member", "sex"), ("member", "race"), ("sex", "race")]
-    shares = audit.consistency(audited.finder, columns=["member", "sex", "race"], intersections=crossed)
+    shares = audit.consistency(
+        audited.finder, columns=["member", "sex", "race"], intersections=crossed
+    )
     rows = table_of(audited.report, "consistency", "consistency")["rows"]
     assert rows[0]["group"] == "all nodes"
     for name in ("share", "low", "high", "expected", "nodes", "closer", "tied"):

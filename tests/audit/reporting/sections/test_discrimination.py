@@ -6,7 +6,9 @@ from cfe_faiss import audit
 def test_scores_are_those_of_the_function(audited):
     crossed = [("member", "sex"), ("member", "race"), ("sex", "race")]
     sensitive = ["member", "sex", "race", *map(" & ".join, crossed)]
-    scores = audit.discrimination_scores(audited.finder, k=10, intersections=crossed, sensitive=sensitive)
+    scores = audit.discrimination_scores(
+        audited.finder, k=10, intersections=crossed, sensitive=sensitive
+    )
     rows = table_of(audited.report, "discrimination", "discrimination_scores")["rows"]
     assert [(row["feature"], row["value"]) for row in rows] == list(
         zip(scores["feature"], scores["value"], strict=True)

@@ -11,6 +11,8 @@ def test_the_curve_is_that_of_the_function(audited):
 
 
 def test_the_accuracy_of_all_nodes_is_a_measure(audited):
-    (check,) = [check for check in audited.report.checks if check.condition.metric == "overall_accuracy"]
+    (check,) = [
+        check for check in audited.report.checks if check.condition.metric == "overall_accuracy"
+    ]
     right = audited.finder.labels == audited.data.y.numpy()
     assert (check.value, check.n, check.group) == (right.mean(), len(right), "all nodes")

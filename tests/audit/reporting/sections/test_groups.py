@@ -17,7 +17,9 @@ def made(section, people, labels, sensitive, favourable=1, y=None):
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
     finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
-    inputs = check_inputs(finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95))
+    inputs = check_inputs(
+        finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
+    )
     return section_of(inputs, section)
 
 
@@ -31,8 +33,16 @@ def test_rates_by_hand():
     assert [row["verdict"] for row in disparities.rows] == ["cannot tell", "reference"]
     assert rates.charts[0].plot.guides == (0.4,)
     odds, errors = made("error_rates", people, labels, ["sex"], y=y).tables
-    assert (errors.rows[0]["fnr"], errors.rows[0]["positives"], errors.rows[0]["fpr"]) == (0.5, 2, 0)
-    assert (errors.rows[1]["judged"], errors.rows[1]["negatives"], errors.rows[1]["fpr"]) == (5, 3, 1 / 3)
+    assert (errors.rows[0]["fnr"], errors.rows[0]["positives"], errors.rows[0]["fpr"]) == (
+        0.5,
+        2,
+        0,
+    )
+    assert (errors.rows[1]["judged"], errors.rows[1]["negatives"], errors.rows[1]["fpr"]) == (
+        5,
+        3,
+        1 / 3,
+    )
     assert odds.rows[0]["equalised_odds_difference"] is None  # too few of either true class
 
 
@@ -63,16 +73,23 @@ def test_measures_of_conditions():
     assert rows[None, "all nodes"]["rate"] == 0.375
     assert rows["sex", "f"]["difference"] == -0.25
     assert rows["sex", "f"]["accuracy"] is None
-    checks = check_all([Condition("impact_ratio", at_least=0.8)], {"groups": found.measured}, ["sex"])
+    checks = check_all(
+        [Condition("impact_ratio", at_least=0.8)], {"groups": found.measured}, ["sex"]
+    )
     assert [check.group for check in checks] == ["f", "m"], "everyone has no impact ratio"
 
 
 def test_a_group_that_is_not_ranked_is_not_judged():
-    found = made("groups", {"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"])
+    found = made(
+        "groups", {"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"]
+    )
 
     def reasons(metric):
         condition = Condition(metric, "city", at_least=0, min_cases=1)
-        return {check.group: check.reason for check in check_all([condition], {"groups": found.measured}, ["city"])}
+        return {
+            check.group: check.reason
+            for check in check_all([condition], {"groups": found.measured}, ["city"])
+        }
 
     assert reasons("impact_ratio") == {"A": "", "B": "", "C": "the group is not ranked"}
     assert reasons("selection_rate") == {"A": "", "B": "", "C": ""}
@@ -81,7 +98,9 @@ def test_a_group_that_is_not_ranked_is_not_judged():
 
 def test_low_power_is_no_absence():
     found = made("groups", {"city": ["A"] * 40 + ["B"] * 40}, [0, 1] * 40, ["city"])
-    assert "Impact ratios by city: none was found, but a ratio of 0.7 would be missed" in " ".join(found.undetermined)
+    assert "Impact ratios by city: none was found, but a ratio of 0.7 would be missed" in " ".join(
+        found.undetermined
+    )
 
 
 def test_unknown_attributes_are_counted_and_bound_the_ratios():
@@ -99,7 +118,9 @@ def test_tables_of_local_law_144():
     races = ["Asian", "White (Not Hispanic or Latino)", "Hispanic or Latino", "Two or more races"]
     people = {
         "Gender": np.array(["Female", "Male"])[rng.integers(0, 2, 500)],
-        "race": np.array([*races, None], dtype=object)[rng.choice(5, 500, p=[0.3, 0.4, 0.27, 0.01, 0.02])],
+        "race": np.array([*races, None], dtype=object)[
+            rng.choice(5, 500, p=[0.3, 0.4, 0.27, 0.01, 0.02])
+        ],
     }
     labels = rng.integers(0, 2, 500)
     law = made("counts", people, labels, ["race", "Gender"]).tables[1:]

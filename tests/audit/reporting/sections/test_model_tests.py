@@ -21,7 +21,8 @@ def test_pairs_that_differ_in_one_attribute(audited):
         assert first["equal_pairs"] == int(test.table["pairs"].iloc[1])
     unknown = audited.people["sex"].isna().sum()
     assert (
-        f"{unknown} nodes with an unknown attribute could not be compared." in recorded(audited, "only_in")["findings"]
+        f"{unknown} nodes with an unknown attribute could not be compared."
+        in recorded(audited, "only_in")["findings"]
     )
 
 
@@ -37,7 +38,11 @@ def test_flips_are_those_of_a_loop(audited, how):
         changed[node] = model(other, edges).numpy()[node] != before[node]
     assert changed.any()
     rows = table_of(audited.report, "flip", "flip")["rows"]
-    found = {(row["value"], row["flipped"]): row for row in rows if row["how"] == how and row["attribute"] == "member"}
+    found = {
+        (row["value"], row["flipped"]): row
+        for row in rows
+        if row["how"] == how and row["attribute"] == "member"
+    }
     assert (found["all", "all"]["changed"], found["all", "all"]["nodes"]) == (changed.sum(), len(x))
     of_members = audited.people["member"].to_numpy() == 1
     assert found["1", "0"]["changed"] == changed[of_members].sum()
@@ -52,12 +57,19 @@ def test_the_share_of_equal_pairs_stands_beside_that_of_pairs_in_one_attribute()
     rng = np.random.default_rng(0)
     people = {"sex": rng.choice(["f", "m"], 200), "job": rng.choice(["a", "b", "c"], 200)}
     labels = (rng.random(200) < np.where(people["sex"] == "f", 0.3, 0.6)).astype(int)
-    finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(200, 3)), labels, features=people, sensitive=["sex"])
+    finder = cfe.EvidenceFinder.from_vectors(
+        rng.normal(size=(200, 3)), labels, features=people, sensitive=["sex"]
+    )
     inputs = check_inputs(finder, None, 1, Settings(k=3, pairs=5, cases=2, bins=4, confidence=0.95))
     found = section_of(inputs, "only_in")
     (row,) = found.tables[0].rows
-    by_job = [labels[(people["job"] == job) & (people["sex"] == sex)] for job in "abc" for sex in "fm"]
+    by_job = [
+        labels[(people["job"] == job) & (people["sex"] == sex)] for job in "abc" for sex in "fm"
+    ]
     pairs = sum(len(one) * (len(one) - 1) // 2 for one in by_job)
     assert (row["equal_pairs"], row["expected"]) == (pairs, pytest.approx(row["expected"]))
-    assert f"expected: {100 * row['expected']:.1f}% of {pairs:,} pairs that agree in all attributes" in found.headline
+    assert (
+        f"expected: {100 * row['expected']:.1f}% of {pairs:,} pairs that agree in all attributes"
+        in found.headline
+    )
     assert found.described == (found.headline,)

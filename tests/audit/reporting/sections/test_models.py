@@ -68,10 +68,16 @@ def test_all_tests_are_one_family(clean, compared):
     others = {**ratios, **{change_key(row): row["p"] for row in further.to_dict("records")}}
     family = audit.direct_effects(clean, others=others, **options)
     found = {(row["group"], row["test"]): row["q"] for row in changes}
-    expected = family.others[change_key({"model": "v2", "test": "rates", "attribute": "sex", "value": "f"})]
+    expected = family.others[
+        change_key({"model": "v2", "test": "rates", "attribute": "sex", "value": "f"})
+    ]
     assert found["v2: sex = f", "change of the rate"] == pytest.approx(expected)
     assert any("sex = f: v2 decides" in line for line in compared.numbers["named"])
-    direct = {(row["group"], row["test"]): row["verdict"] for row in changes if row["test"] != "change of the rate"}
+    direct = {
+        (row["group"], row["test"]): row["verdict"]
+        for row in changes
+        if row["test"] != "change of the rate"
+    }
     assert direct["v2: sex = f", "change: nearest neighbours"] == "disadvantaged"
     assert ("v2: sex = m", "change: nearest neighbours") not in direct, "the mirror image of f"
 
@@ -79,9 +85,18 @@ def test_all_tests_are_one_family(clean, compared):
 def test_the_first_page_says_what_a_model_changes_beyond_the_vectors(clean, tmp_path):
     labels = simulated(3, N, harm=0.6)["labels"]
     report = audit.report(
-        clean, tmp_path / "r.html", sensitive=["sex"], favourable=1, compare={"v2": labels}, pairs=20, progress=False
+        clean,
+        tmp_path / "r.html",
+        sensitive=["sex"],
+        favourable=1,
+        compare={"v2": labels},
+        pairs=20,
+        progress=False,
     )
-    assert any("beyond what the vectors explain, v2 decides people of this" in line for line in report.numbers["named"])
+    assert any(
+        "beyond what the vectors explain, v2 decides people of this" in line
+        for line in report.numbers["named"]
+    )
     assert any("direct tests of v1" in line for line in report.numbers["described"])
 
 
@@ -105,7 +120,11 @@ def test_conditions_on_models(compared):
         ({"compare": {"v1": [0] * N}}, ValueError, "compare must name each model once, got 'v1'"),
         ({"compare": {"v2": [0] * 10}}, ValueError, r"compare\['v2'\] must be"),
         ({"compare": {}}, ValueError, "compare must hold another model"),
-        ({"require": ["evidence_pairs<=v1"]}, ValueError, "evidence_pairs must come with models, got none"),
+        (
+            {"require": ["evidence_pairs<=v1"]},
+            ValueError,
+            "evidence_pairs must come with models, got none",
+        ),
         (
             {"compare": {"v2": [0, 1] * (N // 2)}, "require": ["evidence_pairs<=v3"]},
             ValueError,
@@ -124,10 +143,14 @@ def test_classes_whose_names_are_numbers(tmp_path):
     granted, refused = "1", "2"
     classes = np.where(people["labels"] == 1, granted, refused)
     features = {"sex": np.where(people["carries"], "f", "m")}
-    finder = cfe.EvidenceFinder.from_vectors(people["X"], classes, features=features, sensitive=["sex"])
+    finder = cfe.EvidenceFinder.from_vectors(
+        people["X"], classes, features=features, sensitive=["sex"]
+    )
     clean = np.where(simulated(3, N)["labels"] == 1, granted, refused)
     options = {"favourable": granted, "compare": {"v2": clean}, "progress": False}
-    rows = table_of(audit.report(finder, tmp_path / "r.html", **options), "tests", "all_tests")["rows"]
+    rows = table_of(audit.report(finder, tmp_path / "r.html", **options), "tests", "all_tests")[
+        "rows"
+    ]
     verdicts = {(row["group"], row["test"]): row["verdict"] for row in rows}
     assert verdicts["sex = f", "nearest neighbours"] == "disadvantaged"
     assert verdicts["v2: sex = f", "change of the rate"] == "advantaged"
@@ -135,7 +158,9 @@ def test_classes_whose_names_are_numbers(tmp_path):
 
 
 def test_without_a_favourable_class_the_models_are_described(clean, tmp_path):
-    report = audit.report(clean, tmp_path / "r.html", compare={"v2": 1 - clean.labels}, pairs=20, progress=False)
+    report = audit.report(
+        clean, tmp_path / "r.html", compare={"v2": 1 - clean.labels}, pairs=20, progress=False
+    )
     (section,) = [part for part in report.numbers["sections"] if part["id"] == "models"]
     assert [table["id"] for table in section["tables"]] == ["models", "model_directions"]
     rows = table_of(report, "models", "models")["rows"]
@@ -148,7 +173,11 @@ def test_without_a_favourable_class_the_models_are_described(clean, tmp_path):
 def test_one_class_only(tmp_path):
     finder = cfe.EvidenceFinder.from_vectors(np.eye(40), [1] * 40, class_names=["no", "yes"])
     report = audit.report(
-        finder, tmp_path / "r.html", favourable="yes", compare={"v2": ["no", "yes"] * 20}, progress=False
+        finder,
+        tmp_path / "r.html",
+        favourable="yes",
+        compare={"v2": ["no", "yes"] * 20},
+        progress=False,
     )
     assert table_of(report, "models", "models")["rows"][0]["evidence"] == 0
 

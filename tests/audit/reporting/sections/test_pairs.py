@@ -17,9 +17,16 @@ def inputs():
     x = rng.normal(size=(n, 4)).astype(np.float32)
     x[30] = x[3]
     edges = rng.integers(0, n, (2, 150))
-    people = {"age": rng.integers(20, 24, n).astype(float), "sex": np.array(["f", "m", None])[rng.integers(0, 3, n)]}
-    data = SimpleNamespace(x=x, edge_index=edges, y=rng.integers(-1, 2, n), class_names=["no", "yes"])
-    finder = cfe.EvidenceFinder.from_data(data, rng.integers(0, 2, n), features=people, nodes=np.arange(5, n))
+    people = {
+        "age": rng.integers(20, 24, n).astype(float),
+        "sex": np.array(["f", "m", None])[rng.integers(0, 3, n)],
+    }
+    data = SimpleNamespace(
+        x=x, edge_index=edges, y=rng.integers(-1, 2, n), class_names=["no", "yes"]
+    )
+    finder = cfe.EvidenceFinder.from_data(
+        data, rng.integers(0, 2, n), features=people, nodes=np.arange(5, n)
+    )
     settings = Settings(k=3, pairs=40, cases=10, bins=4, confidence=0.95)
     return check_inputs(finder, ["sex"], None, settings)
 
@@ -50,10 +57,16 @@ def test_differing_attributes(inputs):
     frame = inputs.attributes.to_frame()
     for place in range(len(pairs.found)):
         one, two = (frame.loc[nodes[place]] for nodes in (pairs.found.source, pairs.found.target))
-        differ = [name for name in frame if not (one[name] == two[name] or (one[name] is None and two[name] is None))]
+        differ = [
+            name
+            for name in frame
+            if not (one[name] == two[name] or (one[name] is None and two[name] is None))
+        ]
         assert list(pairs.differing[place]) == differ
     table = pairs_section(inputs).tables[0]
-    assert [row["attributes_differing"] for row in table.rows] == [len(names) for names in pairs.differing]
+    assert [row["attributes_differing"] for row in table.rows] == [
+        len(names) for names in pairs.differing
+    ]
 
 
 def test_case_files(inputs, brute):
@@ -78,7 +91,9 @@ def test_case_files(inputs, brute):
 def test_true_classes_that_are_not_known_stay_open(inputs):
     rows = pairs_section(inputs).tables[0].rows
     y = inputs.finder.data.y
-    expected = [None if y[int(row["node_a"])] < 0 else ["no", "yes"][y[int(row["node_a"])]] for row in rows]
+    expected = [
+        None if y[int(row["node_a"])] < 0 else ["no", "yes"][y[int(row["node_a"])]] for row in rows
+    ]
     assert [row["true_a"] for row in rows] == expected
     assert None in expected
 
@@ -90,7 +105,9 @@ def test_differences_are_in_units_and_standard_deviations(inputs):
     for case in section.cases:
         decision, true_class, *rows = case.differences.rows
         assert (decision["a"], decision["b"]) == tuple(side.predicted for side in case.sides)
-        assert (true_class["a"], true_class["b"]) == tuple(side.true or "unknown" for side in case.sides)
+        assert (true_class["a"], true_class["b"]) == tuple(
+            side.true or "unknown" for side in case.sides
+        )
         sizes = [abs(row["difference"] or 0) for row in rows]
         assert sizes == sorted(sizes, reverse=True)
         for row in rows:
@@ -110,7 +127,9 @@ def test_ties_share_a_rank():
     settings = Settings(k=1, pairs=4, cases=4, bins=4, confidence=0.95)
     inputs = check_inputs(finder, [], None, settings)
     ranks = [case.rank for case in cases_section(inputs).cases]
-    assert set(ranks) == {"1 of 8 pairs, together with 3 others that the search cannot tell from it"}
+    assert set(ranks) == {
+        "1 of 8 pairs, together with 3 others that the search cannot tell from it"
+    }
 
 
 @pytest.mark.parametrize(("classes", "styles"), [(3, [0, 2]), (50, [0, 1])])

@@ -18,11 +18,15 @@ def people(n: int = 900, seed: int = 0) -> pd.DataFrame:
     frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
     score = frame["income"] - frame["debt"] - 0.8 * (frame["sex"] == "f") + 0.3 * rng.normal(size=n)
     frame["loan"] = np.where(score > 0, "yes", "no")
-    frame["repaid"] = np.where(frame["loan"] == "no", None, np.where(rng.random(n) < 0.9, "yes", "no"))
+    frame["repaid"] = np.where(
+        frame["loan"] == "no", None, np.where(rng.random(n) < 0.9, "yes", "no")
+    )
     return frame
 
 
-def report(frame: pd.DataFrame, folder: Path, truth: str | None = None, **options: Any) -> dict[str, Any]:
+def report(
+    frame: pd.DataFrame, folder: Path, truth: str | None = None, **options: Any
+) -> dict[str, Any]:
     columns = frame if truth else frame.drop(columns="repaid")
     finder = cfe.EvidenceFinder.from_table(columns, "loan", truth=truth, sensitive=["sex"])
     options = {"favourable": "yes", "progress": False, "skip": ["sensitivity"]} | options
@@ -45,7 +49,9 @@ def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: 
     require = ["impact_ratio[sex]>=0.8", "selection_rate_difference[sex]>=-0.2"]
     numbers = report(frame, tmp_path, require=require)
     failed = {
-        (check["condition"], check["group"]) for check in numbers["conditions"]["rows"] if check["outcome"] == "fail"
+        (check["condition"], check["group"])
+        for check in numbers["conditions"]["rows"]
+        if check["outcome"] == "fail"
     }
     assert {group for _, group in failed} == {"f"}
     assert len(failed) == 2
@@ -66,7 +72,10 @@ def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -
     frame = people().dropna(subset=["repaid"])
     for row in rows:
         own = frame[frame["sex"] == row["value"]]
-        assert (row["count"], row["rate"]) == (len(own), pytest.approx((own["repaid"] == "yes").mean()))
+        assert (row["count"], row["rate"]) == (
+            len(own),
+            pytest.approx((own["repaid"] == "yes").mean()),
+        )
 
 
 def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path: Path) -> None:
@@ -78,7 +87,9 @@ def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path: 
         assert rows["income"][refused] >= rows["income"][granted]
     if "debt" in rows:
         assert rows["debt"][refused] <= rows["debt"][granted]
-    assert any("at least as good in income (high) and debt (low)" in line for line in case["findings"])
+    assert any(
+        "at least as good in income (high) and debt (low)" in line for line in case["findings"]
+    )
 
 
 def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path: Path) -> None:
@@ -97,7 +108,10 @@ def test_columns_that_determine_the_decision_are_on_the_page(tmp_path: Path) -> 
     frame["outcome"] = np.where(frame["loan"] == "yes", "paid", None)
     with pytest.warns(cfe.InputWarning):
         numbers = report(frame, tmp_path)
-    assert any("outcome (known for “yes” only) determines the decision" in line for line in numbers["scope"])
+    assert any(
+        "outcome (known for “yes” only) determines the decision" in line
+        for line in numbers["scope"]
+    )
 
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
