@@ -39,7 +39,7 @@ struct LabelRange {
 };
 
 // Blocks of 16 rows, word-major: word i of all 16, then word i + 1. Each list starts a new block, and so do its rows of
-// known label, which follow those of unknown label.
+// known label, which follow its rows of unknown label.
 struct BlocksView {
   RowsView rows;
   Element element;

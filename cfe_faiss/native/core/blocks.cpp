@@ -27,7 +27,7 @@ float rotation_error(std::size_t d) {
 //   |fl(x·y) - x·y| <= d u / (1 - d u) |x| |y|    at most d roundings of each term, in any order (Higham, section 3.1)
 //                   <= d u + 1.003 u              since d^2 u^2 <= u and 10.1 d u^2 <= 0.0025 u
 //   |similarity - x·y| <= 1.00001 u               a sum in float64, rounded once
-//   rounding of the threshold <= u                as it is below 2
+//   rounding of the threshold <= u                since it is below 2
 //
 // which together is less than (d + 4) u. A bound that k products reach is lowered by twice this margin: once for these
 // products and once for the one that is compared.

@@ -25,7 +25,7 @@ std::span<const Number> numbers(const std::byte* data, std::size_t count) {
   return {reinterpret_cast<const Number*>(data), count};
 }
 
-// Puts rows behind those that a change of a list has placed so far.
+// Puts rows behind the rows that a change of a list has placed so far.
 void place_rows(ListChange& change, std::size_t source, std::size_t count, bool is_new) {
   const std::size_t place = std::exchange(change.after, change.after + count);
   if (count == 0 || (!is_new && source == place)) return;
@@ -409,7 +409,7 @@ Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const st
 }
 
 void Table::make_room(const Change& change, int threads) {
-  std::size_t longest = 0, rows = 0;  // numbers of rows: of those that a buffer must hold, and of all in the lists
+  std::size_t longest = 0, rows = 0;  // numbers of rows: the most that a buffer must hold, and all in the lists
   homes_by_row();
   for (const ListChange& one : change.lists) {
     labels_.make_room(one.list, one.before, one.after);

@@ -121,7 +121,7 @@ class Table {
   // Records addresses; several threads may do so at once.
   void locate(std::vector<Place> places) noexcept;
   bool is_located() const { return located_.load(); }
-  // Whether FAISS's lists are still at their recorded addresses: those of a change, or all.
+  // Whether FAISS's lists are still at their recorded addresses: the lists of a change, or all lists.
   bool is_as_left(const InvertedLists& lists, const Change* change) const;
 
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,

@@ -1,4 +1,4 @@
-// What all files use: the standard headers, functions inlined into kernels, matrices, and checks.
+// Common to all files: the standard headers, functions inlined into kernels, matrices, and checks.
 #pragma once
 
 #include <algorithm>

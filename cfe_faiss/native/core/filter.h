@@ -12,7 +12,7 @@ namespace cfe {
 inline constexpr std::int32_t kUnknown = -1;                                        // label of a row without a class
 inline constexpr std::int32_t kNoLabel = std::numeric_limits<std::int32_t>::min();  // of no row
 
-// The rows that a query finds: of known labels other than its own, of its own label, or all, also of unknown label.
+// The rows that a query finds: of other known labels, of the query's label, or all, also of unknown label.
 enum class Policy : int { kOther = 0, kOwn = 1, kAny = 2 };
 
 struct FilterView {
@@ -34,7 +34,7 @@ struct FilterView {
     in_range = low > -std::numeric_limits<float>::infinity() || high < std::numeric_limits<float>::infinity();
     tests = in_range || allowed != nullptr || labels_each + ids_each + columns > 0;
   }
-  // The rules of query q, and of those after it, as query 0.
+  // The rules from query q on, with q as query 0.
   CFE_INLINE FilterView from(std::size_t q) const {
     FilterView rules = *this;
     rules.excluded_labels += q * labels_each;

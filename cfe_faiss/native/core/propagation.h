@@ -134,7 +134,7 @@ class Propagation {
       : graph_(std::move(graph)), alpha_(alpha), memory_(memory), threads_(threads) {}
 
   // Takes a step of the nodes from the unit rows and lengths of all nodes of their graph, with the same bits for any
-  // memory and number of threads. The other rows are those of the nodes. The watch gets the number of entries of the
+  // memory and number of threads. The other rows belong to the nodes. The watch gets the number of entries of the
   // graph's indices read so far. Throws std::invalid_argument if the matrices do not fit the graph.
   void step(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
 

@@ -68,7 +68,7 @@ class ReadWriteLock {
   std::size_t due_readers_ = 0;      // that came before, and are not inside yet
   Ticket writers_left_ = 0;
   Clock::time_point writer_entered_, readers_until_;
-  bool serves_due_readers_ = false;  // none of those that waited for the last writer has left
+  bool serves_due_readers_ = false;  // none of the readers that waited for the last writer has left
   std::uint64_t writers_so_far_ = 0;
   std::atomic<std::uint64_t> forks_ = forks_so_far();  // of the process that uses the lock
 };

@@ -41,7 +41,8 @@ CFE_INLINE void move_sums(const ListCentroids& of, std::size_t length, bool is_f
   }
 }
 
-// Makes the means of the classes and of all rows, of sums: `in_totals`, or those in place of the means.
+// Turns sums into the means of the classes and of all rows. The sums are in the totals if `in_totals`, else in place of
+// the means.
 CFE_INLINE void finish_means(const ListCentroids& of, std::size_t length, bool in_totals) {
   const RowsView& rows = of.lists.rows;
   const std::size_t classes = of.labels.size();

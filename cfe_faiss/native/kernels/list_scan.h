@@ -108,7 +108,7 @@ struct RowScan {
   }
 
  private:
-  // Compares gathered rows, 16 at a time, while so many others follow.
+  // Compares gathered rows, 16 at a time, while at least `others` follow.
   CFE_OUTLINE void compare_gathered(std::size_t others) {
     std::size_t first = 0;
     for (; first + kLanes + others <= gathered; first += kLanes)

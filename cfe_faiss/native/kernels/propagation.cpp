@@ -346,7 +346,7 @@ CFE_INLINE auto with_row(std::size_t d, const Call& call) {
   }
 }
 
-// Copies of the views: the compiler would read those of the caller again after each store.
+// Copies of the views: the compiler would read the caller's views again after each store.
 template <class Row>
 void step_some(const Matrix<const float> unit, const Nodes nodes, const Range range, double alpha, const StepRows rows,
                const Sums scratch) {

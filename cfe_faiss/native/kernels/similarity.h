@@ -4,7 +4,7 @@
 // The order of the sums decides the bits, as products of two float32 numbers are exact in float64: 16 partial sums, the
 // upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
 //
-// Scores of Metric::kCosine lie in [-1, 1], and those of equal unit rows are exactly 1. Screening products of equal
+// Scores of Metric::kCosine are in [-1, 1], and exactly 1 for equal unit rows. Screening products of equal
 // rows are smaller, so screening thresholds have an upper limit; see screening_threshold.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Exact search in a tile: products screen the pairs, and those that may be results become candidates, as in a scan of
-// blocks.
+// Exact search in a tile: products screen the pairs, and possible results become candidates, as in a scan of blocks.
 #pragma once
 
 #include "core/tiles.h"
@@ -22,7 +21,7 @@ CFE_INLINE void for_each_column(const Tile& tile, std::size_t r, std::size_t beg
   }
 }
 
-// Whether any of `count` numbers reaches the threshold, or the threshold of its own, if there are such.
+// Whether any of `count` numbers reaches the threshold, or its entry of `thresholds`, if these are given.
 CFE_INLINE bool any_reaches(const float* numbers, std::size_t count, float threshold,
                             const float* thresholds = nullptr) {
   const F32x16 wanted = F32x16::all(threshold);
@@ -71,7 +70,7 @@ struct TilePart {
   const BlocksView& rows_of_y;
   const TileResults& of_x;
   const SearchMemory& memory;  // for one query
-  const Scan* y;               // the columns as queries of their own, or null
+  const Scan* y;               // the columns as queries, or null
   std::size_t first, stop;
 };
 
