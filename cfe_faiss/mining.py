@@ -90,7 +90,8 @@ def hard_negatives(  # noqa: PLR0913
 
     Notes
     -----
-    Options and results are those of ``mine_hard_negatives`` of sentence-transformers with ``sampling_strategy="top"``.
+    Options and results are as in ``mine_hard_negatives`` of sentence-transformers with
+    ``sampling_strategy="top"``.
 
     Examples
     --------
@@ -289,9 +290,9 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
 
     Notes
     -----
-    Of several rows at the same distance, the smallest row is the nearest one. Otherwise the links are those of
-    ``imblearn.under_sampling.TomekLinks``. I. Tomek, "Two modifications of CNN", IEEE Trans. Systems, Man and
-    Cybernetics, 1976.
+    Of several rows at the same distance, the smallest row is the nearest one. Otherwise the links
+    are as in ``imblearn.under_sampling.TomekLinks``. I. Tomek, "Two modifications of CNN", IEEE
+    Trans. Systems, Man and Cybernetics, 1976.
 
     Examples
     --------
@@ -312,12 +313,12 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
 def trust_scores(
     X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2"
 ) -> Doubles:
-    """Return the trust score of each prediction: low scores mark predictions that the data contradict.
+    """Return the trust score of each prediction; the data contradict predictions with low scores.
 
     It is the distance to the nearest row of another class than the predicted one, divided by the
     distance to the nearest row of the predicted class (plus 1e-12). If ``Xq`` equals ``X``, row by
-    row, the queries are the training rows, and each row is left out of its own score: it is
-    compared with the other rows only.
+    row, the queries are the training rows, and each row is compared with the other rows only,
+    not with itself.
 
     Parameters
     ----------

@@ -297,7 +297,7 @@ def _numbers(columns: Frame) -> Ints:
 
 
 def _count_pairs(people: Frame, keys: list[str]) -> Frame:
-    """Return for each set of people with equal keys its ``nodes``, its ``pairs`` and those in ``different`` classes."""
+    """Count ``nodes``, ``pairs`` and pairs of ``different`` classes per set of equal keys."""
     nodes = people.groupby(keys).size()
     of_class = people.groupby([*keys, "label"]).size()
     pairs = nodes * (nodes - 1) // 2
@@ -389,7 +389,8 @@ def dominated(
     Returns
     -------
     Dominated
-        Exact. O(r g c) time for r refused and g granted people and c columns, besides the search of the nearest pairs.
+        Exact. O(r g c) time for r refused and g granted people and c columns, plus the search of
+        the nearest pairs.
 
     Raises
     ------

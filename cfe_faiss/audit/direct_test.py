@@ -411,7 +411,7 @@ class Sample:
         k: int,
         neighbors: Literal["own", "other", "any"],
     ) -> tuple[NDArray[np.float32], Ints]:
-        """Return the k nearest rows of other people in an index of this sample; -1 where there are fewer."""
+        """Return the k nearest rows of other people in an index of this sample; -1 for none."""
         D, I = index.search_stored(positions, k + self.most_rows - 1, neighbors=neighbors)
         I = np.where(self.persons[I] == self.persons[positions][:, None], -1, I)
         order = np.argsort(I < 0, axis=1, kind="stable")[:, :k]

@@ -533,9 +533,9 @@ def direct_effects(  # noqa: PLR0913
     Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
 
     *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with
-    the carriers of the findings before as columns of the null model, and each finding once more
-    beside all others, at Bonferroni's level. A value that no test names again is a mirror image, a
-    union or a part of other carriers: ``same_as`` says of which.
+    the carriers of the earlier findings as columns of the null model. Then each finding is tested
+    with the carriers of all other findings. Both are at Bonferroni's level. A value that no test
+    names again is a mirror image, a union or a part of other carriers: ``same_as`` says of which.
 
     References
     ----------
@@ -620,7 +620,7 @@ class _Tested:
         )
 
     def is_explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> bool:
-        """Return whether no test names the value again beside other findings."""
+        """Return whether no test names the value again, given the carriers of other findings."""
         if not others:
             return False
         people = self.people
@@ -634,7 +634,7 @@ class _Tested:
         )
 
     def most_similar(self, others: Sequence["_Tested"]) -> str:
-        """Return the name of the value whose carriers agree most, or least, with those of this value."""
+        """Return the name of the value with the largest absolute correlation of carriers."""
         overlap = [
             abs(np.corrcoef(self.carries, self._carriers_of(other))[0, 1]) for other in others
         ]
@@ -668,7 +668,7 @@ def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
 
 
 def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
-    """Return the values that stand beside those before them, without those that do not stand beside all others."""
+    """Return the values that neither the findings so far nor, at the end, all others explain."""
     findings: list[_Tested] = []
     for value in named:
         if not value.is_explained_by(findings, k, alpha):

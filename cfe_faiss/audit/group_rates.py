@@ -281,10 +281,9 @@ def group_metrics(  # noqa: PLR0913
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
         Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
-    favourable
-        The classes that count as selected, together, by name or number; by default each in turn, against the rest.
-    truth_favourable
-        The true classes that agree with ``favourable``, where the truth has words of its own, such as "repaid".
+    favourable, truth_favourable
+        Classes that count as selected, together, by name or number; by default each in turn,
+        against the rest. True classes that agree, if the truth has different names ("repaid").
     intersections
         Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
     bins, confidence
@@ -294,8 +293,9 @@ def group_metrics(  # noqa: PLR0913
     reference
         By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
     person
-        Whose each row is, (n,); by default, and without a value, a person of its own. Intervals, tests and verdicts
-        count people, and allow for rows of one person that are decided alike. Counts and rates are those of rows.
+        Person of each row, (n,). Rows without a value, and by default all, are different people.
+        Intervals, tests and verdicts count people, and allow for similar decisions on the rows of
+        one person. Counts and rates count rows.
 
     Returns
     -------

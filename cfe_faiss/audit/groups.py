@@ -116,7 +116,8 @@ def with_truth(
     Raises
     ------
     ValueError
-        If they have words of their own, and ``truth_favourable`` does not say which of them agree with ``favourable``.
+        If the true classes have different names, and ``truth_favourable`` does not say which of
+        them agree with ``favourable``.
     """
     labels, truth = finder.labels, finder.truth
     if truth_favourable is not None and (truth is None or not len(favourable)):
@@ -392,7 +393,7 @@ def _intersection(groups: list[Grouping]) -> Grouping:
     known = codes[(codes != UNKNOWN).all(axis=1)]
     combinations = known.groupby(
         [*known]
-    )  # only those that occur: all possible ones may not fit into memory
+    )  # only combinations that occur: all possible ones may not fit into memory
     of_all = np.full(len(codes), UNKNOWN)
     of_all[known.index] = combinations.ngroup()
     names = [group.values for group in groups]

@@ -97,8 +97,8 @@ def independent_share(groups: Ints, persons: Ints, count: int) -> Floats:
     """Return the share of independent cases in each of ``count`` groups: 1 if every row is another person.
 
     n / sum of n_p^2 for a group with n rows, n_p of them of person p: Kish's effective number of
-    cases, if all rows of a person have one outcome. If they have not, intervals of so many cases
-    are too wide.
+    cases, if all rows of a person have one outcome. If they have not, intervals for this number of
+    cases are too wide.
     """
     cells, rows = np.unique(np.stack([groups, persons]), axis=1, return_counts=True)
     squares = np.bincount(cells[0], rows**2, count)

@@ -324,7 +324,7 @@ def compare_models(  # noqa: PLR0913
     unfavourable
         Classes that count as unfavourable. None: no tests.
     truth_favourable
-        The true classes that agree with the other classes, where truth has words of its own.
+        The true classes that agree with the other classes, if the truth has different names.
     sensitive, intersections, bins, fdr
         As in :func:`direct_effects`, for the tests. No attributes: everyone is one group.
     confidence
@@ -332,8 +332,8 @@ def compare_models(  # noqa: PLR0913
     baseline
         Name of the finder's model.
     person
-        As in :func:`direction_test`: tests and intervals count people, numbers and shares are those of rows. A person
-        moved as most of the rows that moved.
+        As in :func:`direction_test`: tests and intervals count people, numbers and shares count
+        rows. A person moved as most of the rows that moved.
 
     Raises
     ------

@@ -72,8 +72,7 @@ def discrimination_scores(  # noqa: PLR0913
     """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
 
     The score of a value is the mean, over the nodes that have it, of the share of their top-k
-    evidence that lacks it. It is a description without inference; :func:`direct_effects` has the
-    tests.
+    evidence that lacks it. Scores are descriptive; :func:`direct_effects` has the tests.
 
     Parameters
     ----------
@@ -100,8 +99,7 @@ def discrimination_scores(  # noqa: PLR0913
     DataFrame
         One line per value; values of sensitive attributes first, then the largest difference first:
 
-        - ``feature``, ``value``, ``sensitive``: attribute, value or bin, whether ``sensitive``
-          names the attribute.
+        - ``feature``, ``value``, ``sensitive``: attribute, value or bin, and if it is sensitive.
         - ``score``: in [0, 1]; NaN where no node has the value.
         - ``expected``: (n - m) / (n - 1), where m of n nodes have the value: the mean score if the
           attribute were shuffled over the nodes.
@@ -369,7 +367,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     exact, per_node, nprobe, recall, memory
         As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
     favourable, truth_favourable
-        Predicted and true classes that agree, where the truth has words of its own.
+        Predicted and true classes that agree, if the truth has different names.
     confidence, progress
         Of the band, in (0, 1); whether to show a progress bar on standard error.
 
@@ -379,10 +377,8 @@ def error_rate_by_evidence(  # noqa: PLR0913
         One line per k, ascending:
 
         - ``k``, ``pairs``: numbers of pairs requested and found.
-        - ``nodes``, ``errors``: distinct nodes of these pairs with a known true class, and how many
-          of them are wrong.
-        - ``accuracy``, ``low``, ``high``: share of right ones and its Wilson interval; NaN without
-          nodes.
+        - ``nodes``, ``errors``: distinct nodes of these pairs with known truth; wrong ones of them.
+        - ``accuracy``, ``low``, ``high``: share of right ones, Wilson interval; NaN without nodes.
         - ``expected``, ``expected_low``, ``expected_high``: mean accuracy of these nodes if errors
           are exchanged among near neighbours, and the range that holds ``confidence`` of such
           exchanges.

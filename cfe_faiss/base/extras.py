@@ -37,7 +37,7 @@ def extra(name: str) -> Iterator[None]:
 
 
 class _LoadedAtFirstUse(ModuleType):
-    """Module of the extra "audit", whose attributes are those of the module with its name."""
+    """Module of the extra "audit", which has the attributes of the module with its name."""
 
     def __getattr__(self, name: str) -> Any:
         with extra("audit"):

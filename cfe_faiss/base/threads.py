@@ -35,7 +35,7 @@ _NATIVE = 10
 # Progress bars abbreviate longer counts (1.2M).
 _LARGE = 1_000_000
 
-# A copied or unpickled object has a lock of its own, which nobody holds.
+# A copied or unpickled object has a new lock, which nobody holds.
 copyreg.pickle(_native.ReadWriteLock, lambda lock: (type(lock), ()))
 
 _lock = threading.Lock()
@@ -131,7 +131,7 @@ def _set_blas_threads() -> None:
         while not _is_settled():
             with (
                 _native.Unforked()
-            ):  # a child would inherit the locks of OpenBLAS and threadpoolctl as they are
+            ):  # a child would inherit the locks of OpenBLAS and threadpoolctl in their state
                 numbers = [1] * len(libraries) if _before is None else _before
                 _before = (
                     [library.num_threads for library in libraries] if _before is None else None

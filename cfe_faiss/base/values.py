@@ -51,8 +51,8 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
     values
         A sequence, set or range, an array, a tensor, or a column of pandas, polars or Arrow.
     floats
-        Whether to take floats; else only beside a missing value, where libraries make floats of integers. Whole numbers
-        become integers.
+        Whether to take floats; otherwise only together with a missing value, where libraries make
+        floats of integers. Whole numbers become integers.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
 
 
 def _as_array(name: str, values: Any) -> Array:
-    """Return values as an array whose type NumPy has not changed: it makes texts of the numbers beside texts."""
+    """Return values as an array of unchanged types: NumPy turns numbers with texts into texts."""
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if isinstance(values, AbstractSet | ValuesView):
@@ -107,7 +107,7 @@ def _as_array(name: str, values: Any) -> Array:
 
 
 def _has_nulls(values: Any) -> bool:
-    """Return whether a column of Arrow, polars or pandas has nulls beside its values."""
+    """Return whether a column of Arrow, polars or pandas has nulls."""
     nulls = getattr(values, "null_count", 0)
     dtype = getattr(values, "dtype", None)
     if hasattr(values, "isna") and dtype is not None and not isinstance(dtype, np.dtype):
@@ -267,7 +267,7 @@ def as_classes(name: str, values: Any, *, unknown: bool = False) -> Array:
 
 
 def _identity(label: Any) -> Any:
-    """Return a key that equals those of equal labels only: True equals 1."""
+    """Return a key that only equal labels share: in Python, True equals 1."""
     return (bool, label) if type(label) is bool else label
 
 
@@ -303,7 +303,7 @@ def distinct(labels: Array) -> tuple[Ints, Ints]:
 
 
 def joined(parts: list[Array]) -> Array:
-    """Return arrays of labels, one after the other; NumPy would make a 1 of True beside integers."""
+    """Return arrays of labels, one after the other; NumPy would turn True with integers into 1."""
     same = len({part.dtype.kind for part in parts}) == 1
     return np.concatenate(parts if same else [part.astype(object) for part in parts])
 

@@ -41,7 +41,7 @@ LARGE_CLASS_ROWS = 1 << 12
 
 
 def large_classes(snapshot: Snapshot) -> Int32s:
-    """Return the classes whose lists are ranked for queries of their own class."""
+    """Return the classes whose lists are ranked for queries of the same class."""
     classes, counts = snapshot.class_counts
     return classes[counts >= LARGE_CLASS_ROWS]
 
@@ -115,8 +115,8 @@ class SecondLevel:
     def of(cls, centroids: Floats) -> "SecondLevel":
         """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists.
 
-        The centroids are those of the training, so the clusters do not depend on the rows and
-        outlive a change.
+        Training fixes the centroids. So the clusters do not depend on the rows and outlive a
+        change.
         """
         centroids = centroids.reshape(-1, centroids.shape[-1])
         if len(centroids) < WORTH_CLUSTERS:

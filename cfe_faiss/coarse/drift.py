@@ -13,10 +13,10 @@ _COMPARED_AT_ONCE = 1 << 9
 
 
 def drift(snapshot: Snapshot) -> float:
-    """Return the share of rows that are nearer to the mean of another list than to that of their list, on a sample.
+    """Return the share of rows in a sample that are nearer to the mean of another list.
 
-    Nearer by the cosine or, for the other metrics, whose lists are those of an ordinary k-means, by
-    the distance.
+    The cosine decides or, for the other metrics, whose lists come from an ordinary k-means, the
+    distance.
     """
     if not (snapshot.lists and snapshot.n):
         return 0.0

@@ -40,7 +40,7 @@ def train_partitions(
     Parameters
     ----------
     X
-        Rows as they are stored, (n, d) float32.
+        Rows in their stored form, (n, d) float32.
     nlist, partitions
         Number of clusters per partition, and number of partitions.
     cp

@@ -1,1 +1,1 @@
-"""What a user has, a table for example, as columns, classes, ids and vectors."""
+"""Data of a user, a table for example, as columns, classes, ids and vectors."""

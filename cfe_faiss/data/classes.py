@@ -205,7 +205,7 @@ def known_classes(
 def _encode(
     name: str, array: Array, is_known: Bools, names: Sequence[str], *, by_number: bool, extend: bool
 ) -> tuple[Int32s, tuple[str, ...]]:
-    """Return the code of each class, -1 where unknown, and the names, with ``extend`` those of further classes, too."""
+    """Return the code of each class, -1 where unknown, and the names; ``extend`` adds new ones."""
     known = array[is_known]
     first, numbers = distinct(known)
     code_of_name = _codes(names)
@@ -367,7 +367,7 @@ def _of_classes(
 
 
 def are_shares(scores: NDArray[Any]) -> bool:
-    """Return whether all numbers lie in [0, 1], as probabilities do."""
+    """Return whether all numbers are in [0, 1], as probabilities are."""
     return bool(((scores >= 0) & (scores <= 1)).all())
 
 
@@ -530,7 +530,7 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
 def in_words_of_decision(
     labels: Int32s, truth: Int32s, favourable: Int32s, truth_favourable: Int32s, count: int
 ) -> Int32s:
-    """Return true classes as predicted ones, for truth in words of its own.
+    """Return true classes as predicted ones, for truth with different names.
 
     A true class that agrees with the prediction in being favourable becomes the predicted class,
     another one the first class of the other side.

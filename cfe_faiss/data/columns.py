@@ -1,4 +1,4 @@
-"""A table as it was read or given, and the meaning of its columns: numbers, booleans, texts, missing cells."""
+"""Table as read or given, and the meaning of columns: numbers, booleans, texts, missing cells."""
 
 import re
 import warnings
@@ -72,7 +72,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it was read or given.
+    """Table as read or given.
 
     Attributes
     ----------
@@ -84,9 +84,9 @@ class Table:
     reading
         How to read cells.
     is_text
-        Whether cells are those of a text file.
+        Whether the cells come from a text file.
     has_header
-        Whether the columns have names, which those of a matrix have not.
+        Whether the columns have names; the columns of a matrix have none.
     lines
         Line of each row in a text file, from 1; None if it is not known.
     index
@@ -109,7 +109,7 @@ class Table:
 
     @derived
     def columns(self) -> list[str]:
-        """Names of the columns, without those of an index that pandas has written."""
+        """Names of the columns, without index columns that pandas has written."""
         names = [str(name) for name in self.cells]
         leading = takewhile(
             lambda name: _INDEX_NAME.fullmatch(name) and self._numbers_rows(name), names
@@ -143,11 +143,11 @@ class Table:
         return str(name)
 
     def keys(self, name: str) -> list[str]:
-        """Return the ids or join keys in a column, "" where there is none."""
+        """Return the ids or join keys in a column, "" for a missing one."""
         return [_text(name, value) for value in self.cells[self.known("a column", name)].tolist()]
 
     def check_ids(self, name: str) -> list[str]:
-        """Return the ids in a column, "" where there is none; ValueError if two rows have the same one."""
+        """Return the ids in a column, "" for a missing one; ValueError if an id is there twice."""
         texts = self.keys(self.known("id", name))
         first: dict[str, int] = {}
         firsts = np.array([first.setdefault(text, row) for row, text in enumerate(texts)])
@@ -169,7 +169,7 @@ class Table:
         return texts
 
     def ids(self, name: str) -> Any:
-        """Return the ids in a column, see :meth:`check_ids`: of a text file as written, None where there is none."""
+        """Return the ids in a column by :meth:`check_ids`: of a text file as written or None."""
         keys = self.check_ids(name)
         return parse_ids([key or None for key in keys]) if self.is_text else self.cells[name]
 
@@ -295,7 +295,7 @@ class Table:
         raise _CellsError(self, {name: cells + others}, marks, words)
 
     def _marks(self, numbers: "pd.Series[Any]") -> str:
-        """Return the remedy that names the marks in numbers, "" if no others than those of the options fit."""
+        """Return the remedy that names the marks in numbers, "" if the current or none fit."""
         if _parse(numbers, self.reading.point, self.reading.thousands).notna().all():
             return ""
         points = sorted(DECIMALS, key=lambda point: point != self.reading.point)

@@ -51,14 +51,14 @@ class Reading:
     encoding
         Encoding of text files. Default: UTF-8, or what the byte order mark says.
     separator
-        Character between two fields. Default: the one that divides the lines alike.
+        Character between two fields. Default: the one that divides the lines in the same way.
     header
         "first": the first line of the table has the names of the columns; "none": it is a row, and the columns are
         called "1", "2", ... Default: the first line, unless it holds numbers only.
     decimal, thousands
         Marks in numbers. Default: "." and none.
     na
-        Texts that stand for a missing value, beside those of pandas.
+        Texts that stand for a missing value, in addition to the texts of pandas.
     keep_text
         Columns that are read as they stand: texts, of which none is missing but the empty one.
     categorical

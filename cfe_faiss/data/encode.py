@@ -62,7 +62,7 @@ def encode(
     attributes
         Attributes of all rows.
     scale
-        Weights of attributes, numbers above 0: the distance counts a difference so many times. Default: 1.
+        Weights of attributes, numbers above 0, which multiply differences. Default: 1.
     as_is
         Whether to keep numbers in their own units.
 
@@ -194,7 +194,7 @@ def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[A
 
 
 def can_be_encoded(attribute: Attribute) -> bool:
-    """Return whether an attribute holds numbers, or so few texts that they are categories."""
+    """Return whether an attribute holds numbers, or at most ``MOST_VALUES`` texts."""
     return attribute.numbers is not None or len(attribute.values) <= MOST_VALUES
 
 

@@ -43,10 +43,9 @@ def predict(
           or is its only parameter (and not named like features, ``x`` for example);
         - ``model(x)`` if it has no parameter for edges;
         - ``model(x, edge_index)`` otherwise. ``edge_weight``, ``edge_attr`` and ``edge_type`` of
-          ``data`` are passed by name. A model that takes no ``edge_attr`` is called without it; the
-          other two are never ignored: an error is raised if the model does not accept them. Other
-          parameters without a default are taken from ``data``; ``batch`` is 0 for all nodes of a
-          single graph;
+          ``data`` are passed by name. A model that takes no ``edge_attr`` is called without it; one
+          that does not accept the other two is an error. Other parameters without a default are
+          taken from ``data``; ``batch`` is 0 for all nodes of a single graph;
         - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and
           so on, under any parameter names.
 
@@ -64,8 +63,7 @@ def predict(
     loader
         Batches of the graph, as from PyG's ``NeighborLoader``: ``Data`` or ``HeteroData`` with the
         node numbers in ``data`` as ``n_id``, and ``batch_size`` seed nodes first. Every node must
-        be a seed once, in any order (``input_nodes`` left out). See :doc:`/how_to/large_models` for
-        loaders, exact predictions and estimates.
+        be a seed once, in any order (``input_nodes`` left out). See :doc:`/how_to/large_models`.
 
     Returns
     -------
@@ -126,7 +124,7 @@ def predictions_of(  # noqa: PLR0913
         Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for
         estimators only.
     class_names
-        Names of the classes of rows, if known; those of a graph are ``data.class_names``.
+        Names of the classes of rows, if known; a graph has them in ``data.class_names``.
     node_type, loader
         Node type to predict, for ``HeteroData``; batches of a graph that is too large for one call.
         See :func:`cfe_faiss.models.predict`.

@@ -118,9 +118,9 @@ def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -
     the header, and whether there is a header are found from the content, where ``reading`` does not
     say it. ``.txt``, ``.dat`` and ``.data`` may hold fields separated by white space, without a
     header; lines that begin with "#" are comments. A text file of any other suffix is read if a
-    separator divides its lines alike. ``.parquet``: columns of numbers, texts, booleans, dates or
-    times. ``.xlsx``: the first sheet. ``.npy``: (n,) or (n, c) numbers or texts, no header.
-    ``empty`` allows a header without rows.
+    separator divides its lines in the same way. ``.parquet``: columns of numbers, texts, booleans,
+    dates or times. ``.xlsx``: the first sheet. ``.npy``: (n,) or (n, c) numbers or texts, no
+    header. ``empty`` allows a header without rows.
 
     Raises
     ------
@@ -393,7 +393,7 @@ def _are_orange(lines: NDArray[Any]) -> bool:
 
 
 def _first_line(grid: "pd.DataFrame", filled: Array, counts: Array, *, may_have_names: bool) -> int:
-    """Return the number of lines above the table: those of a title, if the next one looks like a header.
+    """Return the number of title lines above the table, if the next line looks like a header.
 
     A single field above three columns or more is a title, too.
     """
@@ -445,7 +445,7 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
         if is_value and name and name not in numbers
     ]
     suspects = values + (texts if len(texts) > 1 or len(texts) == len(names) else [])
-    if len(numbers) == len(names):  # those that pandas gives to columns without names, or a row
+    if len(numbers) == len(names):  # names that pandas gives to unnamed columns, or a row
         suspects = numbers
     if suspects:
         shown = ", ".join(map(repr, suspects[:_SHOWN]))

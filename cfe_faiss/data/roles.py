@@ -228,7 +228,7 @@ class Roles:
     weights
         Column of the weight of each row; None: equal weights.
     class_names
-        Names of the classes, in their order; None: those that occur.
+        Names of the classes, in their order; None: the classes that occur.
     unknown
         Values that stand for an unknown class, see :func:`cfe_faiss.data.classes.known_classes`.
     """
@@ -246,7 +246,7 @@ class Roles:
     def attributes(self, table: Table, model: Any = None) -> list[str]:
         """Return the columns without another role; names that are wrong become problems of the table.
 
-        ``model`` is the name of the column of the predicted classes, or anything else.
+        ``model`` counts if it is a text: the name of the column of the predicted classes.
         """
         single = {"id": self.id, "truth": self.truth, "model": model, "weights": self.weights}
         others = [(argument, name) for argument, name in single.items() if isinstance(name, str)]

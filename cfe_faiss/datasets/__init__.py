@@ -72,8 +72,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
         - ``x``: (n, d) float32, what a model reads. German, Bail: each column scaled to [0, 1].
           Patients: each column standardised, because similarities of features that are all positive
           crowd near 1. Others: as PyG gives them.
-        - ``x_raw``: (n, d) float32, the features in their own units; where ``x`` is not scaled, the
-          same tensor.
+        - ``x_raw``: (n, d) float32, features in their own units: the same tensor as unscaled ``x``.
         - ``feature_names``: d names. German, Bail and Patients have real names, the others "word_0"
           or "feature_0".
         - ``y``: (n,) int64, the true class, an index into ``class_names``.

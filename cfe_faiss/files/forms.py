@@ -16,7 +16,7 @@ class Field:
     Attributes
     ----------
     expectation
-        What the value must be, in errors.
+        Description of a valid value, for errors.
     accepts
         Return whether a value is as expected.
     """

@@ -418,8 +418,9 @@ class EvidenceFinder:
         class_names
             Names of the classes; default: predicted texts in ascending order, or "False" and "True" of booleans.
         unknown
-            Values that stand for an unknown predicted or true class, beside missing ones and blanks. Default: -1,
-            unless 1 is the only other class. Rows without a predicted class are not searched.
+            Values for an unknown predicted or true class, in addition to missing ones and blanks.
+            Default: -1, unless 1 is the only other class. Rows without a predicted class are not
+            searched.
         metric
             "cosine", for embeddings; "l2", the Euclidean distance, for numbers whose size matters; or "ip", the inner
             product. Results have a ``distance`` with "l2", else a ``similarity``.
@@ -498,9 +499,8 @@ class EvidenceFinder:
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
-        There is no graph, as in :meth:`from_vectors`. Rows are compared by Euclidean distance:
-        numbers in standard deviations, two categories one apart, and so a missing value and a known
-        one, at the mean if it is a number.
+        Rows are compared by Euclidean distance, without a graph: numbers in standard deviations,
+        two categories one apart, and so a missing value (of numbers the mean) and a known one.
 
         Parameters
         ----------
@@ -807,7 +807,7 @@ class EvidenceFinder:
     ) -> tuple[EvidenceFinder, Array]:
         """Return a finder with other edges, rows or predictions, and the ids whose vector or class changed.
 
-        This finder stays as it is. Without ``predictions`` the model is called for the data after
+        This finder does not change. Without ``predictions`` the model is called for the data after
         the change.
 
         Parameters

@@ -274,7 +274,7 @@ def table_fields(
         text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
         warnings.warn(text, InputWarning, stacklevel=3)
     data = table[known]
-    if is_called:  # columns as they were given, or as pandas reads them from a text file
+    if is_called:  # columns as given, or as pandas reads them from a text file
         names_of_model = known if asked is None else asked
         columns = {
             name: given.values(name) if given.is_text else given.cells[name]

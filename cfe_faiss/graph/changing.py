@@ -134,11 +134,11 @@ class ChangingGraph:
         return self.incoming.num_edges
 
     def graph(self) -> Graph:
-        """Return the graph as it is now. O(number of edges)."""
+        """Return the current graph. O(number of edges)."""
         return Graph(*self.incoming.arrays(np.arange(self.num_nodes)), self.is_directed)
 
     def part(self, nodes: Ints) -> _native.CsrGraph:
-        """Return the neighbour lists of some nodes as they are now, for steps of a propagation."""
+        """Return the current neighbour lists of some nodes, for steps of a propagation."""
         indptr, indices, weights = self.incoming.arrays(nodes)
         num_threads = threads.num_threads(len(indices))
         return _native.CsrGraph(

@@ -126,8 +126,7 @@ def as_graph(
           an edge from j to i;
         - a PyTorch Geometric ``Data`` object, or any object with ``edge_index`` or else ``adj_t``
           of these forms;
-        - a SciPy sparse matrix of any format: an entry (i, j) other than zero is an edge from i to
-          j;
+        - a SciPy sparse matrix of any format: a nonzero entry (i, j) is an edge from i to j;
         - a NetworkX graph: its nodes become 0..n-1 in iteration order;
         - a :class:`Graph`, which is returned unchanged (``directed`` is ignored); with
           ``edge_weight=False`` without weights.

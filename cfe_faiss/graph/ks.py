@@ -54,7 +54,7 @@ def ks_vectors(  # noqa: PLR0913
     x
         Node features, shape (n, d): array, memory map, tensor or sparse matrix of real numbers.
     edge_index
-        The graph: an edge_index of shape (2, E) or anything else that :func:`cfe_faiss.graph.as_graph` takes.
+        The graph: an edge_index, (2, E), or another form, see :func:`cfe_faiss.graph.as_graph`.
     num_layers
         Number L >= 0 of steps. Row v depends on the nodes at most L edges away.
     alpha

@@ -206,8 +206,8 @@ class KSVectors:
         Returns
         -------
         ndarray
-            Ids of the nodes whose vectors differ from those before, ascending, (c,) int64. New nodes are among them,
-            removed nodes are not.
+            Ids of the nodes whose vectors have changed, ascending, (c,) int64. New nodes are among
+            them, removed nodes are not.
 
         Raises
         ------

@@ -60,7 +60,7 @@ class Transaction:
         return self._index.snapshot()
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
-        """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
+        """Return n new ids, checked to be distinct and not in the index; default: the next ids."""
         id_map.check_unchanged(self._index.ntotal, len(self._index._table))
         return self._index.new_ids(self._lists, ids, n)
 
@@ -326,7 +326,7 @@ class EvidenceMixin(SearchingMixin):
     # --- changes ----------------------------------------------------------------------------------
 
     def new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
-        """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
+        """Return n new ids, checked to be distinct and not in the index; default: the next ids."""
         return id_map.new_ids(self._table, lists, ids, n)
 
     def changing(self) -> Writing[Transaction]:
@@ -385,8 +385,8 @@ class EvidenceMixin(SearchingMixin):
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors of unknown class: they are stored, but are no evidence until relabelled.
 
-        Parameters and errors are those of :meth:`add_with_labels`; ``numeric_type`` is FAISS's:
-        the type to which values are rounded first.
+        Parameters and errors are as in :meth:`add_with_labels`; ``numeric_type`` is FAISS's: the
+        type to which values are rounded first.
         """
         X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         self._add(X, None, ids)

@@ -203,8 +203,8 @@ class ExactMixin(EvidenceMixin):
 class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     """Exact index of counterfactual evidence, whose ids are positions.
 
-    A subclass of ``faiss.IndexFlat``: vector i has the id i, and a removal numbers the later
-    vectors anew. FAISS's code may use it as a coarse quantizer, in ``IndexRefine``, in
+    A subclass of ``faiss.IndexFlat``: vector i has the id i, and a removal renumbers the later
+    vectors. FAISS's code may use it as a coarse quantizer, in ``IndexRefine``, in
     ``IndexPreTransform`` and so on. :class:`IndexEvidenceIDMap2` has ids that stay.
 
     Parameters
@@ -212,8 +212,9 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     d
         Dimension of the vectors.
     metric
-        ``"cosine"``: inner products of normalised copies. ``"ip"``: inner products of the vectors as they are.
-        ``"l2"``: squared distances, ascending. Or FAISS's constant, ``faiss.METRIC_INNER_PRODUCT`` for "ip".
+        ``"cosine"``: inner products of normalised copies. ``"ip"``: inner products of the unchanged
+        vectors. ``"l2"``: squared distances, ascending. Or FAISS's constant,
+        ``faiss.METRIC_INNER_PRODUCT`` for "ip".
 
     Examples
     --------

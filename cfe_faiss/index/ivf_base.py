@@ -67,7 +67,7 @@ _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     """Storage and changes of an inverted-file evidence index, on top of its FAISS base class.
 
-    The parameters are those of :class:`cfe_faiss.IndexEvidenceIVF`.
+    The parameters are documented in :class:`cfe_faiss.IndexEvidenceIVF`.
     """
 
     theta: float = math.pi / 3
@@ -599,7 +599,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return copy
 
     def _construct(self, stock: Any) -> None:
-        """Call FAISS's constructor with the quantizer and the settings of a stock index, and take over its codec."""
+        """Call FAISS's constructor with quantizer and settings of a stock index; copy its codec."""
         raise NotImplementedError
 
     def _take_over(self, stock: Any) -> None:

@@ -1,4 +1,4 @@
-"""Interface of all evidence indexes. Callers use nothing else, and never ask for the kind of an index."""
+"""Interface of all evidence indexes: callers use only this, and do not ask for an index's kind."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class EvidenceSearcher(Protocol):
     """Searches that every kind of index offers, a served one included.
 
     Each method checks its arguments and asks a :class:`cfe_faiss.search.query.Query`. A served
-    index offers nothing else: its rows are in other processes.
+    index offers only these methods: its rows are in other processes.
 
     Attributes
     ----------

@@ -314,10 +314,10 @@ class SearchingMixin:
     def range_search(
         self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any
     ) -> Ranges:
-        """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
+        """Return all vectors nearer than a threshold; with ``EvidenceParameters``, all evidence.
 
-        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those
-        of a plain search come in undefined order, those of ``EvidenceParameters`` best first.
+        As in ``faiss.Index.range_search``, results have similarity > ``thresh``, or squared
+        distance < ``thresh``. Vectors come in undefined order, evidence comes best first.
         :meth:`range_search_evidence` includes results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):

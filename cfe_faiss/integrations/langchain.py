@@ -269,7 +269,7 @@ class EvidenceVectorStore(VectorStore):
     arelabel = in_thread(relabel)
 
     def delete(self, ids: Ids = None, *, filter: Filter = None, **kwargs: Any) -> bool:
-        """Delete documents by their ids, or those that ``filter`` selects; see the notes of the class.
+        """Delete documents by their ids or by a ``filter``; see the notes of the class.
 
         Without both, all documents are deleted, as LangChain's interface demands. Unknown ids are
         ignored. Returns True. TypeError if both are given.

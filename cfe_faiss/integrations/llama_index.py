@@ -300,8 +300,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
         ``StorageContext.persist`` passes the path of a JSON file,
         ``.../default__vector_store.json``; the directory is named without ``.json`` then.
-        ``StorageContext.from_defaults(persist_dir=...)`` reads such files as stores of its own
-        kind.
+        ``StorageContext.from_defaults(persist_dir=...)`` reads such files as stores of
+        LlamaIndex.
         """
         _check_local(fs)
         self._store.save(_folder(persist_path), overwrite=overwrite)

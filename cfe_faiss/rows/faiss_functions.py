@@ -218,7 +218,7 @@ def take_vectors(flat: Any, source: Any) -> None:
 
 
 def take_ids(id_map: Any, ids: Any) -> None:
-    """Give a filled ``IndexIDMap2`` the ids in a vector of FAISS, which gets those of the ``IndexIDMap2``."""
+    """Swap the ids of a filled ``IndexIDMap2`` with the ids in a vector of FAISS."""
     raw.Int64Vector_swap(id_map.id_map, ids)
     id_map.ntotal = id_map.id_map.size()
     id_map.construct_rev_map()
@@ -261,7 +261,7 @@ def truncating_map(id_map: Any, n: int) -> list[Step]:
 
 
 def removing(flat: Any, ids: Any, rows: Ints) -> list[Step]:
-    """Return the steps that remove rows of an ``IndexFlat`` and number the others anew."""
+    """Return the steps that remove rows of an ``IndexFlat`` and renumber the others."""
     n = ids.size()
     removed = np.zeros(n, bool)
     removed[rows] = True

@@ -73,7 +73,10 @@ def _scalar(index: Any) -> bool:
 
 
 def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
-    """Return n new ids, checked to be distinct and not in the index; by default those after the largest stored id."""
+    """Return n new ids, checked to be distinct and not in the index.
+
+    Default: the ids after the largest stored id.
+    """
     new = distinct_ids(ids, n, table.greatest_id(lists) + 1)
     first = table.first_stored(lists, new)
     if first >= 0:

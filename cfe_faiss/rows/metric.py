@@ -4,13 +4,12 @@
 metric      stored vectors                D, as FAISS returns it        measure, for readers
 ==========  ============================  ============================  =======================
 "cosine"    normalised copies             inner product, descending     similarity, D
-"ip"        as they are                   inner product, descending     similarity, D
-"l2"        as they are                   squared distance, ascending   distance, its root
+"ip"        unchanged                     inner product, descending     similarity, D
+"l2"        unchanged                     squared distance, ascending   distance, its root
 ==========  ============================  ============================  =======================
 
 Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the
-squared distance. :func:`flipped` converts them where they enter and leave an index, and nowhere
-else.
+squared distance. :func:`flipped` converts them only where they enter and leave an index.
 """
 
 import math

@@ -58,7 +58,7 @@ class WrittenFile:
             )
 
     def is_intact(self, folder: Path) -> bool:
-        """Return whether the file is as it was written; reads it."""
+        """Return whether the file is unchanged since it was written; reads it."""
         path = folder / self.path
         return path.is_file() and WrittenFile.of(folder, path) == self
 

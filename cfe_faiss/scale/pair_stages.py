@@ -176,7 +176,7 @@ def _read(task: Task, storage: Snapshot, number: int) -> Blocks | None:
 def _scans(blocks: Blocks, others: Blocks | None, threshold: float) -> list[Scan]:
     """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost.
 
-    Without ``others``, the pairs are those of the blocks themselves.
+    Without ``others``, the pairs are within the blocks.
     """
     rows = len(blocks.rows)
     pairs_to_compare = rows * (rows / 2 if others is None else len(others.rows))

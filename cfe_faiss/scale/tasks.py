@@ -223,7 +223,7 @@ class _Worker:
                 str(os.getpid()),
                 *sys.path,
             ]
-            # In a group of its own, no Ctrl-C of a terminal reaches it, even while it imports: its
+            # In a new process group, no Ctrl-C of a terminal reaches it, even while it imports: its
             # parent ends it.
             self.process = subprocess.Popen(command, pass_fds=[other.fileno()], process_group=0)
 

@@ -174,7 +174,7 @@ def _split(queries: Queries, keys: Array) -> list[tuple[Any, Queries, Any]]:
 
 
 def _merge(parts: list[_Part], values: list[Array]) -> Array:
-    """Return the values of all queries, given those of each part."""
+    """Return the values of all queries, given the values of each part."""
     if len(parts) == 1:
         return values[0]
     merged = np.empty((sum(map(len, values)), *values[0].shape[1:]), values[0].dtype)

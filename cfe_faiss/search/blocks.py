@@ -53,7 +53,7 @@ class Choice(NamedTuple):
 
 
 def choose(snapshot: Snapshot, pinned: Choice | None, *, keeps_blocks: bool) -> Choice:
-    """Return the element types for a snapshot: ``pinned`` or by the rule, as far as they are possible."""
+    """Return the element types for a snapshot: ``pinned`` or by the rule, as far as possible."""
     longest = _MOST_BYTES if snapshot.metric == "cosine" else _MOST_OF_ANY_LENGTH
     if not _native.has_bytes() or snapshot.d >= longest:
         return Choice("float", "float")

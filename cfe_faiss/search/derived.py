@@ -75,7 +75,8 @@ class Derived:
     routes
         Means of lists for queries that may find their own class, or any.
     pinned
-        Element types that the index prescribes; None for those of :func:`cfe_faiss.search.blocks.choose`.
+        Element types that the index prescribes. None: :func:`cfe_faiss.search.blocks.choose` sets
+        them.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Derived:
 
     @derived
     def large_classes(self) -> frozenset[int]:
-        """Classes whose lists are ranked for queries of their own class."""
+        """Classes whose lists are ranked for queries of the same class."""
         return frozenset(large_classes(self.snapshot).tolist())
 
     def routes_for(self, neighbors: str) -> Routes:
@@ -143,7 +144,7 @@ class Derived:
         return once(self.routes, neighbors, lambda: Routes.of(self.snapshot, neighbors))
 
     def centroids_for(self, neighbors: str) -> ClassCentroids:
-        """Return the means of :meth:`routes_for` in the layout that the core uses; those of changed lists are new."""
+        """Return the means of :meth:`routes_for` in the core's layout, new for changed lists."""
         if neighbors == "other":
             return self.centroids
         routes = self.routes_for(neighbors)

@@ -58,7 +58,7 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
 
 
 def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> Ints:
-    """Return the selected rows in ascending order; arguments and errors are those of :func:`selected`."""
+    """Return the selected rows in ascending order; arguments and errors as in :func:`selected`."""
     if not isinstance(sel, faiss.IDSelector):
         values = _as_values(sel, name)
         if values.dtype.kind != "b" and values.ndim == 1:

@@ -165,7 +165,7 @@ def _block_height(queries: Queries, nq: int) -> int:
 
 
 def _reader(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], tuple[Floats, Ints]]:
-    """Return a function that returns the vectors and ids of a slice of rows, which are read in so many passes."""
+    """Return a reader of vectors and ids of a slice of rows, which are read ``passes`` times."""
     if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
         X, ids = storage.copied(rows)
         return lambda cut: (X[cut], ids[cut])

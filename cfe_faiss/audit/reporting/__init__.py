@@ -81,9 +81,8 @@ def report(  # noqa: PLR0913
 ) -> Report:
     """Audit a model and write a report: a page for readers, and the same numbers for programs.
 
-    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the
-    conditions for JUnit) and ``NAME.csv`` (a long table). After an error none has changed: see
-    :doc:`/user_guide/report`.
+    The page is ``NAME.html``, next to ``NAME.json`` (all numbers), ``NAME.xml`` (for JUnit) and
+    ``NAME.csv`` (a long table). After an error none has changed; see :doc:`/user_guide/report`.
 
     Parameters
     ----------
@@ -94,8 +93,8 @@ def report(  # noqa: PLR0913
     sensitive
         Names of attributes to compare, to cross in pairs and to test; by default the finder's.
     favourable, truth_favourable
-        The class that counts as selected, number or name, or several together (None: each in turn, without impact
-        ratios in conditions); the true classes that agree with it, where truth has words of its own, such as "repaid".
+        The class that counts as selected, number or name, or several together (None: each in turn,
+        without impact ratios in conditions); true classes that agree, if truth has different names.
     require
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where

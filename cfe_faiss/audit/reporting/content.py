@@ -160,8 +160,8 @@ class Prose:
         """Return a table with its words.
 
         The lines of its macro are its caption, how to read it, and notes. The macro has the name
-        of the table; that of "local law 144: Sex", one of several alike, is ``local_law_144`` and
-        gets "Sex".
+        of the table; that of "local law 144: Sex", one of several of this kind, is
+        ``local_law_144`` and gets "Sex".
         """
         name, *parts = table.id.split(": ")
         caption, *lines = self.lines(macro or name.replace(" ", "_"), *parts)

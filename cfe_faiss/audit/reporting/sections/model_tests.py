@@ -438,7 +438,8 @@ def _without_each(
 ) -> dict[str, NDArray[Any]]:
     """Return the numbers without the columns of each attribute.
 
-    If there are too many, it leaves out those that go along most with unfavourable decisions.
+    With too many attributes, only the attributes that correlate most with unfavourable decisions
+    are left out in turn.
     """
     names = list(dict.fromkeys(owners))
     if len(names) < 2:

@@ -342,7 +342,7 @@ def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
 def _with_neighbours(
     inputs: Inputs, side: Side, near: Surroundings, styles: Mapping[int, int]
 ) -> Side:
-    """Return a side with its neighbours, in words and as they are drawn."""
+    """Return a side with its neighbours, in words and as drawn."""
     counts = f"{plural(near.degree, 'neighbour')}, {near.same:,} with the same decision"
     labels = inputs.finder.labels
     names = map(show, inputs.finder.names(near.drawn).tolist())
