@@ -30,7 +30,7 @@ from cfe_faiss.audit.groups import (
     persons_of,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
@@ -136,9 +136,14 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats
         ]
     columns = np.column_stack(parts)
     folds = persons % _FOLDS
-    return np.column_stack(
-        [columns, *(_decision_hinges(columns, decisions, folds) for decisions in unfavourable)]
-    )
+    blocks = [columns]
+    for decisions in unfavourable:
+        logit = np.empty(n)
+        for k in range(_FOLDS):
+            held_out = folds == k
+            logit[held_out] = _logits(columns[~held_out], decisions[~held_out], columns[held_out])
+        blocks.append(_standardise(np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)])))
+    return np.column_stack(blocks)
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -289,14 +294,6 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
     numbers: Ints = np.unique(draws, return_inverse=True)[1]
     return numbers
-
-
-def _decision_hinges(columns: Floats, unfavourable: Bools, fold: Ints) -> Floats:
-    """Return the cross-fitted logit of an unfavourable decision, and its hinges, standardised, (n, at most 15)."""
-    logit = np.empty(len(columns))
-    for k in range(_FOLDS):
-        logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
-    return _standardise(np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)]))
 
 
 def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
@@ -508,9 +505,6 @@ class Samples:
         It depends on attributes only among people with equal vectors and decisions. There, the seed
         is drawn from all data, so that who comes first is no function of the attribute.
         """
-        with extra("audit"):
-            import pandas as pd
-
         vectors, labels, attributes = (
             self.finder.vectors[rows],
             self.finder.labels,

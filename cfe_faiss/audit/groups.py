@@ -3,22 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_distinct
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary
 from cfe_faiss.data.classes import check_in_common, in_words_of_decision
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import table_html
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -51,8 +47,6 @@ class TableResult:
 
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
     """Return a DataFrame of columns or of rows. ImportError names the extra if pandas is missing."""
-    with extra("audit"):
-        import pandas as pd
     return pd.DataFrame(data, columns=None if columns is None else [*columns])
 
 
@@ -61,8 +55,6 @@ def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
     frames = [data_frame(block) for block in blocks]
     if not frames:
         return data_frame([], columns)
-    with extra("audit"):
-        import pandas as pd
     return pd.concat(frames, ignore_index=True)
 
 

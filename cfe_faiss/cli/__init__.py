@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after
         Ctrl-C; 141 if the reader of the output has gone.
     """
-    _replace_closed_streams()
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # closed: else the next file would get its number
+            setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
     try:
         Interrupts.raises = True
         status = _run(_parse(argv)) or 0
@@ -91,13 +93,6 @@ def _run(arguments: argparse.Namespace) -> Any:
             warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)
         warnings.showwarning = show
         return arguments.run(arguments)
-
-
-def _replace_closed_streams() -> None:
-    """Replace streams that were closed before the start: the next file would get their number."""
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
 
 
 def _end_output(line: str = "") -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.base.checks import is_missing
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import csv_text, format_measure
 
 _ROWS_AT_ONCE = 1 << 16
@@ -38,9 +38,6 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
     ImportError
         If pandas is missing.
     """
-    with extra("audit"):
-        import pandas as pd
-
     frame = pd.DataFrame(columns)
     if style == "csv":
         for name in frame:
@@ -77,8 +74,6 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
 
 def _table(frame: Any, width: int | None) -> str:
     """Return a table as text, its columns below each other if they are wider than the terminal."""
-    import pandas as pd
-
     if frame.empty:
         return "  ".join(frame.columns)
     texts = frame.astype(object)

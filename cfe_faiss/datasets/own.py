@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import UNKNOWN, as_count
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.classes import Threshold, as_predictions, note_classes, true_classes
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.dialect import DEFAULT, Reading
@@ -19,7 +19,6 @@ from cfe_faiss.data.read import read_graph, read_table
 from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch_geometric.data import Data
 
 __all__ = ["OwnFiles", "OwnGraph", "read_own"]
@@ -526,9 +525,6 @@ def _classes(table: Table, name: str) -> "pd.Series[Any]":
 
 
 def _probabilities(table: Table, names: Sequence[str]) -> "pd.DataFrame":
-    with extra("audit"):
-        import pandas as pd
-
     columns = pd.DataFrame({name: table.values(name, strict=False) for name in names})
     texts = [name for name in names if columns[name].dtype.kind not in "iuf"]
     if texts:

@@ -220,11 +220,6 @@ def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
         raise ValueError("the graph of the centroids has links to nowhere")
 
 
-def _no_codec(bytes_: _Bytes, d: int, trained: bool) -> int:
-    """Return the code size of float32 vectors; the payload has no codec section."""
-    return 4 * d
-
-
 def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the scalar quantizer of an inverted file and return the code size."""
     (qtype,) = bytes_.numbers("i")
@@ -266,7 +261,7 @@ def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
 
 
 _CODES = {
-    "EvidenceIVF": (b"IwFl", _no_codec),
+    "EvidenceIVF": (b"IwFl", lambda bytes_, d, trained: 4 * d),  # float32 vectors, no codec
     "EvidenceIVFScalarQuantizer": (b"IwSq", _read_scalar_quantizer),
     "EvidenceIVFPQ": (b"IwPQ", _read_product_quantizer),
 }

@@ -102,7 +102,7 @@ class ExactMixin(EvidenceMixin):
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
         self._metric = parameters.get("metric", "cosine")
-        source = stock_flat(stock)
+        source = faiss.downcast_index(stock.index) if isinstance(stock, faiss.IndexIDMap) else stock
         steps_of.take_vectors(self._construct(source.d), source)
 
     def __repr__(self) -> str:
@@ -406,11 +406,6 @@ def with_ids(index: Any) -> Any:
     result.refusal = index.refusal
     result.origins = index.origins
     return result
-
-
-def stock_flat(stock: Any) -> Any:
-    """Return the ``IndexFlat`` of a stock ``IndexFlat``, or of an ``IndexIDMap`` over one."""
-    return faiss.downcast_index(stock.index) if isinstance(stock, faiss.IndexIDMap) else stock
 
 
 def has_positions(stock: Any) -> bool:

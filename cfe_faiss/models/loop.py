@@ -124,7 +124,12 @@ def train(  # noqa: PLR0913
     check(model, data)
     lr = as_number("lr", lr, 0, math.inf)
     weight_decay = as_number("weight_decay", weight_decay, 0, math.inf)
-    weight = _class_weights(data) if class_weights else None
+    weight = None
+    if class_weights:  # inverse to the number of training nodes; 0 for a class without any
+        counts = torch.bincount(data.y[data.train_mask], minlength=int(data.y.max()) + 1)
+        present = counts > 0
+        share = counts.sum() / (present.sum() * counts.clamp(min=1))
+        weight = torch.where(present, share, 0)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
 
     def loss(mask: torch.Tensor) -> torch.Tensor:
@@ -183,14 +188,6 @@ def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
             f"model must return logits of shape ({n}, C) with C >= {classes}, got {shape}"
         )
     return logits
-
-
-def _class_weights(data: Any) -> torch.Tensor:
-    """Return a weight per class, inverse to its number of training nodes; 0 for a class without training nodes."""
-    counts = torch.bincount(data.y[data.train_mask], minlength=int(data.y.max()) + 1)
-    present = counts > 0
-    weight = counts.sum() / (present.sum() * counts.clamp(min=1))
-    return torch.where(present, weight, 0)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
@@ -424,7 +425,7 @@ class ServedEvidenceIndex(EvidenceSearcher):
     @property
     def label_names(self) -> NDArray[Any]:
         """Known labels of the stored vectors, as of the sharded index."""
-        return self._ask(_label_names)
+        return self._ask(attrgetter("label_names"))
 
     def processes(self) -> list[int]:
         """Return the process id of each replica on its machine."""
@@ -483,10 +484,6 @@ def _refuse(query: Query, progress: bool = False) -> None:
         raise TypeError(
             f"sel must be ids or a mask: FAISS's selectors stay in their process, got {query.sel!r}"
         )
-
-
-def _label_names(index: ShardedEvidenceIndex) -> NDArray[Any]:
-    return index.label_names
 
 
 class _Replica:

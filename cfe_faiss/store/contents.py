@@ -472,9 +472,17 @@ class Contents:
     def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
         """Return the k nearest rows of unit queries, of any class: similarities D and keys I, -1 for none."""
         query = Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any"))
-        if mask is None and self.index.has_lists:
-            return self._search_lists(X, query)
-        return self._search_exactly(query, mask)
+        if mask is not None or not self.index.has_lists:
+            return self._search_exactly(query, mask)
+        # The index probes ``nprobe`` lists, or more where those hold too few rows. Rows of other
+        # lists may be as near as the last result, so an exact search decides between equal rows.
+        D, I = self.index.answer(replace(query, k=query.k + 1), Effort())
+        tied = (D[:, -2] == D[:, -1]) & (I[:, -1] >= 0)
+        D, I = D[:, :-1], I[:, :-1]
+        if tied.any():
+            tied_query = replace(query, X=X[tied], labels=unknown_labels(int(tied.sum())))
+            D[tied], I[tied] = self._search_exactly(tied_query, None)
+        return D, I
 
     def evidence(self, query: Query, mask: Mask | None, effort: Effort) -> Any:
         """Return the evidence of a query about unit vectors with class numbers: similarities D, keys I, -1 for none."""
@@ -496,20 +504,6 @@ class Contents:
                 queries.allowed = stored[snapshot.members.places]
             results: Results = self.index.answer_on(snapshot, queries, Effort(exact=True))
         return results
-
-    def _search_lists(self, X: NDArray[np.float32], query: Query) -> Results:
-        """Return the nearest rows of the index's ``nprobe`` lists, or of more lists where those hold too few rows.
-
-        Rows of other lists may be as near as the last result, so an exact search decides between
-        equal rows.
-        """
-        D, I = self.index.answer(replace(query, k=query.k + 1), Effort())
-        tied = (D[:, -2] == D[:, -1]) & (I[:, -1] >= 0)
-        D, I = D[:, :-1], I[:, :-1]
-        if tied.any():
-            tied_query = replace(query, X=X[tied], labels=unknown_labels(int(tied.sum())))
-            D[tied], I[tied] = self._search_exactly(tied_query, None)
-        return D, I
 
     # --- changes ----------------------------------------------------------------------------------
 

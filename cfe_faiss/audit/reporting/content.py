@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -129,13 +128,10 @@ class _Unknown(StrictUndefined):
         return str(self)
 
 
-@cache
-def _environment() -> Environment:
-    """Return the environment of plain texts. They call functions of document.py by their names."""
-    texts = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
-    filters = first_lines, join_words, list_first, number, plural, show, with_article
-    texts.filters.update({function.__name__: function for function in filters})
-    return texts
+_TEXTS = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
+"""Environment of plain texts. They call functions of document.py by their names."""
+for _function in (first_lines, join_words, list_first, number, plural, show, with_article):
+    _TEXTS.filters[_function.__name__] = _function
 
 
 class Prose:
@@ -143,7 +139,7 @@ class Prose:
 
     def __init__(self, inputs: Inputs, name: str, values: Mapping[str, Any]) -> None:
         words = {**inputs.words, "has": inputs.has, **values}
-        self._macros = _environment().get_template(f"sections/{name}.txt.j2").make_module(words)
+        self._macros = _TEXTS.get_template(f"sections/{name}.txt.j2").make_module(words)
 
     def lines(self, macro: str, *arguments: object) -> tuple[str, ...]:
         """Return the sentences of a macro; none if the template lacks it."""

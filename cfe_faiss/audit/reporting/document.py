@@ -9,15 +9,12 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
 from cfe_faiss.base.checks import is_missing
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from cfe_faiss.base.extras import pd
 
 LONGEST = 120
 """Characters of a value that the page shows."""
