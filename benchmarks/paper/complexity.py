@@ -263,7 +263,10 @@ def claims(result: dict[str, Any]) -> list[Claim]:
 
     exact, query = ("nodes", "LocalCE-B", "query_seconds"), ("nodes", "LocalCE-I", "query_seconds")
     build, extra = "build_seconds", "extra_bytes"
-    fits = "exponent b of cost ~ x^b, one for each seed, over all sizes; bounds are upper ones, and at most 1.2 passes"
+    fits = (
+        "exponent b of cost ~ x^b, one for each seed, over all sizes; the bounds are upper ones, "
+        "and at most 1.2 passes"
+    )
     return [
         Claim(
             "The query time of LocalCE-B increases linearly with the number of test nodes.",
