@@ -113,7 +113,12 @@ def _apply_limits() -> None:
     """
     if not _is_settled():
         thread = threading.Thread(target=_set_blas_threads)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # Python's condition was interrupted while its lock was free
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
         thread.join()
 
 
