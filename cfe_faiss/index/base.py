@@ -533,7 +533,15 @@ class EvidenceMixin(SearchingMixin):
             )
             encoder = self.label_encoder()
             codes = encoder("otherIndex's labels", labels, len(X), unknown=True)
-            Transaction(self).insert(rows, codes, shifted, [*self._keeping(encoder), *emptied])
+            self._insert_merged(
+                otherIndex, rows, codes, shifted, [*self._keeping(encoder), *emptied]
+            )
+
+    def _insert_merged(
+        self, other: Any, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
+    ) -> None:
+        """Add the vectors of another index, in the order of its rows."""
+        Transaction(self).insert(X, labels, ids, also)
 
     def _merged_ids(self, ids: Ints, add_id: int) -> Ints:
         """Return the ids in this index of merged vectors with these ids."""

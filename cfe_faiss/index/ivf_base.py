@@ -23,7 +23,7 @@ from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
 from cfe_faiss.coarse.partitions import assign, train_partitions
-from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.rows import codecs
@@ -459,6 +459,22 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             lists = assign(X, self._all_centroids(), self.metric)
         new = codes_of(self, X, lists[0]), ids, lists, X
         self._replace_codes(faiss_lists, rows, new, labels, also)
+
+    def _insert_merged(
+        self, other: Any, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
+    ) -> None:
+        same_lists = (
+            isinstance(other, EvidenceIVFMixin)
+            and self.is_trained
+            and np.array_equal(self._all_centroids(), other._all_centroids())
+        )
+        if not same_lists:
+            super()._insert_merged(other, X, labels, ids, also)
+            return
+        # As in FAISS, vectors stay in their lists: a decoded vector may be nearer to another list.
+        lists = other.snapshot().lists_by_row()
+        codes = codes_of(self, X, lists[0])
+        Transaction(self).append(codes, labels, ids, lists, X, also)
 
     def _replace_codes(
         self,

@@ -130,6 +130,15 @@ class Snapshot:
         """Start of each list in the concatenated lists of all partitions, followed by the total length."""
         return read_only(np.concatenate([self.starts, self.n + self.reference_starts[1:]]))[0]
 
+    def lists_by_row(self) -> Int32s:
+        """Return the list of each row in each partition, (partitions, n)."""
+        partitions, nlist = self.centroids.shape[:2]
+        rows = np.concatenate([np.arange(self.n), self.references.reshape(-1)])
+        lists = np.empty((partitions, self.n), np.int32)
+        places = np.arange(partitions * self.n)
+        lists[places // max(self.n, 1), rows] = lists_of(places, self.list_starts) % nlist
+        return lists
+
     def first_partition(self) -> Snapshot:
         """Return a snapshot of the same rows with the first partition only."""
         if not len(self.references):

@@ -238,6 +238,33 @@ def test_the_same_operations_give_the_same_answers(
         both.compare()
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [("EvidenceIVF4,SQ8", "l2"), ("EvidenceIVF4x3,SQ8", "cosine"), ("EvidenceIVF4,Flat", "ip")],
+)
+def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) -> None:
+    # Components beyond the range of the codec move to its border, where another list may be nearer.
+    X = 2 * RNG.normal(size=(400, D)).astype(np.float32)
+    labels = RNG.integers(0, 3, len(X))
+    index, other, whole = (cfe.index_factory(D, kind, metric) for _ in range(3))
+    for one in (index, other, whole):
+        one.train(TRAINING)
+    whole.add_with_labels(X, labels)
+    index.add_with_labels(X[:200], labels[:200])
+    other.add_with_labels(X[200:], labels[200:])
+    index.merge_from(other, 200)
+    for number in range(NLIST):
+        merged, added = (
+            faiss.rev_swig_ptr(one.invlists.get_ids(number), one.invlists.list_size(number))
+            for one in (index, whole)
+        )
+        assert_array_equal(np.sort(merged), np.sort(added))
+    for nprobe in (1, None):
+        results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
+        assert_array_equal(results[0][0], results[1][0])
+        assert_array_equal(results[0][1], results[1][1])
+
+
 # --- the exceptions, and what is refused ------------------------------------------------------------------------------
 
 
