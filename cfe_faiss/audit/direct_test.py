@@ -40,18 +40,26 @@ from cfe_faiss.rows.metric import Metric, measured
 
 LEAST_GROUP = 20
 """Fewest carriers, and fewest others, of a test that answers."""
-LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
-"""Below the first effective number of decisive carriers the answer is "cannot tell"; below the second it is marked."""
+LEAST_EFFECTIVE = 5
+"""Effective number of decisive carriers below which the answer is "cannot tell"."""
+FEW_EFFECTIVE = 10
+"""Effective number of decisive carriers below which the answer is marked."""
 FINDINGS = ("disadvantaged", "advantaged")
 _RIDGE = 0.1
-_FOLDS, _KNOTS = 5, 14
+_FOLDS = 5
+_KNOTS = 14
 _NEGLIGIBLE = 1e-6  # standard deviation of a column or component, relative to the largest: rounding of float32 rows
 _NEAR_NORMAL = 0.98
 """Correlation of a column with its normal ranks; below it, the null model knows both."""
-_PRODUCTS, _ALL_PRODUCTS, _PEOPLE_FOR_ALL = 6, 8, 900
-"""Components with squares and products: the first six, or all if they are at most 8 and the people at least 900."""
-_FEW_COLUMNS, _PEOPLE_PER_COLUMN, _COLUMN_KNOTS = 3, 150, 5
-"""At most 3 columns, each with at least 150 people, have hinges of their own, at 5 quantiles."""
+_PRODUCTS = 6
+"""Number of first components with squares and products."""
+_ALL_PRODUCTS = 8
+"""Most components that all have squares and products, for at least ``_PEOPLE_FOR_ALL`` people."""
+_PEOPLE_FOR_ALL = 900
+_FEW_COLUMNS = 3
+"""Most columns with hinges of their own, for at least ``_PEOPLE_PER_COLUMN`` people per column."""
+_PEOPLE_PER_COLUMN = 150
+_COLUMN_KNOTS = 5
 _SEED = 20
 _MANY_ROWS = 5_000
 
@@ -99,7 +107,8 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
 
 def judge(line: dict[str, Any], q: float, fdr: float) -> None:
     """Enter the adjusted p value of a test, its verdict, and whether that is a finding, into its line."""
-    line["q"], line["verdict"] = q, verdict(line["statistic"], q, fdr)
+    line["q"] = q
+    line["verdict"] = verdict(line["statistic"], q, fdr)
     line["named"] = line["verdict"] in FINDINGS
 
 
@@ -155,18 +164,17 @@ def propensity(B: Floats, carries: Bools) -> Floats:
 
 
 def score_tests(
-    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], persons: Ints
+    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], rows: Ints
 ) -> list[ScoreTest]:
     """Return one score test for each contrast, given the propensity of :func:`propensity`.
 
-    Rows of one person, by number, are one draw of the attribute, unless the attribute differs among
-    them.
+    Every array has one entry per draw of the attribute. ``rows`` is the number of rows of each
+    draw, of which a contrast is the sum.
     """
     from scipy.stats import norm
 
-    draws = _draws(persons, carries)
-    n = int(draws.max()) + 1
-    columns = np.column_stack([np.ones(len(B)), B])
+    n = len(B)
+    columns = np.column_stack([np.ones(n), B])
     w = chance * (1 - chance)
     weighted = columns * w[:, None]
     gram = weighted.T @ columns
@@ -174,11 +182,8 @@ def score_tests(
     S = np.column_stack(contrasts)
     T = S - columns @ np.linalg.lstsq(gram, weighted.T @ S, rcond=None)[0]
     scores = S.T @ (carries - chance)
-    chances = np.bincount(draws, weights=w) / np.bincount(draws)
-    sums = np.zeros((n, T.shape[1]))
-    np.add.at(sums, draws, T)
-    variances = chances @ sums**2
-    fourth = chances @ sums**4
+    variances = w @ T**2
+    fourth = w @ T**4
     tests = []
     for score, variance, power in zip(
         scores.tolist(), variances.tolist(), fourth.tolist(), strict=True
@@ -190,9 +195,8 @@ def score_tests(
             continue
         z = score / math.sqrt(variance * n / (n - columns.shape[1]))
         p = float(2 * norm.sf(abs(z)))
-        tests.append(
-            ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=score / w.sum())
-        )
+        effect = score / float(rows @ w)
+        tests.append(ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=effect))
     return tests
 
 
@@ -234,7 +238,8 @@ def pair_counts(
         while exceed(highest) > 0 and highest < 64:
             highest *= 2
         gamma = math.exp(brentq(exceed, 0.0, highest)) if highest < 64 else math.inf
-    count, expected = int(against.sum()), float(expit(odds).sum())
+    count = int(against.sum())
+    expected = float(expit(odds).sum())
     effect = (count - expected) / len(against) if len(against) else math.nan
     pairs = {"against": count, "in_favour": len(against) - count, "expected": expected}
     return pairs | {"effect": effect, "gamma": gamma}
@@ -417,40 +422,47 @@ class Sample:
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""
         n = int(self.persons.max(initial=-1)) + 1
-        carriers, others = self.count(carries), self.count(~carries)
+        carriers = self.count(carries)
+        others = self.count(~carries)
         rarer = "carry" if carriers < others else "do not carry"
+        rarest = min(carriers, others)
+        if rarest < LEAST_GROUP:
+            return f"fewer than {LEAST_GROUP} people {rarer} the value: {rarest:,}"
+        if any(decisions.all() or not decisions.any() for decisions in self._decisions):
+            return "all decisions are alike"
         varying = int((self.vectors != self.vectors[:1]).any(axis=0).sum())
-        obstacles = {
-            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(
-                carriers, others
-            )
-            < LEAST_GROUP,
-            "all decisions are alike": any(one.all() or not one.any() for one in self._decisions),
-            "all vectors are alike": not varying,
-            f"{varying} dimensions are more than a tenth of {n} people": 10 * varying > n,
-        }
-        if any(obstacles.values()):
-            return next(reason for reason, is_met in obstacles.items() if is_met)
-        columns = 0 if self.before is None else self.basis.shape[1]
-        return (
-            f"{columns} columns of the null model are more than half of {n} people"
-            if 2 * columns > n
-            else ""
-        )
+        if not varying:
+            return "all vectors are alike"
+        if 10 * varying > n:
+            return f"{varying} dimensions are more than a tenth of {n} people"
+        if self.before is not None and 2 * self.basis.shape[1] > n:
+            columns = self.basis.shape[1]
+            return f"{columns} columns of the null model are more than half of {n} people"
+        return ""
 
     def test(
         self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
     ) -> tuple[Floats, list[ScoreTest]]:
         """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast.
 
-        The carriers of other values, (n,) each, join the null model.
+        The carriers of other values, (n,) each, join the null model. The rows of a person are one
+        draw of the attribute, unless the attribute differs among them.
         """
+        from scipy import sparse
+
         if reason := self.obstacle(carries):
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
-        basis = np.column_stack([self.basis, *others])
+        # An attribute of a person follows the mean of its rows, which no single row shows.
+        draws = _draws(self.persons, carries)
+        rows = np.bincount(draws)
+        sums = sparse.csr_array((np.ones(len(self)), (draws, np.arange(len(self)))))
+        basis = sums @ np.column_stack([self.basis, *others]) / rows[:, None]
+        carriers = sums @ carries > 0
         with self._threads():
-            chance = propensity(basis, carries)
-            return chance, score_tests(basis, carries, chance, contrasts, self.persons)
+            chance = propensity(basis, carriers)
+            summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
+            tests = score_tests(basis, carriers, chance, summed, rows)
+        return chance[draws], tests
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
@@ -463,7 +475,9 @@ class Sample:
     def evidence_contrast(self) -> Floats:
         """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair, (n,)."""
         contrast = np.zeros(len(self))
-        contrast[self.pairs[0]], contrast[self.pairs[1]] = 1, -1
+        refused, granted, _ = self.pairs
+        contrast[refused] = 1
+        contrast[granted] = -1
         return contrast
 
 
@@ -505,14 +519,13 @@ class Samples:
         It depends on attributes only among people with equal vectors and decisions. There, the seed
         is drawn from all data, so that who comes first is no function of the attribute.
         """
-        vectors, labels, attributes = (
-            self.finder.vectors[rows],
-            self.finder.labels,
-            attributes_of(self.finder),
-        )
-        unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
+        vectors = self.finder.vectors[rows]
+        labels = self.finder.labels
+        attributes = attributes_of(self.finder)
+        unfavourable = np.isin(labels[rows], self.unfavourable)
+        places = attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
-        keys = [unfavourable, *(own[rows] for own in (labels, *self.others)), *codes]
+        keys = [unfavourable, *(classes[rows] for classes in (labels, *self.others)), *codes]
         order = canonical_order(vectors, *keys)
         ordered = vectors[order]
         has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
