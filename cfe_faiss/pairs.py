@@ -92,28 +92,24 @@ def global_evidence(  # noqa: PLR0913
     k
         Number of pairs, >= 1. Fewer are returned if the index has fewer.
     exact
-        True returns the exact k best pairs, and skips only pairs that provably are not among them;
-        default without ``nprobe`` and ``recall``. False searches the evidence of each vector in the
-        index, and requests more results only for vectors that may still have a pair among the k
-        best. It misses the pairs that the index search misses.
+        True returns the exact k best pairs, and skips only pairs that provably are not among them; default without
+        ``nprobe`` and ``recall``. False searches the evidence of each vector in the index, and requests more results
+        only for vectors that may still have a pair among the k best. It misses the pairs that the index search misses.
     per_node
-        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence,
-        and the k best of these pairs are returned.
+        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
+        these pairs are returned.
     nprobe, recall
-        Instead of ``exact=True``: effort of the search for each vector's evidence, as in
-        ``search_evidence``.
+        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``.
     memory
         Limit in bytes, >= 1, for copies of vectors, and for the sketches of the join (see Notes).
     where
-        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With
-        ``per_node=True``, each vector contributes its best evidence under the constraints.
+        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
+        vector contributes its best evidence under the constraints.
     attributes
-        Attributes used by the constraints, for every id of the index: a pandas DataFrame (indexed
-        by id), a polars DataFrame, PyG Data, or a mapping from names to arrays (row i for the id
-        i).
+        Attributes used by the constraints, for every id of the index: a pandas DataFrame (indexed by id), a polars
+        DataFrame, PyG Data, or a mapping from names to arrays (row i for the id i).
     graph
-        Graph used by the constraints, whose nodes are the ids, in a form that
-        :func:`cfe_faiss.ks_vectors` accepts.
+        Graph used by the constraints, whose nodes are the ids, in a form that :func:`cfe_faiss.ks_vectors` accepts.
     progress
         Whether to show a progress bar on standard error.
 
@@ -129,9 +125,8 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be
-    faster and ``memory`` allows it, a similarity join that skips most pairs by upper bounds, with
-    280 bytes of memory per vector.
+    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be faster and ``memory``
+    allows it, a similarity join that skips most pairs by upper bounds, with 280 bytes of memory per vector.
 
     Examples
     --------

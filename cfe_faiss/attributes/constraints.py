@@ -17,7 +17,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, repr=False)
 class Constraints:
-    """Conditions on both nodes of a pair, or on the evidence alone, beside different classes.
+    """Conditions on pairs in addition to different classes: on both nodes, or the evidence.
 
     The names follow MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete:
     it returns the best pairs that meet the conditions, and a short row means that no more exist.

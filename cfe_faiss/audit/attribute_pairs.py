@@ -212,7 +212,7 @@ class OnlyIn(TableResult):
 
 
 def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float = 0.95) -> OnlyIn:
-    """Return the pairs that differ in these attributes only, and those of different classes.
+    """Return the pairs that differ in these attributes only, and which of them are evidence.
 
     The simplest question of a discrimination audit (direct discrimination: equal in everything but
     the protected attribute), answered exactly for all pairs at once, by grouping.

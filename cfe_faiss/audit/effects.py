@@ -151,7 +151,7 @@ def direction_test(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     person: Any = None,
 ) -> DirectionTest:
-    """Test whether carriers stand on one side of the closest pairs with different decisions.
+    """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
 
     The pairs are chosen by vectors and decisions alone: the most similar first, each person in one
     pair, at most a fifth as many pairs as people. The test asks whether the unfavourable side
@@ -172,12 +172,10 @@ def direction_test(  # noqa: PLR0913
     alpha
         Largest p value of a finding, in (0, 1).
     bins
-        How numbers with more than 10 values become groups, see
-        :func:`cfe_faiss.audit.groups.groupings`.
+        How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
     person
-        Where people have several rows: the attribute that tells whose a row is, or one value for
-        each row. A person then counts once, and is never compared with itself. A row without a
-        value is a person, by default every row.
+        Where people have several rows: the attribute that tells whose a row is, or one value for each row. A person
+        then counts once, and is never compared with itself. A row without a value is a person, by default every row.
 
     Returns
     -------
@@ -191,16 +189,15 @@ def direction_test(  # noqa: PLR0913
 
     Notes
     -----
-    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a
-    ridge-logistic regression of carrying the value on a basis of the vectors [1]_. People with a
-    missing value are left out first. Ties are broken by a fixed seed. The result does not depend on
-    the order of rows. O(n^2 d) for the pairs, O(n d^2) for the test.
+    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a ridge-logistic regression of
+    carrying the value on a basis of the vectors [1]_. People with a missing value are left out first. Ties are broken
+    by a fixed seed. The result does not depend on the order of rows.
+    O(n^2 d) for the pairs, O(n d^2) for the test.
 
     References
     ----------
-    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters",
-       Proceedings of the Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum,
-       "Observational Studies", 2002, chapter 4.
+    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters", Proceedings of the
+       Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum, "Observational Studies", 2002, chapter 4.
 
     Examples
     --------
@@ -421,7 +418,7 @@ def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) ->
 
 
 def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Bools:
-    """Return who is flagged, of the people with neighbours, (m, depth), in both groups."""
+    """Return which of the people with neighbours, (m, depth), in both groups are flagged."""
     shares = []
     for group in (carries, ~carries):
         first = group & (np.cumsum(group, axis=1, dtype=np.int32) <= k)
@@ -552,8 +549,7 @@ def direct_effects(  # noqa: PLR0913
 
     Notes
     -----
-    Neighbours, pairs and the basis of the null model are computed once for each set of people with
-    a known value.
+    Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
 
     *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with
     the carriers of the earlier findings as columns of the null model. Then each finding is tested

@@ -60,7 +60,7 @@ def fine_tune(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> FineTuning:
-    """Train a model further on the nodes of the evidence, and compare it on other test nodes.
+    """Go on training a model with the nodes of the evidence, and compare it on the test nodes that remain.
 
     The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both
     readings of it.
@@ -68,15 +68,12 @@ def fine_tune(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits.
-        Its data is PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and
-        ``test_mask``, on the same device.
+        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits. Its data is PyG
+        ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on the same device.
     pairs
-        The evidence, with row numbers ``source`` and ``target``, see
-        :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
+        The evidence, with row numbers ``source`` and ``target``, see :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
     role
-        "training": the evidence nodes join the training nodes. "validation": they replace the
-        validation nodes.
+        "training": the evidence nodes join the training nodes. "validation": they replace the validation nodes.
     seeds
         Each gives one run from the same weights; runs differ in the randomness of training only.
     inplace
@@ -102,9 +99,8 @@ def fine_tune(  # noqa: PLR0913
 
     Notes
     -----
-    ``control`` is the same training without the evidence nodes: fine-tuning gains
-    ``after - control``. The test nodes that remain are easier than the test set. Nodes without a
-    true class (-1) are left out.
+    ``control`` is the same training without the evidence nodes: fine-tuning gains ``after - control``. The test nodes
+    that remain are easier than the test set. Nodes without a true class (-1) are left out.
 
     Examples
     --------

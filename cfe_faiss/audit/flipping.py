@@ -158,28 +158,24 @@ def flip(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar
-        with ``x``, (n, d). Values are in the units of ``x_raw``, if present.
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar with ``x``, (n, d).
+        Values are in the units of ``x_raw``, if present.
     name
-        A column of the table, a feature of ``data.feature_names``, or an attribute of several
-        columns.
+        A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
     values
-        Values to give to the nodes, which must occur; by default each other value, if there are at
-        most 10.
+        Values to give to the nodes, which must occur; by default each other value, if there are at most 10.
     columns
-        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By
-        default ``data.feature_attributes``.
+        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
+        ``data.feature_attributes``.
     nodes
         The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
-        Whether all nodes change together: two values are exchanged, of more all nodes take the
-        same. By default only the node's own features change.
+        Whether all nodes change together: two values are exchanged, of more all nodes take the same. By default only
+        the node's own features change.
     by, bins
-        Attributes whose groups get rates, and cuts as in
-        :func:`cfe_faiss.audit.discrimination_scores`.
+        Attributes whose groups get rates, and cuts as in :func:`cfe_faiss.audit.discrimination_scores`.
     hops
-        Edges over which a node's features reach: the layers of a network. By default measured. Not
-        with ``at_once``.
+        Edges over which a node's features reach: the layers of a network. By default measured. Not with ``at_once``.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -193,8 +189,7 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or nodes of one pass disturb each other in spite of
-        ``hops``.
+        If an argument is not as described, or nodes of one pass disturb each other in spite of ``hops``.
 
     Examples
     --------

@@ -274,34 +274,29 @@ def group_metrics(  # noqa: PLR0913
     reference: Mapping[str, Any] | None = None,
     person: Any = None,
 ) -> GroupMetrics:
-    """Return selection rates, impact ratios, error rates and equalised odds of groups.
+    """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
 
     The arguments are named as in fairlearn's ``MetricFrame``. Rows are matched by position.
 
     Parameters
     ----------
     y_true
-        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error
-        rates.
+        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error rates.
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
-        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names
-        to arrays, a frame.
+        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
     favourable, truth_favourable
         Classes that count as selected, together, by name or number; by default each in turn,
         against the rest. True classes that agree, if the truth has different names ("repaid").
     intersections
-        Tuples of attributes whose combinations are groups, too; by default all attributes together,
-        if several.
+        Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
     bins, confidence
-        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of
-        intervals, in (0, 1).
+        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of intervals, in (0, 1).
     class_names, unknown
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
-        By attribute (or "sex & race"): the group that the others are compared with. Default: the
-        largest ranked one.
+        By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
     person
         Person of each row, (n,). Rows without a value, and by default all, are different people.
         Intervals, tests and verdicts count people, and allow for similar decisions on the rows of
@@ -319,12 +314,11 @@ def group_metrics(  # noqa: PLR0913
 
     Notes
     -----
-    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR §
-    1607.4 D, the "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et
-    al., NIPS 2016. Rates: Wilson's interval at the level confidence^(1/G) for G groups (Šidák).
-    Ratios and differences: Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17,
-    1998), with Tukey's studentized range in place of the normal quantile. Rates near 0 or 1 of
-    small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
+    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR § 1607.4 D, the
+    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et al., NIPS 2016. Rates: Wilson's
+    interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences: Koopman (Biometrics 40, 1984)
+    and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in place of the normal quantile.
+    Rates near 0 or 1 of small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
 
     Examples
     --------

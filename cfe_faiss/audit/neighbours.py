@@ -69,9 +69,7 @@ def discrimination_scores(  # noqa: PLR0913
     memory: int | None = None,
     progress: bool = False,
 ) -> Frame:
-    """Return the discrimination score DS of each value of each attribute.
-
-    See the paper, section "Revealing Unfairness".
+    """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
 
     The score of a value is the mean, over the nodes that have it, of the share of their top-k
     evidence that lacks it. Scores are descriptive; :func:`direct_effects` has the tests.
@@ -81,23 +79,18 @@ def discrimination_scores(  # noqa: PLR0913
     finder
         Evidence comes from all its searched nodes; its attributes are scored.
     nodes
-        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones
-        count once.
+        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
     k
         Evidence per node, >= 1; the paper takes 10.
     columns, intersections
-        Attributes to score, by default all of them; tuples of columns whose combined values are
-        scored, too.
+        Attributes to score, by default all of them; tuples of columns whose combined values are scored, too.
     bins
-        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from
-        columns to a number of bins or to edges overrides this: Table 2 has
-        ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
+        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from columns to a number of
+        bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
-        Names of columns or intersections ("sex & race") to list first; by default
-        ``finder.sensitive``.
+        Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -204,7 +197,7 @@ def consistency(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return by group the share of nodes nearer to evidence than to their own class.
+    """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
 
     The share counts the nodes that the model treats differently from their most similar node: 0 is
     consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for
@@ -215,14 +208,12 @@ def consistency(  # noqa: PLR0913
     finder
         Its searched nodes are compared.
     nodes
-        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones
-        count once.
+        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones count once.
     columns, bins, intersections
-        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without
-        attributes, or an empty list of columns, gives the line of all nodes only.
+        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
+        list of columns, gives the line of all nodes only.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -251,10 +242,9 @@ def consistency(  # noqa: PLR0913
 
     Notes
     -----
-    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in
-    the expectation and in the clusters of the interval: with more copies than that, the interval is
-    too narrow. Two exact searches of all nodes, and n_c**2 * d multiplications for each class of
-    n_c nodes.
+    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in the expectation and in
+    the clusters of the interval: with more copies than that, the interval is too narrow. Two exact searches of all
+    nodes, and n_c**2 * d multiplications for each class of n_c nodes.
 
     Examples
     --------
@@ -373,9 +363,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the accuracy within the top-k global evidence, as a curve in k.
-
-    See the paper, "Verifying Prediction Errors".
+    """Return the accuracy within the top-k global evidence, as a curve in k (paper, "Verifying Prediction Errors").
 
     Parameters
     ----------
@@ -411,20 +399,17 @@ def error_rate_by_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two
-      nodes of a pair have the same true class, at least one prediction is wrong by construction. A
-      low accuracy says that the model's border runs through similar nodes, not that similarity
-      makes it err. For a model that is always right it is 1.
-    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being
-      in a pair does not change the error rate. 200 seeded random exchanges within the cells of a
-      k-d tree give the mean and the range. Where the error rate does not change within a cell, the
-      accuracy is outside of the range in 2 to 6 % of 50 samples at 95 %
-      (``benchmarks/calibration_rates.py``).
-    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right
-      and the other wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 %
-      of the trials if the true classes are drawn again for the same predictions, and in 90 to 98.5
-      % if the model is trained on other nodes, least often for many pairs
-      (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
+    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two nodes of a pair have
+      the same true class, at least one prediction is wrong by construction. A low accuracy says that the model's
+      border runs through similar nodes, not that similarity makes it err. For a model that is always right it is 1.
+    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being in a pair does not
+      change the error rate. 200 seeded random exchanges within the cells of a k-d tree give the mean and the range.
+      Where the error rate does not change within a cell, the accuracy is outside of the range in 2 to 6 % of 50 samples
+      at 95 % (``benchmarks/calibration_rates.py``).
+    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right and the other
+      wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if the true classes
+      are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained on other nodes, least often
+      for many pairs (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
 
     Examples
     --------

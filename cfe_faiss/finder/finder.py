@@ -284,57 +284,47 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse,
-            and ``edge_index``, (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their
-            forms. There may be no edges. Optional: ``y``, (n,) integers, the true classes;
-            ``class_names``, the names of true and predicted classes; and ``node_ids``, (n,), the
-            ids in results and arguments.
+            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
+            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
+            ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
+            ``node_ids``, (n,), the ids in results and arguments.
         model
-            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see
-            :func:`cfe_faiss.models.predict`. Or a fitted scikit-learn estimator; or predictions:
-            classes, (n,), as numbers or texts, probabilities or logits, (n, C). See
-            :func:`cfe_faiss.data.predict.predictions_of`.
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see :func:`cfe_faiss.models.predict`.
+            Or a fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or
+            logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
         features
-            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes
-            them: a DataFrame of pandas (its index holds the nodes) or polars, a mapping, a matrix.
-            Default: the ``attributes``, ``feature_names`` or ``sensitive`` of ``data``, if it has
-            one of them. The similarity does not use them.
+            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
+            pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
+            ``feature_names`` or ``sensitive`` of ``data``, if it has one of them. The similarity does not use them.
         without
-            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by
-            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that
-            some column holds. Columns that go one to one with such an attribute leave with it, see
-            ``removed``. Others that tell it stay, and are named there with their strength, see
-            :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
+            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
+            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
+            with such an attribute leave with it, see ``removed``. Others that tell it stay, and are named there with
+            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
             The edges stay, and may reveal the attribute.
         num_layers, alpha
             Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
-            False: KS vectors use edges in both directions. True: a node's vector depends on the
-            nodes whose edges point to it, as messages flow in PyG. The model always sees the given
-            edges.
+            False: KS vectors use edges in both directions. True: a node's vector depends on the nodes whose edges point
+            to it, as messages flow in PyG. The model always sees the given edges.
         edge_weight
-            False: KS vectors give all edges the same weight, as in the paper; only the model uses
-            weights in ``data`` (``model_only`` names them). True: they use ``data.edge_weight`` or
-            the values of ``adj_t``. An array, (E,): they use these weights of ``data.edge_index``.
-            The model always sees the weights of ``data``.
+            False: KS vectors give all edges the same weight, as in the paper; only the model uses weights in ``data``
+            (``model_only`` names them). True: they use ``data.edge_weight`` or the values of ``adj_t``. An array, (E,):
+            they use these weights of ``data.edge_index``. The model always sees the weights of ``data``.
         index
-            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained
-            here if necessary. Default: the exact index up to 100,000 nodes and
-            ``EvidenceIVF<2 sqrt(n)>`` beyond.
+            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here if necessary.
+            Default: the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
         nodes
-            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The
-            paper searches among the test nodes: ``nodes=data.test_mask``. The KS vectors always use
-            the whole graph.
+            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The paper searches among the
+            test nodes: ``nodes=data.test_mask``. The KS vectors always use the whole graph.
         sensitive
             Names of attributes that audits use as sensitive by default.
         node_type, metapath
-            For ``HeteroData`` only: the node type of the evidence (default: the start of the
-            meta-path), and the edge types that join its nodes, see
-            :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and names belong
-            to the node type. The model sees all of ``data``, and predicts the classes of this type.
+            For ``HeteroData`` only: the node type of the evidence (default: the start of the meta-path), and the edge
+            types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
+            names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
-            Batches of the graph, such as PyG's ``NeighborLoader``: see
-            :func:`cfe_faiss.models.predict`.
+            Batches of the graph, such as PyG's ``NeighborLoader``: see :func:`cfe_faiss.models.predict`.
         unknown
             As in :meth:`from_vectors`, in given predictions and in ``data.y``.
         progress
@@ -343,8 +333,7 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or no column of ``data.x`` holds an attribute of
-            ``without``.
+            If an argument is not as described, or no column of ``data.x`` holds an attribute of ``without``.
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
@@ -519,7 +508,7 @@ class EvidenceFinder:
         nodes: Any = None,
         **reading: Unpack[ReadingOptions],
     ) -> Self:
-        """Index the rows of a table, such as people, and the classes that a model predicts.
+        """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
         Rows are compared by Euclidean distance, without a graph: numbers in standard deviations,
         two categories one apart, and so a missing value (of numbers the mean) and a known one.
@@ -527,44 +516,34 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars, PyArrow or another with their interface; a mapping of
-            columns; or the path of a text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx
-            file, read as pandas does, but ids as written. A column of which 95 % are numbers is one
-            of numbers, and its other cells are an error.
+            A table of pandas, polars, PyArrow or another with their interface; a mapping of columns; or the path of a
+            text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as pandas does, but ids as written.
+            A column of which 95 % are numbers is one of numbers, and its other cells are an error.
         model
-            Column of the predicted classes; these classes, (n,); or an estimator or another
-            callable, called with a frame of its columns, or of all without another role
-            (``cfe_faiss.data.predict.column_names``).
+            Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
+            frame of its columns, or of all without another role (``cfe_faiss.data.predict.column_names``).
         scores, threshold
-            In place of a model: column of a number for each row; a decision such as "score>=5" (or
-            >, <=, <), with classes "score>=5" and "score<5". The column stays out of the vectors.
+            In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
+            classes "score>=5" and "score<5". The column stays out of the vectors.
         truth
-            Column of the true classes, or these classes, (n,), in the words of the predicted ones
-            or in others.
+            Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
         id
-            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame
-            unless it is 0..n-1.
+            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
         sensitive, without
-            Columns that stay out of the vectors, with their copies, and remain attributes; the
-            first are for audits.
+            Columns that stay out of the vectors, with their copies, and remain attributes; the first are for audits.
         ignore, weights
-            Columns that are no attributes, either; column of the weight of each row, at least 0,
-            kept as ``weights``.
+            Columns that are no attributes, either; column of the weight of each row, at least 0, kept as ``weights``.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names;
-            of two classes the second is enough. Default: ``predict_proba`` of the model.
+            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
+            second is enough. Default: ``predict_proba`` of the model.
         scale
-            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes
-            twice.
+            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
         encoder
-            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted
-            here unless it is.
+            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes``
-            are ids or a mask.
+            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
         **reading
-            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as
-            ``decimal=","``.
+            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as ``decimal=","``.
 
         Raises
         ------
@@ -574,8 +553,8 @@ class EvidenceFinder:
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, or a class is written in two ways; a model
-            reads the truth; classes are unknown, or large and of the predicted or true ones only.
+            If a column looks like an id or an outcome, or a class is written in two ways; a model reads the truth;
+            classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------

@@ -150,19 +150,17 @@ def as_graph(
     Returns
     -------
     Graph
-        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of
-        temporary memory; with weights 20 bytes (12 if directed). The result does not depend on the
-        order of edges.
+        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of temporary memory; with
+        weights 20 bytes (12 if directed). The result does not depend on the order of edges.
 
     Raises
     ------
     TypeError
         If node numbers are not integers, or weights not real numbers.
     ValueError
-        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is
-        not ``num_nodes`` or unknown (an empty edge_index without ``num_nodes``); if a weight is
-        negative, NaN or infinite, the numbers of weights and edges differ, or ``edge_weight=True``
-        is given for a graph without weights.
+        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is not ``num_nodes`` or
+        unknown (an empty edge_index without ``num_nodes``); if a weight is negative, NaN or infinite, the numbers of
+        weights and edges differ, or ``edge_weight=True`` is given for a graph without weights.
 
     Examples
     --------

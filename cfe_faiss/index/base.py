@@ -199,7 +199,7 @@ class EvidenceMixin(SearchingMixin):
         """Return the steps that remove every vector."""
 
     def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
-        """Return the steps that remove every vector: those of FAISS's part, and a new table."""
+        """Return the steps that remove every vector from FAISS's part and from the table."""
         values = {"_table": table, "_longest": 0.0, "label_keys": None}
         return [
             *self._forgetting(),

@@ -1,4 +1,4 @@
 """Evidence search in other vector stores, each loaded on import.
 
-They are those of LangChain, LlamaIndex and Haystack.
+There is one for LangChain, LlamaIndex and Haystack.
 """

@@ -427,7 +427,7 @@ class Table:
         ]
 
     def only(self, rows: NDArray[Any]) -> "Table":
-        """Return a table of some rows, positions or (n,) bool, with memory of its own; O(n)."""
+        """Return a table with copies of some rows, positions or (n,) bool; O(n)."""
         arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
         return Table(self.classes, **arrays)
 

@@ -157,7 +157,7 @@ class EvidenceDocumentStore:
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Write documents; return their number, without those that the policy ``SKIP`` leaves out.
+        """Write documents; return their number, without documents that ``SKIP`` leaves out.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Evidence for PyG's ``Explainer``, and explanations of a node beside its evidence's."""
+"""Evidence for PyG's ``Explainer``, and explanations of a node and its evidence."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -449,35 +449,31 @@ def explain_beside(
     Parameters
     ----------
     explainer
-        PyG's ``Explainer``, with ``GNNExplainer`` or another algorithm, that explains the
-        predictions of a model.
+        PyG's ``Explainer``, with ``GNNExplainer`` or another algorithm, that explains the predictions of a model.
     finder
         Finder over the same graph and the same model.
     data
-        The graph, PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``,
-        ``node_ids``.
+        The graph, PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``, ``node_ids``.
     node
         Among the finder's searched nodes.
     k
         Number of evidence nodes, >= 1; all of them are explained.
     call_with
-        Further keyword arguments for the explainer, and so for the model:
-        ``{"edge_weight": data.edge_weight}``.
+        Further keyword arguments for the explainer, and so for the model: ``{"edge_weight": data.edge_weight}``.
 
     Returns
     -------
     ExplainedEvidence
-        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call
-        ``torch.manual_seed`` before for reproducible results.
+        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call ``torch.manual_seed``
+        before for reproducible results.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If the node has no evidence, is not among the searched ones, the graph has another number of
-        nodes than the finder, or the model predicts another class than the finder holds for one of
-        the nodes.
+        If the node has no evidence, is not among the searched ones, the graph has another number of nodes than the
+        finder, or the model predicts another class than the finder holds for one of the nodes.
 
     Examples
     --------

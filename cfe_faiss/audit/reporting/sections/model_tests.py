@@ -494,7 +494,7 @@ _FLIPPED_ALONE = 1_000
 
 
 def only_in_section(inputs: Inputs) -> Section:
-    """Return pairs that differ in one sensitive attribute, beside pairs that agree in all."""
+    """Return pairs that differ in one sensitive attribute, and pairs that agree in all."""
     tests = {
         name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence)
         for name in inputs.sensitive
