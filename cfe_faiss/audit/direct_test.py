@@ -1,4 +1,4 @@
-"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors; and the people tested.
+"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors.
 
 A contrast ``s`` is one number per person, computed from vectors and decisions, never from the
 attribute. The null model is a ridge-logistic regression of the attribute ``A`` on a basis of the
@@ -71,13 +71,15 @@ class ScoreTest:
     Attributes
     ----------
     statistic
-        z, positive where the carriers of the value are disadvantaged; NaN where nothing could be tested.
+        z, positive where the carriers of the value are disadvantaged; NaN where nothing could be
+        tested.
     p_value
         Two-sided, from the normal distribution; NaN where nothing could be tested.
     n_effective
         Effective number of decisive carriers, (sum t^2 w)^2 / sum t^4 w.
     effect
-        Mean difference of the contrast between carriers and others of equal propensity; NaN where nothing was tested.
+        Mean difference of the contrast between carriers and others of equal propensity; NaN where
+        nothing was tested.
     reason
         Why the test cannot tell; empty where it can.
     """
@@ -92,12 +94,15 @@ class ScoreTest:
 
     @property
     def few(self) -> bool:
-        """Whether fewer than 10 decisive carriers are left: p values below .005 are then too frequent."""
+        """Whether fewer than 10 decisive carriers are left: p below .005 is then too frequent."""
         return not self.reason and self.n_effective < FEW_EFFECTIVE
 
 
 def verdict(statistic: float, p: float, alpha: float) -> str:
-    """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
+    """Return the verdict for a p value, adjusted or not.
+
+    It is "disadvantaged", "advantaged", "no finding" or "cannot tell".
+    """
     if math.isnan(p):
         return "cannot tell"
     if p > alpha:
@@ -106,14 +111,16 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
 
 
 def judge(line: dict[str, Any], q: float, fdr: float) -> None:
-    """Enter the adjusted p value of a test, its verdict, and whether that is a finding, into its line."""
+    """Enter the adjusted p value of a test, its verdict, and whether that is a finding."""
     line["q"] = q
     line["verdict"] = verdict(line["statistic"], q, fdr)
     line["named"] = line["verdict"] in FINDINGS
 
 
 def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats:
-    """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
+    """Return the columns from which the null model predicts an attribute, (n, c).
+
+    None of them is constant.
 
     Columns of ``X`` that are far from normal (skewed, heavy tails, many zeros) enter as amounts and
     as normal ranks: the attribute may follow either. The basis has all standardised principal
@@ -203,7 +210,7 @@ def score_tests(
 def pair_counts(
     refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float
 ) -> dict[str, float]:
-    """Count the pairs that differ in the attribute, and say how much hidden difference a finding withstands.
+    """Count the pairs that differ in the attribute, and how much a finding withstands.
 
     In such a pair the unfavourable side carries the value with the odds
     ``gamma * odds(refused) / odds(granted)`` of the propensities; ``gamma`` is 1 if the vectors
@@ -212,10 +219,11 @@ def pair_counts(
     Returns
     -------
     dict
-        ``against``, ``in_favour``: pairs in which the carrier has the unfavourable decision, or the other one.
-        ``expected``: expected number of pairs against the carrier, given the propensities of both sides. ``effect``:
-        share of these pairs that are against the carrier beyond the expected ones; NaN without pairs. ``gamma``: the
-        largest odds of a hidden difference within the pairs at which a finding stands, >= 1.
+        ``against``, ``in_favour``: pairs in which the carrier has the unfavourable decision, or the
+        other one. ``expected``: expected number of pairs against the carrier, given the
+        propensities of both sides. ``effect``: share of these pairs that are against the carrier
+        beyond the expected ones; NaN without pairs. ``gamma``: the largest odds of a hidden
+        difference within the pairs at which a finding stands, >= 1.
     """
     from scipy.optimize import brentq
     from scipy.special import expit, logit
@@ -246,7 +254,7 @@ def pair_counts(
 
 
 def _normal_ranks(X: NDArray[np.float32]) -> tuple[Floats, Floats]:
-    """Return the centred columns that vary, those far from normal as normal ranks, and the amounts of the latter.
+    """Return the centred columns, those far from normal as ranks, and the amounts of these.
 
     Normal ranks have the standard deviation of the amounts.
     """
@@ -286,14 +294,20 @@ def _standardise(columns: Floats) -> Floats:
 
 
 def _hinges(values: Floats, count: int, lowest: float) -> Floats:
-    """Return max(values - c, 0) at quantiles c between ``lowest`` and 1 - ``lowest``, (n, at most count)."""
+    """Return max(values - c, 0) at quantiles c from ``lowest`` to 1 - ``lowest``.
+
+    The shape is (n, at most count).
+    """
     knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
     hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
     return hinges
 
 
 def _draws(persons: Ints, carries: Bools) -> Ints:
-    """Return the number of the draw of the attribute of each row: of its person, or its own if these values differ."""
+    """Return the draw of the attribute of each row.
+
+    It is that of its person, or its own if the values of the person differ.
+    """
     shares = np.bincount(persons, weights=carries) / np.bincount(persons)
     is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
@@ -302,7 +316,7 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
 
 
 def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
-    """Return the logit of P(y | at) of a ridge-logistic regression of y on B, whose intercept is not penalised."""
+    """Return the logit of P(y | at) of a ridge regression of y on B with a free intercept."""
     from sklearn.linear_model import LogisticRegression
 
     if y.all() or not y.any():
@@ -314,7 +328,7 @@ def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Sample:
-    """People in an order that depends on their data only, not on their ids, and is blind to the attribute.
+    """People in an order that is blind to the attribute and depends on their data only.
 
     Searches break ties by position in this order. Data that need no attribute are computed once.
 
@@ -329,10 +343,11 @@ class Sample:
     metric
         Metric of the finder, by which people are compared.
     persons
-        Person of each row, (n,), numbered from 0 by their first row. A person counts once, however many rows it has;
-        rows of one person are neither neighbours nor a pair.
+        Person of each row, (n,), numbered from 0 by their first row. A person counts once, however
+        many rows it has; rows of one person are neither neighbours nor a pair.
     before
-        Decisions of another model about the same people, (n,), whose logit joins the null model; or None.
+        Decisions of another model about the same people, (n,), whose logit joins the null model; or
+        None.
     near
         Nearest people of either group, (n, k), by k.
     """
@@ -375,7 +390,7 @@ class Sample:
             return basis(self.vectors, *self._decisions, persons=self.persons)
 
     def _threads(self) -> AbstractContextManager[None]:
-        """Limit BLAS to one thread for few rows: waiting for threads would take longer than small products."""
+        """Limit BLAS to one thread for few rows, where waiting for threads takes longer."""
         return single_threaded_blas() if len(self) < _MANY_ROWS else nullcontext()
 
     @property
@@ -386,7 +401,9 @@ class Sample:
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints, NDArray[Any]]:
-        """The most similar pairs with different decisions, chosen greedily, each person in at most one.
+        """The most similar pairs with different decisions, each person in one at most.
+
+        They are chosen greedily.
 
         Positions of the unfavourable and of the other side, and the similarity or distance.
         """
@@ -401,7 +418,10 @@ class Sample:
         return refused, granted, measured(found.similarity[is_first], self.metric)
 
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
-        """Return the k nearest rows of other people of either group, (n, k); fewer if there are no k others."""
+        """Return the k nearest rows of other people of either group, (n, k).
+
+        Fewer if there are no k others.
+        """
         positions = np.arange(len(self)) if positions is None else positions
         k = max(1, min(k, len(self) - self.most_rows))
         return self.others(self.index, positions, k, "any")[1]
@@ -443,7 +463,7 @@ class Sample:
     def test(
         self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
     ) -> tuple[Floats, list[ScoreTest]]:
-        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast.
+        """Return the propensity, NaN if nothing can be tested, and a test of each contrast.
 
         The carriers of other values, (n,) each, join the null model. The rows of a person are one
         draw of the attribute, unless the attribute differs among them.
@@ -473,7 +493,7 @@ class Sample:
 
     @cached_property
     def evidence_contrast(self) -> Floats:
-        """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair, (n,)."""
+        """1 for the unfavourable side of a pair, -1 for the other side, 0 in no pair, (n,)."""
         contrast = np.zeros(len(self))
         refused, granted, _ = self.pairs
         contrast[refused] = 1
@@ -557,7 +577,7 @@ def question(
     bins: Bins,
     person: Any,
 ) -> tuple[Sample, Bools, dict[str, Any]]:
-    """Return the sample of a direct test, who of it carries the value, and the result's fields on both.
+    """Return the sample of a direct test, its carriers, and the fields of the result.
 
     ``values`` are the name of the argument and the value or values.
     """
