@@ -491,16 +491,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _insert_merged(
         self, other: Any, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
-        same_lists = (
-            isinstance(other, EvidenceIVFMixin)
-            and self.is_trained
-            and np.array_equal(self._all_centroids(), other._all_centroids())
-        )
-        if not same_lists:
+        centroids, lists = _NO_CENTROIDS, np.empty((0, 0), np.int32)
+        if len(X) and other.metric_type == self.metric_type:
+            centroids, lists = _lists_of(other)
+        if not self.is_trained or not np.array_equal(self._all_centroids(), centroids):
             super()._insert_merged(other, X, labels, ids, also)
             return
         # As in FAISS, vectors stay in their lists: a decoded vector may be nearer to another list.
-        lists = other.snapshot().lists_by_row()
         codes = codes_of(self, X, lists[0])
         Transaction(self).append(codes, labels, ids, lists, X, also)
 
@@ -715,6 +712,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
 
 # --- helpers --------------------------------------------------------------------------------------
+
+
+def _lists_of(index: Any) -> tuple[Floats, Int32s]:
+    """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows; none for other kinds."""
+    if isinstance(index, EvidenceIVFMixin):
+        return index._all_centroids(), index.snapshot().lists_by_row()
+    stock = faiss.downcast_index(index)
+    quantizer = faiss.downcast_index(stock.quantizer) if isinstance(stock, faiss.IndexIVF) else None
+    if not isinstance(quantizer, faiss.IndexFlat):
+        return _NO_CENTROIDS, np.empty((0, 0), np.int32)
+    lists = np.repeat(np.arange(stock.nlist, dtype=np.int32), list_sizes(stock))[None]
+    return quantizer.reconstruct_n(0, stock.nlist)[None], lists
 
 
 def as_nlist(nlist: int | str) -> int:

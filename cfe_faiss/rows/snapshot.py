@@ -55,10 +55,10 @@ class Members:
 
     def rows_of(self, ids: Ints) -> Ints:
         """Return the row of each id, (m,), or -1."""
-        places = np.searchsorted(self.ids, ids)
-        rows = np.append(self.rows, -1)[places]
-        rows[np.append(self.ids, -1)[places] != ids] = -1
-        return rows
+        if not len(self.ids):
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[places] == ids, self.rows[places], -1)
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> Ints:
         """Return the rows of ``ids``.
@@ -127,7 +127,8 @@ class Snapshot:
     @property
     def lists(self) -> int:
         """Number of lists in all partitions; 0 for an exact index."""
-        return len(self.centroids) * len(self.centroids[0]) if len(self.centroids) else 0
+        partitions, nlist, _ = self.centroids.shape
+        return int(partitions * nlist)
 
     @derived
     def list_starts(self) -> Ints:

@@ -265,6 +265,35 @@ def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) 
         assert_array_equal(results[0][1], results[1][1])
 
 
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_merged_vectors_of_a_stock_index_stay_in_their_lists(metric: str) -> None:
+    X = 2 * RNG.normal(size=(400, D)).astype(np.float32)
+    index = cfe.index_factory(D, "EvidenceIVF4,SQ8", metric)
+    index.train(TRAINING)
+    number = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
+    stock = faiss.IndexIVFScalarQuantizer(
+        index.quantizer, D, NLIST, faiss.ScalarQuantizer.QT_8bit, number, False
+    )
+    stock.train(TRAINING)
+    stock.add(X)
+    expected = [
+        faiss.rev_swig_ptr(stock.invlists.get_ids(one), stock.invlists.list_size(one)).tolist()
+        for one in range(NLIST)
+    ]
+    index.merge_from(stock)
+    for one, ids in enumerate(expected):
+        size = index.invlists.list_size(one)
+        assert sorted(faiss.rev_swig_ptr(index.invlists.get_ids(one), size).tolist()) == ids
+
+
+def test_an_untrained_index_merges_into_a_trained_one_as_no_vectors() -> None:
+    index, empty = (cfe.index_factory(D, "EvidenceIVF4,Flat", "l2") for _ in range(2))
+    index.train(TRAINING)
+    index.add(TRAINING)
+    index.merge_from(empty)
+    assert index.ntotal == len(TRAINING)
+
+
 # --- the exceptions, and what is refused ------------------------------------------------------------------------------
 
 

@@ -344,6 +344,16 @@ std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
 Change Table::replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
                           std::span<const std::int32_t> labels, bool sorted) const {
   assert(labels.size() == lists.size() && (sorted || nlist() == 1));
+  Change change;
+  change.added = lists.size();
+  change.removed = rows.size();
+  if (!sorted && rows.empty() && !lists.empty()) {  // rows behind the others
+    ListChange& one = change.lists.emplace_back(0, n_);
+    one.after = n_;
+    place_rows(one, 0, lists.size(), true);
+    one.labels.assign(labels.begin(), labels.end());
+    return change;
+  }
   std::vector<std::int64_t> removed_rows(rows.begin(), rows.end());
   std::ranges::sort(removed_rows);
   const bool distinct = std::ranges::adjacent_find(removed_rows) == removed_rows.end();
@@ -361,9 +371,6 @@ Change Table::replacement(std::span<const std::int64_t> rows, std::span<const st
       arrivals.push_back({list, row < rows.size() ? static_cast<std::size_t>(rows[row]) : n_, 0, row});
   }
   if (!std::ranges::is_sorted(arrivals)) std::ranges::sort(arrivals);  // rows that are appended are in order
-  Change change;
-  change.added = lists.size();
-  change.removed = rows.size();
   std::size_t start = 0, next_row = 0, next_arrival = 0;
   for (std::size_t list = 0; list < nlist(); start += sizes_[list++]) {
     std::vector<std::size_t> removed;
