@@ -87,9 +87,7 @@ def counts_of(part: Results, name: str, nothing: Results) -> Results:
 
 def marked(title: str, counts: Results) -> str:
     """Return the title of a line with a mark if it was not measured with the null model and the code as they are."""
-    if counts.get("null_model") != NULL_MODEL:
-        return f"{title} *"
-    return f"{title} †" if counts.get("is_sketch") else title
+    return title if counts.get("null_model") == NULL_MODEL else f"{title} *"
 
 
 def carriers_tested(drawn: People, metric: str) -> dict[str, ScoreTest]:
@@ -401,8 +399,7 @@ def page(results: Results | None = None) -> str:
         "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 400` goes on and writes this "
         "page.",
         "Lines with * were measured with the null model before it knew normal ranks; the script measures "
-        "them anew. Lines with † were measured with a plain numpy form of the same tests (the same null model; "
-        "neighbours and pairs by a full sort).",
+        "them anew. Answers 1 to 5 in 3 columns have 1,000 runs, as their first 400 gave 8.5 % (direction test).",
         "## Level: no effect, vectors compared by cosine",
         levels(results, CELLS | LARGE),
         "## Level: no effect, tables compared by distance",

@@ -396,6 +396,18 @@ CELLS |= {
         draw=graph,
         floor=(70, 97),
     ),
+    "flip_twice_50": replace(
+        _flip,
+        title="flipped, every person twice, rows differ, strongly correlated, people counted",
+        link="linear",
+        draw=partial(repeated_people, moves=0.2),
+    ),
+    "flip_often_50": replace(
+        _flip,
+        title="flipped, 1 to 10 rows for each person, strongly correlated, people counted",
+        link="linear",
+        draw=partial(repeated_people, most=10, moves=0.2),
+    ),
     "flip_n3000": replace(_flip, title="flipped, 10 % carry, n = 3,000", share=0.1, n=3000),
 }
 LARGE = {

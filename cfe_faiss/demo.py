@@ -1,4 +1,4 @@
-"""The demo: train a model on a data set, and print the most similar pairs of nodes in different classes."""
+"""The demo: train a model, and print the most similar pairs of nodes in other classes."""
 
 import os
 from itertools import chain
@@ -31,12 +31,13 @@ def run(  # noqa: PLR0913
     seed: int,
     output: TextIO,
 ) -> None:
-    """Train a GCN on a data set, and print the most similar pairs of nodes that it puts in different classes.
+    """Train a GCN, and print the most similar pairs of nodes in different classes.
 
     Parameters
     ----------
     dataset, data_root, seed
-        As in :func:`cfe_faiss.datasets.load` (``root``). The seed also belongs to the model and its training.
+        As in :func:`cfe_faiss.datasets.load` (``root``). The seed also belongs to the model and its
+        training.
     pairs
         Number of pairs, >= 1.
     nodes
@@ -55,7 +56,8 @@ def run(  # noqa: PLR0913
     OSError
         If a file of the data set is missing, or the picture cannot be written.
     TypeError, ValueError
-        If an argument is not as described; or if a foreign file has this name, and ``overwrite`` is False.
+        If an argument is not as described; or if a foreign file has this name, and ``overwrite`` is
+        False.
     """
     from cfe_faiss.datasets import load
     from cfe_faiss.models import gcn, train
@@ -81,7 +83,8 @@ def run(  # noqa: PLR0913
     output.write(fill(_context(data, report.test_accuracy), _WIDTH) + "\n")
     if len(evidence) == 0:
         output.write(
-            f"\nIt puts {searched} in one class, so there is no counterfactual evidence among them.\n"
+            f"\nIt puts {searched} in one class, so there is no counterfactual evidence among "
+            f"them.\n"
         )
         return
     output.write("\n" + fill(_introduction(data, searched, len(evidence)), _WIDTH) + "\n")
@@ -105,8 +108,10 @@ def _context(data: Any, test_accuracy: float) -> str:
     n, d = data.x.shape
     edges = as_graph(data.edge_index, n).num_edges // 2
     return (
-        f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {d:,} features, {len(data.class_names)} classes. "
-        f"A graph convolutional network learnt the classes from {int(data.train_mask.sum()):,} training nodes; "
+        f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {d:,} features, "
+        f"{len(data.class_names)} classes. "
+        f"A graph convolutional network learnt the classes from {int(data.train_mask.sum()):,} "
+        f"training nodes; "
         f"it is right for {test_accuracy:.1%} of the {int(data.test_mask.sum()):,} test nodes."
     )
 
@@ -119,14 +124,20 @@ def _introduction(data: Any, searched: str, count: int) -> str:
         else ""
     )
     return (
-        f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in different classes. "
-        "Similarity compares the features and the neighbourhoods of two nodes; it is 1 where both are alike. "
-        f"Where the true classes agree, the network is wrong about at least one of the two nodes.{features}"
+        f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in "
+        f"different classes. "
+        "Similarity compares the features and the neighbourhoods of two nodes; it is 1 where both "
+        "are alike. "
+        f"Where the true classes agree, the network is wrong about at least one of the two "
+        f"nodes.{features}"
     )
 
 
 def _in_own_units(data: Any) -> bool:
-    """Return whether features have units that a reader knows; unscaled ``x`` has columns without names."""
+    """Return whether features have units that a reader knows.
+
+    Unscaled ``x`` has columns without names.
+    """
     return data.x_raw is not data.x
 
 

@@ -8,12 +8,13 @@ from cfe_faiss.rows.metric import PADDING, Metric, as_metric
 
 
 def average_similarity(D: ArrayLike) -> float:
-    """Return the average similarity AS (paper, "Evaluation Metrics"): the mean over nodes of sum(KS) / k.
+    """Return the average similarity AS (paper, "Evaluation Metrics"): mean of sum(KS) / k.
 
     Parameters
     ----------
     D
-        Similarities of a search, (n, k). Padding counts as 0, as the paper divides by k however many were found.
+        Similarities of a search, (n, k). Padding counts as 0, as the paper divides by k however
+        many were found.
 
     Raises
     ------
@@ -38,7 +39,9 @@ def recall(
     D_exact: ArrayLike,
     metric: Metric | int = "cosine",
 ) -> float:
-    """Return the share of the exact results that a search found; a tie with the last exact result counts as found.
+    """Return the share of the exact results that a search found.
+
+    A tie with the last exact result counts as found.
 
     Parameters
     ----------
@@ -52,7 +55,8 @@ def recall(
     Returns
     -------
     float
-        Found / wanted over all rows, in [0, 1]; 1 when nothing was wanted. An id counts once in a row.
+        Found / wanted over all rows, in [0, 1]; 1 when nothing was wanted. An id counts once in a
+        row.
 
     Raises
     ------
@@ -68,8 +72,10 @@ def recall(
     >>> recall([[3, 5]], [[3, 4]], [[0.9, 1.1]], [[0.9, 1]], metric="l2")
     0.5
     """
-    ids, exact_ids = as_array("I", I), as_array("I_exact", I_exact)
-    similarities, exact_similarities = as_array("D", D), as_array("D_exact", D_exact)
+    ids = as_array("I", I)
+    exact_ids = as_array("I_exact", I_exact)
+    similarities = as_array("D", D)
+    exact_similarities = as_array("D_exact", D_exact)
     for name, array in (
         ("I_exact", exact_ids),
         ("D", similarities),
@@ -80,7 +86,8 @@ def recall(
                 f"{name} must have the shape of I, (n, k), got {array.shape} and {ids.shape}"
             )
     if as_metric("metric", metric) == "l2":
-        similarities, exact_similarities = 0 - similarities, 0 - exact_similarities
+        similarities = 0 - similarities
+        exact_similarities = 0 - exact_similarities
     wanted = (exact_ids >= 0).sum(axis=1)
     last = np.where(exact_ids >= 0, exact_similarities, np.inf).min(axis=1, initial=np.inf)
     order = np.argsort(ids, axis=1, kind="stable")

@@ -1,4 +1,7 @@
-"""Mining with nearest rows of other groups: hard negatives, leaks, Tomek links, trust scores, balanced neighbours."""
+"""Mining with nearest rows of other groups.
+
+Hard negatives, leaks, Tomek links, trust scores, and balanced neighbours.
+"""
 
 import math
 from itertools import chain
@@ -58,30 +61,31 @@ def hard_negatives(  # noqa: PLR0913
     Parameters
     ----------
     anchors, corpus
-        Vectors, (n, d) and (m, d); normalised in copies. If the anchors equal the corpus, row by row, they are its
-        rows, and no row is a negative or a positive of itself.
+        Vectors, (n, d) and (m, d); normalised in copies. If the anchors equal the corpus, row by
+        row, they are its rows, and no row is a negative or a positive of itself.
     positives
-        Rows of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
-        ``(anchor_groups, corpus_groups)`` of n and m groups: all corpus rows of an anchor's group are its
-        positives.
+        Rows of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or
+        a tuple ``(anchor_groups, corpus_groups)`` of n and m groups: all corpus rows of an anchor's
+        group are its positives.
     k
         Number of negatives per anchor, >= 1.
     range_min
         Number of most similar candidates to skip, >= 0.
     range_max
-        Number of candidates, > range_min; by default range_min + k + (largest number of listed positives), or
-        range_min + 10 k + that number with a margin or ``max_score``.
+        Number of candidates, > range_min; by default range_min + k + (largest number of listed
+        positives), or range_min + 10 k + that number with a margin or ``max_score``.
     max_score, min_score
         Largest and least similarity of a negative.
     relative_margin, absolute_margin
-        A negative's similarity is at most ``s - relative_margin * |s|`` and ``s - absolute_margin``, where s is the
-        similarity of the anchor's least similar positive.
+        A negative's similarity is at most ``s - relative_margin * |s|`` and
+        ``s - absolute_margin``, where s is the similarity of the anchor's least similar positive.
 
     Returns
     -------
     D, I
-        Cosine similarities (n, k) float32 and corpus rows (n, k) int64, best first; equal similarity: smaller row
-        first. Rows with fewer negatives are padded with id -1 and FAISS's padding value.
+        Cosine similarities (n, k) float32 and corpus rows (n, k) int64, best first; equal
+        similarity: smaller row first. Rows with fewer negatives are padded with id -1 and FAISS's
+        padding value.
 
     Raises
     ------
@@ -101,18 +105,23 @@ def hard_negatives(  # noqa: PLR0913
     array([[1]])
     """
     C = as_unit_rows("corpus", corpus)
-    A, k = as_unit_rows("anchors", anchors, C.shape[1]), as_count("k", k)
+    A = as_unit_rows("anchors", anchors, C.shape[1])
+    k = as_count("k", k)
     range_min = as_count("range_min", range_min, 0)
     has_margin = relative_margin is not None or absolute_margin is not None
     itself = _itself(A, C)
-    anchors, rows = NO_ROWS, NO_ROWS  # listed pairs of positives
+    # listed pairs of positives
+    anchors = NO_ROWS
+    rows = NO_ROWS
     if isinstance(positives, tuple):
         anchor_groups, row_groups = _groups_of_positives(positives, len(A), len(C))
     else:
-        anchor_groups, row_groups = np.ones(len(A), np.int64), np.zeros(len(C), np.int64)
+        anchor_groups = np.ones(len(A), np.int64)
+        row_groups = np.zeros(len(C), np.int64)
         anchors, rows = _listed_pairs(positives, len(A), len(C))
         others = np.flatnonzero((anchors != rows) | (itself is None))
-        anchors, rows = anchors[others], rows[others]
+        anchors = anchors[others]
+        rows = rows[others]
     most = int(np.bincount(anchors).max(initial=0))
     if range_max is None:
         range_max = range_min + (10 * k if has_margin or max_score is not None else k) + most
@@ -169,7 +178,10 @@ def _groups_of_positives(groups: tuple[Any, ...], n: int, m: int) -> list[Ints]:
 
 
 def _lowest_scores(A: Floats, C: Floats, anchors: Ints, rows: Ints) -> Doubles:
-    """Return the least similarity of each anchor to its listed positives, (n,); infinity without one."""
+    """Return the least similarity of each anchor to its listed positives, (n,).
+
+    Infinity without one.
+    """
     lowest = np.full(len(A), np.inf, np.float32)
     for part in slices(len(rows), _PAIRS):
         scores = np.einsum("ij,ij->i", A[anchors[part]], C[rows[part]], dtype=np.float64)
@@ -180,15 +192,16 @@ def _lowest_scores(A: Floats, C: Floats, anchors: Ints, rows: Ints) -> Doubles:
 def _lowest_scores_in_groups(
     A: Floats, C: Floats, anchor_groups: Ints, row_groups: Ints, itself: Ints | None
 ) -> Doubles:
-    """Return the least similarity of each anchor to the other rows of its group, (n,); infinity without one."""
+    """Return the least similarity of each anchor to the other rows of its group, (n,).
+
+    Infinity without one.
+    """
     lowest = np.full(len(A), np.inf, np.float32)
     order = np.argsort(row_groups, kind="stable")
     bounds = np.searchsorted(row_groups[order], np.arange(anchor_groups.max(initial=-1) + 2))
     for group in np.unique(anchor_groups).tolist():
-        anchors, rows = (
-            np.flatnonzero(anchor_groups == group),
-            order[bounds[group] : bounds[group + 1]],
-        )
+        anchors = np.flatnonzero(anchor_groups == group)
+        rows = order[bounds[group] : bounds[group + 1]]
         scores = A[anchors].astype(np.float64) @ C[rows].T.astype(np.float64)
         if itself is not None:
             scores[anchors[:, None] == rows] = np.inf
@@ -207,8 +220,8 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     X
         Vectors, (n, d); normalised in a copy.
     groups
-        Group of each row, (n,): numbers, texts or booleans. 1, "1" and True are three groups; a missing one is an
-        error.
+        Group of each row, (n,): numbers, texts or booleans. 1, "1" and True are three groups; a
+        missing one is an error.
     threshold
         Least cosine similarity, in [-1, 1].
 
@@ -251,8 +264,8 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
     Returns
     -------
     D, I
-        Distance to the nearest enemy, (n,) float64, and its row, (n,) int64; ties: smaller row. Infinity and -1 if
-        all rows are of one class.
+        Distance to the nearest enemy, (n,) float64, and its row, (n,) int64; ties: smaller row.
+        Infinity and -1 if all rows are of one class.
 
     Raises
     ------
@@ -271,7 +284,7 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
 
 
 def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
-    """Return the Tomek links: pairs of rows of different classes, each the nearest row of the other.
+    """Return the Tomek links: pairs of different classes, each the nearest row of the other.
 
     Parameters
     ----------
@@ -332,8 +345,8 @@ def trust_scores(
     Returns
     -------
     scores
-        Trust scores, (nq,) float64, >= 0. Infinity if no (other) row is of another class, 0 if none is of the
-        predicted class.
+        Trust scores, (nq,) float64, >= 0. Infinity if no (other) row is of another class, 0 if none
+        is of the predicted class.
 
     Raises
     ------
@@ -342,8 +355,9 @@ def trust_scores(
 
     Notes
     -----
-    H. Jiang, B. Kim, M. Guan and M. Gupta, "To trust or not to trust a classifier", NeurIPS 2018, with all rows
-    (alpha = 0). The authors' code takes the second nearest row of each class instead of the nearest.
+    H. Jiang, B. Kim, M. Guan and M. Gupta, "To trust or not to trust a classifier", NeurIPS 2018,
+    with all rows (alpha = 0). The authors' code takes the second nearest row of each class instead
+    of the nearest.
 
     Examples
     --------
@@ -354,9 +368,11 @@ def trust_scores(
     vectors = as_matrix("X", X)
     queries = as_matrix("Xq", Xq, vectors.shape[1])
     codes, predicted = group_numbers(("y", y, len(vectors)), ("y_pred", y_pred, len(queries)))
-    itself, own = _itself(queries, vectors), np.empty(len(queries))
+    itself = _itself(queries, vectors)
+    own = np.empty(len(queries))
     for number in np.unique(predicted).tolist():
-        asked, members = np.flatnonzero(predicted == number), np.flatnonzero(codes == number)
+        asked = np.flatnonzero(predicted == number)
+        members = np.flatnonzero(codes == number)
         if not len(members):
             wrong = as_list("y_pred", y_pred)[asked[0]]
             raise ValueError(f"y_pred must hold classes of y, got {wrong!r} at position {asked[0]}")
@@ -366,7 +382,8 @@ def trust_scores(
         of_class = _Rows(vectors[members], None, metric)
         own[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
     other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
-    scores, is_near = np.zeros(len(queries)), np.isfinite(own)
+    scores = np.zeros(len(queries))
+    is_near = np.isfinite(own)
     scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)
     return scores
 
@@ -383,12 +400,14 @@ def batch_balanced_neighbors(
     batches
         Batch of each row, (n,), as ``groups`` of :func:`near_duplicates`.
     k
-        Neighbours in each batch, >= 1. Each batch has at least k rows. In its own batch, a row is its own neighbour.
+        Neighbours in each batch, >= 1. Each batch has at least k rows. In its own batch, a row is
+        its own neighbour.
 
     Returns
     -------
     D, I
-        Distances (n, batches * k) float64, ascending, and rows (n, batches * k) int64; ties: smaller row first.
+        Distances (n, batches * k) float64, ascending, and rows (n, batches * k) int64; ties:
+        smaller row first.
 
     Raises
     ------
@@ -397,8 +416,8 @@ def batch_balanced_neighbors(
 
     Notes
     -----
-    The graph of K. Polanski et al., "BBKNN: fast batch alignment of single cell transcriptomes", Bioinformatics 2020,
-    for ``umap.umap_.fuzzy_simplicial_set``.
+    The graph of K. Polanski et al., "BBKNN: fast batch alignment of single cell transcriptomes",
+    Bioinformatics 2020, for ``umap.umap_.fuzzy_simplicial_set``.
 
     Examples
     --------
@@ -410,19 +429,23 @@ def batch_balanced_neighbors(
            [2, 1],
            [3, 1]])
     """
-    vectors, k = _at_least_one(as_matrix("X", X)), as_count("k", k)
+    vectors = _at_least_one(as_matrix("X", X))
+    k = as_count("k", k)
     (codes,) = group_numbers(("batches", batches, len(vectors)))
-    distances, found = [], []
+    distances = []
+    found = []
     for batch in range(codes.max(initial=-1) + 1):
         members = np.flatnonzero(codes == batch)
         if len(members) < k:
             raise ValueError(
-                f"k must be at most the number of rows of each batch, got {k} where one has {len(members)}"
+                f"k must be at most the number of rows of each batch, got {k} where one has "
+                f"{len(members)}"
             )
         D, I = _Rows(vectors[members], None, metric).nearest(vectors, None, k)
         distances.append(D)
         found.append(members[I])
-    D, I = np.hstack(distances), np.hstack(found)
+    D = np.hstack(distances)
+    I = np.hstack(found)
     order = np.lexsort((I, D))
     return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
@@ -438,7 +461,8 @@ class _Rows:
     def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
         if metric not in ("cosine", "l2"):
             raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
-        self.X, self.metric = _at_least_one(as_matrix("X", X)), metric
+        self.X = _at_least_one(as_matrix("X", X))
+        self.metric = metric
         n = len(self.X)
         (self.groups,) = group_numbers(("y", np.zeros(n, np.int64) if y is None else y, n))
         longest = float(lengths(self.X).max()) if metric == "l2" else 1.0
@@ -448,7 +472,9 @@ class _Rows:
     def nearest(
         self, Xq: Any, groups_q: Ints | None, k: int, exclude: Ints | None = None
     ) -> tuple[Doubles, Ints]:
-        """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
+        """Return distances and rows, (nq, k), for groups of queries.
+
+        None for queries outside of all groups.
 
         ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have
         distance infinity and row -1.
@@ -458,8 +484,10 @@ class _Rows:
         if self.metric == "cosine":
             S, I = self.index.search_evidence(queries, outside, k, exclude=exclude)
             return np.where(I < 0, np.inf, np.clip(1 - S.astype(np.float64), 0, 2)), I
-        D, I = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
-        todo, depth = np.arange(len(queries)), k + _SPARE
+        D = np.full((len(queries), k), np.inf)
+        I = np.full((len(queries), k), -1)
+        todo = np.arange(len(queries))
+        depth = k + _SPARE
         while len(todo):
             size = max(1, _BLOCK // (depth * self.X.shape[1]))
             is_complete = np.zeros(len(queries), np.bool_)
@@ -475,7 +503,10 @@ class _Rows:
     def _screen(
         self, queries: Floats, groups: Ints, k: int, depth: int, exclude: Ints | None
     ) -> tuple[Doubles, Ints, Bools]:
-        """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
+        """Score ``depth`` candidates of each query.
+
+        Return squared distances, rows, and whether they are complete.
+        """
         rounded, I = self.index.search_evidence(
             queries * self.scale, groups, depth, exclude=exclude
         )
@@ -496,7 +527,10 @@ def _index_of(X: Any, labels: Ints, metric: Metric = "cosine") -> IndexEvidenceF
 
 
 def _itself(queries: Floats, rows: Floats) -> Ints | None:
-    """Return the row that each query leaves out, (nq, 1), if the queries are the rows; else None."""
+    """Return the row that each query leaves out, (nq, 1), if the queries are the rows.
+
+    Else None.
+    """
     return np.arange(len(rows))[:, None] if np.array_equal(queries, rows) else None
 
 

@@ -1,4 +1,7 @@
-"""Evidence search as a scikit-learn estimator. The module loads scikit-learn, so it is imported at first use."""
+"""Evidence search as a scikit-learn estimator.
+
+The module loads scikit-learn, so it is imported at first use.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _BLOCK = 1 << 24
 """Numbers per block of rows from the index or from a sparse matrix: 64 MiB."""
 
 _ROUNDING = 1e-6
-"""Reserve for rounding: the threshold of the range search is lower by this amount, before distances are compared."""
+"""Reserve for rounding by which the threshold of the range search is lower."""
 
 _KINDS = {
     frozenset({str}): "strings",
@@ -49,7 +52,7 @@ Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
 
 
 class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Nearest samples of other classes, with the interface of ``sklearn.neighbors.NearestNeighbors``.
+    """Nearest samples of other classes, as ``sklearn.neighbors.NearestNeighbors`` has it.
 
     It returns the counterfactual evidence of a query: the most similar fitted samples that a
     classifier puts in other classes. The predicted classes are the arguments ``y`` and ``labels``,
@@ -63,24 +66,27 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Largest distance of :meth:`radius_neighbors` by default, >= 0 except for "ip".
     index
         Description of the index for :func:`cfe_faiss.index_factory`: ``"EvidenceFlat"`` is exact,
-        ``"EvidenceIVF<nlist>,Flat"`` approximate and faster for many samples. None: exact up to 100,000 samples and
-        ``"EvidenceIVF<2 sqrt(n_samples)>,Flat"`` above.
+        ``"EvidenceIVF<nlist>,Flat"`` approximate and faster for many samples. None: exact up to
+        100,000 samples and ``"EvidenceIVF<2 sqrt(n_samples)>,Flat"`` above.
     nprobe
-        Number of lists to probe for each query, >= 1; None for the default of the index. ValueError for an exact index.
+        Number of lists to probe for each query, >= 1; None for the default of the index. ValueError
+        for an exact index.
     recall, exact
-        In place of ``nprobe``: the recall@k wanted, in (0, 1]; or True for exact results of any index.
+        In place of ``nprobe``: the recall@k wanted, in (0, 1]; or True for exact results of any
+        index.
     memory
         Bytes for copies of vectors where many queries are searched; None for 2 GiB.
     estimator
-        The classifier to explain. ``fit`` fits a clone of it to ``X, y``, and its predictions are the labels of samples
-        and queries. Pass a fitted classifier as ``sklearn.frozen.FrozenEstimator(classifier)``. None: the predictions
-        are arguments.
+        The classifier to explain. ``fit`` fits a clone of it to ``X, y``, and its predictions are
+        the labels of samples and queries. Pass a fitted classifier as
+        ``sklearn.frozen.FrozenEstimator(classifier)``. None: the predictions are arguments.
     neighbors
-        ``"other"`` for samples of other classes. ``"any"`` for all samples, as ``NearestNeighbors`` does: without
-        labels and ``estimator``, and with ``y`` ignored.
+        ``"other"`` for samples of other classes. ``"any"`` for all samples, as ``NearestNeighbors``
+        does: without labels and ``estimator``, and with ``y`` ignored.
     metric
-        ``"cosine"``: 1 - cosine similarity. ``"euclidean"``: the Euclidean distance. ``"sqeuclidean"`` or FAISS's name
-        ``"l2"``: its square. ``"ip"``: minus the inner product. Samples are normalised for "cosine" only.
+        ``"cosine"``: 1 - cosine similarity. ``"euclidean"``: the Euclidean distance.
+        ``"sqeuclidean"`` or FAISS's name ``"l2"``: its square. ``"ip"``: minus the inner product.
+        Samples are normalised for "cosine" only.
     n_jobs
         Number of threads of a search; None for the setting of FAISS, -1 for all processors.
 
@@ -103,8 +109,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     Notes
     -----
-    Distances are float64, of samples in float32. Cosine distances lie in [0, 2] and are accurate to 1e-6. A zero sample
-    has distance 1 to every sample. Scale features of different units first, as for any distance.
+    Distances are float64, of samples in float32. Cosine distances lie in [0, 2] and are accurate to
+    1e-6. A zero sample has distance 1 to every sample. Scale features of different units first, as
+    for any distance.
 
     ``X`` may be a SciPy sparse matrix or array of any format in every method; the results equal
     those for dense ``X``. The index holds dense vectors: ``4 * n_samples * n_features`` bytes for
@@ -179,7 +186,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return tags
 
     def get_metadata_routing(self) -> Any:
-        """Return the routing of metadata: ``labels`` to ``transform``, ``fit_params`` to the ``fit`` of the classifier.
+        """Return the routing of metadata: ``labels``, and ``fit_params`` of the classifier.
 
         Returns
         -------
@@ -200,11 +207,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Parameters
         ----------
         X
-            Samples, (n_samples, n_features), dense or sparse and finite in float32. They are copied,
-            and normalised for metric "cosine".
+            Samples, (n_samples, n_features), dense or sparse and finite in float32. They are
+            copied, and normalised for metric "cosine".
         y
-            Without ``estimator`` the labels, (n_samples,): the class that a model predicts for each sample, as numbers
-            or strings. With ``estimator`` the true classes for its ``fit``.
+            Without ``estimator`` the labels, (n_samples,): the class that a model predicts for each
+            sample, as numbers or strings. With ``estimator`` the true classes for its ``fit``.
         **fit_params
             Other arguments of the ``fit`` of ``estimator``, such as ``sample_weight``.
 
@@ -216,8 +223,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Raises
         ------
         TypeError, ValueError
-            If an argument or a parameter of the constructor is not as described, or there are too few samples to train
-            the index.
+            If an argument or a parameter of the constructor is not as described, or there are too
+            few samples to train the index.
         """
         self._check_parameters(fit_params)
         classifier: Any = None
@@ -287,23 +294,27 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Parameters
         ----------
         X
-            Queries, (n_queries, n_features), dense or sparse; by default all fitted samples with their labels.
+            Queries, (n_queries, n_features), dense or sparse; by default all fitted samples with
+            their labels.
         n_neighbors
             Neighbours per query, >= 1; by default the ``n_neighbors`` of the constructor.
         return_distance
             Whether to return the distances as well.
         labels
-            Class that the model predicts for each query, (n_queries,), as numbers or strings like in ``fit``; for ``X``
-            only. Default: the predictions of ``estimator``, without which they are required. For a label that ``fit``
-            has not seen, all samples are of other classes.
+            Class that the model predicts for each query, (n_queries,), as numbers or strings like
+            in ``fit``; for ``X`` only. Default: the predictions of ``estimator``, without which
+            they are required. For a label that ``fit`` has not seen, all samples are of other
+            classes.
 
         Returns
         -------
         distances
-            Floats, (n_queries, n_neighbors) float64, ascending, padded with infinity if fewer samples than
-            ``n_neighbors`` are of other classes. Missing if ``return_distance`` is False.
+            Floats, (n_queries, n_neighbors) float64, ascending, padded with infinity if fewer
+            samples than ``n_neighbors`` are of other classes. Missing if ``return_distance`` is
+            False.
         indices
-            Rows of the fitted ``X``, (n_queries, n_neighbors) int64; ties: smaller index first. Padding is -1.
+            Rows of the fitted ``X``, (n_queries, n_neighbors) int64; ties: smaller index first.
+            Padding is -1.
 
         Raises
         ------
@@ -344,13 +355,15 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X, n_neighbors, labels
             As in :meth:`kneighbors`.
         mode
-            ``"connectivity"``: entries are 1. ``"distance"``: entries are distances; 0 is stored explicitly.
+            ``"connectivity"``: entries are 1. ``"distance"``: entries are distances; 0 is stored
+            explicitly.
 
         Returns
         -------
         graph
-            CSR matrix, (n_queries, n_samples_fit), float64, with 32-bit indices where they fit; the entries of a row by
-            ascending distance. A row has fewer than ``n_neighbors`` entries if fewer samples are of other classes.
+            CSR matrix, (n_queries, n_samples_fit), float64, with 32-bit indices where they fit; the
+            entries of a row by ascending distance. A row has fewer than ``n_neighbors`` entries if
+            fewer samples are of other classes.
 
         Raises
         ------
@@ -392,18 +405,19 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X, labels
             As in :meth:`kneighbors`.
         radius
-            Largest distance, >= 0 except for "ip", inclusive; by default the ``radius`` of the constructor.
+            Largest distance, >= 0 except for "ip", inclusive; by default the ``radius`` of the
+            constructor.
         return_distance
             Whether to return the distances as well.
 
         Returns
         -------
         distances
-            Array of objects, (n_queries,): the distances of each query, float64, ascending. Missing if
-            ``return_distance`` is False.
+            Array of objects, (n_queries,): the distances of each query, float64, ascending. Missing
+            if ``return_distance`` is False.
         indices
-            Array of objects, (n_queries,): rows of the fitted ``X``, int64, in the same order; ties: smaller index
-            first.
+            Array of objects, (n_queries,): rows of the fitted ``X``, int64, in the same order;
+            ties: smaller index first.
 
         Raises
         ------
@@ -431,7 +445,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         *,
         labels: ArrayLike | None = None,
     ) -> csr_matrix:
-        """Return all fitted samples of other classes within a distance of the query as a sparse graph.
+        """Return all samples of other classes within a distance of the query as a sparse graph.
 
         Parameters
         ----------
@@ -467,7 +481,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            (n_queries, n_neighbors) float64, ascending, padded with infinity. A frame after ``set_output``.
+            (n_queries, n_neighbors) float64, ascending, padded with infinity. A frame after
+            ``set_output``.
 
         Raises
         ------
@@ -483,7 +498,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     @available_if(lambda self: self.estimator is not None)  # type: ignore[untyped-decorator]
     def predict(self, X: Any) -> Any:
-        """Return the classes that ``estimator`` predicts, (n_queries,); without ``estimator`` there is no such method.
+        """Return the classes that ``estimator`` predicts, (n_queries,).
+
+        Without ``estimator`` there is no such method.
 
         Parameters
         ----------
@@ -509,8 +526,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            As from :meth:`transform` for ``X`` with the fitted labels. With ``neighbors="any"``, the first neighbour of
-            a sample is itself.
+            As from :meth:`transform` for ``X`` with the fitted labels. With ``neighbors="any"``,
+            the first neighbour of a sample is itself.
 
         Raises
         ------
@@ -528,7 +545,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _queries(
         self, X: Any, labels: ArrayLike | None
     ) -> Iterator[tuple[Floats, Ints, Ints | None]]:
-        """Yield blocks of queries as dense vectors, encoded labels, and the sample that is the query itself, (m, 1)."""
+        """Yield blocks of queries: dense vectors, encoded labels, and their own samples, (m, 1)."""
         if X is None:
             _check_no_labels(labels)
             ids = np.arange(self.n_samples_fit_)
@@ -552,7 +569,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             yield _dense(queries[rows]), codes[rows], None
 
     def _encode(self, labels: ArrayLike, n: int) -> Ints:
-        """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
+        """Return the position of each label in ``classes_``, or len(classes_) if unknown."""
         array = as_values("labels", labels)
         if array.shape != (n,):
             raise ValueError(
@@ -575,7 +592,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _within(
         self, X: Any, labels: ArrayLike | None, radius: float | None
     ) -> tuple[Ints, Doubles, Ints]:
-        """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
+        """Return lims, distances and indices of the samples within a distance, as FAISS."""
         check_is_fitted(self, "index_")
         metric = self.effective_metric_
         most = as_number(
@@ -587,7 +604,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         square = most * most * (1 + _ROUNDING)
         thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": square, "ip": -most}
         threshold = thresholds.get(metric, most)
-        counts, distances, indices = [], [], []
+        counts = []
+        distances = []
+        indices = []
         for vectors, codes, itself in self._queries(X, labels):
             with _threads(self.n_jobs):
                 lims, D, I = self.index_.range_search_evidence(
@@ -628,19 +647,23 @@ class EvidenceTransformer(EvidenceNeighbors):
     Parameters
     ----------
     n_neighbors
-        Neighbours of each sample, >= 1. With mode "distance" a row has ``n_neighbors + 1`` entries: a fitted sample is
-        the first neighbour of itself, which estimators that take the graph leave out.
+        Neighbours of each sample, >= 1. With mode "distance" a row has ``n_neighbors + 1`` entries:
+        a fitted sample is the first neighbour of itself, which estimators that take the graph leave
+        out.
     mode
-        ``"distance"``: entries are distances. ``"connectivity"``: entries are 1, and a row has ``n_neighbors`` of them.
+        ``"distance"``: entries are distances. ``"connectivity"``: entries are 1, and a row has
+        ``n_neighbors`` of them.
     index, nprobe, recall, exact, memory, metric, n_jobs
         As in :class:`EvidenceNeighbors`.
     neighbors
-        ``"any"`` for all samples. ``"other"`` for samples of other classes than ``y``: a row then has ``n_neighbors``
-        entries, never the sample itself, and :meth:`transform` needs ``labels``.
+        ``"any"`` for all samples. ``"other"`` for samples of other classes than ``y``: a row then
+        has ``n_neighbors`` entries, never the sample itself, and :meth:`transform` needs
+        ``labels``.
 
     Attributes
     ----------
-    index_, effective_metric_, effective_neighbors_, n_features_in_, feature_names_in_, n_samples_fit_
+    index_, effective_metric_, effective_neighbors_, n_features_in_, feature_names_in_,
+    n_samples_fit_
         As in :class:`EvidenceNeighbors`.
 
     Examples
@@ -766,7 +789,7 @@ def _dense(X: Any) -> Any:
 
 
 def _training_rows(X: Any, index: Any) -> Any:
-    """Return the samples that an inverted file is trained on, dense: no more than its k-means uses."""
+    """Return the samples that an inverted file is trained on, dense and few enough."""
     n = X.shape[0]
     if n < index.nlist:
         raise ValueError(f"X must hold a sample per list, {index.nlist}, got n_samples = {n}")

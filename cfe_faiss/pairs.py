@@ -29,8 +29,8 @@ class Pairs:
     source, target
         Ids, (n,) int64, ``source < target``.
     similarity
-        KS of each pair, (n,) float32, descending; for an index with metric "ip" or "l2", its inner product, or its
-        squared distance, ascending. Ties: smaller ids first.
+        KS of each pair, (n,) float32, descending; for an index with metric "ip" or "l2", its inner
+        product, or its squared distance, ascending. Ties: smaller ids first.
     missing
         Under constraints: number of index nodes left out for a missing value, by attribute.
     metric
@@ -64,7 +64,7 @@ def pairs_text(count: int, ends: Array, measure: str) -> str:
 
 
 def missing_text(missing: Mapping[str, int]) -> str:
-    """Format the number of nodes left out for a missing value, by attribute, as the end of a ``repr``."""
+    """Format the numbers of nodes left out for missing values as the end of a ``repr``."""
     said = ", ".join(f"{count:,} without {name}" for name, count in missing.items())
     return f", left out: {said}" if said else ""
 
@@ -92,24 +92,28 @@ def global_evidence(  # noqa: PLR0913
     k
         Number of pairs, >= 1. Fewer are returned if the index has fewer.
     exact
-        True returns the exact k best pairs, and skips only pairs that provably are not among them; default without
-        ``nprobe`` and ``recall``. False searches the evidence of each vector in the index, and requests more results
-        only for vectors that may still have a pair among the k best. It misses the pairs that the index search misses.
+        True returns the exact k best pairs, and skips only pairs that provably are not among them;
+        default without ``nprobe`` and ``recall``. False searches the evidence of each vector in the
+        index, and requests more results only for vectors that may still have a pair among the k
+        best. It misses the pairs that the index search misses.
     per_node
-        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
-        these pairs are returned.
+        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence,
+        and the k best of these pairs are returned.
     nprobe, recall
-        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``.
+        Instead of ``exact=True``: effort of the search for each vector's evidence, as in
+        ``search_evidence``.
     memory
         Limit in bytes, >= 1, for copies of vectors, and for the sketches of the join (see Notes).
     where
-        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
-        vector contributes its best evidence under the constraints.
+        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With
+        ``per_node=True``, each vector contributes its best evidence under the constraints.
     attributes
-        Attributes used by the constraints, for every id of the index: a pandas DataFrame (indexed by id), a polars
-        DataFrame, PyG Data, or a mapping from names to arrays (row i for the id i).
+        Attributes used by the constraints, for every id of the index: a pandas DataFrame (indexed
+        by id), a polars DataFrame, PyG Data, or a mapping from names to arrays (row i for the id
+        i).
     graph
-        Graph used by the constraints, whose nodes are the ids, in a form that :func:`cfe_faiss.ks_vectors` accepts.
+        Graph used by the constraints, whose nodes are the ids, in a form that
+        :func:`cfe_faiss.ks_vectors` accepts.
     progress
         Whether to show a progress bar on standard error.
 
@@ -125,8 +129,9 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be faster and ``memory``
-    allows it, a similarity join that skips most pairs by upper bounds, with 280 bytes of memory per vector.
+    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be
+    faster and ``memory`` allows it, a similarity join that skips most pairs by upper bounds, with
+    280 bytes of memory per vector.
 
     Examples
     --------
@@ -191,19 +196,19 @@ def evidence_pairs(
     index
         A flat or IVF evidence index. It must not change during the iteration.
     threshold
-        Lowest similarity, in [-1, 1]; for an index with metric "ip" or "l2", any inner product, or the largest squared
-        distance.
+        Lowest similarity, in [-1, 1]; for an index with metric "ip" or "l2", any inner product, or
+        the largest squared distance.
     block
         Maximum number of pairs per block, >= 1. Memory holds about one block.
     where, attributes, graph
-        As in :func:`global_evidence`. With ``ratio`` or ``replace=False``, all pairs are chosen and held in memory
-        before the first block is yielded.
+        As in :func:`global_evidence`. With ``ratio`` or ``replace=False``, all pairs are chosen and
+        held in memory before the first block is yielded.
 
     Returns
     -------
     Iterator of Pairs
-        Non-empty blocks. Each block is sorted best first; the blocks are in no order. Each unordered pair occurs in
-        one block, once.
+        Non-empty blocks. Each block is sorted best first; the blocks are in no order. Each
+        unordered pair occurs in one block, once.
 
     Raises
     ------
@@ -214,8 +219,8 @@ def evidence_pairs(
 
     Notes
     -----
-    As in :func:`global_evidence` with ``exact=True``, a similarity join skips pairs that provably are below the
-    threshold, if that is estimated to be faster than comparing all pairs.
+    As in :func:`global_evidence` with ``exact=True``, a similarity join skips pairs that provably
+    are below the threshold, if that is estimated to be faster than comparing all pairs.
 
     Examples
     --------
@@ -229,7 +234,8 @@ def evidence_pairs(
     """
     check_index(index)
     limit = 1 if index.metric == "cosine" else math.inf
-    threshold, block = as_number("threshold", threshold, -limit, limit), as_count("block", block)
+    threshold = as_number("threshold", threshold, -limit, limit)
+    block = as_count("block", block)
     _check_where(where, attributes, graph)
     query = Query(where=where, attributes=attributes, graph=graph)
     with index.holding() as snapshot:
@@ -254,7 +260,7 @@ def _stream(
 
 @contextmanager
 def _holding_unchanged(index: EvidenceIndex, candidates: CandidatePairs) -> Iterator[None]:
-    """Hold the read lock; raise RuntimeError if the index has changed since the candidates were bound."""
+    """Hold the read lock; RuntimeError if the index has changed since it was bound."""
     with index.holding() as snapshot:
         if snapshot is not candidates.queries.snapshot:
             raise RuntimeError("the index has changed while its pairs were iterated over")
@@ -276,7 +282,7 @@ def _find_best_of_each(
 
 
 def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
-    """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
+    """Increase the depth of each search until its last result is below the k-th best pair."""
     with index.holding() as snapshot:
         everything = ids = snapshot.members.ids
         depth = min(4, k)

@@ -28,7 +28,10 @@ _MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
 _LEGEND_COLUMNS = 4
 _UNCROWDED = 14
 _STYLES = len(_COLOURS) * len(_MARKERS)
-INK, FAINT, PAPER, RULE = "#1F2328", "#656D76", "#F6F8FA", "#D0D7DE"
+INK = "#1F2328"
+FAINT = "#656D76"
+PAPER = "#F6F8FA"
+RULE = "#D0D7DE"
 
 # Sizes in inches
 _WIDTH = 11.0
@@ -71,9 +74,10 @@ def evidence_figure(  # noqa: PLR0913
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), or ``adj_t``, read as
-        undirected. Optional: ``x_raw``, (n, d), the features in their units; ``feature_names``, d names; ``y``, (n,),
-        true classes (-1: not known); ``class_names``; ``node_ids``, (n,), names of the nodes.
+        PyG ``Data`` or any object with ``x``, shape (n, d), and ``edge_index``, shape (2, E), or
+        ``adj_t``, read as undirected. Optional: ``x_raw``, (n, d), the features in their units;
+        ``feature_names``, d names; ``y``, (n,), true classes (-1: not known); ``class_names``;
+        ``node_ids``, (n,), names of the nodes.
     source, target
         The two nodes, 0..n-1.
     labels
@@ -84,8 +88,8 @@ def evidence_figure(  # noqa: PLR0913
     distance
         In its place the distance of two rows of a table.
     max_neighbors
-        Most neighbours drawn for each node: shared neighbours first, then by ascending number. The figure gives the
-        number of the others.
+        Most neighbours drawn for each node: shared neighbours first, then by ascending number. The
+        figure gives the number of the others.
     features
         Most features shown.
 
@@ -101,8 +105,8 @@ def evidence_figure(  # noqa: PLR0913
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If shapes do not fit, a node is out of range, a count is below 1, the graph has no edges, or both nodes are
-        predicted the same class.
+        If shapes do not fit, a node is out of range, a count is below 1, the graph has no edges, or
+        both nodes are predicted the same class.
 
     Examples
     --------
@@ -123,7 +127,8 @@ def evidence_figure(  # noqa: PLR0913
     target = nodes.as_node("target", target, n)
     if predicted[source] == predicted[target]:
         raise ValueError(
-            f"source and target must be predicted different classes, got class {predicted[source]} for both"
+            f"source and target must be predicted different classes, got class {predicted[source]} "
+            f"for both"
         )
     subtitle = ""
     if similarity is not None:
@@ -184,7 +189,7 @@ def evidence_figure(  # noqa: PLR0913
 
 
 def class_styles(labels: Int32s) -> _Styles:
-    """Return colour and marker of each class: the same in every picture, unless there are more classes than styles."""
+    """Return colour and marker of each class, the same ones in every picture."""
     present = np.unique(labels)
     numbers = present if present[-1] < _STYLES else np.arange(len(present))
     return {
@@ -208,7 +213,7 @@ def ink_on(colour: str) -> str:
 
 
 def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
-    """Write a text, vertically centred and in ink unless ``style`` says otherwise. "$" is a plain character."""
+    """Write a text, vertically centred, in ink by default; "$" is a plain character."""
     axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
 
 
@@ -347,7 +352,7 @@ def _chord(start: Doubles, end: Doubles) -> Any:
 
 
 def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
-    """Draw a legend of the classes, and of the thick outline if there is one label more than classes."""
+    """Draw a legend of the classes, and of the thick outline for one further label."""
     axes.axis("off")
     looks = [(*style, 0.8) for style in styles.values()] + [("white", "o", 3.0)]
     for label, (colour, marker, width) in zip(labels, looks, strict=False):
@@ -393,7 +398,7 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
 def _draw_features(
     axes: "Axes", rows: list[nodes.FeatureDifference], pair: list[_Node], styles: _Styles
 ) -> None:
-    """Draw a table in three columns: names with both values, a chart of the differences, and the differences."""
+    """Draw a table of three columns: names with both values, a chart, and differences."""
     for shaded in range(0, len(rows), 2):
         axes.axhspan(shaded - 0.5, shaded + 0.5, color=PAPER, zorder=0, linewidth=0)
     axes.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5))

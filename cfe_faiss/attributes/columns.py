@@ -59,8 +59,8 @@ class Removed:
     copies
         Removed columns that go one to one with one of the attributes, see :func:`are_copies`.
     proxies
-        Columns that remain and predict one of the attributes, or are predicted by it: strength 0.5 or more, strongest
-        first.
+        Columns that remain and predict one of the attributes, or are predicted by it: strength 0.5
+        or more, strongest first.
     """
 
     attributes: tuple[str, ...]
@@ -78,7 +78,7 @@ class Removed:
         return f"Removed({'; '.join(parts)})"
 
     def describe(self, proxy: Proxy) -> str:
-        """Return the column of a proxy, of which attribute it is one where several are left out, and its strength."""
+        """Return the column of a proxy, the attribute that it stands for, and its strength."""
         whose = f" for {proxy.attribute}" if len(self.attributes) > 1 else ""
         return f"{proxy.column}{whose} ({proxy.strength:.2f})"
 
@@ -89,15 +89,17 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x``, (n, d). ``feature_names``, d names, combine columns such as "Purpose=car"
-        and "Purpose=tv" (separated by any of ``= : _ . - / [ ( |`` or a space) to one attribute "Purpose". All columns
-        with this prefix must have two values, and be one-hot (at most one is high in each row) or nested (each is high
-        only if the previous one is: "Balance_geq_0" and "Balance_geq_200"). ``feature_attributes``, d names, give the
+        PyG ``Data`` or any object with ``x``, (n, d). ``feature_names``, d names, combine columns
+        such as "Purpose=car" and "Purpose=tv" (separated by any of ``= : _ . - / [ ( |`` or a
+        space) to one attribute "Purpose". All columns with this prefix must have two values, and be
+        one-hot (at most one is high in each row) or nested (each is high only if the previous one
+        is: "Balance_geq_0" and "Balance_geq_200"). ``feature_attributes``, d names, give the
         attribute of each column explicitly.
     attribute
         Name of one of ``features``, of a column, or of combined columns.
     features
-        Attributes of all n nodes, see :func:`cfe_faiss.attributes.table.as_attributes`; by default from ``data``.
+        Attributes of all n nodes, see :func:`cfe_faiss.attributes.table.as_attributes`; by default
+        from ``data``.
 
     Returns
     -------
@@ -111,14 +113,15 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
 
     Notes
     -----
-    The strength is the square root of the share of variance that one variable explains of the other. With R**2 =
-    1 - (variance within groups of equal values) / (variance), the share is 1 - (1 - R**2) (n - 1) / (n - k) for k
-    groups. For numbers it is Pearson's correlation ratio (1905). For texts the variance is Gini's impurity, and the
-    share is Goodman and Kruskal's tau (1954). Numbers with more than n / 4 values form groups of equal size. The
-    strength is the largest of both directions, and for two numeric variables also of the squared correlation and rank
-    correlation. It is 1 for a copy (:func:`are_copies`), and for a column that determines the attribute or is
-    determined by it. For two columns of two values it is the absolute correlation phi. Strengths
-    that may occur by chance (p >= 0.001 in an F test) are set to 0.
+    The strength is the square root of the share of variance that one variable explains of the
+    other. With R**2 = 1 - (variance within groups of equal values) / (variance), the share is 1 -
+    (1 - R**2) (n - 1) / (n - k) for k groups. For numbers it is Pearson's correlation ratio (1905).
+    For texts the variance is Gini's impurity, and the share is Goodman and Kruskal's tau (1954).
+    Numbers with more than n / 4 values form groups of equal size. The strength is the largest of
+    both directions, and for two numeric variables also of the squared correlation and rank
+    correlation. It is 1 for a copy (:func:`are_copies`), and for a column that determines the
+    attribute or is determined by it. For two columns of two values it is the absolute correlation
+    phi. Strengths that may occur by chance (p >= 0.001 in an F test) are set to 0.
 
     Each column is tested separately. Combinations of columns, and edges, may reveal an attribute
     unnoticed. A strong column may have a meaning independent of the attribute; statistics cannot
@@ -177,7 +180,8 @@ def leave_out(
         if not members.any() and not any(is_copy for *_, is_copy in found):
             nearest = f"the nearest is {found[0][0]}" if found else "none comes near it"
             raise ValueError(
-                f"without must name what data.x holds, got {name!r}, which no column equals: {nearest}"
+                f"without must name what data.x holds, got {name!r}, which no column equals: "
+                f"{nearest}"
             )
         named |= members
         predictors += found
@@ -221,7 +225,8 @@ class _Columns:
             owners = _owners(self.names, values) if self.is_named else self.names
         elif len(owners) != self.d:
             raise ValueError(
-                f"data.feature_attributes must hold {self.d} names, one per feature, got {len(owners)}"
+                f"data.feature_attributes must hold {self.d} names, one per feature, got "
+                f"{len(owners)}"
             )
         self._groups = {
             str(owner): np.array([own == owner for own in owners])
@@ -231,7 +236,7 @@ class _Columns:
     def of(
         self, name: str, attributes: Attributes | None, argument: str
     ) -> tuple[NDArray[np.bool_], list[Attribute]]:
-        """Return a mask of the columns with the name of an attribute, (d,), and the attribute's values."""
+        """Return a mask of the columns of an attribute, (d,), and the values of the attribute."""
         known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
         check_known(f"{argument} must name attributes or columns of data.x", name, known)
         members = self._groups.get(name, np.zeros(self.d, bool)) | np.array(
@@ -241,7 +246,8 @@ class _Columns:
             values = [attributes[name]]
             if len(values[0]) != len(self.x):
                 raise ValueError(
-                    f"{name} must have a value for each of {len(self.x)} nodes, got {len(values[0])}"
+                    f"{name} must have a value for each of {len(self.x)} nodes, got "
+                    f"{len(values[0])}"
                 )
         else:
             values = self._values(name, members)
@@ -250,7 +256,7 @@ class _Columns:
     def predictors(
         self, attribute: str, values: list[Attribute], members: NDArray[np.bool_]
     ) -> list[tuple[Proxy, NDArray[np.bool_], bool]]:
-        """Return the proxies of an attribute, strongest first; for each a mask of its columns, and if it is a copy.
+        """Return the proxies of an attribute, strongest first: columns, and whether it is a copy.
 
         Columns in the mask ``members``, which belong to the attribute itself, are skipped.
         """
@@ -269,7 +275,7 @@ class _Columns:
         return sorted(found, key=lambda one: -one[0].strength)
 
     def _values(self, name: str, members: NDArray[np.bool_]) -> list[Attribute]:
-        """Return the values of some columns of one attribute, combined if all columns have two values."""
+        """Return the values of columns of one attribute, combined if all have two values."""
         singles = [self._single[self.names[column]] for column in np.flatnonzero(members).tolist()]
         if len(singles) == 1 or any(len(single.values) > 2 for single in singles):
             return singles
@@ -280,7 +286,7 @@ class _Columns:
 
 
 def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
-    """Return the attribute of each column: the common prefix of a one-hot group, or the column's name."""
+    """Return the attribute of each column: the prefix of a one-hot group, or its name."""
     low = values == values.min(axis=0)
     two_valued = (low | (values == values.max(axis=0))).all(axis=0)
     starts: dict[str, list[int]] = {}
@@ -299,13 +305,13 @@ def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
 
 
 def _are_one(high: NDArray[np.bool_]) -> bool:
-    """Return whether columns may encode one attribute: at most one is high in each row, or they are nested."""
+    """Return whether columns may encode one attribute: as one-hot or as nested columns."""
     ordered = high[:, np.argsort(-high.sum(axis=0), kind="stable")]
     return bool((high.sum(axis=1) <= 1).all() or (ordered[:, 1:] <= ordered[:, :-1]).all())
 
 
 def are_copies(one: Attribute, other: Attribute) -> bool:
-    """Return whether two attributes go one to one: each value of either stands with one value of the other.
+    """Return whether each value of either attribute stands with one value of the other.
 
     Missing counts as a value. That two measured numbers never repeat says nothing, so numbers are
     copies only if the ranks of both agree, or are opposite. Numbers on an even grid of few values
@@ -327,7 +333,7 @@ def are_copies(one: Attribute, other: Attribute) -> bool:
 
 
 def _are_codes(attribute: Attribute) -> bool:
-    """Return whether values are texts, or numbers on an even grid, each in five rows or more on average."""
+    """Return whether values are texts, or numbers on an even grid with five rows or more each."""
     if attribute.numbers is None:
         return True
     numbers = np.array(attribute.values, np.float64)
@@ -371,7 +377,7 @@ class _Values:
         return cls(numbers, codes)
 
     def groups(self) -> NDArray[np.int64]:
-        """Return the group of each row: equal values, or a range of numbers if there are too many values."""
+        """Return the group of each row: a value, or a range of numbers if there are many values."""
         n = len(self.codes)
         if self.numbers is None or self.codes.max(initial=0) < max(2, n // 4):
             return self.codes
@@ -425,7 +431,7 @@ def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 def _beyond_chance(share: float, adjusted: float, n: int, k: int) -> float:
-    """Return the adjusted share, or 0 if k groups of n rows may explain the share by chance (F test as a beta)."""
+    """Return the adjusted share, or 0 if the F test finds that chance may explain it."""
     from scipy.special import betainc
 
     p = 1.0 - float(betainc((k - 1) / 2, (n - k) / 2, share))

@@ -17,7 +17,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, repr=False)
 class Constraints:
-    """Conditions on both nodes of a pair, or on the evidence alone, in addition to different classes.
+    """Conditions on both nodes of a pair, or on the evidence alone, beside different classes.
 
     The names follow MatchIt [1]_ and DiCE [2]_. A search under constraints is exact and complete:
     it returns the best pairs that meet the conditions, and a short row means that no more exist.
@@ -29,40 +29,45 @@ class Constraints:
     antiexact
         Attributes in each of which they have different values.
     caliper
-        By numeric attribute: largest difference of the values, in the unit of the attribute; a negative number is the
-        least difference. Differences are computed in float64, without a tolerance.
+        By numeric attribute: largest difference of the values, in the unit of the attribute; a
+        negative number is the least difference. Differences are computed in float64, without a
+        tolerance.
     std_caliper
-        The same in standard deviations of the attribute (n - 1 in the denominator) over all nodes of the index.
+        The same in standard deviations of the attribute (n - 1 in the denominator) over all nodes
+        of the index.
     permitted
-        By attribute: permitted values of the evidence, as a closed range ``(low, high)`` (a tuple of two numbers;
-        ``-np.inf`` and ``np.inf`` leave a side open), or as a collection of values (a list or set).
+        By attribute: permitted values of the evidence, as a closed range ``(low, high)`` (a tuple
+        of two numbers; ``-np.inf`` and ``np.inf`` leave a side open), or as a collection of values
+        (a list or set).
     target
-        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` with class names) by name;
-        a number is a name if all class names are whole numbers.
+        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` with
+        class names) by name; a number is a name if all class names are whole numbers.
     max_changed
         Largest number of attributes in which the nodes differ, of all attributes of the table.
     min_hops
-        Least distance of the nodes in the graph, >= 2; 2 excludes neighbours. Without a path the distance is infinite.
-        Paths ignore the direction of edges.
+        Least distance of the nodes in the graph, >= 2; 2 excludes neighbours. Without a path the
+        distance is infinite. Paths ignore the direction of edges.
     common_neighbors
         False: the nodes have no common neighbour. The direction of edges is ignored.
     ratio
-        Largest number of pairs per node. Pairs are chosen greedily by similarity (ties: smaller ids first), and only if
-        neither node has reached the limit. In a search for given queries, it limits how often each evidence is used
-        over all queries; ties go to the query that comes first.
+        Largest number of pairs per node. Pairs are chosen greedily by similarity (ties: smaller ids
+        first), and only if neither node has reached the limit. In a search for given queries, it
+        limits how often each evidence is used over all queries; ties go to the query that comes
+        first.
     replace
         False is ``ratio=1``: matching without replacement.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, would have no effect, or contradicts another one. Errors that depend on the
-        table (unknown attributes, a caliper of texts) are raised in the search.
+        If an argument is not as described, would have no effect, or contradicts another one. Errors
+        that depend on the table (unknown attributes, a caliper of texts) are raised in the search.
 
     Notes
     -----
-    *Pairs have no direction* in ``top_pairs``, ``global_evidence`` and ``evidence_pairs``: there, ``permitted`` and
-    ``target`` must hold together for at least one of the two nodes, in the role of the evidence.
+    *Pairs have no direction* in ``top_pairs``, ``global_evidence`` and ``evidence_pairs``: there,
+    ``permitted`` and ``target`` must hold together for at least one of the two nodes, in the role
+    of the evidence.
 
     *Missing values.* A node with a missing value in an attribute of ``exact``, ``antiexact``,
     ``caliper`` or ``std_caliper`` is in no pair. A node with a missing value in an attribute of
@@ -71,11 +76,12 @@ class Constraints:
 
     References
     ----------
-    .. [1] Ho, Imai, King and Stuart, "MatchIt: Nonparametric Preprocessing for Parametric Causal Inference", Journal of
-       Statistical Software 42(8), 2011: exact, antiexact, caliper, std.caliper, replace; ratio is its reuse.max; the
-       greedy choice is nearest neighbour matching with m.order="closest".
-    .. [2] Mothilal, Sharma and Tan, "Explaining Machine Learning Classifiers through Diverse Counterfactual
-       Explanations", FAT* 2020: permitted_range.
+    .. [1] Ho, Imai, King and Stuart, "MatchIt: Nonparametric Preprocessing for Parametric Causal
+       Inference", Journal of Statistical Software 42(8), 2011: exact, antiexact, caliper,
+       std.caliper, replace; ratio is its reuse.max; the greedy choice is nearest neighbour matching
+       with m.order="closest".
+    .. [2] Mothilal, Sharma and Tan, "Explaining Machine Learning Classifiers through Diverse
+       Counterfactual Explanations", FAT* 2020: permitted_range.
 
     Examples
     --------
@@ -139,12 +145,14 @@ class Constraints:
                         else "antiexact has no effect then"
                     )
                     raise ValueError(
-                        f"{argument} of {name!r} must be above 0 beside antiexact ({why}), got {limit:g}"
+                        f"{argument} of {name!r} must be above 0 beside antiexact ({why}), got "
+                        f"{limit:g}"
                     )
         least = len(self.antiexact)
         if self.max_changed is not None and self.max_changed < least:
             raise ValueError(
-                f"max_changed must be at least {least}, the number of antiexact, got {self.max_changed}"
+                f"max_changed must be at least {least}, the number of antiexact, got "
+                f"{self.max_changed}"
             )
         if not self.replace and self.ratio not in (None, 1):
             raise ValueError(f"ratio must be 1 (or left out) with replace=False, got {self.ratio}")

@@ -23,7 +23,8 @@ class Attribute:
     name
         Name of the attribute.
     array
-        Its values: numbers, (n,) float32 or float64, NaN if missing; or a pandas ``Categorical`` of texts.
+        Its values: numbers, (n,) float32 or float64, NaN if missing; or a pandas ``Categorical`` of
+        texts.
     """
 
     name: str
@@ -54,7 +55,10 @@ class Attribute:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The distinct values, ascending: numbers (as NumPy scalars) or texts. Some may occur at no node."""
+        """The distinct values, ascending: numbers (as NumPy scalars) or texts.
+
+        Some may occur at no node.
+        """
         return self._coded[1]
 
     @property
@@ -75,7 +79,8 @@ class Attributes(Mapping[str, Attribute]):
     Parameters
     ----------
     columns
-        By name: an attribute, its array, or codes, (n,), -1 if missing, and texts; or a frame of such arrays.
+        By name: an attribute, its array, or codes, (n,), -1 if missing, and texts; or a frame of
+        such arrays.
     ids
         Node of each row, (n,) int64, distinct; the index of a frame.
 
@@ -149,11 +154,14 @@ class Attributes(Mapping[str, Attribute]):
         return rows
 
     def take(self, ids: NDArray[np.int64]) -> Self:
-        """Return the attributes of some nodes, row i that of ``ids[i]``; ValueError if an id has no row."""
+        """Return the attributes of some nodes, row i that of ``ids[i]``.
+
+        ValueError if an id has no row.
+        """
         return type(self)(self.frame.iloc[self.rows(ids)])
 
     def followed_by(self, other: "Attributes", argument: str) -> Self:
-        """Return the rows of this table, then the rows of another one, with the attributes of this table.
+        """Return the rows of this table and of another one, with the attributes of this table.
 
         Ids are 0..n-1. Errors call the other table ``argument``.
 
@@ -166,7 +174,8 @@ class Attributes(Mapping[str, Attribute]):
         for name, attribute in self.items():
             if name not in other:
                 raise ValueError(
-                    f"{argument} must have the attribute {name!r}, got {', '.join(list(other)[:20])}"
+                    f"{argument} must have the attribute {name!r}, got "
+                    f"{', '.join(list(other)[:20])}"
                 )
             pair = attribute, other[name]
             kinds = ["texts" if each.numbers is None else "numbers" for each in pair]
@@ -249,7 +258,10 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
 
 
 def attributes_of(features: Any, n: int, name: str = "features") -> Attributes:
-    """Return the attributes of nodes 0..n-1, row i for node i; ValueError if they describe other nodes."""
+    """Return the attributes of nodes 0..n-1, row i for node i.
+
+    ValueError if they describe other nodes.
+    """
     attributes = as_attributes(features, name)
     if len(attributes.ids) > n:
         raise ValueError(
@@ -259,7 +271,7 @@ def attributes_of(features: Any, n: int, name: str = "features") -> Attributes:
 
 
 def feature_names(data: Any, d: int, name: str = "data") -> list[str]:
-    """Return the d names of ``data.feature_names``, or "feature 0", "feature 1", ... where it has none.
+    """Return the d names of ``data.feature_names``; "feature 0", "feature 1", ... without it.
 
     Raises
     ------
@@ -277,13 +289,14 @@ def feature_names(data: Any, d: int, name: str = "data") -> list[str]:
 
 
 def _columns_of(data: Any, name: str) -> dict[str, Any]:
-    """Return the columns of a matrix, or of ``x_raw`` or ``x`` of PyG ``Data``, with its sensitive attribute."""
+    """Return the columns of a matrix or of PyG ``Data``, with its sensitive attribute."""
     field = next(
         (field for field in ("x_raw", "x") if getattr(data, field, None) is not None), None
     )
     if field is None and len(getattr(data, "shape", ())) != 2:
         raise TypeError(
-            f"{name} must be a DataFrame, a mapping from names to arrays, a matrix, or have x, as PyG Data has, "
+            f"{name} must be a DataFrame, a mapping from names to arrays, a matrix, or have x, as "
+            f"PyG Data has, "
             f"got {type(data).__name__}"
         )
     matrix = (
@@ -305,7 +318,7 @@ def _columns_of(data: Any, name: str) -> dict[str, Any]:
 
 
 def _as_array(values: Any) -> Any:
-    """Return a column as numbers, float32 or float64, NaN if missing, or as a pandas ``Categorical`` of texts."""
+    """Return a column as floats, NaN if missing, or as a pandas ``Categorical`` of texts."""
     if hasattr(values, "detach"):  # a tensor, whose booleans are numbers
         values = as_array("an attribute", values)
         values = values.astype(np.float64) if values.dtype.kind == "b" else values

@@ -1,4 +1,4 @@
-"""Audits of a model: direct tests, group rates, comparisons of models, consistency, errors, and fine-tuning.
+"""Audits of a model: direct tests, rates of groups, comparisons, errors, fine-tuning.
 
 Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit"
 installs pandas.

@@ -1,4 +1,4 @@
-"""Pairs of people compared by their attributes: equal in all but some, or at least as good in each."""
+"""Pairs of people: equal in all but some attributes, or at least as good in each."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ _LIMITS = (
     "A pair that differs in these attributes only and is classified differently may still owe "
     "it to its neighbours in the graph: compare the share with that of the pairs that agree in "
     "all attributes.",
-    "Only attributes that were given are compared. Numbers agree when they are equal, in every digit.",
+    "Only attributes that were given are compared. Numbers agree when they are equal, in every "
+    "digit.",
     "No such pair among the nodes does not show that the attributes have no effect: there may "
     "be few nodes that agree in all others. The number of pairs says how many there are.",
     "The interval treats the sets of nodes that agree as independent, and nodes of one set as "
@@ -49,8 +50,10 @@ _LEAST_Z = 3.0
 """Least z value of a coefficient that shows a direction."""
 
 _DOMINATED_LIMITS = (
-    "A refused person of a pair is at least as good in the columns named in `better`, not in all respects.",
-    "Directions are an assumption of whoever names them, or the sign of the decisions' dependence on a column.",
+    "A refused person of a pair is at least as good in the columns named in `better`, not in all "
+    "respects.",
+    "Directions are an assumption of whoever names them, or the sign of the decisions' dependence "
+    "on a column.",
 )
 _BLOCK = 2**20
 """Pairs made at a time."""
@@ -65,11 +68,12 @@ class OnlyInPairs(TableResult):
     source, target
         Row numbers of each pair, (k,) int64, ``source < target``.
     total
-        Number of all pairs that are classified differently: these are the first ``len(self)`` of them.
+        Number of all pairs that are classified differently: these are the first ``len(self)`` of
+        them.
     table
-        One line per pair, most similar first: ``source`` and ``target`` (the user's ids, if the finder has some),
-        ``similarity`` (of a table ``distance``), ``source_label``, ``target_label``, and for each of the attributes
-        "source <name>" and "target <name>".
+        One line per pair, most similar first: ``source`` and ``target`` (the user's ids, if the
+        finder has some), ``similarity`` (of a table ``distance``), ``source_label``,
+        ``target_label``, and for each of the attributes "source <name>" and "target <name>".
     """
 
     source: Ints
@@ -89,16 +93,18 @@ class OnlyIn(TableResult):
     names
         The attributes in which the nodes of a pair may differ, and do in one at least.
     nodes, unknown
-        Numbers of nodes that were compared, and that were left out because one of their attributes is missing.
+        Numbers of nodes that were compared, and that were left out because one of their attributes
+        is missing.
     pairs, different
         Numbers of pairs, and of pairs that are classified differently.
     share, low, high
         Different pairs among all pairs, and its interval at ``confidence``; NaN without pairs.
     baseline
-        The share among the pairs that agree in all attributes, the null of ``share``: there the attributes cannot have
-        made the difference. NaN without such pairs.
+        The share among the pairs that agree in all attributes, the null of ``share``: there the
+        attributes cannot have made the difference. NaN without such pairs.
     table
-        Line 0 for these pairs, line 1 for the pairs that agree in all attributes, whose share is the baseline:
+        Line 0 for these pairs, line 1 for the pairs that agree in all attributes, whose share is
+        the baseline:
 
         - ``agreement``: "all but <names>" and "all".
         - ``groups``, ``nodes``: sets of nodes that agree and contain a pair, and the nodes in them.
@@ -120,12 +126,14 @@ class OnlyIn(TableResult):
     _finder: EvidenceFinder
     _people: Frame
     """Nodes with a pair of different classes, by the set of nodes that agree, then by class: ``id``; ``change``, a
-    number of the values that may differ; positions after the last node of the class and of the set."""
+    number of the values that may differ; positions after the last node of the class and of the
+    set."""
 
     def __repr__(self) -> str:
         different, pairs = self.table[["different", "pairs"]].iloc[1]
         return (
-            f"OnlyIn({', '.join(self.names)}: {self.different:,} of {self.pairs:,} pairs classified differently; "
+            f"OnlyIn({', '.join(self.names)}: {self.different:,} of {self.pairs:,} pairs "
+            f"classified differently; "
             f"{different:,} of {pairs:,} pairs that agree in all)"
         )
 
@@ -135,7 +143,8 @@ class OnlyIn(TableResult):
         Yields
         ------
         source, target
-            Nodes, (m,) int64, ``source < target``, m about a million at most, or the size of the largest group.
+            Nodes, (m,) int64, ``source < target``, m about a million at most, or the size of the
+            largest group.
         """
         return self._blocks(_BLOCK)
 
@@ -150,7 +159,8 @@ class OnlyIn(TableResult):
         TypeError, ValueError
             If ``limit`` is not an integer >= 1.
         """
-        limit, finder = as_count("limit", limit), self._finder
+        limit = as_count("limit", limit)
+        finder = self._finder
         measure = measure_of(finder.metric)
         nearest = data_frame(
             {"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []}
@@ -160,7 +170,9 @@ class OnlyIn(TableResult):
             if len(nearest) == limit:
                 last = nearest[measure].iloc[-1]
                 is_near = values <= last if measure == "distance" else values >= last
-                source, target, values = source[is_near], target[is_near], values[is_near]
+                source = source[is_near]
+                target = target[is_near]
+                values = values[is_near]
             both = stack([nearest, {"source": source, "target": target, measure: values}])
             order = both.sort_values(
                 [measure, "source", "target"], ascending=[measure == "distance", True, True]
@@ -175,7 +187,8 @@ class OnlyIn(TableResult):
         columns |= {
             f"{end} {name}": frames[end][name].to_numpy() for name in self.names for end in nodes
         }
-        table, total = data_frame(columns), self.different
+        table = data_frame(columns)
+        total = self.different
         return OnlyInPairs(source=nodes["source"], target=nodes["target"], total=total, table=table)
 
     def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
@@ -192,14 +205,15 @@ class OnlyIn(TableResult):
             shift = end_of_class[begin:end] - (ends[begin:end] - count - done)
             second = np.arange(len(first)) + np.repeat(shift, count)
             differ = change[first] != change[second]
-            v, u = ids[first[differ]], ids[second[differ]]
+            v = ids[first[differ]]
+            u = ids[second[differ]]
             if len(v):
                 yield np.minimum(v, u), np.maximum(v, u)
             begin = end
 
 
 def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float = 0.95) -> OnlyIn:
-    """Return all pairs of nodes that differ in these attributes only, and how many of them are classified differently.
+    """Return the pairs that differ in these attributes only, and those of different classes.
 
     The simplest question of a discrimination audit (direct discrimination: equal in everything but
     the protected attribute), answered exactly for all pairs at once, by grouping.
@@ -209,15 +223,16 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     finder
         Knows attributes; its searched nodes with a predicted class are compared.
     names
-        Attributes in which the two nodes may differ; they differ in one of them at least, and in no other attribute.
+        Attributes in which the two nodes may differ; they differ in one of them at least, and in no
+        other attribute.
     confidence
         Of the intervals, in (0, 1).
 
     Returns
     -------
     OnlyIn
-        The counts, also of the pairs that agree in all attributes; the pairs by :meth:`OnlyIn.blocks` and
-        :meth:`OnlyIn.most_similar`.
+        The counts, also of the pairs that agree in all attributes; the pairs by
+        :meth:`OnlyIn.blocks` and :meth:`OnlyIn.most_similar`.
 
     Raises
     ------
@@ -226,8 +241,8 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
 
     Notes
     -----
-    Nodes with a missing value in any attribute can neither agree nor differ: they are left out and counted in
-    ``unknown``.
+    Nodes with a missing value in any attribute can neither agree nor differ: they are left out and
+    counted in ``unknown``.
 
     Numbers are compared exactly. An attribute that no two nodes share (a name, an exact income)
     leaves no pairs: round it, or leave it out of the attributes.
@@ -327,14 +342,16 @@ class Dominated(TableResult):
     Attributes
     ----------
     table
-        One line per pair of ``pairs``, nearest first: ``refused`` and ``granted`` (ids), the other columns of
-        :meth:`PairEvidence.to_frame`, and for each column of ``better`` the values of both sides.
+        One line per pair of ``pairs``, nearest first: ``refused`` and ``granted`` (ids), the other
+        columns of :meth:`PairEvidence.to_frame`, and for each column of ``better`` the values of
+        both sides.
     pairs
         The nearest pairs; ``source`` is the refused and ``target`` the granted person.
     count
         Number of all such pairs.
     refused, judged
-        Number of refused people in at least one such pair, and of refused people whose columns are all known.
+        Number of refused people in at least one such pair, and of refused people whose columns are
+        all known.
     better
         The better end of each column: "high", "low", or the values from worst to best.
     estimated
@@ -355,7 +372,8 @@ class Dominated(TableResult):
 
     def __repr__(self) -> str:
         return (
-            f"Dominated({self.count:,} pairs; {self.refused:,} of {self.judged:,} refused are at least as good as "
+            f"Dominated({self.count:,} pairs; {self.refused:,} of {self.judged:,} refused are at "
+            f"least as good as "
             f"a granted one in {', '.join(self.better)})"
         )
 
@@ -368,7 +386,7 @@ def dominated(
     k: int = 100,
     nodes: ArrayLike | None = None,
 ) -> Dominated:
-    """Find pairs whose refused person is at least as good as the granted one in every column of ``better``.
+    """Find pairs whose refused person is at least as good in every column of ``better``.
 
     Such pairs need no weighing of advantages against disadvantages. All are counted; the nearest
     are shown.
@@ -378,10 +396,12 @@ def dominated(
     finder
         Its searched rows are compared. It must know their attributes.
     unfavourable
-        The class that counts as refused, or a collection of classes; names or numbers. All others count as granted.
+        The class that counts as refused, or a collection of classes; names or numbers. All others
+        count as granted.
     better
-        By column: "high" or "low", the better end of a number; or all values of the column, from worst to best.
-        Default: the direction in which decisions depend on each number, see :func:`learned_directions`.
+        By column: "high" or "low", the better end of a number; or all values of the column, from
+        worst to best. Default: the direction in which decisions depend on each number, see
+        :func:`learned_directions`.
     k
         Number of pairs in the table, >= 1.
     nodes
@@ -494,7 +514,10 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
 
 
 def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
-    """Return the rank of each row in each column of ``better``, (c, n), larger for better values, NaN where missing."""
+    """Return the rank of each row by column of ``better``, (c, n), NaN where missing.
+
+    Larger ranks are better values.
+    """
     if not isinstance(better, Mapping) or not better:
         raise ValueError(
             f"better must map columns to 'high', 'low' or values from worst to best, got {better!r}"
@@ -534,7 +557,7 @@ def _text(value: Any) -> str:
 
 
 def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:
-    """Return the number of pairs, of refused people in one, and of refused people whose grades are all known.
+    """Return the numbers of pairs, of refused people, and of those with known grades only.
 
     Parameters
     ----------

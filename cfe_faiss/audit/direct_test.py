@@ -1,4 +1,4 @@
-"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors; and the people tested.
+"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors.
 
 A contrast ``s`` is one number per person, computed from vectors and decisions, never from the
 attribute. The null model is a ridge-logistic regression of the attribute ``A`` on a basis of the
@@ -40,18 +40,26 @@ from cfe_faiss.rows.metric import Metric, measured
 
 LEAST_GROUP = 20
 """Fewest carriers, and fewest others, of a test that answers."""
-LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
-"""Below the first effective number of decisive carriers the answer is "cannot tell"; below the second it is marked."""
+LEAST_EFFECTIVE = 5
+"""Effective number of decisive carriers below which the answer is "cannot tell"."""
+FEW_EFFECTIVE = 10
+"""Effective number of decisive carriers below which the answer is marked."""
 FINDINGS = ("disadvantaged", "advantaged")
 _RIDGE = 0.1
-_FOLDS, _KNOTS = 5, 14
+_FOLDS = 5
+_KNOTS = 14
 _NEGLIGIBLE = 1e-6  # standard deviation of a column or component, relative to the largest: rounding of float32 rows
 _NEAR_NORMAL = 0.98
 """Correlation of a column with its normal ranks; below it, the null model knows both."""
-_PRODUCTS, _ALL_PRODUCTS, _PEOPLE_FOR_ALL = 6, 8, 900
-"""Components with squares and products: the first six, or all if they are at most 8 and the people at least 900."""
-_FEW_COLUMNS, _PEOPLE_PER_COLUMN, _COLUMN_KNOTS = 3, 150, 5
-"""At most 3 columns, each with at least 150 people, have hinges of their own, at 5 quantiles."""
+_PRODUCTS = 6
+"""Number of first components with squares and products."""
+_ALL_PRODUCTS = 8
+"""Most components that all have squares and products, for at least ``_PEOPLE_FOR_ALL`` people."""
+_PEOPLE_FOR_ALL = 900
+_FEW_COLUMNS = 3
+"""Most columns with hinges of their own, for at least ``_PEOPLE_PER_COLUMN`` people per column."""
+_PEOPLE_PER_COLUMN = 150
+_COLUMN_KNOTS = 5
 _SEED = 20
 _MANY_ROWS = 5_000
 
@@ -63,13 +71,15 @@ class ScoreTest:
     Attributes
     ----------
     statistic
-        z, positive where the carriers of the value are disadvantaged; NaN where nothing could be tested.
+        z, positive where the carriers of the value are disadvantaged; NaN where nothing could be
+        tested.
     p_value
         Two-sided, from the normal distribution; NaN where nothing could be tested.
     n_effective
         Effective number of decisive carriers, (sum t^2 w)^2 / sum t^4 w.
     effect
-        Mean difference of the contrast between carriers and others of equal propensity; NaN where nothing was tested.
+        Mean difference of the contrast between carriers and others of equal propensity; NaN where
+        nothing was tested.
     reason
         Why the test cannot tell; empty where it can.
     """
@@ -84,12 +94,15 @@ class ScoreTest:
 
     @property
     def few(self) -> bool:
-        """Whether fewer than 10 decisive carriers are left: p values below .005 are then too frequent."""
+        """Whether fewer than 10 decisive carriers are left: p below .005 is then too frequent."""
         return not self.reason and self.n_effective < FEW_EFFECTIVE
 
 
 def verdict(statistic: float, p: float, alpha: float) -> str:
-    """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
+    """Return the verdict for a p value, adjusted or not.
+
+    It is "disadvantaged", "advantaged", "no finding" or "cannot tell".
+    """
     if math.isnan(p):
         return "cannot tell"
     if p > alpha:
@@ -98,13 +111,16 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
 
 
 def judge(line: dict[str, Any], q: float, fdr: float) -> None:
-    """Enter the adjusted p value of a test, its verdict, and whether that is a finding, into its line."""
-    line["q"], line["verdict"] = q, verdict(line["statistic"], q, fdr)
+    """Enter the adjusted p value of a test, its verdict, and whether that is a finding."""
+    line["q"] = q
+    line["verdict"] = verdict(line["statistic"], q, fdr)
     line["named"] = line["verdict"] in FINDINGS
 
 
 def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats:
-    """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
+    """Return the columns from which the null model predicts an attribute, (n, c).
+
+    None of them is constant.
 
     Columns of ``X`` that are far from normal (skewed, heavy tails, many zeros) enter as amounts and
     as normal ranks: the attribute may follow either. The basis has all standardised principal
@@ -155,18 +171,17 @@ def propensity(B: Floats, carries: Bools) -> Floats:
 
 
 def score_tests(
-    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], persons: Ints
+    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], rows: Ints
 ) -> list[ScoreTest]:
     """Return one score test for each contrast, given the propensity of :func:`propensity`.
 
-    Rows of one person, by number, are one draw of the attribute, unless the attribute differs among
-    them.
+    Every array has one entry per draw of the attribute. ``rows`` is the number of rows of each
+    draw, of which a contrast is the sum.
     """
     from scipy.stats import norm
 
-    draws = _draws(persons, carries)
-    n = int(draws.max()) + 1
-    columns = np.column_stack([np.ones(len(B)), B])
+    n = len(B)
+    columns = np.column_stack([np.ones(n), B])
     w = chance * (1 - chance)
     weighted = columns * w[:, None]
     gram = weighted.T @ columns
@@ -174,11 +189,8 @@ def score_tests(
     S = np.column_stack(contrasts)
     T = S - columns @ np.linalg.lstsq(gram, weighted.T @ S, rcond=None)[0]
     scores = S.T @ (carries - chance)
-    chances = np.bincount(draws, weights=w) / np.bincount(draws)
-    sums = np.zeros((n, T.shape[1]))
-    np.add.at(sums, draws, T)
-    variances = chances @ sums**2
-    fourth = chances @ sums**4
+    variances = w @ T**2
+    fourth = w @ T**4
     tests = []
     for score, variance, power in zip(
         scores.tolist(), variances.tolist(), fourth.tolist(), strict=True
@@ -190,16 +202,15 @@ def score_tests(
             continue
         z = score / math.sqrt(variance * n / (n - columns.shape[1]))
         p = float(2 * norm.sf(abs(z)))
-        tests.append(
-            ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=score / w.sum())
-        )
+        effect = score / float(rows @ w)
+        tests.append(ScoreTest(statistic=z, p_value=p, n_effective=effective, effect=effect))
     return tests
 
 
 def pair_counts(
     refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float
 ) -> dict[str, float]:
-    """Count the pairs that differ in the attribute, and say how much hidden difference a finding withstands.
+    """Count the pairs that differ in the attribute, and how much a finding withstands.
 
     In such a pair the unfavourable side carries the value with the odds
     ``gamma * odds(refused) / odds(granted)`` of the propensities; ``gamma`` is 1 if the vectors
@@ -208,10 +219,11 @@ def pair_counts(
     Returns
     -------
     dict
-        ``against``, ``in_favour``: pairs in which the carrier has the unfavourable decision, or the other one.
-        ``expected``: expected number of pairs against the carrier, given the propensities of both sides. ``effect``:
-        share of these pairs that are against the carrier beyond the expected ones; NaN without pairs. ``gamma``: the
-        largest odds of a hidden difference within the pairs at which a finding stands, >= 1.
+        ``against``, ``in_favour``: pairs in which the carrier has the unfavourable decision, or the
+        other one. ``expected``: expected number of pairs against the carrier, given the
+        propensities of both sides. ``effect``: share of these pairs that are against the carrier
+        beyond the expected ones; NaN without pairs. ``gamma``: the largest odds of a hidden
+        difference within the pairs at which a finding stands, >= 1.
     """
     from scipy.optimize import brentq
     from scipy.special import expit, logit
@@ -234,14 +246,15 @@ def pair_counts(
         while exceed(highest) > 0 and highest < 64:
             highest *= 2
         gamma = math.exp(brentq(exceed, 0.0, highest)) if highest < 64 else math.inf
-    count, expected = int(against.sum()), float(expit(odds).sum())
+    count = int(against.sum())
+    expected = float(expit(odds).sum())
     effect = (count - expected) / len(against) if len(against) else math.nan
     pairs = {"against": count, "in_favour": len(against) - count, "expected": expected}
     return pairs | {"effect": effect, "gamma": gamma}
 
 
 def _normal_ranks(X: NDArray[np.float32]) -> tuple[Floats, Floats]:
-    """Return the centred columns that vary, those far from normal as normal ranks, and the amounts of the latter.
+    """Return the centred columns, those far from normal as ranks, and the amounts of these.
 
     Normal ranks have the standard deviation of the amounts.
     """
@@ -281,14 +294,20 @@ def _standardise(columns: Floats) -> Floats:
 
 
 def _hinges(values: Floats, count: int, lowest: float) -> Floats:
-    """Return max(values - c, 0) at quantiles c between ``lowest`` and 1 - ``lowest``, (n, at most count)."""
+    """Return max(values - c, 0) at quantiles c from ``lowest`` to 1 - ``lowest``.
+
+    The shape is (n, at most count).
+    """
     knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
     hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
     return hinges
 
 
 def _draws(persons: Ints, carries: Bools) -> Ints:
-    """Return the number of the draw of the attribute of each row: of its person, or its own if these values differ."""
+    """Return the draw of the attribute of each row.
+
+    It is that of its person, or its own if the values of the person differ.
+    """
     shares = np.bincount(persons, weights=carries) / np.bincount(persons)
     is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
@@ -297,7 +316,7 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
 
 
 def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
-    """Return the logit of P(y | at) of a ridge-logistic regression of y on B, whose intercept is not penalised."""
+    """Return the logit of P(y | at) of a ridge regression of y on B with a free intercept."""
     from sklearn.linear_model import LogisticRegression
 
     if y.all() or not y.any():
@@ -309,7 +328,7 @@ def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Sample:
-    """People in an order that depends on their data only, not on their ids, and is blind to the attribute.
+    """People in an order that is blind to the attribute and depends on their data only.
 
     Searches break ties by position in this order. Data that need no attribute are computed once.
 
@@ -324,10 +343,11 @@ class Sample:
     metric
         Metric of the finder, by which people are compared.
     persons
-        Person of each row, (n,), numbered from 0 by their first row. A person counts once, however many rows it has;
-        rows of one person are neither neighbours nor a pair.
+        Person of each row, (n,), numbered from 0 by their first row. A person counts once, however
+        many rows it has; rows of one person are neither neighbours nor a pair.
     before
-        Decisions of another model about the same people, (n,), whose logit joins the null model; or None.
+        Decisions of another model about the same people, (n,), whose logit joins the null model; or
+        None.
     near
         Nearest people of either group, (n, k), by k.
     """
@@ -370,7 +390,7 @@ class Sample:
             return basis(self.vectors, *self._decisions, persons=self.persons)
 
     def _threads(self) -> AbstractContextManager[None]:
-        """Limit BLAS to one thread for few rows: waiting for threads would take longer than small products."""
+        """Limit BLAS to one thread for few rows, where waiting for threads takes longer."""
         return single_threaded_blas() if len(self) < _MANY_ROWS else nullcontext()
 
     @property
@@ -381,7 +401,9 @@ class Sample:
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints, NDArray[Any]]:
-        """The most similar pairs with different decisions, chosen greedily, each person in at most one.
+        """The most similar pairs with different decisions, each person in one at most.
+
+        They are chosen greedily.
 
         Positions of the unfavourable and of the other side, and the similarity or distance.
         """
@@ -396,7 +418,10 @@ class Sample:
         return refused, granted, measured(found.similarity[is_first], self.metric)
 
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
-        """Return the k nearest rows of other people of either group, (n, k); fewer if there are no k others."""
+        """Return the k nearest rows of other people of either group, (n, k).
+
+        Fewer if there are no k others.
+        """
         positions = np.arange(len(self)) if positions is None else positions
         k = max(1, min(k, len(self) - self.most_rows))
         return self.others(self.index, positions, k, "any")[1]
@@ -417,40 +442,47 @@ class Sample:
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""
         n = int(self.persons.max(initial=-1)) + 1
-        carriers, others = self.count(carries), self.count(~carries)
+        carriers = self.count(carries)
+        others = self.count(~carries)
         rarer = "carry" if carriers < others else "do not carry"
+        rarest = min(carriers, others)
+        if rarest < LEAST_GROUP:
+            return f"fewer than {LEAST_GROUP} people {rarer} the value: {rarest:,}"
+        if any(decisions.all() or not decisions.any() for decisions in self._decisions):
+            return "all decisions are alike"
         varying = int((self.vectors != self.vectors[:1]).any(axis=0).sum())
-        obstacles = {
-            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(
-                carriers, others
-            )
-            < LEAST_GROUP,
-            "all decisions are alike": any(one.all() or not one.any() for one in self._decisions),
-            "all vectors are alike": not varying,
-            f"{varying} dimensions are more than a tenth of {n} people": 10 * varying > n,
-        }
-        if any(obstacles.values()):
-            return next(reason for reason, is_met in obstacles.items() if is_met)
-        columns = 0 if self.before is None else self.basis.shape[1]
-        return (
-            f"{columns} columns of the null model are more than half of {n} people"
-            if 2 * columns > n
-            else ""
-        )
+        if not varying:
+            return "all vectors are alike"
+        if 10 * varying > n:
+            return f"{varying} dimensions are more than a tenth of {n} people"
+        if self.before is not None and 2 * self.basis.shape[1] > n:
+            columns = self.basis.shape[1]
+            return f"{columns} columns of the null model are more than half of {n} people"
+        return ""
 
     def test(
         self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
     ) -> tuple[Floats, list[ScoreTest]]:
-        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast.
+        """Return the propensity, NaN if nothing can be tested, and a test of each contrast.
 
-        The carriers of other values, (n,) each, join the null model.
+        The carriers of other values, (n,) each, join the null model. The rows of a person are one
+        draw of the attribute, unless the attribute differs among them.
         """
+        from scipy import sparse
+
         if reason := self.obstacle(carries):
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
-        basis = np.column_stack([self.basis, *others])
+        # An attribute of a person follows the mean of its rows, which no single row shows.
+        draws = _draws(self.persons, carries)
+        rows = np.bincount(draws)
+        sums = sparse.csr_array((np.ones(len(self)), (draws, np.arange(len(self)))))
+        basis = sums @ np.column_stack([self.basis, *others]) / rows[:, None]
+        carriers = sums @ carries > 0
         with self._threads():
-            chance = propensity(basis, carries)
-            return chance, score_tests(basis, carries, chance, contrasts, self.persons)
+            chance = propensity(basis, carriers)
+            summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
+            tests = score_tests(basis, carriers, chance, summed, rows)
+        return chance[draws], tests
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
@@ -461,9 +493,11 @@ class Sample:
 
     @cached_property
     def evidence_contrast(self) -> Floats:
-        """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair, (n,)."""
+        """1 for the unfavourable side of a pair, -1 for the other side, 0 in no pair, (n,)."""
         contrast = np.zeros(len(self))
-        contrast[self.pairs[0]], contrast[self.pairs[1]] = 1, -1
+        refused, granted, _ = self.pairs
+        contrast[refused] = 1
+        contrast[granted] = -1
         return contrast
 
 
@@ -505,14 +539,13 @@ class Samples:
         It depends on attributes only among people with equal vectors and decisions. There, the seed
         is drawn from all data, so that who comes first is no function of the attribute.
         """
-        vectors, labels, attributes = (
-            self.finder.vectors[rows],
-            self.finder.labels,
-            attributes_of(self.finder),
-        )
-        unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
+        vectors = self.finder.vectors[rows]
+        labels = self.finder.labels
+        attributes = attributes_of(self.finder)
+        unfavourable = np.isin(labels[rows], self.unfavourable)
+        places = attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
-        keys = [unfavourable, *(own[rows] for own in (labels, *self.others)), *codes]
+        keys = [unfavourable, *(classes[rows] for classes in (labels, *self.others)), *codes]
         order = canonical_order(vectors, *keys)
         ordered = vectors[order]
         has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
@@ -544,7 +577,7 @@ def question(
     bins: Bins,
     person: Any,
 ) -> tuple[Sample, Bools, dict[str, Any]]:
-    """Return the sample of a direct test, who of it carries the value, and the result's fields on both.
+    """Return the sample of a direct test, its carriers, and the fields of the result.
 
     ``values`` are the name of the argument and the value or values.
     """

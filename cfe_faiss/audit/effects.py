@@ -1,4 +1,4 @@
-"""Direct effects of an attribute: direction test, situation test, and both for all values as one family."""
+"""Direct effects of an attribute: direction test, situation test, and all values at once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,7 +39,8 @@ from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.rows.metric import measure_of, measured
 
 LIMITS = (
-    "A finding says that decisions go along with the value in a way not explained by the vectors. It does not say why.",
+    "A finding says that decisions go along with the value in a way not explained by the vectors. "
+    "It does not say why.",
     "The p value holds for large samples, and only if the vectors teach who carries the value. "
     "It is wrong where the value follows the decisions more finely than the vectors and the "
     "number of people can show.",
@@ -68,7 +69,10 @@ _COLUMNS = (
     *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named", "same_as"),
 )
 _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it
-_DRAWS, _DRAWN_ROWS, _DEPTH = 100, 1_000, 2_000  # of the attribute, for `expected`
+# of the attribute, for `expected`
+_DRAWS = 100
+_DRAWN_ROWS = 1_000
+_DEPTH = 2_000
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -96,28 +100,32 @@ class DirectTest(ScoreTest):
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class DirectionTest(DirectTest):
-    """Result of :func:`direction_test`; see :class:`cfe_faiss.audit.SituationTest` for the other direct test.
+    """Result of :func:`direction_test`.
+
+    See :class:`cfe_faiss.audit.SituationTest` for the other direct test.
 
     Attributes
     ----------
     attribute, value, unfavourable, n_carriers, n_others, unknown
-        Attribute, the values that make a carrier, the unfavourable classes by name, and numbers of people who carry a
-        value, who do not, and whose value is missing.
+        Attribute, the values that make a carrier, the unfavourable classes by name, and numbers of
+        people who carry a value, who do not, and whose value is missing.
     statistic, p_value, n_effective, few, verdict, reason
-        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive carriers, and
-        whether it is below 10; "disadvantaged", "advantaged", "no finding" or "cannot tell", and why not.
+        z, positive where carriers are disadvantaged; its two-sided p value; effective number of
+        decisive carriers, and whether it is below 10; "disadvantaged", "advantaged", "no finding"
+        or "cannot tell", and why not.
     effect
         ``(against - expected) / (against + in_favour)``; NaN without discordant pairs.
     against, in_favour
-        Discordant pairs: exactly one side carries the value. Its side has the unfavourable decision, or the other one.
+        Discordant pairs: exactly one side carries the value. Its side has the unfavourable
+        decision, or the other one.
     expected
         Pairs against the carrier that the vectors explain.
     gamma
-        Largest odds of a hidden difference within the discordant pairs at which the finding stands; 1 is fragile. NaN
-        without a finding.
+        Largest odds of a hidden difference within the discordant pairs at which the finding stands;
+        1 is fragile. NaN without a finding.
     pairs
-        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity`` or
-        ``distance``, ``unfavourable_carries``, ``favourable_carries``.
+        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides),
+        ``similarity`` or ``distance``, ``unfavourable_carries``, ``favourable_carries``.
     limits
         Limits of the numbers, in sentences.
     """
@@ -143,7 +151,7 @@ def direction_test(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     person: Any = None,
 ) -> DirectionTest:
-    """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
+    """Test whether carriers stand on one side of the closest pairs with different decisions.
 
     The pairs are chosen by vectors and decisions alone: the most similar first, each person in one
     pair, at most a fifth as many pairs as people. The test asks whether the unfavourable side
@@ -164,10 +172,12 @@ def direction_test(  # noqa: PLR0913
     alpha
         Largest p value of a finding, in (0, 1).
     bins
-        How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
+        How numbers with more than 10 values become groups, see
+        :func:`cfe_faiss.audit.groups.groupings`.
     person
-        Where people have several rows: the attribute that tells whose a row is, or one value for each row. A person
-        then counts once, and is never compared with itself. A row without a value is a person, by default every row.
+        Where people have several rows: the attribute that tells whose a row is, or one value for
+        each row. A person then counts once, and is never compared with itself. A row without a
+        value is a person, by default every row.
 
     Returns
     -------
@@ -181,15 +191,16 @@ def direction_test(  # noqa: PLR0913
 
     Notes
     -----
-    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a ridge-logistic regression of
-    carrying the value on a basis of the vectors [1]_. People with a missing value are left out first. Ties are broken
-    by a fixed seed. The result does not depend on the order of rows.
-    O(n^2 d) for the pairs, O(n d^2) for the test.
+    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a
+    ridge-logistic regression of carrying the value on a basis of the vectors [1]_. People with a
+    missing value are left out first. Ties are broken by a fixed seed. The result does not depend on
+    the order of rows. O(n^2 d) for the pairs, O(n d^2) for the test.
 
     References
     ----------
-    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters", Proceedings of the
-       Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum, "Observational Studies", 2002, chapter 4.
+    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters",
+       Proceedings of the Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum,
+       "Observational Studies", 2002, chapter 4.
 
     Examples
     --------
@@ -222,33 +233,38 @@ def direction_test(  # noqa: PLR0913
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class SituationTest(DirectTest):
-    """Result of :func:`situation_test`; see :class:`cfe_faiss.audit.DirectionTest` for the other direct test.
+    """Result of :func:`situation_test`.
+
+    See :class:`cfe_faiss.audit.DirectionTest` for the other direct test.
 
     Attributes
     ----------
     attribute, value, unfavourable, n_carriers, n_others, unknown
-        Attribute, the protected values, the unfavourable classes by name, and numbers of people who carry a protected
-        value, who do not, and whose value is missing.
+        Attribute, the protected values, the unfavourable classes by name, and numbers of people who
+        carry a protected value, who do not, and whose value is missing.
     statistic, p_value, n_effective, few, verdict, reason
-        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive carriers, and
-        whether it is below 10; "disadvantaged", "advantaged", "no finding" or "cannot tell", and why not.
+        z, positive where carriers are disadvantaged; its two-sided p value; effective number of
+        decisive carriers, and whether it is below 10; "disadvantaged", "advantaged", "no finding"
+        or "cannot tell", and why not.
     effect
-        Difference of the share decided unfavourably, carriers minus others of equal propensity, beyond their nearest
-        neighbours.
+        Difference of the share decided unfavourably, carriers minus others of equal propensity,
+        beyond their nearest neighbours.
     share_carriers, share_others
         Share decided unfavourably in either group, not adjusted for the vectors.
     k, threshold
         As given.
     flagged, judged, expected
-        Description after Luong et al.: of the ``judged`` carriers with an unfavourable decision ``flagged`` are flagged
-        in ``table``. ``expected`` is the share flagged if the value were drawn from its propensity given the vectors;
-        NaN where the test cannot tell. It has no p value: the claim is ``verdict``.
+        Description after Luong et al.: of the ``judged`` carriers with an unfavourable decision
+        ``flagged`` are flagged in ``table``. ``expected`` is the share flagged if the value were
+        drawn from its propensity given the vectors; NaN where the test cannot tell. It has no p
+        value: the claim is ``verdict``.
     table
-        One line per carrier: ``node`` (id), ``label``; ``n_protected``, ``unfavourable_protected``, ``n_rest``,
-        ``unfavourable_rest``: nearest people of both groups, and how many of them are decided unfavourably;
-        ``difference`` of the two shares, NaN where a group has no other person; ``similarity_protected``,
-        ``similarity_rest``: mean similarity (of a table ``distance_protected``, ``distance_rest``); ``flagged``:
-        decided unfavourably, and the difference reaches the threshold.
+        One line per carrier: ``node`` (id), ``label``; ``n_protected``, ``unfavourable_protected``,
+        ``n_rest``, ``unfavourable_rest``: nearest people of both groups, and how many of them are
+        decided unfavourably; ``difference`` of the two shares, NaN where a group has no other
+        person; ``similarity_protected``, ``similarity_rest``: mean similarity (of a table
+        ``distance_protected``, ``distance_rest``); ``flagged``: decided unfavourably, and the
+        difference reaches the threshold.
     limits
         Limits of the numbers, in sentences.
     """
@@ -281,7 +297,9 @@ def situation_test(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     person: Any = None,
 ) -> SituationTest:
-    """Test whether carriers are decided worse than their nearest neighbours, beyond what the vectors explain.
+    """Test whether carriers are decided worse than similar people.
+
+    It compares them with their nearest neighbours, beyond what the vectors explain.
 
     The test compares each person's decision with the decisions of the k nearest people of either
     group. The table describes each carrier as situation testing does [1]_: with the k nearest
@@ -292,7 +310,8 @@ def situation_test(  # noqa: PLR0913
     finder, attribute, unfavourable, nodes, alpha, bins, person
         As in :func:`direction_test`.
     protected
-        The value that makes the protected group, or a collection of values; everyone else with a value is the rest.
+        The value that makes the protected group, or a collection of values; everyone else with a
+        value is the rest.
     k
         Neighbours, >= 1, without the person; fewer in smaller groups.
     threshold
@@ -310,14 +329,14 @@ def situation_test(  # noqa: PLR0913
 
     Notes
     -----
-    The same score test as in :func:`direction_test`, of the contrast "own decision less the mean decision of the k
-    nearest". People with a missing value are left out first; neighbours are found exactly, ties are broken by a fixed
-    seed. O(n^2 d) for the neighbours, O(n d^2) for the test.
+    The same score test as in :func:`direction_test`, of the contrast "own decision less the mean
+    decision of the k nearest". People with a missing value are left out first; neighbours are found
+    exactly, ties are broken by a fixed seed. O(n^2 d) for the neighbours, O(n d^2) for the test.
 
     References
     ----------
-    .. [1] Luong, Ruggieri and Turini, "k-NN as an implementation of situation testing for discrimination discovery and
-       prevention", KDD 2011.
+    .. [1] Luong, Ruggieri and Turini, "k-NN as an implementation of situation testing for
+       discrimination discovery and prevention", KDD 2011.
 
     Examples
     --------
@@ -330,7 +349,8 @@ def situation_test(  # noqa: PLR0913
     'disadvantaged'
     """
     check_finder(finder)
-    k, alpha = as_count("k", k), as_number("alpha", alpha, 0, 1)
+    k = as_count("k", k)
+    alpha = as_number("alpha", alpha, 0, 1)
     threshold = as_number("threshold", threshold, 0, 1)
     people, carries, fields = question(
         finder, attribute, ("protected", protected), unfavourable, nodes, bins, person
@@ -358,9 +378,11 @@ def _table(
 ) -> Frame:
     """Return Luong's table: each carrier with the k nearest people of both groups."""
     carriers = np.flatnonzero(carries)
-    rows, by_group = people.rows[carriers], people.index_by(carries)
+    rows = people.rows[carriers]
+    by_group = people.index_by(carries)
     columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
-    shares, means = [], {}
+    shares = []
+    means = {}
     sides: dict[str, Literal["own", "other"]] = {"protected": "own", "rest": "other"}
     for name, side in sides.items():
         D, I = people.others(by_group, carriers, k, side)
@@ -378,7 +400,7 @@ def _table(
 
 
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
-    """Return the mean share of flagged carriers with an unfavourable decision if the value is drawn by its propensity.
+    """Return the mean share of flagged carriers if the value is drawn by its propensity.
 
     Neighbours are searched once, for a sample of the people, so deep that both groups are likely to
     have k among them.
@@ -399,7 +421,7 @@ def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) ->
 
 
 def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Bools:
-    """Return which people are flagged, given their neighbours (m, depth), of those with neighbours in both groups."""
+    """Return who is flagged, of the people with neighbours, (m, depth), in both groups."""
     shares = []
     for group in (carries, ~carries):
         first = group & (np.cumsum(group, axis=1, dtype=np.int32) <= k)
@@ -530,7 +552,8 @@ def direct_effects(  # noqa: PLR0913
 
     Notes
     -----
-    Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
+    Neighbours, pairs and the basis of the null model are computed once for each set of people with
+    a known value.
 
     *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with
     the carriers of the earlier findings as columns of the null model. Then each finding is tested
@@ -557,7 +580,8 @@ def direct_effects(  # noqa: PLR0913
     3     m  direction     advantaged
     """
     check_finder(finder)
-    k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)
+    k = as_count("k", k)
+    fdr = as_number("fdr", fdr, 0, 1)
     names = sensitive_of(finder, sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)
     rows = known_rows(finder, nodes)
@@ -645,7 +669,7 @@ class _Tested:
 
 
 def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
-    """Say of each named value in ``same_as`` which other finding explains it, so that one cause is one finding.
+    """Enter as ``same_as`` of each named value the other finding that explains it.
 
     Of two sets of findings the smaller one stands: one prefers single attributes, the other the
     smallest p values.

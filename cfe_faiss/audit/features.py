@@ -42,8 +42,8 @@ def differing_features(
     Parameters
     ----------
     data
-        PyG ``Data`` or any object with ``x`` of shape (n, d); with ``x_raw``, (n, d), the values are read
-        from there; with ``feature_names``, d names, these name the features.
+        PyG ``Data`` or any object with ``x`` of shape (n, d); with ``x_raw``, (n, d), the values
+        are read from there; with ``feature_names``, d names, these name the features.
     source, target
         Nodes, 0..n-1.
     count
@@ -59,7 +59,8 @@ def differing_features(
     TypeError
         If the features are not numbers, or a node or ``count`` is not an integer.
     ValueError
-        If the shapes do not fit, a feature is NaN or infinite, a node is out of range, or ``count`` < 1.
+        If the shapes do not fit, a feature is NaN or infinite, a node is out of range, or ``count``
+        < 1.
 
     Examples
     --------
@@ -72,7 +73,8 @@ def differing_features(
     """
     values = feature_matrix(data)
     names = feature_names(data, values.shape[1])
-    source, target = as_node("source", source, len(values)), as_node("target", target, len(values))
+    source = as_node("source", source, len(values))
+    target = as_node("target", target, len(values))
     limit = None if count is None else as_count("count", count)
     change = values[target].astype(np.float64) - values[source]
     columns = np.flatnonzero(change)

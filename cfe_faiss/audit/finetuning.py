@@ -22,13 +22,15 @@ class FineTuning:
     Attributes
     ----------
     runs
-        One line per seed: ``seed``; ``tuned`` and ``nodes``, the numbers of evidence nodes and of remaining test nodes;
-        ``before``, ``after`` and ``control``, accuracies on the remaining test nodes; ``fixed`` and ``broken``, how
-        many of them are right only after, or only before. NaN where no test node remains.
+        One line per seed: ``seed``; ``tuned`` and ``nodes``, the numbers of evidence nodes and of
+        remaining test nodes; ``before``, ``after`` and ``control``, accuracies on the remaining
+        test nodes; ``fixed`` and ``broken``, how many of them are right only after, or only before.
+        NaN where no test node remains.
     summary
-        One line for each ``measure``, which is "before", "after", "control", "after - before" or "after - control":
-        ``mean`` and ``std`` over the seeds (NaN for a single one); ``low`` and ``high``, a bootstrap interval of the
-        mean over the nodes; ``nodes`` and ``seeds``, the numbers of both.
+        One line for each ``measure``, which is "before", "after", "control", "after - before" or
+        "after - control": ``mean`` and ``std`` over the seeds (NaN for a single one); ``low`` and
+        ``high``, a bootstrap interval of the mean over the nodes; ``nodes`` and ``seeds``, the
+        numbers of both.
     """
 
     runs: Frame
@@ -58,7 +60,7 @@ def fine_tune(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> FineTuning:
-    """Go on training a model with the nodes of the evidence, and compare it on the test nodes that remain.
+    """Train a model further on the nodes of the evidence, and compare it on other test nodes.
 
     The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both
     readings of it.
@@ -66,12 +68,15 @@ def fine_tune(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits. Its data is PyG
-        ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on the same device.
+        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits.
+        Its data is PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and
+        ``test_mask``, on the same device.
     pairs
-        The evidence, with row numbers ``source`` and ``target``, see :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
+        The evidence, with row numbers ``source`` and ``target``, see
+        :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
     role
-        "training": the evidence nodes join the training nodes. "validation": they replace the validation nodes.
+        "training": the evidence nodes join the training nodes. "validation": they replace the
+        validation nodes.
     seeds
         Each gives one run from the same weights; runs differ in the randomness of training only.
     inplace
@@ -97,8 +102,9 @@ def fine_tune(  # noqa: PLR0913
 
     Notes
     -----
-    ``control`` is the same training without the evidence nodes: fine-tuning gains ``after - control``. The test nodes
-    that remain are easier than the test set. Nodes without a true class (-1) are left out.
+    ``control`` is the same training without the evidence nodes: fine-tuning gains
+    ``after - control``. The test nodes that remain are easier than the test set. Nodes without a
+    true class (-1) are left out.
 
     Examples
     --------
@@ -169,7 +175,8 @@ def _nodes(pairs: Any, n: int) -> Ints:
     for name in ("source", "target"):
         if getattr(pairs, name, None) is None:
             raise TypeError(
-                f"pairs must have {name}, as cfe_faiss.global_evidence gives, got {type(pairs).__name__}"
+                f"pairs must have {name}, as cfe_faiss.global_evidence gives, got "
+                f"{type(pairs).__name__}"
             )
     nodes = np.union1d(as_ids("pairs.source", pairs.source), as_ids("pairs.target", pairs.target))
     if len(nodes) and nodes[-1] >= n:
@@ -178,7 +185,7 @@ def _nodes(pairs: Any, n: int) -> Ints:
 
 
 def _move_evidence(data: Any, evidence: Ints, role: str) -> Any:
-    """Return a copy of the graph whose evidence nodes are only training or only validation nodes."""
+    """Return a copy of the graph whose evidence nodes are training or validation nodes only."""
     if role not in ("training", "validation"):
         raise ValueError(f'role must be "training" or "validation", got {role!r}')
     tuning = copy(data)

@@ -40,7 +40,8 @@ _LIMITS = (
     "to another person.",
     "A flipped node need not exist, and the model may never have seen one like it.",
     "No change does not show that the attribute has no effect: other features may stand for it.",
-    "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are rather too narrow.",
+    "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are "
+    "rather too narrow.",
 )
 """Questions that the numbers cannot answer."""
 _AT_ONCE = (
@@ -52,7 +53,8 @@ _Entries: TypeAlias = tuple[Ints, Ints, Ints]
 """Node, position of the given value, and predicted class, (m,) each."""
 
 _MOST_VALUES = 10
-_CHECKED_BATCHES, _CHECKED_NODES = 4, 4
+_CHECKED_BATCHES = 4
+_CHECKED_NODES = 4
 """Batches, and nodes of each, that are also flipped alone to check the batches."""
 _PROBES = 8
 _BLOCK = 1024
@@ -71,8 +73,8 @@ class FlipTest:
     attribute, at_once, confidence
         As given.
     hops
-        Assumed reach of a node's features, in edges: nodes further apart were changed in one pass. None if each node
-        had a separate pass, or all were changed at once.
+        Assumed reach of a node's features, in edges: nodes further apart were changed in one pass.
+        None if each node had a separate pass, or all were changed at once.
     unknown
         Requested nodes that were left out because they have no value of the attribute.
     node
@@ -82,9 +84,9 @@ class FlipTest:
     before, after
         Predicted classes, (m,) int64.
     rates
-        One line per group and direction: ``feature`` ("all", or an attribute of ``by``), ``group``, ``value``,
-        ``flipped`` (both "all" for all directions together), ``nodes``, ``changed`` (nodes with a change), ``share``,
-        ``low``, ``high`` (Wilson's interval).
+        One line per group and direction: ``feature`` ("all", or an attribute of ``by``), ``group``,
+        ``value``, ``flipped`` (both "all" for all directions together), ``nodes``, ``changed``
+        (nodes with a change), ``share``, ``low``, ``high`` (Wilson's interval).
     transitions
         Number of entries (``nodes``) for each ``value``, ``flipped``, ``before`` and ``after``.
     limits
@@ -110,7 +112,8 @@ class FlipTest:
 
     def __repr__(self) -> str:
         how = "all at once" if self.at_once else "one at a time"
-        total, changed = len(np.unique(self.node)), len(self.changed_nodes)
+        total = len(np.unique(self.node))
+        changed = len(self.changed_nodes)
         return f"FlipTest({self.attribute}, {how}: {changed:,} of {total:,} nodes change)"
 
     def _repr_html_(self) -> str:
@@ -155,24 +158,28 @@ def flip(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar with ``x``, (n, d).
-        Values are in the units of ``x_raw``, if present.
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar
+        with ``x``, (n, d). Values are in the units of ``x_raw``, if present.
     name
-        A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
+        A column of the table, a feature of ``data.feature_names``, or an attribute of several
+        columns.
     values
-        Values to give to the nodes, which must occur; by default each other value, if there are at most 10.
+        Values to give to the nodes, which must occur; by default each other value, if there are at
+        most 10.
     columns
-        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
-        ``data.feature_attributes``.
+        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By
+        default ``data.feature_attributes``.
     nodes
         The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
-        Whether all nodes change together: two values are exchanged, of more all nodes take the same. By default only
-        the node's own features change.
+        Whether all nodes change together: two values are exchanged, of more all nodes take the
+        same. By default only the node's own features change.
     by, bins
-        Attributes whose groups get rates, and cuts as in :func:`cfe_faiss.audit.discrimination_scores`.
+        Attributes whose groups get rates, and cuts as in
+        :func:`cfe_faiss.audit.discrimination_scores`.
     hops
-        Edges over which a node's features reach: the layers of a network. By default measured. Not with ``at_once``.
+        Edges over which a node's features reach: the layers of a network. By default measured. Not
+        with ``at_once``.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -186,7 +193,8 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or nodes of one pass disturb each other in spite of ``hops``.
+        If an argument is not as described, or nodes of one pass disturb each other in spite of
+        ``hops``.
 
     Examples
     --------
@@ -207,7 +215,8 @@ def flip(  # noqa: PLR0913
     data = finder.data
     if finder.model is None:
         raise ValueError(
-            "finder must have a model, which can be called again: it was made with ready predictions"
+            "finder must have a model, which can be called again: it was made with ready "
+            "predictions"
         )
     has_graph = getattr(data, "x", None) is not None and not is_estimator(finder.model)
     if not has_graph and hops is not None:
@@ -220,7 +229,8 @@ def flip(  # noqa: PLR0913
     rows = (
         np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     )
-    everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
+    everyone = np.flatnonzero(run.codes != UNKNOWN)
+    known = rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
     groups = [Grouping.of_all(len(finder.labels), "all")]
     if columns_of_groups := as_names("by", by):
@@ -245,7 +255,8 @@ def flip(  # noqa: PLR0913
     node, target, after = _results(run, passes, known, progress)
     names = np.empty(len(run.values), dtype=object)
     names[:] = run.values
-    value, flipped = _plain(names[run.codes[node]]), _plain(names[target])
+    value = _plain(names[run.codes[node]])
+    flipped = _plain(names[target])
     entries = dict(
         zip(_ENTRY, (finder.names(node), value, flipped, before[node], after), strict=True)
     )
@@ -272,11 +283,13 @@ class _Run:
     Attributes
     ----------
     values, codes
-        Values of the attribute, (v,), and that of each node as a position, (n,); -1 without a value.
+        Values of the attribute, (v,), and that of each node as a position, (n,); -1 without a
+        value.
     predict
         Returns all predicted classes if nodes, (m,), take other values, given as positions, (m,).
     unknown_at
-        Returns the nodes whose output is NaN if the attribute of one node is NaN; for models of a graph.
+        Returns the nodes whose output is NaN if the attribute of one node is NaN; for models of a
+        graph.
     """
 
     values: list[Any]
@@ -306,7 +319,8 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
 
 def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | None) -> _Run:
     """Return the run of a model of a matrix or a graph, in which columns of ``x`` are changed."""
-    data, is_matrix = finder.data, isinstance(finder.data, np.ndarray)
+    data = finder.data
+    is_matrix = isinstance(finder.data, np.ndarray)
     if is_matrix:
         data = SimpleNamespace(x=data, feature_names=column_names(finder.model))
     values, codes, places, rows = _columns(data, name, columns)
@@ -344,7 +358,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
 def _columns(
     data: Any, name: str, columns: Mapping[Any, str] | None
 ) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
-    """Return the values of an attribute, that of each node, its columns of ``x``, and their content for each value."""
+    """Return the values of an attribute, of each node, and the columns of ``x`` for them."""
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
     x = as_array("data.x", data.x)
@@ -356,7 +370,8 @@ def _columns(
     places, labels = _places(data, feature_names(data, x.shape[1]), str(name), columns)
     own = raw[:, places]
     if labels is None:
-        codes, is_known = np.full(len(own), UNKNOWN, np.int64), ~np.isnan(own[:, 0])
+        codes = np.full(len(own), UNKNOWN, np.int64)
+        is_known = ~np.isnan(own[:, 0])
         distinct, codes[is_known] = np.unique(own[is_known, 0], return_inverse=True)
         labels = distinct.tolist()
     else:
@@ -364,7 +379,8 @@ def _columns(
         high = (own == own.max(axis=0, initial=0)) & (own > own.min(axis=0, initial=np.inf))
         codes = np.where(high.sum(axis=1) == 1, high.argmax(axis=1), UNKNOWN)
     values, codes, first = _present(name, codes, labels)
-    rows, known = x[first][:, places], codes >= 0
+    rows = x[first][:, places]
+    known = codes >= 0
     if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):
         raise ValueError(
             f"data.x must hold one value for each of data.x_raw, got several for {name!r}"
@@ -373,11 +389,12 @@ def _columns(
 
 
 def _present(name: str, codes: NDArray[Any], labels: Sequence[Any]) -> tuple[list[Any], Ints, Ints]:
-    """Return the values that occur, the positions of each node's value among them, and a node with each value."""
+    """Return the values that occur, the value of each node, and a node with each value."""
     present = np.unique(codes[codes >= 0])
     if len(present) < 2:
         raise ValueError(
-            f"name must be that of an attribute of two values at least, got {name!r} of {len(present)}"
+            f"name must be that of an attribute of two values at least, got {name!r} of "
+            f"{len(present)}"
         )
     codes = np.where(codes >= 0, np.searchsorted(present, codes), UNKNOWN)
     found, first = np.unique(codes, return_index=True)
@@ -387,7 +404,7 @@ def _present(name: str, codes: NDArray[Any], labels: Sequence[Any]) -> tuple[lis
 def _places(
     data: Any, names: list[str], attribute: str, columns: Mapping[Any, str] | None
 ) -> tuple[list[int], list[Any] | None]:
-    """Return the positions of an attribute's columns, and their values if each column stands for one."""
+    """Return the columns of an attribute, and their values if each stands for one."""
     if columns is not None:
         for name in columns.values():
             check_known("columns must name features", name, names)
@@ -398,9 +415,11 @@ def _places(
     if owners is not None and attribute in list(owners):
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
-    some, hint = ", ".join(names[:20]), did_you_mean(attribute, names)
+    some = ", ".join(names[:20])
+    hint = did_you_mean(attribute, names)
     raise ValueError(
-        f"name must be a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}"
+        f"name must be a feature ({some}), or columns must say which are its own, got "
+        f"{attribute!r}{hint}"
     )
 
 
@@ -409,7 +428,8 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
     if values is None:
         if len(run.values) > _MOST_VALUES:
             raise ValueError(
-                f"values must be given for an attribute of more than 10 values, got {len(run.values)}"
+                f"values must be given for an attribute of more than 10 values, got "
+                f"{len(run.values)}"
             )
         return np.arange(len(run.values))
     values = [values] if isinstance(values, str) else values
@@ -451,17 +471,15 @@ def _batches(
 
 
 def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress: bool) -> _Entries:
-    """Return the entries of the judged nodes, by node and value, from passes of nodes with the values they take."""
+    """Return the entries of the judged nodes, by node and value, from passes of nodes."""
     parts: list[_Entries] = [(np.empty(0, np.int64),) * 3]
     for nodes, targets in tqdm(
         passes, desc="Flipping", disable=None if progress else True, leave=False
     ):
         changes = targets != run.codes[nodes]
         if changes.any():
-            after, shown = (
-                run.predict(nodes[changes], targets[changes]),
-                changes & np.isin(nodes, judged),
-            )
+            after = run.predict(nodes[changes], targets[changes])
+            shown = changes & np.isin(nodes, judged)
             parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))
@@ -469,7 +487,7 @@ def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress:
 
 
 def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
-    """Return the value that each node takes in a turn, counted from its current one: two values need one turn."""
+    """Return the value that each node takes in a turn, counted from its current value."""
     current = np.searchsorted(targets, run.codes[nodes])
     among = targets[np.minimum(current, len(targets) - 1)] == run.codes[nodes]
     # Nodes with one of the values take the next ones, and their current one last; other nodes take
@@ -516,7 +534,7 @@ Csr: TypeAlias = scipy.sparse.csr_array
 
 
 def adjacency(data: Any, n: int) -> Csr:
-    """Return which nodes are joined by an edge in either direction, and each node with itself: (n, n), ones.
+    """Return which nodes are joined by an edge in a direction or equal: (n, n), ones.
 
     Messages flow along edges in one direction only where these are directed; then the reach is
     rather too large.
@@ -530,23 +548,27 @@ def adjacency(data: Any, n: int) -> Csr:
 
 
 def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
-    """Return over how many edges a node's features reach the model's outputs; None if edges do not limit the reach.
+    """Return over how many edges a node's features reach the model's outputs.
+
+    None if edges do not limit the reach.
 
     Parameters
     ----------
     unknown_at
-        Returns the nodes whose output is NaN when the features of one node are NaN, (n,): the nodes that it influences.
+        Returns the nodes whose output is NaN when the features of one node are NaN, (n,): the nodes
+        that it influences.
     joined
         See :func:`adjacency`.
 
     Returns
     -------
     int or None
-        n, the whole connected component, if every probed node reaches all of its component. None if outputs of other
-        components are reached, or a node's own output is not.
+        n, the whole connected component, if every probed node reaches all of its component. None if
+        outputs of other components are reached, or a node's own output is not.
     """
     n = joined.shape[0]
-    hops, seen_end = 0, False
+    hops = 0
+    seen_end = False
     for node in _probes(joined):
         reached = unknown_at(node)
         distance = dijkstra(joined, indices=np.array([node]), unweighted=True)[0]
@@ -560,7 +582,7 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
 def independent_batches(
     nodes: NDArray[np.int64], joined: Csr, hops: int | None
 ) -> list[NDArray[np.int64]]:
-    """Return the nodes in batches, within which any two are more than ``hops`` edges apart (None: one node each).
+    """Return the nodes in batches of nodes more than ``hops`` edges apart (None: one each).
 
     Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.
     """
@@ -579,7 +601,7 @@ def independent_batches(
 
 
 def _probes(joined: Csr) -> list[int]:
-    """Return up to 9 nodes with few and with many neighbours, most of them in the largest connected component."""
+    """Return up to 9 nodes with few and many neighbours, most of the largest component."""
     degree = np.diff(joined.indptr)
     component = connected_components(joined)[1]
     largest = np.flatnonzero(component == np.argmax(np.bincount(component)))

@@ -1,4 +1,4 @@
-"""Similar outputs for similar nodes: InFoRM's individual bias, GUIDE's group disparity, REDRESS's NDCG@k."""
+"""Similar outputs for similar nodes: InFoRM's bias, GUIDE's disparity, REDRESS's NDCG@k."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,20 +18,24 @@ from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.rows.metric import Metric
 
 _BIAS_LIMITS = (
-    "The figure depends on the similarity as much as on the model: pairs that it does not hold are not compared.",
-    "It depends on the scale of the outputs: compare logits with logits, and probabilities with probabilities.",
+    "The figure depends on the similarity as much as on the model: pairs that it does not hold are "
+    "not compared.",
+    "It depends on the scale of the outputs: compare logits with logits, and probabilities with "
+    "probabilities.",
     "The interval allows for pairs that share a node, not for outputs that depend on each other"
     " through the graph. It is a normal one, for many nodes.",
 )
 _DISPARITY_LIMITS = (
     *_BIAS_LIMITS[:2],
-    "The largest of several ratios is above 1 by chance alone: compare the intervals of the groups.",
+    "The largest of several ratios is above 1 by chance alone: compare the intervals of the "
+    "groups.",
     *_BIAS_LIMITS[2:],
 )
 _NDCG_LIMITS = (
     "A high NDCG says that the outputs keep the order of the most similar nodes, not that their"
     " differences are small or just.",
-    "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with `expected`.",
+    "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with "
+    "`expected`.",
     "The interval takes nodes as independent; they share neighbours, so it is rather too narrow.",
 )
 
@@ -48,13 +52,17 @@ class IndividualBias:
     Attributes
     ----------
     bias
-        InFoRM's overall bias, Tr(Yᵀ L_S Y): the sum over pairs of similarity times squared distance of the outputs.
+        InFoRM's overall bias, Tr(Yᵀ L_S Y): the sum over pairs of similarity times squared distance
+        of the outputs.
     per_weight, low, high
-        ``bias`` / ``weight``, the mean squared distance weighted by similarity, and its interval; NaN without pairs.
+        ``bias`` / ``weight``, the mean squared distance weighted by similarity, and its interval;
+        NaN without pairs.
     expected
-        Mean squared distance of any two nodes' outputs: what ``per_weight`` would be if similarity did not matter.
+        Mean squared distance of any two nodes' outputs: what ``per_weight`` would be if similarity
+        did not matter.
     nodes, pairs, weight
-        Nodes, unordered pairs of nodes with a similarity above 0, and the sum of their similarities.
+        Nodes, unordered pairs of nodes with a similarity above 0, and the sum of their
+        similarities.
     limits
         Limits of the numbers, in sentences.
     """
@@ -83,8 +91,9 @@ class GroupDisparity(TableResult):
     gdif
         GUIDE's sum of this ratio over all pairs of groups; of two groups the same as ``disparity``.
     table
-        One line per group: ``group``, ``nodes``, ``pairs`` (ordered pairs of a node of the group and a similar node of
-        any group), ``bias`` (mean over these of similarity times squared distance), ``low``, ``high``.
+        One line per group: ``group``, ``nodes``, ``pairs`` (ordered pairs of a node of the group
+        and a similar node of any group), ``bias`` (mean over these of similarity times squared
+        distance), ``low``, ``high``.
     unknown
         Nodes without a group: they count as neighbours only.
     limits
@@ -132,9 +141,10 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     Parameters
     ----------
     source
-        A finder: two of its searched nodes are similar where one is among the k nearest of the other, found exactly.
-        The similarity is KS, and negative KS is left out; of a table it is exp(-distance**2 / 2). Or a matrix (n, n),
-        sparse or not, symmetric and of numbers >= 0, whose diagonal is dropped.
+        A finder: two of its searched nodes are similar where one is among the k nearest of the
+        other, found exactly. The similarity is KS, and negative KS is left out; of a table it is
+        exp(-distance**2 / 2). Or a matrix (n, n), sparse or not, symmetric and of numbers >= 0,
+        whose diagonal is dropped.
     k
         Neighbours of each node of a finder, >= 1; without effect on a matrix.
     progress
@@ -199,9 +209,10 @@ def individual_bias(
 
     Notes
     -----
-    The sum grows with the number of pairs and with their similarities; ``per_weight`` does not, and may be compared
-    between graphs. Its interval allows for pairs that share a node (Aronow, Samii & Assenova, "Cluster-robust variance
-    estimation for dyadic data", Political Analysis 23, 2015). O(pairs * C) time.
+    The sum grows with the number of pairs and with their similarities; ``per_weight`` does not, and
+    may be compared between graphs. Its interval allows for pairs that share a node (Aronow, Samii &
+    Assenova, "Cluster-robust variance estimation for dyadic data", Political Analysis 23, 2015).
+    O(pairs * C) time.
 
     Examples
     --------
@@ -212,7 +223,8 @@ def individual_bias(
     z = normal_quantile(confidence)
     n, (i, j, weight, distance) = _pairs(Y, similarity, k, progress)
     once = i < j
-    total, bias = float(weight[once].sum()), float((weight * distance)[once].sum())
+    total = float(weight[once].sum())
+    bias = float((weight * distance)[once].sum())
     mean = bias / total if total > 0 else np.nan
     # Sum of the residuals at each node. A pair counts at both of its nodes, so its square is
     # subtracted once.
@@ -255,8 +267,8 @@ def group_disparity(
 
     Notes
     -----
-    Groups without pairs have no bias, NaN, and are left out of the ratios; of a bias of 0 and one above it the ratio is
-    infinite. O(pairs * C) time.
+    Groups without pairs have no bias, NaN, and are left out of the ratios; of a bias of 0 and one
+    above it the ratio is infinite. O(pairs * C) time.
 
     Examples
     --------
@@ -279,9 +291,12 @@ def group_disparity(
     lines = []
     for code, value in enumerate(group.values):
         own = group.codes[i] == code
-        count, cost = int(own.sum()), (weight * distance)[own]
+        count = int(own.sum())
+        cost = (weight * distance)[own]
         mean = float(cost.mean()) if count else np.nan
-        a, b, residual = i[own], j[own], cost - mean
+        a = i[own]
+        b = j[own]
+        residual = cost - mean
         both = group.codes[b] == code
         # A pair within the group appears in both directions, which are the same pair.
         at_node = np.bincount(a, residual, n) + np.bincount(b, residual, n)
@@ -296,7 +311,8 @@ def group_disparity(
     table = data_frame(lines)
     biases = np.sort(table["bias"].dropna())
     first, second = np.triu_indices(len(biases), 1)
-    smaller, larger = biases[first], biases[second]
+    smaller = biases[first]
+    larger = biases[second]
     ratios = np.divide(larger, smaller, out=np.where(larger > 0, np.inf, 1.0), where=smaller > 0)
     return GroupDisparity(
         disparity=float(ratios.max()) if len(ratios) else np.nan,
@@ -310,7 +326,7 @@ def group_disparity(
 def ranking_ndcg(
     Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: float = 0.95
 ) -> RankingNDCG:
-    """Return how well the outputs rank the nodes similar to each node, against the ranking by similarity.
+    """Return how well the outputs rank the nodes that are similar to each node.
 
     Dong, Kang, Tong & Li, "Individual fairness for graph neural networks: a ranking based approach"
     (REDRESS), KDD 2021: for each node the others are ranked by the cosine of their outputs; NDCG@k
@@ -322,8 +338,8 @@ def ranking_ndcg(
     Y
         Outputs, (n, C).
     similarity
-        A finder: the similarities of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs
-        are 0.
+        A finder: the similarities of all its searched nodes. Or a matrix as in
+        :func:`similarity_graph`; missing pairs are 0.
     k
         Nodes ranked, >= 1.
     confidence
@@ -336,10 +352,10 @@ def ranking_ndcg(
 
     Notes
     -----
-    Nodes with equal outputs are tied. The DCG is its mean over all orders of tied nodes (McSherry & Najork, "Computing
-    information retrieval performance measures efficiently in the presence of tied scores", ECIR 2008). Otherwise the
-    order of the nodes would decide about a model with few distinct outputs. The node itself is not ranked. Negative
-    similarities count as 0.
+    Nodes with equal outputs are tied. The DCG is its mean over all orders of tied nodes (McSherry &
+    Najork, "Computing information retrieval performance measures efficiently in the presence of
+    tied scores", ECIR 2008). Otherwise the order of the nodes would decide about a model with few
+    distinct outputs. The node itself is not ranked. Negative similarities count as 0.
 
     O(n**2 * C) time, in blocks of rows, and O(t log t) for the t nodes tied with the k-th; with a
     finder also n**2 * d multiplications.
@@ -359,7 +375,8 @@ def ranking_ndcg(
     distinct, kind = np.unique(
         outputs / np.where(length > 0, length, 1), axis=0, return_inverse=True
     )
-    kind, others = kind.reshape(-1), len(nodes) - 1
+    kind = kind.reshape(-1)
+    others = len(nodes) - 1
     discounts = 1 / np.log2(np.arange(2, min(k, max(others, 0)) + 2))
     found, by_chance = np.full((2, n), np.nan)
     for begin in range(0, len(nodes), _ROWS):
@@ -369,7 +386,9 @@ def ranking_ndcg(
         cosine = distinct[kind[rows]] @ distinct.T
         cosine[own[0], kind[rows]] = np.inf  # equal outputs come first, in spite of rounding
         ranking = cosine[:, kind]
-        gains[own], ranking[own] = 0, -np.inf  # a node is not ranked itself
+        # a node is not ranked itself
+        gains[own] = 0
+        ranking[own] = -np.inf
         ideal = _dcg(gains, gains, discounts)
         found[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
         by_chance[nodes[rows]] = share(gains.sum(axis=1) / max(others, 1) * discounts.sum(), ideal)
@@ -385,7 +404,7 @@ def ranking_ndcg(
 
 
 def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:
-    """Return the number of nodes, the ranked nodes, and a function that returns dense rows of their similarities."""
+    """Return the number of nodes, the ranked nodes, and a function for their similarities."""
     if isinstance(similarity, EvidenceFinder):
         nodes = similarity.index.members().ids
         vectors = similarity.vectors[nodes]
@@ -403,7 +422,7 @@ def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floa
 
 
 def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
-    """Return the DCG of each row for the ranking by score, (m,): its mean over all orders of equal scores."""
+    """Return the DCG of each row for the ranking by score, (m,), the mean over ties."""
     from scipy.stats import rankdata
 
     k = len(discounts)
@@ -428,7 +447,8 @@ def _similarities(D: NDArray[Any], metric: Metric) -> Floats:
 
 
 def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
-    ids, n = finder.index.members().ids, len(finder.labels)
+    ids = finder.index.members().ids
+    n = len(finder.labels)
     index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     D, I = index.search_stored(None, k, neighbors="any", progress=progress)
@@ -456,7 +476,7 @@ def _as_outputs(Y: ArrayLike, n: int) -> Floats:
 def _pairs(
     Y: ArrayLike, similarity: Any, k: int, progress: bool
 ) -> tuple[int, tuple[NDArray[Any], NDArray[Any], Floats, Floats]]:
-    """Return the number of nodes, and all ordered pairs with similarity and squared distance of their outputs."""
+    """Return the number of nodes, and all ordered pairs with similarity and distance."""
     coo = similarity_graph(similarity, k, progress=progress).tocoo()
     distance = np.zeros(len(coo.data))
     for column in _as_outputs(Y, coo.shape[0]).T:  # one column at a time: the pairs may be many

@@ -44,7 +44,8 @@ from cfe_faiss.data.classes import (
 from cfe_faiss.finder.inputs import selective_classes
 
 _LIMITS = (
-    "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
+    "Rates describe the decisions. They do not show why groups differ, nor whether a difference is "
+    "justified.",
     "Intervals treat people as independent draws from a larger population. In a graph "
     "neighbours influence each other's predictions, and the intervals are rather too narrow.",
     "Intervals and tests hold for all groups of one attribute at once. Over several attributes "
@@ -176,19 +177,21 @@ class GroupMetrics(TableResult):
         Returns
         -------
         dict of DataFrame
-            "Sex", "Race/Ethnicity" and "Intersectional". Columns: ``category`` (in the last ``race`` and ``sex``
-            instead), ``applicants``, ``selected``, ``selection_rate``, ``impact_ratio``, ``excluded``. Categories of
-            the EEO-1 report come in its order, others after them. The last line counts the unknown.
+            "Sex", "Race/Ethnicity" and "Intersectional". Columns: ``category`` (in the last
+            ``race`` and ``sex`` instead), ``applicants``, ``selected``, ``selection_rate``,
+            ``impact_ratio``, ``excluded``. Categories of the EEO-1 report come in its order, others
+            after them. The last line counts the unknown.
 
         Raises
         ------
         ValueError
-            If the attributes or their intersection are not in the table, or the class is not or not unique.
+            If the attributes or their intersection are not in the table, or the class is not or not
+            unique.
 
         Notes
         -----
-        A tool that gives scores is judged by its scoring rate, the share with a score above the median of the sample (§
-        5-301 (c)): pass ``score > median`` as ``y_pred``.
+        A tool that gives scores is judged by its scoring rate, the share with a score above the
+        median of the sample (§ 5-301 (c)): pass ``score > median`` as ``y_pred``.
 
         The law asks for more than these tables: whose data, which dates, an independent auditor,
         publication. The ratios do not show compliance with it.
@@ -219,9 +222,10 @@ class GroupMetrics(TableResult):
         }
 
     def _law_table(self, table: Frame, feature: str, columns: tuple[str, ...]) -> Frame:
-        """Return the lines of one attribute or of the intersection, in the order of the law, the unknown last."""
+        """Return the lines of one attribute or of the intersection, in the order of the law."""
         own = table[table["feature"] == feature]
-        unknown, known = own[own["unknown"]], own[~own["unknown"]]
+        unknown = own[own["unknown"]]
+        known = own[~own["unknown"]]
         compared = known["share"] >= _BELOW_2_PERCENT
         largest = known["rate"][compared].max()
         lines: list[dict[str, Any]] = [
@@ -237,7 +241,8 @@ class GroupMetrics(TableResult):
                 strict=True,
             )
         ]
-        count, selected = int(unknown["count"].sum()), int(unknown["selected"].sum())
+        count = int(unknown["count"].sum())
+        selected = int(unknown["selected"].sum())
         last: dict[str, Any] = dict.fromkeys(columns, "Unknown") | {
             "applicants": count,
             "selected": selected,
@@ -269,29 +274,34 @@ def group_metrics(  # noqa: PLR0913
     reference: Mapping[str, Any] | None = None,
     person: Any = None,
 ) -> GroupMetrics:
-    """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
+    """Return selection rates, impact ratios, error rates and equalised odds of groups.
 
     The arguments are named as in fairlearn's ``MetricFrame``. Rows are matched by position.
 
     Parameters
     ----------
     y_true
-        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error rates.
+        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error
+        rates.
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
-        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
+        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names
+        to arrays, a frame.
     favourable, truth_favourable
         Classes that count as selected, together, by name or number; by default each in turn,
         against the rest. True classes that agree, if the truth has different names ("repaid").
     intersections
-        Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
+        Tuples of attributes whose combinations are groups, too; by default all attributes together,
+        if several.
     bins, confidence
-        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of intervals, in (0, 1).
+        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of
+        intervals, in (0, 1).
     class_names, unknown
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
-        By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
+        By attribute (or "sex & race"): the group that the others are compared with. Default: the
+        largest ranked one.
     person
         Person of each row, (n,). Rows without a value, and by default all, are different people.
         Intervals, tests and verdicts count people, and allow for similar decisions on the rows of
@@ -309,11 +319,12 @@ def group_metrics(  # noqa: PLR0913
 
     Notes
     -----
-    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR § 1607.4 D, the
-    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et al., NIPS 2016. Rates: Wilson's
-    interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences: Koopman (Biometrics 40, 1984)
-    and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in place of the normal quantile.
-    Rates near 0 or 1 of small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
+    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR §
+    1607.4 D, the "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et
+    al., NIPS 2016. Rates: Wilson's interval at the level confidence^(1/G) for G groups (Šidák).
+    Ratios and differences: Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17,
+    1998), with Tukey's studentized range in place of the normal quantile. Rates near 0 or 1 of
+    small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
 
     Examples
     --------
@@ -333,7 +344,8 @@ def group_metrics(  # noqa: PLR0913
     n = len(attributes.ids)
     persons = person_numbers(_drop_index(person), n)
     predicted = as_predictions(_drop_index(y_pred), n, class_names, "y_pred", unknown=unknown)
-    labels, words = predicted.labels, predicted.class_names
+    labels = predicted.labels
+    words = predicted.class_names
     true = np.full(n, UNKNOWN, np.int32)
     is_named = class_names is not None
     if y_true is not None:
@@ -393,7 +405,10 @@ def group_metrics(  # noqa: PLR0913
 def groups_of(
     attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins
 ) -> list[Grouping]:
-    """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
+    """Return all people as one group, then the groups of each attribute and of each intersection.
+
+    -1: not known.
+    """
     ids = attributes.ids
     return [
         Grouping.of_all(len(ids)),
@@ -411,14 +426,16 @@ def _table(  # noqa: PLR0913
     confidence: float,
     reference: str | None,
 ) -> tuple[Frame, tuple[Floats, Floats]]:
-    """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count.
+    """Return the rates of all groups of an attribute for some selected classes.
 
     Also the share of independent cases among the people of the class, and among all others, by
     line.
     """
-    g, whole = len(group.values), group.name == "all"
+    g = len(group.values)
+    whole = group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
-    positive, actual = np.isin(labels, selected_classes), np.isin(true, selected_classes)
+    positive = np.isin(labels, selected_classes)
+    actual = np.isin(true, selected_classes)
     judged = true != UNKNOWN
     is_selective = bool(selective_classes(positive.astype(np.int32), judged))
     outcomes = {
@@ -532,7 +549,7 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
 
 
 def turned(line: Mapping[Any, Any], names: Collection[str]) -> dict[str, float]:
-    """Return some of the numbers of the reference, compared with the group of a line of :attr:`GroupMetrics.table`."""
+    """Return numbers of the reference, compared with a group of :attr:`GroupMetrics.table`."""
     ends = {"": "", "_low": "_high", "_high": "_low"}
     with np.errstate(divide="ignore"):
         numbers = {
@@ -588,7 +605,8 @@ def sensitive_attributes(values: Any) -> Attributes:
     attributes = as_attributes(_drop_index(features), "sensitive_features")
     if not len(attributes):
         raise ValueError(
-            "sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, got none"
+            "sensitive_features must have shape (n,) or (n, m) and hold one attribute at least, "
+            "got none"
         )
     return attributes
 
@@ -599,7 +617,7 @@ def _drop_index(values: Any) -> Any:
 
 
 def _check_indexes(**arguments: Any) -> None:
-    """Raise ValueError if pandas objects have different indexes: their rows may be in different orders."""
+    """Raise ValueError if pandas objects have different indexes, and so perhaps other rows."""
     indexes = {
         name: values.index for name, values in arguments.items() if hasattr(values, "reset_index")
     }
@@ -607,7 +625,8 @@ def _check_indexes(**arguments: Any) -> None:
         first = next(iter(indexes))
         if not index.equals(indexes[first]):
             raise ValueError(
-                f"{name} must have the same pandas index as {first}: sort the rows alike, or pass arrays"
+                f"{name} must have the same pandas index as {first}: sort the rows alike, or pass "
+                f"arrays"
             )
 
 
@@ -620,8 +639,9 @@ def _eeo_1(category: str, patterns: tuple[str, ...]) -> int:
 
 
 def _law_order(part: dict[str, str]) -> tuple[Any, ...]:
-    """Return the sort key of a line of the law's tables: Hispanic people by sex, then all others by sex and race."""
-    sex, race = part.get("sex"), part.get("race")
+    """Return the key that sorts a line of the law's tables: Hispanic people by sex first."""
+    sex = part.get("sex")
+    race = part.get("race")
     sex_place = -1 if sex is None else _eeo_1(sex, _SEXES)
     race_place = -1 if race is None else _eeo_1(race, _RACES)
     return (race_place > 0, sex_place, race_place, sex or "", race or "")

@@ -1,4 +1,7 @@
-"""Rows, groups and tables that the audits share; a group for each value, bin of numbers, or combination of both."""
+"""Rows, groups and tables that the audits share.
+
+A group for each value, bin of numbers, or combination of both.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,12 +49,18 @@ class TableResult:
 
 
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
-    """Return a DataFrame of columns or of rows. ImportError names the extra if pandas is missing."""
+    """Return a DataFrame of columns or of rows.
+
+    ImportError names the extra if pandas is missing.
+    """
     return pd.DataFrame(data, columns=None if columns is None else [*columns])
 
 
 def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
-    """Return one DataFrame of blocks of columns, or of DataFrames, in order; without blocks an empty one."""
+    """Return one DataFrame of blocks of columns, or of DataFrames, in order.
+
+    Without blocks an empty one.
+    """
     frames = [data_frame(block) for block in blocks]
     if not frames:
         return data_frame([], columns)
@@ -66,7 +75,10 @@ def share(part: ArrayLike, whole: ArrayLike) -> Floats:
 
 
 def check_finder(finder: Any) -> None:
-    """Raise TypeError for another object than a finder, such as an index; ValueError for one with weights of rows."""
+    """Raise TypeError for another object than a finder, such as an index.
+
+    ValueError for one with weights of rows.
+    """
     if not isinstance(finder, EvidenceFinder):
         hint = (
             "; make one by EvidenceFinder.from_index(index, ...)"
@@ -76,13 +88,17 @@ def check_finder(finder: Any) -> None:
         raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
     if finder.weights is not None:
         raise ValueError(
-            "finder must have no weights of rows, as every row counts once in an audit: make it without weights= "
+            "finder must have no weights of rows, as every row counts once in an audit: make it "
+            "without weights= "
             "(ignore= leaves the column out)"
         )
 
 
 def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
-    """Return an order of rows, (n,), that depends on their set: by the bytes of vectors, then by the keys, (n,)."""
+    """Return an order of rows, (n,), that depends on their set, not on their order.
+
+    Rows are sorted by the bytes of vectors, then by the keys, (n,).
+    """
     as_bytes = np.ascontiguousarray(vectors).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
     distinct, place = np.unique(as_bytes, return_inverse=True)
     order: Ints = (
@@ -92,7 +108,10 @@ def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
 
 
 def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
-    """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
+    """Return the searched rows with a predicted class, ascending.
+
+    Restricted to ``nodes``, if given.
+    """
     rows = (
         finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
     )
@@ -111,7 +130,8 @@ def with_truth(
         If the true classes have different names, and ``truth_favourable`` does not say which of
         them agree with ``favourable``.
     """
-    labels, truth = finder.labels, finder.truth
+    labels = finder.labels
+    truth = finder.truth
     if truth_favourable is not None and (truth is None or not len(favourable)):
         lacking = "truth" if truth is None else "favourable"
         raise ValueError(
@@ -149,7 +169,10 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
 
 
 def person_numbers(person: Any, n: int) -> Ints:
-    """Return a number for each distinct value of ``person``, (n,); rows without a value, or all for None, differ."""
+    """Return a number for each distinct value of ``person``, (n,).
+
+    Rows without a value, or all for None, differ.
+    """
     rows = np.arange(n)
     if person is None:
         return rows
@@ -167,7 +190,10 @@ def attributes_of(finder: EvidenceFinder) -> Attributes:
 
 
 def sensitive_of(finder: EvidenceFinder, sensitive: Any) -> tuple[str, ...]:
-    """Return the names in ``sensitive``, each once; None means ``finder.sensitive``. TypeError for other input."""
+    """Return the names in ``sensitive``, each once; None means ``finder.sensitive``.
+
+    TypeError for other input.
+    """
     return finder.sensitive if sensitive is None else as_names("sensitive", sensitive)
 
 
@@ -209,27 +235,30 @@ def groupings(
     *,
     with_missing: bool = True,
 ) -> list[Grouping]:
-    """Return the groups that features put nodes in, one grouping for each column and each intersection.
+    """Return the groups of nodes by features: one grouping per column and intersection.
 
     Parameters
     ----------
     features
-        Attributes of nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of pandas or
-        polars, PyG ``Data``, a mapping from names to arrays, a matrix.
+        Attributes of nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a
+        DataFrame of pandas or polars, PyG ``Data``, a mapping from names to arrays, a matrix.
     ids
         The nodes to be grouped, (n,).
     columns
         Columns to group by; by default all. An empty list gives the intersections only.
     bins
-        How numbers are cut. Up to 10 distinct values give one group each; more are cut at quantiles into this many
-        bins, and a bin is named by the smallest and largest value in it. A mapping from columns to a number of bins or
-        to ascending edges overrides this for these columns, others get 4 bins. Edges e0 < e1 < ... give the groups
-        "< e0", "e0-e1" (both included), "e1-e2" (e2 included), ..., "> e_last"; a single edge gives "<= e" and "> e".
-        Cuts depend on all rows of ``features``, not on the grouped nodes.
+        How numbers are cut. Up to 10 distinct values give one group each; more are cut at quantiles
+        into this many bins, and a bin is named by the smallest and largest value in it. A mapping
+        from columns to a number of bins or to ascending edges overrides this for these columns,
+        others get 4 bins. Edges e0 < e1 < ... give the groups "< e0", "e0-e1" (both included),
+        "e1-e2" (e2 included), ..., "> e_last"; a single edge gives "<= e" and "> e". Cuts depend on
+        all rows of ``features``, not on the grouped nodes.
     intersections
-        Tuples of columns: a node's value of such an attribute is the combination of its values there.
+        Tuples of columns: a node's value of such an attribute is the combination of its values
+        there.
     with_missing
-        Whether missing values form the group "missing"; otherwise their code is -1, also in intersections.
+        Whether missing values form the group "missing"; otherwise their code is -1, also in
+        intersections.
 
     Returns
     -------
@@ -241,8 +270,8 @@ def groupings(
     TypeError
         If ``features`` or bins are of the wrong kind.
     ValueError
-        If an attribute does not exist, its name is not unique or is "all", an id has no row or two, or edges do not
-        ascend.
+        If an attribute does not exist, its name is not unique or is "all", an id has no row or two,
+        or edges do not ascend.
 
     Examples
     --------

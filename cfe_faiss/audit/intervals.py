@@ -1,4 +1,4 @@
-"""Confidence intervals that hold their level for few cases, and comparisons of several rates at once."""
+"""Confidence intervals that hold for few cases, and comparisons of several rates."""
 
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ _ENOUGH_POWER = 0.5
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return z, so that a normal variable is within z standard deviations with probability ``confidence``.
+    """Return the number z of standard deviations with the probability ``confidence``.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def share_columns(
     confidence: float,
     independent: ArrayLike = 1.0,
 ) -> dict[str, Floats]:
-    """Return shares, or one share, and their Wilson intervals as columns: the name, with "_low" and with "_high".
+    """Return shares and their Wilson intervals as columns "name", "name_low", "name_high".
 
     ``independent`` is the share of independent cases, see :func:`independent_share`.
     """
@@ -94,7 +94,9 @@ def share_columns(
 
 
 def independent_share(groups: Ints, persons: Ints, count: int) -> Floats:
-    """Return the share of independent cases in each of ``count`` groups: 1 if every row is another person.
+    """Return the share of independent cases in each of ``count`` groups.
+
+    It is 1 if every row is another person.
 
     n / sum of n_p^2 for a group with n rows, n_p of them of person p: Kish's effective number of
     cases, if all rows of a person have one outcome. If they have not, intervals for this number of
@@ -164,10 +166,8 @@ def bootstrap_mean(
             f"scores must have shape (n,) and lie in {a:g}..{b:g}, got {values.shape}, {values[:8]}"
         )
     normal_quantile(confidence)  # checks it
-    resamples, rng = (
-        as_count("resamples", resamples),
-        np.random.default_rng(as_count("seed", seed, 0)),
-    )
+    resamples = as_count("resamples", resamples)
+    rng = np.random.default_rng(as_count("seed", seed, 0))
     if not len(values):
         return np.nan, np.nan
     distinct, counts = np.unique(values, return_counts=True)
@@ -186,7 +186,7 @@ def newcombe(
     other_cases: ArrayLike,
     confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
-    """Return Newcombe's hybrid score interval of the difference of two independent shares, the first minus the other.
+    """Return Newcombe's hybrid score interval of the difference of two independent shares.
 
     Method 10 of Newcombe, "Interval estimation for the difference between independent proportions:
     comparison of eleven methods", Statistics in Medicine 17 (1998): the Wilson intervals of both
@@ -212,7 +212,8 @@ def newcombe(
     """
     x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
     (low1, high1), (low0, high0) = wilson(x1, n1, confidence), wilson(x0, n0, confidence)
-    p1, p0 = share(x1, n1), share(x0, n0)
+    p1 = share(x1, n1)
+    p0 = share(x0, n0)
     difference = p1 - p0
     low = difference - np.hypot(p1 - low1, high0 - p0)
     high = difference + np.hypot(high1 - p1, p0 - low0)
@@ -222,7 +223,7 @@ def newcombe(
 def paired_difference(
     gained: ArrayLike, lost: ArrayLike, cases: ArrayLike, confidence: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Return the interval of Bonett & Price of the change of a share, measured twice on the same cases.
+    """Return Bonett and Price's interval of a share's change, measured twice on the same cases.
 
     "Adjusted Wald confidence interval for a difference of binomial proportions based on paired
     data", Journal of Educational and Behavioral Statistics 37 (2012); recommended by Fagerland,
@@ -231,7 +232,8 @@ def paired_difference(
     Parameters
     ----------
     gained, lost, cases
-        Cases that are a success the second time only, or the first time only, and all cases; of one shape.
+        Cases that are a success the second time only, or the first time only, and all cases; of one
+        shape.
     confidence
         In (0, 1).
 
@@ -248,7 +250,8 @@ def paired_difference(
     """
     z = normal_quantile(confidence)
     up, down, n = _floats(gained, lost, cases)
-    p, q = (up + 1) / (n + 2), (down + 1) / (n + 2)
+    p = (up + 1) / (n + 2)
+    q = (down + 1) / (n + 2)
     half = z * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
     known = np.where(n > 0, 0.0, np.nan)
     return np.clip(p - q - half, -1, 1) + known, np.clip(p - q + half, -1, 1) + known
@@ -261,7 +264,7 @@ def risk_ratio(
     other_cases: ArrayLike,
     confidence: float = 0.95,
 ) -> tuple[Floats, Floats]:
-    """Return Koopman's score interval of the ratio of two independent shares, the first divided by the other.
+    """Return Koopman's score interval of the ratio of two independent shares.
 
     Koopman, "Confidence limits for the ratio of two binomial proportions", Biometrics 40 (1984):
     all ratios that the score test does not reject. Unlike the interval of Katz's logarithms it
@@ -278,7 +281,8 @@ def risk_ratio(
     Returns
     -------
     low, high
-        Bounds of each ratio, float64 in [0, inf]: 0 and inf where neither has a success, NaN where either has no cases.
+        Bounds of each ratio, float64 in [0, inf]: 0 and inf where neither has a success, NaN where
+        either has no cases.
 
     Examples
     --------
@@ -289,7 +293,8 @@ def risk_ratio(
     z = normal_quantile(confidence)
     x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
     low, high = _ratios_where((z, -z), x1, n1, x0, n0)
-    low, high = np.where(x1 == 0, 0.0, low), np.where(x0 == 0, np.inf, high)
+    low = np.where(x1 == 0, 0.0, low)
+    high = np.where(x0 == 0, np.inf, high)
     undefined = (n1 == 0) | (n0 == 0)
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
 
@@ -297,14 +302,18 @@ def risk_ratio(
 def _ratios_where(
     scores: tuple[float, float], x1: Floats, n1: Floats, x0: Floats, n0: Floats
 ) -> Floats:
-    """Return the ratios at which the score statistic, which falls as the ratio grows, has these values, (2, ...)."""
+    """Return the ratios at which the score statistic has these values, (2, ...).
+
+    The statistic falls as the ratio grows.
+    """
     score = np.reshape(scores, (2, *[1] * x1.ndim))
-    n1, n0 = np.maximum(n1, 1), np.maximum(n0, 1)
-    low, high = (
-        np.full((2, *x1.shape), -40.0),
-        np.full((2, *x1.shape), 40.0),
-    )  # logarithms of the ratio
-    total, share1 = x1 + x0, x1 / n1
+    n1 = np.maximum(n1, 1)
+    n0 = np.maximum(n0, 1)
+    # logarithms of the ratio
+    low = np.full((2, *x1.shape), -40.0)
+    high = np.full((2, *x1.shape), 40.0)
+    total = x1 + x0
+    share1 = x1 / n1
     for _ in range(60):  # to the last digits of float64
         middle = (low + high) / 2
         ratio = np.exp(middle)
@@ -317,7 +326,8 @@ def _ratios_where(
         spread = np.sqrt(p1 * (1 - p1) / n1 + ratio**2 * p0 * (1 - p0) / n0)
         excess = share1 - ratio * x0 / n0 - score * spread
         above = (excess > 0) | ((excess == 0) & (score < 0))  # without variance the score is 0
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
+        low = np.where(above, middle, low)
+        high = np.where(above, high, middle)
     bounds: Floats = np.exp((low + high) / 2)
     return bounds
 
@@ -344,14 +354,15 @@ def clustered_wilson(
     Returns
     -------
     low, high
-        Bounds in [0, 1], NaN without cases. If the share is the same in all clusters, each cluster counts as one case.
-        A single cluster gives (0, 1).
+        Bounds in [0, 1], NaN without cases. If the share is the same in all clusters, each cluster
+        counts as one case. A single cluster gives (0, 1).
 
     Notes
     -----
-    At nominal 95 % it holds the share in 94 to 99 % of simulated samples with clusters of 1 to 3 cases, and in 82 to
-    100 % where a sixth of the clusters hold four fifths of the cases, the least for a share of 2 % in up to 300
-    clusters (``benchmarks/interval_coverage.py``): few clusters cannot tell how rare an outcome is.
+    At nominal 95 % it holds the share in 94 to 99 % of simulated samples with clusters of 1 to 3
+    cases, and in 82 to 100 % where a sixth of the clusters hold four fifths of the cases, the least
+    for a share of 2 % in up to 300 clusters (``benchmarks/interval_coverage.py``): few clusters
+    cannot tell how rare an outcome is.
 
     Examples
     --------
@@ -363,7 +374,8 @@ def clustered_wilson(
     """
     z = normal_quantile(confidence)
     x, n = _floats(successes, cases)
-    x, n = x[n > 0], n[n > 0]
+    x = x[n > 0]
+    n = n[n > 0]
     if len(n) < 2:
         return (0.0, 1.0) if len(n) else (np.nan, np.nan)
     total = n.sum()
@@ -411,7 +423,7 @@ def is_ranked(successes: Counts, cases: Counts) -> Bools:
 
 
 def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float = 0.95) -> Floats:
-    """Return the chance to find each group below the reference if its rate is 0.7 times the rate of the reference.
+    """Return the chance to find each group below the reference at 0.7 times its rate.
 
     The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and
     proportions" (2003), chapter 4: pooled variance under the null hypothesis, separate variances
@@ -457,17 +469,19 @@ def compare_rates(
     confidence
         In (0, 1).
     reference
-        Position of the reference. Default: the ranked group with the most cases; of all groups, where none is ranked.
+        Position of the reference. Default: the ranked group with the most cases; of all groups,
+        where none is ranked.
 
     Returns
     -------
     dict
-        Arrays (g,), NaN where not defined, ratios to a rate of 0 infinite: ``ranked``, ``reference``, ``ratio``,
-        ``ratio_low``, ``ratio_high``, ``difference``, ``difference_low``, ``difference_high``, ``p`` (of "equal to the
-        reference", for all groups at once), ``power`` (to find a ratio of 0.7 at the rate of all ranked groups) and
-        ``verdict``: "below 0.8", "below 1", "above 1" or "above 1.25" where the whole interval of the ratio is, "no
-        finding" where the power is at least 50 %, "cannot tell" where it is less, or the group or the reference is not
-        ranked; empty for the reference.
+        Arrays (g,), NaN where not defined, ratios to a rate of 0 infinite: ``ranked``,
+        ``reference``, ``ratio``, ``ratio_low``, ``ratio_high``, ``difference``, ``difference_low``,
+        ``difference_high``, ``p`` (of "equal to the reference", for all groups at once), ``power``
+        (to find a ratio of 0.7 at the rate of all ranked groups) and ``verdict``: "below 0.8",
+        "below 1", "above 1" or "above 1.25" where the whole interval of the ratio is, "no finding"
+        where the power is at least 50 %, "cannot tell" where it is less, or the group or the
+        reference is not ranked; empty for the reference.
     """
     g = len(cases)
     ranked = is_ranked(successes, cases)
@@ -539,7 +553,7 @@ def compare_rates(
 
 
 def largest_gap(successes: Counts, cases: Counts, confidence: float) -> dict[str, float]:
-    """Return the largest difference and the least ratio of the rates of ranked groups, with intervals.
+    """Return the largest difference and the least ratio of rates of groups, with intervals.
 
     The intervals hold the largest true difference and the least true ratio. They follow from
     intervals that hold for all pairs of groups at once: the largest difference is between the
@@ -548,13 +562,15 @@ def largest_gap(successes: Counts, cases: Counts, confidence: float) -> dict[str
     Returns
     -------
     dict
-        ``difference``, ``ratio``, each with ``_low`` and ``_high``; NaN where fewer than two groups are ranked.
+        ``difference``, ``ratio``, each with ``_low`` and ``_high``; NaN where fewer than two groups
+        are ranked.
     """
     ranked = is_ranked(successes, cases)
     names = [f"{name}{end}" for name in ("difference", "ratio") for end in ("", "_low", "_high")]
     if ranked.sum() < 2:
         return dict.fromkeys(names, np.nan)
-    x, n = successes[ranked], cases[ranked]
+    x = successes[ranked]
+    n = cases[ranked]
     rate = x / n
     each = float(2 * ndtr(critical_value(len(n), confidence)) - 1)
     a, b = np.nonzero(~np.eye(len(n), dtype=bool))
@@ -580,8 +596,8 @@ def rate_bounds(
     Returns
     -------
     least, most
-        (g,) float64: all unselected, or all selected unknown people belong to the group. NaN if the group has no known
-        member.
+        (g,) float64: all unselected, or all selected unknown people belong to the group. NaN if the
+        group has no known member.
     """
     none = nodes == 0
     size = np.where(none, 1, nodes)
@@ -593,7 +609,7 @@ def rate_bounds(
 def ratio_bounds(
     selected: Ints, nodes: Ints, unknown_selected: int, unknown: int, reference: int
 ) -> tuple[Floats, Floats]:
-    """Return the least and the largest impact ratio of each group over all ways to spread the unknown among the groups.
+    """Return the least and the largest impact ratio over all groups of the unknown people.
 
     The bounds are sharp. The least: unknown people who were not selected belong to the group, those
     who were selected to the reference. The largest: the other way round.
@@ -610,8 +626,8 @@ def ratio_bounds(
     Returns
     -------
     least, most
-        (g,) float64; 1 for the reference. NaN if the group or the reference has no known member, or the reference may
-        have the rate 0.
+        (g,) float64; 1 for the reference. NaN if the group or the reference has no known member, or
+        the reference may have the rate 0.
 
     Examples
     --------

@@ -49,7 +49,8 @@ _LIMITS = (
     "A change of a direct effect says that decisions of the two models go along with the value "
     "in different degree, beyond what the vectors explain. It does not say why, and it holds "
     "for large samples only.",
-    "Two models with the same direct effect show no change. The tests of one model are the place to see it.",
+    "Two models with the same direct effect show no change. The tests of one model are the place "
+    "to see it.",
     '"No finding" is no proof that nothing changed.',
 )
 """Questions that the numbers cannot answer."""
@@ -77,7 +78,7 @@ _COLUMNS = (
 )
 _COUNTS = "evidence", "appears", "disappears", "stays", "equal_before", "equal_after"
 LEAST_MOVED = 6
-"""With fewer people who moved, even if all of them moved one way, the exact p value is above .05."""
+"""Fewest people who moved for which an exact p value can reach .05."""
 _Line = dict[str, Any]
 _Columns = dict[str, Any]
 
@@ -85,7 +86,7 @@ _Columns = dict[str, Any]
 def changes_of_neighbours(
     finder: EvidenceFinder, rows: Ints, models: Models, k: int
 ) -> Iterator[tuple[str, Frame]]:
-    """Yield for each other model the k nearest evidence of each row, under it and under the baseline.
+    """Yield the k nearest evidence of each row under each other model and the baseline.
 
     One line per pair: ``source``, ``target``; ``away``, the squared distance or minus the
     similarity; ``before``, ``after``, whether it is evidence of the baseline and of the other
@@ -109,7 +110,8 @@ def changes_of_neighbours(
         both = first.merge(
             search(), "outer", ["source", "target"], suffixes=("", "_after"), indicator=True
         )
-        before, after = both["_merge"] != "right_only", both["_merge"] != "left_only"
+        before = both["_merge"] != "right_only"
+        after = both["_merge"] != "left_only"
         away = both["away"].fillna(both["away_after"])
         yield name, both[["source", "target"]].assign(away=away, before=before, after=after)
 
@@ -117,7 +119,7 @@ def changes_of_neighbours(
 def changes_above(
     finder: EvidenceFinder, rows: Ints, models: Models, threshold: float
 ) -> Iterator[tuple[str, Frame]]:
-    """Yield for each other model, in blocks, the pairs up to a threshold of D that it or the baseline separates.
+    """Yield for each other model the pairs that it or the baseline separates, in blocks.
 
     One search serves all models: its classes are the combinations of all their classes.
     """
@@ -141,7 +143,10 @@ def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.
 
 
 def paired_test(worse: int, better: int) -> ScoreTest:
-    """Return McNemar's exact test of "as many people moved one way as the other"; positive: more of them ``worse``."""
+    """Return McNemar's exact test of "as many people moved one way as the other".
+
+    Positive: more of them ``worse``.
+    """
     from scipy.stats import binom
 
     moved = worse + better
@@ -197,7 +202,10 @@ def change_of_rates(
 def change_of_effects(
     samples: Samples, models: Models, groups: Sequence[Grouping], k: int
 ) -> Iterator[_Line]:
-    """Yield the changes of the direct effects of each value. People with the same known values share a null model."""
+    """Yield the changes of the direct effects of each value.
+
+    People with the same known values share a null model.
+    """
     for name, labels in list(models.items())[1:]:
         decided: dict[int, Sample] = {}
         for group in groups:
@@ -265,7 +273,8 @@ class ModelComparison(TableResult):
     people
         Everyone who changed class: ``model``, ``node``, ``before``, ``after``.
     directions
-        Their number by direction: ``model``, ``before``, ``after``, ``count``, ``share`` of all people.
+        Their number by direction: ``model``, ``before``, ``after``, ``count``, ``share`` of all
+        people.
     baseline, unfavourable, threshold, k, fdr
         As given; the unfavourable classes by name.
     limits
@@ -306,19 +315,22 @@ def compare_models(  # noqa: PLR0913
     baseline: str = BASELINE,
     person: Any = None,
 ) -> ModelComparison:
-    """Compare other models with the finder's own, on the same people: evidence, classes, rates and direct effects.
+    """Compare other models with the finder's model on the same people.
+
+    Evidence, classes, rates and direct effects are compared.
 
     Parameters
     ----------
     finder
         Its model is the baseline, its searched rows are compared. It does not change.
     predictions
-        By the name of each other model: its predictions for all rows, classes (n,) or probabilities (n, C).
+        By the name of each other model: its predictions for all rows, classes (n,) or probabilities
+        (n, C).
     k
         Evidence for each person, and neighbours of the situation test, >= 1.
     threshold
-        If given, evidence is every pair of at least this similarity, or of a table of at most this distance, instead of
-        the k nearest.
+        If given, evidence is every pair of at least this similarity, or of a table of at most this
+        distance, instead of the k nearest.
     pairs
         Lines of ``pairs`` for each model, >= 1. Counts are of all.
     unfavourable
@@ -342,13 +354,14 @@ def compare_models(  # noqa: PLR0913
 
     Notes
     -----
-    Rates: McNemar's test [1]_, exact. Direct effects: the score test of :func:`direct_effects` on the difference of the
-    contrasts of both models, given the logits of both. Searches are exact: O(n^2 d) for each model.
+    Rates: McNemar's test [1]_, exact. Direct effects: the score test of :func:`direct_effects` on
+    the difference of the contrasts of both models, given the logits of both. Searches are exact:
+    O(n^2 d) for each model.
 
     References
     ----------
-    .. [1] McNemar, Psychometrika 12, 1947; exact by the binomial distribution, see Fagerland, Lydersen and Laake, BMC
-       Medical Research Methodology 13, 2013.
+    .. [1] McNemar, Psychometrika 12, 1947; exact by the binomial distribution, see Fagerland,
+       Lydersen and Laake, BMC Medical Research Methodology 13, 2013.
 
     Examples
     --------
@@ -358,8 +371,10 @@ def compare_models(  # noqa: PLR0913
     0    yes    no      1
     """
     check_finder(finder)
-    k, pairs = as_count("k", k), as_count("pairs", pairs)
-    fdr, _ = as_number("fdr", fdr, 0, 1), normal_quantile(confidence)
+    k = as_count("k", k)
+    pairs = as_count("pairs", pairs)
+    fdr = as_number("fdr", fdr, 0, 1)
+    _ = normal_quantile(confidence)
     models = as_models(finder, predictions, "predictions", baseline)
     rows = known_rows(finder, None)
     if not len(rows):
@@ -433,7 +448,8 @@ def as_models(
     Raises
     ------
     TypeError, ValueError
-        If predictions or their names are not as :func:`compare_models` describes them; the error names ``argument``.
+        If predictions or their names are not as :func:`compare_models` describes them; the error
+        names ``argument``.
     """
     if not isinstance(predictions, Mapping):
         raise TypeError(
@@ -441,11 +457,9 @@ def as_models(
         )
     if not predictions:
         raise ValueError(f"{argument} must hold another model at least, got none")
-    models, count, n = (
-        {_model_name("baseline", baseline): finder.labels},
-        finder.class_count,
-        len(finder.labels),
-    )
+    models = {_model_name("baseline", baseline): finder.labels}
+    count = finder.class_count
+    n = len(finder.labels)
     for name, values in predictions.items():
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(
@@ -466,7 +480,10 @@ def as_models(
 
 
 def _model_name(argument: str, name: Any) -> str:
-    """Return the name of a model. A number would be taken for a bound in the conditions of a report."""
+    """Return the name of a model.
+
+    A number would be taken for a bound in the conditions of a report.
+    """
     if not isinstance(name, str):
         raise TypeError(f"{argument} must be texts, got {type(name).__name__}")
     try:
@@ -480,7 +497,10 @@ def _model_name(argument: str, name: Any) -> str:
 def _collect(
     found: Iterable[tuple[str, Frame]], models: Models, most: int
 ) -> tuple[dict[str, Frame], dict[str, _Line]]:
-    """Return the closest changes of each model, evidence of one model only first, and the numbers of all of them."""
+    """Return the closest changes of each model, and the numbers of all of them.
+
+    Evidence of one model only comes first.
+    """
     first = next(iter(models))
     none = {
         "source": np.int64,
@@ -496,10 +516,13 @@ def _collect(
         name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models
     }
     for name, changes in found:
-        source, target = changes["source"], changes["target"]
-        before, after = changes["before"], changes["after"]
+        source = changes["source"]
+        target = changes["target"]
+        before = changes["before"]
+        after = changes["after"]
         equal = [labels[source] == labels[target] for labels in (models[first], models[name])]
-        appears, disappears = after & ~before, before & ~after
+        appears = after & ~before
+        disappears = before & ~after
         masks = (
             after,
             appears,
@@ -557,13 +580,12 @@ def _summary(
     bad: NDArray[np.int32] | None,
     confidence: float,
 ) -> _Columns:
-    """Return the people in another class than by the first model, and the shares decided unfavourably and right."""
-    own, n = models[name][rows], len(rows)
+    """Return the people in another class than before, and shares of decisions and right ones."""
+    own = models[name][rows]
+    n = len(rows)
     truth = np.full(n, UNKNOWN) if finder.truth is None else finder.truth[rows]
-    changed, judged = (
-        int((own != next(iter(models.values()))[rows]).sum()),
-        int((truth != UNKNOWN).sum()),
-    )
+    changed = int((own != next(iter(models.values()))[rows]).sum())
+    judged = int((truth != UNKNOWN).sum())
     columns: _Columns = {"n": n, "changed": changed, "changed_share": changed / n, "judged": judged}
     refused = (0, 0) if bad is None else (int(np.isin(own, bad).sum()), n)
     for key, (hits, cases) in {

@@ -1,4 +1,4 @@
-"""Measures of nodes by their evidence: discrimination scores, consistency, and accuracy within the global evidence."""
+"""Measures of nodes by evidence: discrimination scores, consistency, accuracy near pairs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -69,7 +69,9 @@ def discrimination_scores(  # noqa: PLR0913
     memory: int | None = None,
     progress: bool = False,
 ) -> Frame:
-    """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
+    """Return the discrimination score DS of each value of each attribute.
+
+    See the paper, section "Revealing Unfairness".
 
     The score of a value is the mean, over the nodes that have it, of the share of their top-k
     evidence that lacks it. Scores are descriptive; :func:`direct_effects` has the tests.
@@ -79,18 +81,23 @@ def discrimination_scores(  # noqa: PLR0913
     finder
         Evidence comes from all its searched nodes; its attributes are scored.
     nodes
-        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones
+        count once.
     k
         Evidence per node, >= 1; the paper takes 10.
     columns, intersections
-        Attributes to score, by default all of them; tuples of columns whose combined values are scored, too.
+        Attributes to score, by default all of them; tuples of columns whose combined values are
+        scored, too.
     bins
-        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from columns to a number of
-        bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
+        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from
+        columns to a number of bins or to edges overrides this: Table 2 has
+        ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
-        Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
+        Names of columns or intersections ("sex & race") to list first; by default
+        ``finder.sensitive``.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+        the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -128,7 +135,8 @@ def discrimination_scores(  # noqa: PLR0913
     3    city     B    0.0      0.67       -0.67      2
     """
     check_finder(finder)
-    k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
+    k = as_count("k", k)
+    effort = Effort.of(nprobe, recall, exact, memory)
     groups = groupings(
         attributes_of(finder), finder.index.members().ids, columns, bins, intersections
     )
@@ -139,13 +147,16 @@ def discrimination_scores(  # noqa: PLR0913
         )
     members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
-    places, found = places[scored], I[scored] >= 0
+    places = places[scored]
+    found = I[scored] >= 0
     evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))
     has_class = members.labels != UNKNOWN
-    counts, n = found.sum(axis=1), int(has_class.sum())
+    counts = found.sum(axis=1)
+    n = int(has_class.sum())
     blocks = []
     for group in groups:
-        own, size = group.codes[places], len(group.values)
+        own = group.codes[places]
+        size = len(group.values)
         lacking = ((group.codes[evidence] != own[:, None]) & found).sum(axis=1) / counts
         holders = np.bincount(group.codes[has_class], minlength=size)
         cases = np.bincount(own, minlength=size)
@@ -169,7 +180,7 @@ def discrimination_scores(  # noqa: PLR0913
 
 
 def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
-    """Return for each node the share, among the nodes of other known classes, of those without its value."""
+    """Return for each node the share of other values among nodes of other classes."""
     classes, codes = np.unique(labels, return_inverse=True)
     table = np.zeros((len(group.values), len(classes)))
     np.add.at(table, (group.codes, codes), labels != UNKNOWN)
@@ -193,7 +204,7 @@ def consistency(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
+    """Return by group the share of nodes nearer to evidence than to their own class.
 
     The share counts the nodes that the model treats differently from their most similar node: 0 is
     consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for
@@ -204,12 +215,14 @@ def consistency(  # noqa: PLR0913
     finder
         Its searched nodes are compared.
     nodes
-        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones
+        count once.
     columns, bins, intersections
-        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
-        list of columns, gives the line of all nodes only.
+        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without
+        attributes, or an empty list of columns, gives the line of all nodes only.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+        the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -238,9 +251,10 @@ def consistency(  # noqa: PLR0913
 
     Notes
     -----
-    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in the expectation and in
-    the clusters of the interval: with more copies than that, the interval is too narrow. Two exact searches of all
-    nodes, and n_c**2 * d multiplications for each class of n_c nodes.
+    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in
+    the expectation and in the clusters of the interval: with more copies than that, the interval is
+    too narrow. Two exact searches of all nodes, and n_c**2 * d multiplications for each class of
+    n_c nodes.
 
     Examples
     --------
@@ -261,7 +275,8 @@ def consistency(  # noqa: PLR0913
     asked = None if nodes is None else members.ids[places]
     own_D, own_I = index.answer(Query(1, ids=asked, rules=Rules(neighbors="own")), effort)
     judged = (I[:, 0] >= 0) & (own_I[:, 0] >= 0)
-    places, nearest = places[judged], flipped(D[judged, 0], index.metric)
+    places = places[judged]
+    nearest = flipped(D[judged, 0], index.metric)
     same = flipped(own_D[judged, 0], index.metric)
     closer = (nearest > same).astype(np.float64)
     row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), effort)
@@ -272,7 +287,8 @@ def consistency(  # noqa: PLR0913
     known_class = np.flatnonzero(members.labels != UNKNOWN)
     vectors = index.reconstruct_batch(members.ids[known_class])
     order = canonical_order(vectors, members.labels[known_class])
-    known_class, cells = known_class[order], near_cells(vectors[order])
+    known_class = known_class[order]
+    cells = near_cells(vectors[order])
 
     def shares(order: Ints) -> Floats:
         labels = members.labels.copy()
@@ -315,10 +331,11 @@ def consistency(  # noqa: PLR0913
 def _find_evidence(
     finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
 ) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
-    """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
+    """Return the stored rows, the positions of ``nodes`` among them, and their k evidences."""
     members = finder.index.members()
     if nodes is None:
-        ids, places = None, np.arange(len(members.ids))
+        ids = None
+        places = np.arange(len(members.ids))
     else:
         ids = np.unique(finder.searched("nodes", nodes))
         places = np.searchsorted(members.ids, ids)
@@ -332,7 +349,7 @@ def _nearest_of_all(
     nearest: NDArray[np.float32],
     effort: Effort,
 ) -> tuple[Ints, Ints]:
-    """Return pairs of a position in ``places`` and the position of a nearest member, up to 16 for each."""
+    """Return pairs of a position in ``places`` and a nearest member, up to 16 for each."""
     ids = members.ids[places]
     absent = np.full(len(ids), members.labels.max(initial=0) + 1, np.int32)  # excludes no vector
     X = index.reconstruct_batch(ids)
@@ -356,7 +373,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the accuracy within the top-k global evidence, as a curve in k (paper, "Verifying Prediction Errors").
+    """Return the accuracy within the top-k global evidence, as a curve in k.
+
+    See the paper, "Verifying Prediction Errors".
 
     Parameters
     ----------
@@ -392,17 +411,20 @@ def error_rate_by_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two nodes of a pair have
-      the same true class, at least one prediction is wrong by construction. A low accuracy says that the model's
-      border runs through similar nodes, not that similarity makes it err. For a model that is always right it is 1.
-    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being in a pair does not
-      change the error rate. 200 seeded random exchanges within the cells of a k-d tree give the mean and the range.
-      Where the error rate does not change within a cell, the accuracy is outside of the range in 2 to 6 % of 50 samples
-      at 95 % (``benchmarks/calibration_rates.py``).
-    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right and the other
-      wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if the true classes
-      are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained on other nodes, least often
-      for many pairs (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
+    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two
+      nodes of a pair have the same true class, at least one prediction is wrong by construction. A
+      low accuracy says that the model's border runs through similar nodes, not that similarity
+      makes it err. For a model that is always right it is 1.
+    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being
+      in a pair does not change the error rate. 200 seeded random exchanges within the cells of a
+      k-d tree give the mean and the range. Where the error rate does not change within a cell, the
+      accuracy is outside of the range in 2 to 6 % of 50 samples at 95 %
+      (``benchmarks/calibration_rates.py``).
+    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right
+      and the other wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 %
+      of the trials if the true classes are drawn again for the same predictions, and in 90 to 98.5
+      % if the model is trained on other nodes, least often for many pairs
+      (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
 
     Examples
     --------
@@ -422,7 +444,8 @@ def error_rate_by_evidence(  # noqa: PLR0913
     if truth_favourable is not None or finder.class_names is not None:
         finder = with_truth(finder, chosen, truth_favourable)
     assert finder.truth is not None
-    index, members = finder.index, finder.index.members()
+    index = finder.index
+    members = finder.index.members()
     truth = finder.truth[members.ids]
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
     right = (truth == members.labels)[judged]
@@ -492,7 +515,10 @@ def near_cells(vectors: NDArray[np.float32]) -> Ints:
 
 
 def exchanges(cells: Ints) -> Iterator[Ints]:
-    """Yield 200 random orders of the rows, random within each cell; the same orders in each call."""
+    """Yield 200 random orders of the rows, random within each cell.
+
+    The same orders in each call.
+    """
     rng = np.random.default_rng(_SEED)
     by_cell = np.argsort(cells, kind="stable")
     for _ in range(_DRAWS):
@@ -502,7 +528,7 @@ def exchanges(cells: Ints) -> Iterator[Ints]:
 
 
 def expect_by_exchange(cells: Ints, measure: Callable[[Ints], Floats], confidence: float) -> Floats:
-    """Return the mean of a measure over all exchanges and the range that holds ``confidence`` of them, (3, m).
+    """Return the mean of a measure over all exchanges, and the range of most of them, (3, m).
 
     Parameters
     ----------

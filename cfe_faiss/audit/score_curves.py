@@ -21,7 +21,7 @@ def calibration_curves(
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
 ) -> Frame:
-    """Return how often people with a probability are truly favourable, for each group and bin of probabilities.
+    """Return the share of truly favourable people by group and bin of probabilities.
 
     Parameters
     ----------
@@ -39,9 +39,10 @@ def calibration_curves(
     Returns
     -------
     DataFrame
-        One line per group and bin with people in it: ``feature``, ``value``; ``bin``, from 0; ``count``, people whose
-        outcome is known; ``predicted``, their mean probability; ``observed``, ``observed_low``, ``observed_high``: the
-        share with the favourable outcome and its Wilson interval. The first lines (``feature`` "all") are of everyone.
+        One line per group and bin with people in it: ``feature``, ``value``; ``bin``, from 0;
+        ``count``, people whose outcome is known; ``predicted``, their mean probability;
+        ``observed``, ``observed_low``, ``observed_high``: the share with the favourable outcome and
+        its Wilson interval. The first lines (``feature`` "all") are of everyone.
 
     Raises
     ------
@@ -67,7 +68,8 @@ def calibration_curves(
     blocks: list[dict[str, Any]] = []
     for group in groups:
         known = (group.codes >= 0) & ~np.isnan(truth)
-        cells, size = group.codes[known] * n_bins + places[known], len(group.values) * n_bins
+        cells = group.codes[known] * n_bins + places[known]
+        size = len(group.values) * n_bins
         count = np.bincount(cells, minlength=size)
         right, total = (np.bincount(cells, values[known], size) for values in (truth, prob))
         some = np.flatnonzero(count)
@@ -89,7 +91,7 @@ def threshold_curves(
     thresholds: Sequence[float] | None = None,
     bins: Bins = DEFAULT_BINS,
 ) -> Frame:
-    """Return the selection rate and error rates of each group at every threshold of the probability.
+    """Return selection and error rates of each group at every threshold of the probability.
 
     Parameters
     ----------
@@ -103,9 +105,9 @@ def threshold_curves(
     Returns
     -------
     DataFrame
-        One line per group and threshold: ``feature``, ``value``, ``threshold``, ``count``, ``rate`` (selection rate),
-        ``tpr`` and ``fpr`` (true and false positive rate; NaN without cases). The first lines are of all
-        people (``feature`` "all").
+        One line per group and threshold: ``feature``, ``value``, ``threshold``, ``count``, ``rate``
+        (selection rate), ``tpr`` and ``fpr`` (true and false positive rate; NaN without cases). The
+        first lines are of all people (``feature`` "all").
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Checks of arguments, threads, temporary files, texts: used everywhere, knowing nothing of indexes."""
+"""Checks of arguments, threads, temporary files and texts, for all other packages."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns an array or number, or raises an error that names the argument."""
+"""Checks of arguments: each returns an array or number, or an error names the argument."""
 
 import sys
 from collections import Counter
@@ -35,7 +35,10 @@ def to_host(values: Any) -> Any:
 
 
 def as_array(name: str, values: Any) -> Array:
-    """Return ``values`` (array, sequence or tensor on any device) as an array of real numbers, uncopied if possible."""
+    """Return ``values`` as an array of real numbers, uncopied if possible.
+
+    It takes arrays, sequences, and tensors on any device.
+    """
     try:
         array = np.asarray(to_host(values))
     except ValueError as error:
@@ -57,7 +60,7 @@ def is_missing(value: Any) -> bool:
 
 
 def is_sparse(values: Any) -> bool:
-    """Return whether ``values`` is a SciPy sparse matrix or array, without the import of scipy.sparse (0.5 s)."""
+    """Return whether ``values`` is a SciPy sparse array, without an import of scipy.sparse."""
     sparse: Any = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(values))
 
@@ -71,7 +74,7 @@ def as_dense(name: str, values: Any) -> Array:
 
 
 def as_matrix(name: str, values: Any, d: int | None = None) -> Floats:
-    """Return ``values`` as a finite, C-contiguous float32 array of shape (n, d), without a copy if possible.
+    """Return ``values`` as a finite, C-contiguous float32 array (n, d), uncopied if possible.
 
     Raises
     ------
@@ -105,7 +108,10 @@ def _check_finite(name: str, matrix: Floats, row: int) -> None:
 
 
 def as_unit_rows(name: str, values: Any, d: int | None = None) -> Floats:
-    """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
+    """Return an L2-normalised float32 copy of ``values``.
+
+    Zero rows stay zero, unit rows keep their bits.
+    """
     matrix = _as_float32(name, values, d)
     units = np.empty_like(matrix)
     _check_finite(name, matrix, _native.unit_rows(matrix, units))
@@ -118,7 +124,7 @@ def is_label(label: int) -> bool:
 
 
 def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32s:
-    """Return class labels, shape (n,), int32, each in 0..2**31-2 (with ``unknown`` also -1, no class).
+    """Return class labels, (n,) int32, each in 0..2**31-2 (with ``unknown`` also -1).
 
     Raises
     ------
@@ -146,7 +152,10 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32
 
 
 def as_names(name: str, values: Any) -> tuple[str, ...]:
-    """Return names as texts without repetitions; TypeError if ``values`` is no sequence, or a single text."""
+    """Return names as texts without repetitions.
+
+    TypeError if ``values`` is no sequence, or a single text.
+    """
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence of names, got {values!r}")
     return tuple(dict.fromkeys(map(str, values)))
@@ -175,7 +184,7 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
 
 
 def check_known(expectation: str, value: Any, known: Collection[Any]) -> None:
-    """Raise ValueError with the violated expectation, some known values and the most similar one for an unknown value.
+    """Raise ValueError with the expectation and the most similar known values.
 
     Examples
     --------
@@ -186,7 +195,8 @@ def check_known(expectation: str, value: Any, known: Collection[Any]) -> None:
     if value not in known:
         texts = [str(one) for one in known]
         raise ValueError(
-            f"{expectation} ({', '.join(texts[:20])}), got {value!r}{did_you_mean(str(value), texts)}"
+            f"{expectation} ({', '.join(texts[:20])}), got "
+            f"{value!r}{did_you_mean(str(value), texts)}"
         )
 
 

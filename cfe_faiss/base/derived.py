@@ -10,7 +10,9 @@ T = TypeVar("T")
 
 
 def once(values: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
-    """Return ``values[key]``. The first caller makes it while others wait; after an error the next caller tries again.
+    """Return ``values[key]``.
+
+    The first caller makes it while others wait; after an error the next caller tries again.
 
     Each value has a separate lock, so one value may be made from another. A circle is a
     RuntimeError.

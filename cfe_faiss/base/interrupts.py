@@ -20,8 +20,8 @@ class Interrupts:
     Attributes
     ----------
     raises
-        Whether an interrupt raises KeyboardInterrupt, so that code in progress cleans up. Otherwise it ends the process
-        at once, as during imports, which turn that error into others.
+        Whether an interrupt raises KeyboardInterrupt, so that code in progress cleans up. Otherwise
+        it ends the process at once, as during imports, which turn that error into others.
     raised
         Whether it has done so. The second interrupt ends the process.
     """
@@ -72,7 +72,10 @@ def _interrupt(*_: object) -> None:
 
 
 def _report(unraisable: sys.UnraisableHookArgs) -> None:
-    """End the process if an interrupt was raised where nothing can catch it, such as in a destructor."""
+    """End the process if an interrupt was raised where nothing can catch it.
+
+    A destructor is such a place.
+    """
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _end()
     sys.__unraisablehook__(unraisable)

@@ -1,4 +1,4 @@
-"""Import of the compiled core, and checks of the installation, before any other module is imported."""
+"""Import of the compiled core, and checks of the installation, before all other modules."""
 
 import re
 import sys
@@ -27,7 +27,8 @@ def load_core() -> None:
     Raises
     ------
     ImportError
-        If the core is missing or compiled from another version, or this machine cannot run the level in ``CFE_SIMD``.
+        If the core is missing or compiled from another version, or this machine cannot run the
+        level in ``CFE_SIMD``.
     """
     try:
         check_interface(getattr(import_module("cfe_faiss._native"), "INTERFACE", ""), _STUB)
@@ -42,20 +43,21 @@ def load_core() -> None:
 
 
 def check_interface(compiled: str, stub: Path) -> None:
-    """Raise ImportError if the core was compiled for another description of its functions, ``_native.pyi``.
+    """Raise ImportError if the compiled core does not fit its description, ``_native.pyi``.
 
     Such a core may take other arguments, or return other results, without an error.
     """
     if stub.exists() and sha256(stub.read_bytes()).hexdigest() != compiled:
         raise ImportError(
-            "the compiled core of cfe_faiss is of another version than its Python code: install the package again, "
+            "the compiled core of cfe_faiss is of another version than its Python code: install "
+            "the package again, "
             "from a clone by `pip install .`",
             name="cfe_faiss._native",
         )
 
 
 def warn_of_two_faiss() -> None:
-    """Warn if two distributions of FAISS are in the folder of the module: one has overwritten files of the other."""
+    """Warn if two distributions of FAISS have overwritten files of each other."""
     spec = find_spec("faiss")
     folder = (
         Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else Path()
@@ -64,8 +66,10 @@ def warn_of_two_faiss() -> None:
     names = sorted(match[1].replace("_", "-") for match in matches if match)
     if len(names) > 1:
         text = (
-            f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash or load the wrong "
-            f"library. Remove all and install one again: pip uninstall -y {' '.join(names)}; pip install {names[-1]}"
+            f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash "
+            f"or load the wrong "
+            f"library. Remove all and install one again: pip uninstall -y {' '.join(names)}; pip "
+            f"install {names[-1]}"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 

@@ -41,7 +41,8 @@ def is_mapped(array: Any) -> bool:
 
 
 def _map_of(array: Any) -> mmap.mmap | None:
-    base, private = array, False
+    base = array
+    private = False
     while isinstance(base, np.ndarray):
         # Changes to a copy-on-write map exist in memory only and would be lost.
         private = private or getattr(base, "mode", None) == "c"
@@ -53,7 +54,7 @@ def _map_of(array: Any) -> mmap.mmap | None:
 def scratch(
     folder: str | os.PathLike[str], shape: tuple[int, int], count: int
 ) -> Iterator[list[Floats]]:
-    """Yield ``count`` float32 matrices in temporary files of ``folder``, and remove the files at the end.
+    """Yield ``count`` float32 matrices in temporary files of ``folder``, removed at the end.
 
     Raises
     ------

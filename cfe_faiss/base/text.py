@@ -1,4 +1,4 @@
-"""Text for readers: numbers with their significant digits, summaries of records, and cells that are no formulas."""
+"""Texts for readers: numbers, summaries of records, and cells that are no formulas."""
 
 import math
 import re
@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 _VECTOR_ERROR = 2.0**-22
-"""Bound on the error of a KS vector; the largest measured error on the paper's graphs is 1.6e-7 (L = 3)."""
+"""Bound on the error of a KS vector.
+
+The largest measured error on the paper's graphs is 1.6e-7 (L = 3).
+"""
 
 _PLACES_OF_FLOAT32 = 6
 _BEYOND_COSINES = 1.001
@@ -21,7 +24,7 @@ _FORMULA = tuple("=+-@＝＋－＠")
 
 
 def similarity_error(similarity: float) -> float:
-    """Return a bound on the rounding error of a float64 similarity of :func:`cfe_faiss.ks_similarity`.
+    """Return a bound on the rounding error of :func:`cfe_faiss.ks_similarity` in float64.
 
     Vectors are float32 and within e = 2**-22 of the exact ones (measured: at most 1.6e-7 on German,
     Bail, Cora, Facebook and the patients, with the default ``num_layers``). For unit vectors at
@@ -48,14 +51,15 @@ def format_similarity(similarity: float) -> str:
     Parameters
     ----------
     similarity
-        A float64 of :func:`cfe_faiss.ks_similarity`, which is 1 for equal vectors only; or a float32 of a search, which
-        has six significant decimals and may be 1 for different vectors.
+        A float64 of :func:`cfe_faiss.ks_similarity`, which is 1 for equal vectors only; or a
+        float32 of a search, which has six significant decimals and may be 1 for different vectors.
 
     Returns
     -------
     str
-        "1" only for a float64 of 1. Values that would round to 1 are truncated; a float32 in this range is
-        "> 0.999999". NaN (no similarity) is "". An inner product beyond 1 has six significant digits.
+        "1" only for a float64 of 1. Values that would round to 1 are truncated; a float32 in this
+        range is "> 0.999999". NaN (no similarity) is "". An inner product beyond 1 has six
+        significant digits.
 
     Examples
     --------
@@ -81,7 +85,7 @@ def format_similarity(similarity: float) -> str:
 
 
 def format_measure(measure: str, value: float) -> str:
-    """Return a "similarity" as :func:`format_similarity` does, or a "distance", which is "0" for equal rows only.
+    """Return a similarity as :func:`format_similarity` does, or a distance: "0" if equal.
 
     Examples
     --------
@@ -94,7 +98,7 @@ def format_measure(measure: str, value: float) -> str:
 
 
 def summary(record: Any) -> str:
-    """Return a dataclass object as text: arrays and tables by size, floats with four digits, other values by repr.
+    """Return a dataclass object as text: arrays by size, floats with four digits.
 
     It is the ``__repr__`` of the dataclasses that hold arrays, tables or measured numbers.
 
@@ -128,7 +132,7 @@ def _short(value: Any) -> str:
 
 
 def csv_text(text: str) -> str:
-    r"""Return a text that no spreadsheet takes for a formula, without control characters and lone surrogates.
+    r"""Return a text that no spreadsheet takes for a formula, without control characters.
 
     A text that starts like a formula gets an apostrophe (OWASP, "CSV injection"). Numbers and
     number ranges stay.

@@ -45,7 +45,7 @@ _before: list[int] | None = None  # numbers of BLAS threads outside of all limit
 
 
 def num_threads(work: float = math.inf) -> int:
-    """Return the number of threads for ``work`` multiplications: 1 for little work, else FAISS's setting.
+    """Return the threads for ``work`` multiplications: 1 for few, else FAISS's setting.
 
     FAISS's setting is that of ``faiss.omp_set_num_threads``.
     """
@@ -53,7 +53,7 @@ def num_threads(work: float = math.inf) -> int:
 
 
 def num_native_threads(work: float) -> int:
-    """Return the number of threads of the core for ``work`` multiplications, see :func:`num_threads`."""
+    """Return the threads of the core for ``work`` multiplications, see :func:`num_threads`."""
     return num_threads(_NATIVE * work)
 
 
@@ -90,7 +90,10 @@ def _blas() -> ThreadpoolController:
 
 
 class _Limit:
-    """Limit of BLAS to one thread. An interrupt may skip the end of a block, but then the object dies and ends it."""
+    """Limit of BLAS to one thread.
+
+    An interrupt may skip the end of a block, but then the object dies and ends it.
+    """
 
     def start(self) -> None:
         _limits.add(id(self))
@@ -164,7 +167,7 @@ os.register_at_fork(
 
 
 def product(X: Array, Y: Array, out: Array | None = None) -> Array:
-    """Return ``X @ Y`` and delay forks meanwhile: a fork during a parallel OpenBLAS product never returns."""
+    """Return ``X @ Y`` and delay forks: after a fork in a parallel product it never returns."""
     # BLAS computes on lanes behind the end of an array, too, and their arbitrary contents would
     # cause warnings.
     with _native.Unforked(), np.errstate(invalid="ignore"):
@@ -194,26 +197,29 @@ def run(
     progress: str | None = None,
     blas: bool = True,
 ) -> None:
-    """Call ``function`` once for every task, on up to :func:`num_threads` threads including the calling one.
+    """Call ``function`` for every task, on up to :func:`num_threads` threads with this one.
 
     Parameters
     ----------
     function
         Must release the GIL for most of its time and write only where no other task writes.
     tasks
-        One argument each, taken in order. A single task runs in the calling thread and starts no other.
+        One argument each, taken in order. A single task runs in the calling thread and starts no
+        other.
     work
         Estimated multiplications of all tasks together. Little work runs in the calling thread.
     progress
-        Title of a progress bar on standard error; None for no bar. The bar is hidden if that is not a terminal.
+        Title of a progress bar on standard error; None for no bar. The bar is hidden if that is not
+        a terminal.
     blas
-        Whether tasks call BLAS. It is then limited to one thread per task, unless the only thread runs them and FAISS's
-        setting admits more.
+        Whether tasks call BLAS. It is then limited to one thread per task, unless the only thread
+        runs them and FAISS's setting admits more.
 
     Raises
     ------
     BaseException
-        The first exception of a task, or a keyboard interrupt. Tasks that have not started by then are dropped.
+        The first exception of a task, or a keyboard interrupt. Tasks that have not started by then
+        are dropped.
     """
     workers = min(num_threads(work), len(tasks))
     # BLAS ignores FAISS's setting. With one thread for FAISS, much work is worth the time to limit
@@ -227,7 +233,9 @@ def run(
                 if report is not None:
                     report(done)
             return
-        pending, lock, finished = deque(tasks), threading.Lock(), count(1)
+        pending = deque(tasks)
+        lock = threading.Lock()
+        finished = count(1)
         errors: list[BaseException] = []
 
         def take_tasks() -> None:
@@ -267,7 +275,9 @@ def run(
 def native_progress(
     title: str | None, total: int, unit: str = "it"
 ) -> Iterator[Callable[[int], None] | None]:
-    """Yield a callback that moves a progress bar to a number of steps done; None if no bar is visible.
+    """Yield a callback that moves a progress bar to a number of steps done.
+
+    None if no bar is visible.
 
     The bar is on standard error and called ``title``; None for no bar. It is hidden if that is not
     a terminal.

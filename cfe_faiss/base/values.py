@@ -180,8 +180,8 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
     TypeError
         If a label is neither an integer, nor a text, nor a boolean.
     ValueError
-        If the shape is not (n,); if a label is unknown without ``unknown``, negative, above 2**63 - 1, an empty text or
-        a text that ends in a zero. The error names it and its position.
+        If the shape is not (n,); if a label is unknown without ``unknown``, negative, above 2**63 -
+        1, an empty text or a text that ends in a zero. The error names it and its position.
     """
     array = as_values(name, values, floats=unknown)
     if array.shape != (n,):
@@ -225,7 +225,9 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
 
 
 def as_classes(name: str, values: Any, *, unknown: bool = False) -> Array:
-    """Return labels of one kind: integers, booleans, or texts as objects; with ``unknown`` also objects with None.
+    """Return labels of one kind: integers, booleans, or texts as objects.
+
+    With ``unknown`` also objects with None.
 
     Parameters
     ----------
@@ -239,7 +241,8 @@ def as_classes(name: str, values: Any, *, unknown: bool = False) -> Array:
     Raises
     ------
     TypeError
-        If a value is no label, or of another kind than the first; the error names both and their positions.
+        If a value is no label, or of another kind than the first; the error names both and their
+        positions.
     ValueError
         If a value is missing, or above 2**63 - 1.
     """
@@ -290,7 +293,10 @@ def order_of(labels: Array) -> Ints:
 
 
 def distinct(labels: Array) -> tuple[Ints, Ints]:
-    """Return the first position of each distinct known label in ascending order, and the number of each label, (n,)."""
+    """Return the first position of each known label, and the number of each label, (n,).
+
+    Labels are in ascending order.
+    """
     if labels.dtype.kind != "O":
         _, first, numbers = np.unique(labels, return_index=True, return_inverse=True)
         return first, numbers.astype(np.int64)
@@ -310,7 +316,7 @@ def joined(parts: list[Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LabelKeys:
-    """Distinct labels in ascending order, (c,) int64 or objects, and the code of each, (c,) int32."""
+    """Distinct labels in ascending order, (c,) int64 or objects, and their codes, (c,)."""
 
     keys: Array
     codes: Int32s
@@ -328,7 +334,10 @@ class LabelKeys:
 
     @classmethod
     def union(cls, tables: list["LabelKeys"]) -> "LabelKeys | None":
-        """Return the labels of all tables; ValueError if they disagree. None if there are no tables."""
+        """Return the labels of all tables; ValueError if they disagree.
+
+        None if there are no tables.
+        """
         if not tables:
             return None
         keys = joined([table.keys for table in tables])
@@ -354,7 +363,10 @@ class LabelKeys:
         return dict(zip(_identities(self.keys), self.codes.tolist(), strict=True))
 
     def code_of(self, label: Any) -> int | None:
-        """Return the code of one label, ``NOT_STORED`` without one; None if it is unknown or of another kind."""
+        """Return the code of one label, ``NOT_STORED`` without one.
+
+        None if it is unknown or of another kind.
+        """
         if type(label) not in self.kinds or label == UNKNOWN:
             return None
         if not self.are_integers:
@@ -364,7 +376,7 @@ class LabelKeys:
         return int(self.codes[place]) if is_stored else NOT_STORED
 
     def find(self, name: str, labels: Array) -> Int32s:
-        """Return the codes of labels of :func:`as_labels`: -1 for unknown, ``NOT_STORED`` for one without a code.
+        """Return the codes of labels: -1 for unknown, ``NOT_STORED`` for one without a code.
 
         Raises
         ------
@@ -418,7 +430,10 @@ class LabelKeys:
         return LabelKeys(keys[order], np.concatenate([self.codes, codes])[order].astype(np.int32))
 
     def decode(self, codes: Int32s) -> Array:
-        """Return the labels of codes, (n,): int64 with -1 for unknown; booleans if all are; else objects with None."""
+        """Return the labels of codes, (n,): int64 with -1 for unknown; booleans if all are.
+
+        Else objects with None.
+        """
         order = np.argsort(self.codes)
         places = np.searchsorted(self.codes, codes, sorter=order)
         is_unknown = codes == UNKNOWN
@@ -432,12 +447,15 @@ class LabelKeys:
 
 
 def group_numbers(*columns: tuple[str, Any, int]) -> list[Ints]:
-    """Return groups as numbers from 0; equal groups of all columns (name, groups, length) have equal numbers.
+    """Return groups as numbers from 0.
+
+    Equal groups of all columns (name, groups, length) have equal numbers.
 
     Raises
     ------
     TypeError
-        If a group is missing, or neither a number, nor a text, nor a boolean; the error names it and its position.
+        If a group is missing, or neither a number, nor a text, nor a boolean; the error names it
+        and its position.
     ValueError
         If a column has not the shape (length,).
     """
@@ -464,8 +482,8 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
     TypeError
         If the ids are not integers; the error names the first other one.
     ValueError
-        If the array is not one-dimensional, or an id is below ``lowest`` (-1 is FAISS's padding) or above 2**63-2, or
-        n-1.
+        If the array is not one-dimensional, or an id is below ``lowest`` (-1 is FAISS's padding) or
+        above 2**63-2, or n-1.
     """
     array = as_integers(name, values)
     if array.ndim != 1:
@@ -480,7 +498,10 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
 
 
 def as_integers(name: str, values: Any) -> Array:
-    """Return integers of a user in int64, or as objects where it does not hold them; TypeError for other values."""
+    """Return integers of a user in int64, or as objects where it does not hold them.
+
+    TypeError for other values.
+    """
     array = as_values(name, values, floats=False)
     if array.dtype.kind == "b":
         raise TypeError(f"{name} must be integers, got dtype bool")
@@ -494,12 +515,17 @@ def as_integers(name: str, values: Any) -> Array:
 
 
 def as_nodes(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
-    """Return distinct row numbers, ascending, from ids or a mask; all n for None. See :func:`row_numbers`."""
+    """Return distinct row numbers, ascending, from ids or a mask; all n for None.
+
+    See :func:`row_numbers`.
+    """
     return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids))
 
 
 def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
-    """Return the row of each id, (m,), see :func:`find_rows`; or the rows that a mask, (n,), selects.
+    """Return the row of each id, (m,), or the rows that a mask, (n,), selects.
+
+    See :func:`find_rows`.
 
     A mask holds booleans, or in more than two rows 0 and 1 of any type.
 
@@ -574,7 +600,7 @@ def as_row_ids(name: str, values: Any, n: int) -> Array:
 
 
 def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
-    """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
+    """Return the items of n sequences, or of rows of an array (n, m), and lengths, (n,).
 
     Raises
     ------

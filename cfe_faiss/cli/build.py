@@ -47,7 +47,8 @@ _OF_TABLES = (
 @command(
     "demo",
     "from a data set to evidence, in one go",
-    "Train a model on a data set, and show the most similar pairs that it puts in different classes.",
+    "Train a model on a data set, and show the most similar pairs that it puts in different "
+    "classes.",
     argument(
         "--dataset",
         choices=NAMES,
@@ -96,7 +97,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
 @command(
     "build",
     "build an index file",
-    "Build an index from a data set, from a graph with predicted classes, or from vectors with predicted classes.",
+    "Build an index from a data set, from a graph with predicted classes, or from vectors with "
+    "predicted classes.",
     argument("out", metavar="OUT", type=Path, output="file", help="the index file to write"),
     Either(
         (
@@ -121,7 +123,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
         "--index",
         metavar="DESCRIPTION",
         help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or "
-        "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
+        "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file "
+        "beyond",
     ),
     argument(
         "--layers",
@@ -184,7 +187,8 @@ def run_build(arguments: argparse.Namespace) -> None:
     kind = arguments.index
     if kind == "paper" and metric != "cosine":
         raise ValueError(
-            "--index paper compares by cosine, and a table by distance: give --edges or --neighbours"
+            "--index paper compares by cosine, and a table by distance: give --edges or "
+            "--neighbours"
         )
     empty: Any = (
         IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d, metric)

@@ -176,7 +176,8 @@ OWN_FILES = Group(
             help="count a difference in this column so many times",
         ),
     ),
-    "Tables have a header. FILE:COLUMN, or FILE COLUMN, names a column; a column named in the table of features is no "
+    "Tables have a header. FILE:COLUMN, or FILE COLUMN, names a column; a column named in the "
+    "table of features is no "
     "feature.",
 )
 CONSTRAINTS = (

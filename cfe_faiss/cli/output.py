@@ -68,7 +68,8 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
         )
         if len(shown) < len(frame):
             note(
-                f"the first {len(shown):,} of {len(frame):,} rows; --csv or --json writes all of them"
+                f"the first {len(shown):,} of {len(frame):,} rows; --csv or --json writes all of "
+                f"them"
             )
 
 

@@ -44,8 +44,10 @@ from cfe_faiss.finder import EvidenceFinder
 @command(
     "audit",
     "a report on a model",
-    "Audit a model, and write the findings as one HTML page, with the numbers beside it as .json, .csv and .xml "
-    "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with --strict: or the data "
+    "Audit a model, and write the findings as one HTML page, with the numbers beside it as .json, "
+    ".csv and .xml "
+    "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with "
+    "--strict: or the data "
     "cannot tell); 2: an error.",
     Either((DATASET, FEATURES), required=True),
     *TEXT_FORMAT,
@@ -272,7 +274,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
 @command(
     "case",
     "one page about one node",
-    "Show a node and the most similar nodes that the model puts in other classes: what differs, and what is the same.",
+    "Show a node and the most similar nodes that the model puts in other classes: what differs, "
+    "and what is the same.",
     argument("node", metavar="NODE", help="its id or number"),
     Either((DATASET, FEATURES), required=True),
     *TEXT_FORMAT,

@@ -14,7 +14,8 @@ from cfe_faiss.cli.parser import Either, Group, argument, call, command, command
 _COMMANDS = commands_of(
     "scale",
     "evidence of graphs that are larger than memory",
-    "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, stage by stage.",
+    "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, "
+    "stage by stage.",
 )
 _FOLDER = argument("directory", metavar="DIRECTORY", type=Path, help="folder of the job")
 _WORKERS = Group(
@@ -180,7 +181,8 @@ def _run(job: Any, arguments: argparse.Namespace) -> None:
     except RuntimeError as error:  # a task failed, or another process runs the job
         raise ValueError(str(error)) from error
     note(
-        f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}"
+        f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in "
+        f"{job.directory / 'index'}"
     )
 
 

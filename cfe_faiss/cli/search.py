@@ -78,7 +78,8 @@ class Names:
         n = len(own_table.ids)
         if len(members.ids) and members.ids[-1] >= n:
             raise ValueError(
-                f"{arguments.features} must be what the index was built from, got {n:,} rows and node "
+                f"{arguments.features} must be what the index was built from, got {n:,} rows and "
+                f"node "
                 f"{members.ids[-1]} in the index"
             )
         if own_table.predicted is None:
@@ -92,8 +93,8 @@ class Names:
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
-                f"{option} must be what the index was built from, got another class for {other:,} of "
-                f"{len(members.ids):,} nodes"
+                f"{option} must be what the index was built from, got another class for "
+                f"{other:,} of {len(members.ids):,} nodes"
             )
         return cls(own_table, predicted.class_names or ())
 
@@ -128,7 +129,8 @@ class Names:
         if absent.any():
             name = str(ids.names[nodes[absent][0]])
             raise ValueError(
-                f"--nodes must be in the index, which holds {index.ntotal:,} of {len(ids):,} nodes; got {name!r}, "
+                f"--nodes must be in the index, which holds {index.ntotal:,} of {len(ids):,} "
+                f"nodes; got {name!r}, "
                 "which is not"
             )
         return nodes
@@ -318,7 +320,8 @@ def run_info(arguments: argparse.Namespace) -> None:
 @command(
     "plot",
     "a picture of one pair",
-    "Draw two similar nodes that the model puts in different classes, with their neighbourhoods and the features in "
+    "Draw two similar nodes that the model puts in different classes, with their neighbourhoods "
+    "and the features in "
     "which they differ. By default the most similar pair of the index.",
     INDEX,
     argument("node", metavar="NODE", nargs="*", help="two nodes, by id or number"),
@@ -372,7 +375,8 @@ def run_plot(arguments: argparse.Namespace) -> None:
     """Write the picture of a pair."""
     if len(arguments.node) not in (0, 2):
         raise ValueError(
-            f"NODE must be given twice, or never for the most similar pair, got {len(arguments.node)}"
+            f"NODE must be given twice, or never for the most similar pair, got "
+            f"{len(arguments.node)}"
         )
     index = read_index(arguments.index)
     is_predicted = bool(arguments.features or arguments.predictions or arguments.model)
@@ -430,7 +434,8 @@ def _all_labels(
     other = int((labels[members.ids] != members.labels).sum())
     if other:
         note(
-            f"the model predicts another class than the index says for {other:,} of {len(members.ids):,} nodes: "
+            f"the model predicts another class than the index says for {other:,} of "
+            f"{len(members.ids):,} nodes: "
             "was the index built with another --model or --seed?"
         )
     return labels

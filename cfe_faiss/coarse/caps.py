@@ -51,12 +51,14 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Dou
     d
         Dimension of the space that contains the unit sphere, at least 2.
     theta
-        Angle between the axis and the rim of each cap, in radians, 0 < theta <= pi/2 (at most half a sphere).
+        Angle between the axis and the rim of each cap, in radians, 0 < theta <= pi/2 (at most half
+        a sphere).
 
     Returns
     -------
     ndarray of float64, the shape of ``phi``
-        log(overlap): 0 at phi = 0, minus infinity for phi >= 2 theta, without underflow or overflow in between.
+        log(overlap): 0 at phi = 0, minus infinity for phi >= 2 theta, without underflow or overflow
+        in between.
 
     Raises
     ------
@@ -76,7 +78,8 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Dou
     array([  0.   ,  -1.082, -87.447,    -inf])
     """
     angles = as_array("phi", phi).astype(np.float64)
-    d, theta = as_count("d", d, 2), _cap_angle(theta)
+    d = as_count("d", d, 2)
+    theta = _cap_angle(theta)
     # The negated test also rejects NaN. arccos in float32 may exceed pi by rounding.
     outside = ~((angles >= 0) & (angles <= np.float32(np.pi)))
     if outside.any():
@@ -86,7 +89,9 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Dou
 
 
 def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
-    """Return the share of a cap that an equal cap covers, 0..1. Arguments as in :func:`log_overlap_ratio`.
+    """Return the share of a cap that an equal cap covers, 0..1.
+
+    Arguments as in :func:`log_overlap_ratio`.
 
     Examples
     --------
@@ -98,7 +103,9 @@ def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles
 
 
 def cap_weight(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
-    """Return w(phi) = 1 - overlap(phi), the weight of a vector at the angle phi from its centroid (eq. hyperscore).
+    """Return w(phi) = 1 - overlap(phi), the weight of a vector (eq. hyperscore).
+
+    phi is its angle from its centroid.
 
     It increases from 0 at phi = 0 to 1 at phi = 2 theta. Arguments as in :func:`log_overlap_ratio`.
 
@@ -202,7 +209,10 @@ def _weight_table(d: int, theta: float) -> WeightTable:
 
 
 def _window(rest: Doubles, d: int, theta: float) -> Doubles:
-    """Return the width from eta = theta - ``rest`` in which sin(rho)^(d-2) decays by e^-45, at most ``rest``."""
+    """Return the width in which sin(rho)^(d-2) decays by e^-45, at most ``rest``.
+
+    It is measured from eta = theta - ``rest``.
+    """
     kept = math.exp(-2.0 * _DECAY / (d - 2)) if d > 2 else 0.0
     lost = 1.0 - kept
     start = theta - rest
@@ -216,7 +226,10 @@ def _window(rest: Doubles, d: int, theta: float) -> Doubles:
 
 
 def _log_power(rest: Doubles, d: int, theta: float) -> Doubles:
-    """Return log(sin(rho)^(d-2)) at eta = theta - ``rest``, 0 < rest <= theta, without cancellation."""
+    """Return log(sin(rho)^(d-2)) at eta = theta - ``rest``, without cancellation.
+
+    ``rest`` is above 0 and at most theta.
+    """
     gap = _HALF_PI - theta
     cos_eta = np.sin(gap + rest)
     # cos(eta)^2 - cos(theta)^2 = sin(theta - eta) sin(theta + eta), by sums of positive terms only

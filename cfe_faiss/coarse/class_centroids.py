@@ -37,7 +37,10 @@ WORTH_CLUSTERS = 1 << 11
 NEIGHBORS = "other", "own", "any"
 """Classes that a query may find, in the order of their numbers in the core."""
 LARGE_CLASS_ROWS = 1 << 12
-"""Rows of a class from which on its lists are ranked for queries of its own class; fewer are searched exactly."""
+"""Rows of a class from which on its lists are ranked for queries of its own class.
+
+Fewer are searched exactly.
+"""
 
 
 def large_classes(snapshot: Snapshot) -> Int32s:
@@ -47,7 +50,7 @@ def large_classes(snapshot: Snapshot) -> Int32s:
 
 
 def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "cosine") -> Ints:
-    """Return the ``nprobe`` lists of any partition whose centroids are nearest to each query, nearest first.
+    """Return the ``nprobe`` lists of any partition with the centroids nearest to each query.
 
     The weight of a vector increases with the angle to its centroid. So the nearest of all centroids
     belongs to the optimal partition and the optimal cluster (paper, "Index Construction").
@@ -59,7 +62,8 @@ def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "c
     centroids
         (partitions, nlist, d). List j of partition i has the number ``i * nlist + j``.
     nprobe
-        Number of lists. From partitions * nlist on, return all lists of the first partition, which hold every vector.
+        Number of lists. From partitions * nlist on, return all lists of the first partition, which
+        hold every vector.
 
     Returns
     -------
@@ -72,7 +76,9 @@ def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "c
 
 
 def ranking_mean(snapshot: Snapshot, X: Floats) -> Floats:
-    """Return the mean of some rows, (m, d), as lists are ranked by it, (ranking_length,); zero for no rows.
+    """Return the mean of some rows, (m, d), as lists are ranked by it, (ranking_length,).
+
+    Zero for no rows.
 
     It is normalised for "cosine". For the other metrics, a number is added that stands for the
     variance of the rows; see ``native/core/metric.h``. Damaged rows are left out.
@@ -113,7 +119,9 @@ class SecondLevel:
 
     @classmethod
     def of(cls, centroids: Floats) -> "SecondLevel":
-        """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists.
+        """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters.
+
+        None below ``WORTH_CLUSTERS`` lists.
 
         Training fixes the centroids. So the clusters do not depend on the rows and outlive a
         change.
@@ -121,7 +129,8 @@ class SecondLevel:
         centroids = centroids.reshape(-1, centroids.shape[-1])
         if len(centroids) < WORTH_CLUSTERS:
             return cls.none(centroids.shape[1])
-        number, once = math.isqrt(len(centroids)), np.ones(len(centroids), np.float32)
+        number = math.isqrt(len(centroids))
+        once = np.ones(len(centroids), np.float32)
         means = spherical_kmeans(centroids, number, once, ClusteringParameters(), seed=0)
         clusters = nearest_numbers(centroids, means)
         order = np.argsort(clusters, kind="stable").astype(np.int64)
@@ -144,8 +153,8 @@ class Routes:
     nlist
         Lists per partition. Lists are numbered consecutively over all partitions.
     means, filled
-        Mean of each list's rows of known label, (lists, length) float32, see :func:`ranking_mean`; mask of lists with
-        such rows, (lists,).
+        Mean of each list's rows of known label, (lists, length) float32, see :func:`ranking_mean`;
+        mask of lists with such rows, (lists,).
     labels
         Labels that have (list, class) centroids, ascending, (c,) int32.
     starts
@@ -153,7 +162,8 @@ class Routes:
     class_lists
         List of each (list, class) centroid, (m,) int64.
     class_means, class_filled
-        Mean of that list's rows of other known labels, (m, length); mask of centroids with such rows, (m,).
+        Mean of that list's rows of other known labels, (m, length); mask of centroids with such
+        rows, (m,).
     second_level
         Clusters of lists, for an index with many lists.
     metric, center
@@ -196,7 +206,8 @@ class Routes:
             "own": np.isin(block_labels, large_classes(snapshot)),
             "any": np.zeros(len(counts), bool),
         }[neighbors]
-        block_labels, block_lists = block_labels[worth].astype(np.int32), block_lists[worth]
+        block_labels = block_labels[worth].astype(np.int32)
+        block_lists = block_lists[worth]
         class_filled = (counts[worth] < members[block_lists]) | (neighbors == "own")
         filled = (members > 0) & (neighbors != "own")
 
@@ -205,7 +216,8 @@ class Routes:
         by_list = np.lexsort((block_labels, block_lists))
         class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
-        threads, policy = num_threads(float(len(labels)) * snapshot.d), NEIGHBORS.index(neighbors)
+        threads = num_threads(float(len(labels)) * snapshot.d)
+        policy = NEIGHBORS.index(neighbors)
         scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
         scan.centroids(
             by_list,
@@ -235,19 +247,19 @@ class Routes:
     ) -> "Routes":
         """Merge the routes of the parts of an index. List j comes from part ``owners[j]``."""
         nlist = len(owners)
-        means, filled = np.empty_like(parts[0].means), np.empty_like(parts[0].filled)
+        means = np.empty_like(parts[0].means)
+        filled = np.empty_like(parts[0].filled)
         for number, part in enumerate(parts):
             own = owners == number
-            means[own], filled[own] = part.means[own], part.filled[own]
+            means[own] = part.means[own]
+            filled[own] = part.filled[own]
         labels = np.concatenate([np.repeat(part.labels, np.diff(part.starts)) for part in parts])
         lists = np.concatenate([part.class_lists for part in parts])
         order = np.lexsort((lists, labels))
         classes, counts = np.unique(labels, return_counts=True)
         starts = np.append(0, np.cumsum(counts)).astype(np.int64)
-        class_means, class_filled = (
-            [part.class_means for part in parts],
-            [part.class_filled for part in parts],
-        )
+        class_means = [part.class_means for part in parts]
+        class_filled = [part.class_filled for part in parts]
         of_classes = (
             lists[order],
             np.concatenate(class_means)[order],
@@ -293,7 +305,8 @@ class Routes:
     @classmethod
     def none(cls, d: int) -> "Routes":
         """Return routes without lists, as stored in the file of an index without routes."""
-        means, flags = np.empty((0, d), np.float32), np.empty(0, bool)
+        means = np.empty((0, d), np.float32)
+        flags = np.empty(0, bool)
         numbers = np.empty(0, np.int64)
         starts = np.zeros(1, np.int64)
         return cls(
@@ -309,7 +322,7 @@ class Routes:
         )
 
     def has_centroids(self, labels: Int32s, lists: Ints) -> Bools:
-        """Return a mask, (n,), of the pairs of label and list, both (n,), with a (list, class) centroid."""
+        """Return a mask, (n,), of pairs of label and list with a (list, class) centroid."""
         keys = (
             np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means)
             + self.class_lists
@@ -321,7 +334,7 @@ class Routes:
         return found
 
     def lists(self, X: Floats, labels: Int32s, nprobe: int, *, threads: int = 1) -> Ints:
-        """Return the ``nprobe`` lists per query whose other-class rows are nearest, nearest first, padded with -1.
+        """Return the ``nprobe`` lists per query with the nearest rows of other classes, or -1.
 
         Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,)
         int32. The ranking for a query does not depend on the other queries.
@@ -329,7 +342,10 @@ class Routes:
         return ranked(self.native, self.nlist, X, labels, nprobe, threads)
 
     def all_lists(self, X: Floats, labels: Int32s, *, threads: int = 1) -> Ints:
-        """Return all lists of the first partition that may hold evidence of each query, nearest first, then -1."""
+        """Return all lists that may hold evidence of each query, nearest first, then -1.
+
+        They are lists of the first partition.
+        """
         found = np.empty((len(X), self.nlist), np.int64)
         self.native.rank_all(X, labels, found, threads)
         return found

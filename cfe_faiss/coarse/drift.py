@@ -1,4 +1,4 @@
-"""Drift of an inverted file: how well its lists still fit the rows that were changed since training."""
+"""Drift of an inverted file: how well its lists fit the rows that were changed."""
 
 import numpy as np
 
@@ -20,11 +20,14 @@ def drift(snapshot: Snapshot) -> float:
     """
     if not (snapshot.lists and snapshot.n):
         return 0.0
-    sums, sizes = list_sums(snapshot), np.diff(snapshot.starts)
+    sums = list_sums(snapshot)
+    sizes = np.diff(snapshot.starts)
     if snapshot.metric == "cosine":
-        center, lengths = np.zeros(snapshot.d), np.linalg.norm(sums, axis=1)
+        center = np.zeros(snapshot.d)
+        lengths = np.linalg.norm(sums, axis=1)
     else:
-        center, lengths = sums.sum(axis=0) / snapshot.n, sizes
+        center = sums.sum(axis=0) / snapshot.n
+        lengths = sizes
     means = (sums - sizes[:, None] * center) / np.maximum(lengths, 1e-30)[:, None]
     halves = np.einsum("ij,ij->i", means, means) / 2
     halves[sizes == 0] = np.inf

@@ -18,12 +18,16 @@ from cfe_faiss.base.threads import num_threads
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
 _ROWS = 1 << 16  # scaled at once
-_LONG, _PART = 4, 2  # lists of more than 4 mean lengths are split into parts of about 2
+# lists of more than 4 mean lengths are split into parts of about 2
+_LONG = 4
+_PART = 2
 _PASSES = 2  # a part of a split list may be long, too
 
 
 def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Int32s]:
-    """Return similarity and number of the nearest centroid of each vector. Ties: smaller number first.
+    """Return similarity and number of the nearest centroid of each vector.
+
+    Ties: smaller number first.
 
     Parameters
     ----------
@@ -32,9 +36,11 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Int32s]:
 
     Returns
     -------
-    Similarities, (n,) float32, and numbers, (n,) int32. Exact and bitwise equal for any number of threads.
+    Similarities, (n,) float32, and numbers, (n,) int32. Exact and bitwise equal for any number of
+    threads.
     """
-    similarities, numbers = np.empty(len(X), np.float32), np.empty(len(X), np.int32)
+    similarities = np.empty(len(X), np.float32)
+    numbers = np.empty(len(X), np.int32)
     contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
     _native.nearest_centroids(*contiguous, similarities, numbers, num_threads())
     return similarities, numbers
@@ -71,7 +77,8 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
     """
     chosen = training_rows(len(X), nlist, cp, seed)
     if chosen is not None:
-        X, weights = X[chosen], weights[chosen]
+        X = X[chosen]
+        weights = weights[chosen]
     return _best_run(X, weights, nlist, cp, seed)
 
 
@@ -79,7 +86,8 @@ def _best_run(
     X: Floats, weights: Floats, nlist: int, cp: Any, seed: int, *, distances: bool = False
 ) -> Floats:
     """Return the centroids of the run of Lloyd's algorithm with the largest sum of scores."""
-    X, weights = np.ascontiguousarray(X), np.ascontiguousarray(weights)
+    X = np.ascontiguousarray(X)
+    weights = np.ascontiguousarray(weights)
     runs = []
     for i in range(cp.nredo):
         centroids = X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]]
@@ -91,7 +99,7 @@ def _best_run(
 
 
 def scaled(center: Floats, *rows: Floats) -> tuple[int, *tuple[Floats, ...]]:
-    """Return a binary exponent, and matrices of rows less the centre by which they have lengths up to 1/2."""
+    """Return an exponent, and matrices of rows less a centre, scaled by it to 1/2 at most."""
     centred = [X - center for X in rows]
     longest = max(
         float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max(initial=0)) for X in centred
@@ -101,7 +109,9 @@ def scaled(center: Floats, *rows: Floats) -> tuple[int, *tuple[Floats, ...]]:
 
 
 def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) -> Floats:
-    """Return the centroids, (nlist, d), of ordinary k-means; sample, start and runs as in :func:`spherical_kmeans`.
+    """Return the centroids, (nlist, d), of ordinary k-means.
+
+    Sample, start and runs as in :func:`spherical_kmeans`.
 
     With ``split``, long lists are clustered again, in place of the shortest lists.
     """
@@ -135,10 +145,8 @@ def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Float
 
 def nearest_by_distance(X: Floats, centroids: Floats) -> Int32s:
     """Return the number of the centroid at the least distance of each vector, (n,) int32."""
-    center, numbers = (
-        centroids.mean(axis=0, dtype=np.float64).astype(np.float32),
-        np.empty(len(X), np.int32),
-    )
+    center = centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
+    numbers = np.empty(len(X), np.int32)
     for start in range(0, len(X), _ROWS):
         _, *sides = scaled(center, X[start : start + _ROWS], centroids)
         numbers[start : start + _ROWS] = nearest_numbers(*sides, distances=True)
@@ -146,7 +154,10 @@ def nearest_by_distance(X: Floats, centroids: Floats) -> Int32s:
 
 
 def training_rows(n: int, nlist: int, cp: Any, seed: int) -> Int32s | None:
-    """Return the numbers of the training vectors among n vectors, in order; None for all vectors."""
+    """Return the numbers of the training vectors among n vectors, in order.
+
+    None for all vectors.
+    """
     most = cp.max_points_per_centroid * nlist
     return _permutation(n, seed)[:most] if n > most else None
 

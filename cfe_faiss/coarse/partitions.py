@@ -44,11 +44,13 @@ def train_partitions(
     nlist, partitions
         Number of clusters per partition, and number of partitions.
     cp
-        ``faiss.ClusteringParameters``: iterations, seed (partition i uses seed + i) and size of the training sample.
+        ``faiss.ClusteringParameters``: iterations, seed (partition i uses seed + i) and size of the
+        training sample.
     theta
         Angle of the caps of the weight, in radians.
     weighted
-        False gives all vectors equal weights in every partition. Then partitions differ only by their random start.
+        False gives all vectors equal weights in every partition. Then partitions differ only by
+        their random start.
 
     Returns
     -------
@@ -68,7 +70,7 @@ def train_partitions(
 
 
 def assign(X: Floats, centroids: Floats, metric: Metric = "cosine") -> Int32s:
-    """Return the list with the nearest centroid, for each partition and vector: (partitions, n) int32."""
+    """Return the nearest list for each partition and vector, (partitions, n) int32."""
     if metric != "cosine":
         return nearest_by_distance(X, centroids[0])[None]
     return np.array([nearest_numbers(X, partition) for partition in centroids], np.int32).reshape(
@@ -79,7 +81,7 @@ def assign(X: Floats, centroids: Floats, metric: Metric = "cosine") -> Int32s:
 def nearest_centroids(
     X: Floats, centroids: Floats, count: int, metric: Metric = "cosine"
 ) -> tuple[Floats, Ints]:
-    """Return FAISS's D and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
+    """Return FAISS's D and numbers, (n, count), of the nearest of the (nlist, d) centroids."""
     with limit_faiss_threads(num_threads(float(X.size) * len(centroids))):
         D, lists = faiss.knn(X, centroids, count, metric=faiss_metric(metric))
     return D, lists

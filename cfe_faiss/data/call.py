@@ -1,4 +1,4 @@
-"""Calls of a model, with arguments by its signature; for its output without gradients and without side effects.
+"""Calls of a model, with arguments by its signature, without gradients and side effects.
 
 Graphs and models that are too large for one call are called in batches.
 """
@@ -33,19 +33,25 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def call(model: Callable[..., Any], data: Any) -> Any:
-    """Return the result of one call of a model; see :func:`cfe_faiss.models.predict` for its arguments.
+    """Return the result of one call of a model.
+
+    See :func:`cfe_faiss.models.predict` for its arguments.
 
     Raises
     ------
     ValueError
-        If ``data`` lacks a value that the model requires, or has edge weights or types that the model does not accept.
+        If ``data`` lacks a value that the model requires, or has edge weights or types that the
+        model does not accept.
     """
     args, kwargs = arguments(model, data)
     return model(*args, **kwargs)
 
 
 def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for a call of a model with ``Data`` or ``HeteroData``; errors as for :func:`call`."""
+    """Return the arguments for a call of a model with ``Data`` or ``HeteroData``.
+
+    Errors as for :func:`call`.
+    """
     parameters = _parameters_of(model)
     positional = [
         one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
@@ -77,7 +83,10 @@ def arguments(model: Callable[..., Any], data: Any) -> tuple[tuple[Any, ...], di
 
 
 def _parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a call of a model; ``*args`` if Python does not know its signature."""
+    """Return the parameters of a call of a model.
+
+    ``*args`` if Python does not know its signature.
+    """
     called: Any = model
     if isinstance(model, torch.nn.Module):
         called = getattr(
@@ -94,7 +103,10 @@ def _plain(name: str) -> str:
 
 
 def _value(data: Any, name: str) -> Any:
-    """Return a value of the graph, for ``HeteroData`` by node or edge type; None if there is none."""
+    """Return a value of the graph, for ``HeteroData`` by node or edge type.
+
+    None if there is none.
+    """
     if not is_heterogeneous(data):
         return getattr(data, name, None)
     by_type = data.collect(_plain(name), allow_empty=True)
@@ -102,14 +114,15 @@ def _value(data: Any, name: str) -> Any:
 
 
 def _edges(data: Any, *, prefers_adj_t: bool) -> Any:
-    """Return ``edge_index`` or ``adj_t``, both of which PyG's layers accept; for ``HeteroData`` one by edge type."""
+    """Return ``edge_index`` or ``adj_t``, as PyG's layers accept; by edge type if hetero."""
     edge_index = _value(data, "edge_index")
     adj_t = _value(data, "adj_t")
     if not is_heterogeneous(data):
         return adj_t if adj_t is not None and (prefers_adj_t or edge_index is None) else edge_index
     if not edge_index and not adj_t:
         raise ValueError(
-            f"data must have edge_index or adj_t of some edge type, got {type(data).__name__} without any"
+            f"data must have edge_index or adj_t of some edge type, got {type(data).__name__} "
+            f"without any"
         )
     return (adj_t or {}) | (edge_index or {})
 
@@ -131,7 +144,8 @@ def _edge_values(
                 continue
             of_types = f" for {', '.join(map(str, value))}" if suffix else ""
             raise ValueError(
-                f"data has {name}{of_types}, which {getattr(model, '__name__', None) or type(model).__name__} does not "
+                f"data has {name}{of_types}, which "
+                f"{getattr(model, '__name__', None) or type(model).__name__} does not "
                 f"take: hand in a model that does, a function of data that says what to do with it "
                 f"(lambda data: model(data.x{suffix}, data.edge_index{suffix})), or data without it"
             )
@@ -161,7 +175,7 @@ def _find_required(
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Draw random numbers of the CPU and of ``device`` from ``seed``, and restore the previous state at the end."""
+    """Draw random numbers of CPU and ``device`` from ``seed``, and restore the state at the end."""
     seed = as_count("seed", seed, 0)
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
@@ -184,7 +198,10 @@ def call_once(model: Callable[..., Any], data: Any, node_type: str | None = None
 
 
 def outputs(model: Callable[..., Any], data: Any) -> Array:
-    """Return the numeric output of a callable, NaN included, called as by :func:`cfe_faiss.models.predict`."""
+    """Return the numeric output of a callable, NaN included.
+
+    It is called as by :func:`cfe_faiss.models.predict`.
+    """
     output = call_once(model, data)
     if isinstance(output, torch.Tensor) and output.is_floating_point():
         output = output.float()  # NumPy has no bfloat16
@@ -192,15 +209,15 @@ def outputs(model: Callable[..., Any], data: Any) -> Array:
 
 
 def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None) -> Any:
-    """Return the output of a model for the nodes of ``data``, or of one of its node types, in one call.
+    """Return the output of a model for the nodes of ``data``, or of one node type, in one call.
 
     Raises
     ------
     TypeError
         If the output has several parts.
     ValueError
-        If ``data`` lacks features, edges or another value that the model requires, has edge values that the model does
-        not accept, or the output lacks the node type.
+        If ``data`` lacks features, edges or another value that the model requires, has edge values
+        that the model does not accept, or the output lacks the node type.
     """
     if getattr(nodes_of(data, node_type), "x", None) is None:
         of_type = "" if node_type is None else f" of node type {node_type!r}"
@@ -263,7 +280,7 @@ def inference(model: Any, device: torch.device) -> Iterator[None]:
 
 
 def _refuse_parts(output: Any) -> None:
-    """Raise TypeError for an output with several parts: only the user knows which one holds the logits."""
+    """Raise TypeError for an output of several parts, of which only the user knows the logits."""
     least = (
         1 if isinstance(output, tuple) else 2
     )  # dimensions of an output that is not that of one node
@@ -283,8 +300,10 @@ def _refuse_parts(output: Any) -> None:
     else:
         return
     raise TypeError(
-        f"the model's output must be logits of shape (n, C) or classes of shape (n,), as a tensor or an array, got "
-        f"{type(output).__name__} of {', '.join(parts[:8])}: hand in a function that returns one of them "
+        f"the model's output must be logits of shape (n, C) or classes of shape (n,), as a tensor "
+        f"or an array, got "
+        f"{type(output).__name__} of {', '.join(parts[:8])}: hand in a function that returns one "
+        f"of them "
         f"(lambda data: model(data.x, data.edge_index)[0], for example)"
     )
 
@@ -300,7 +319,7 @@ def _kind(value: Any) -> str:
 def call_by_batches(
     model: Callable[..., Any], data: Any, node_type: str | None, loader: Iterable[Any]
 ) -> Predictions:
-    """Return the class of every node of ``data``, without scores, from a call of ``model`` for each batch.
+    """Return the class of every node of ``data``, from a call of ``model`` for each batch.
 
     Each batch is moved to the model's device. Memory: one batch, and 4 bytes per node for the
     classes.
@@ -332,12 +351,15 @@ def call_by_batches(
     missing = np.flatnonzero(labels == UNKNOWN)
     if len(missing):
         raise ValueError(
-            f"loader must yield every node once, got no batch with node {missing[0]} among its first batch_size "
-            f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and drop_last"
+            f"loader must yield every node once, got no batch with node {missing[0]} among its "
+            f"first batch_size "
+            f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and "
+            f"drop_last"
         )
     if may_be_shares and len(labels):
         raise ValueError(
-            "the model's output must be logits where there is one column, got numbers in [0, 1] only"
+            "the model's output must be logits where there is one column, got numbers in [0, 1] "
+            "only"
         )
     return Predictions(labels, None, names)
 
@@ -349,7 +371,8 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints
     lacking = " and ".join(name for name, value in values.items() if value is None)
     if lacking:
         raise ValueError(
-            f"loader must yield batches with n_id and batch_size, as NeighborLoader does, got {type(batch).__name__} "
+            f"loader must yield batches with n_id and batch_size, as NeighborLoader does, got "
+            f"{type(batch).__name__} "
             f"without {lacking} in batch {number}. {_CUT} that the whole graph gives"
         )
     ids = as_ids(f"n_id of batch {number}", values["n_id"], n)
@@ -364,7 +387,7 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints
 def _classes(
     output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None, number: int
 ) -> tuple[Predictions, bool]:
-    """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only.
+    """Return the class of each seed of a batch, from an output for all nodes or the seeds.
 
     The second value is whether the output is one column of numbers in [0, 1], which may be logits
     or probabilities.
@@ -373,7 +396,8 @@ def _classes(
     count = len(output) if hasattr(output, "__len__") else None
     if count not in (rows, len(seeds)):
         raise ValueError(
-            f"{name} must be for its {rows} nodes, or for the {len(seeds)} first ones, got {count} rows"
+            f"{name} must be for its {rows} nodes, or for the {len(seeds)} first ones, got {count} "
+            f"rows"
         )
     output = output[: len(seeds)]
     if isinstance(output, torch.Tensor):

@@ -84,7 +84,10 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _are_values(names: Iterable[str] | None) -> bool:
-    """Return whether all class names are whole numbers or truth values, so that such a value is a name."""
+    """Return whether all class names are whole numbers or truth values.
+
+    Such a value is then a name.
+    """
     return all(name.removeprefix("-").isdecimal() or name in TRUTH_VALUES for name in names or ())
 
 
@@ -93,7 +96,10 @@ def _codes(names: Sequence[str]) -> dict[str, int]:
 
 
 def _code_of(value: Any, codes: Mapping[str, int], *, by_number: bool) -> int | None:
-    """Return the code of a class, given by its name or, with ``by_number``, by its number; None for no class."""
+    """Return the code of a class, given by its name or, with ``by_number``, by its number.
+
+    None for no class.
+    """
     is_value = isinstance(value, bool | np.bool_ | int | np.integer)
     texts = [str(value)]
     if is_value and value in (0, 1) and codes.keys() <= {"0", "1", *TRUTH_VALUES}:
@@ -130,7 +136,8 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         if code is None:
             hint = did_you_mean(str(value), known)
             raise ValueError(
-                f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}"
+                f"{argument} must be among the classes ({', '.join(known[:20])}), got "
+                f"{value!r}{hint}"
             )
         codes[code] = None
     if not codes:
@@ -147,7 +154,9 @@ def known_classes(
     *,
     are_names: bool = True,
 ) -> tuple[Array, Bools]:
-    """Return the class of each row, (n,), see :func:`cfe_faiss.base.values.as_classes`, and whether it is known.
+    """Return the class of each row, (n,), and whether it is known.
+
+    See :func:`cfe_faiss.base.values.as_classes`.
 
     Parameters
     ----------
@@ -160,7 +169,8 @@ def known_classes(
     names
         Class names that are known already.
     unknown
-        Values that stand for an unknown class. Default: -1, unless it is a class name or 1 is the only other class.
+        Values that stand for an unknown class. Default: -1, unless it is a class name or 1 is the
+        only other class.
     are_names
         Whether integers are names of classes, and not their numbers.
 
@@ -183,7 +193,8 @@ def known_classes(
     )
     if fractions:
         raise TypeError(
-            f"{name} must be integers, texts or booleans, got {fractions[0]:g}: scores of classes are for "
+            f"{name} must be integers, texts or booleans, got {fractions[0]:g}: scores of classes "
+            f"are for "
             "probabilities=, a threshold of a score for threshold="
         )
     array = as_classes(name, array, unknown=True)
@@ -250,7 +261,8 @@ def check_names(predictions: Predictions, data: Any) -> None:
     if names is not None and not _are_values(names) and has_numbers:
         shown = ", ".join(names[:8])
         raise ValueError(
-            f"data must have class_names, the text of each class of data.y: the model predicts {shown}"
+            f"data must have class_names, the text of each class of data.y: the model predicts "
+            f"{shown}"
         )
 
 
@@ -299,9 +311,11 @@ def as_predictions(
     Raises
     ------
     TypeError
-        If the values have another type, fractions of shape (n,) for example, or classes are of several kinds.
+        If the values have another type, fractions of shape (n,) for example, or classes are of
+        several kinds.
     ValueError
-        If the shape is wrong, a class is missing, a score NaN, a class negative, or a text not a class name.
+        If the shape is wrong, a class is missing, a score NaN, a class negative, or a text not a
+        class name.
 
     Examples
     --------
@@ -326,13 +340,15 @@ def as_predictions(
     if array.shape == (n, 1) and array.dtype.kind == "f":
         if are_shares(array):
             raise ValueError(
-                f"{name} must be logits where there is one column, got numbers in [0, 1] only: return the "
+                f"{name} must be logits where there is one column, got numbers in [0, 1] only: "
+                f"return the "
                 f"probabilities of both classes, of shape ({n}, 2)"
             )
         array = as_two_logits(array)
     if array.ndim != 2 or array.shape[0] != n or array.shape[1] < 2:
         raise ValueError(
-            f"{name} must be logits or probabilities of shape ({n}, C) with C >= 2 or classes of shape ({n},), "
+            f"{name} must be logits or probabilities of shape ({n}, C) with C >= 2 or classes of "
+            f"shape ({n},), "
             f"got shape {array.shape}, dtype {array.dtype}"
         )
     if columns is not None:
@@ -349,7 +365,7 @@ def as_predictions(
 def _of_classes(
     name: str, array: Array, is_known: Bools, names: tuple[str, ...] | None, are_names: bool
 ) -> Predictions:
-    """Return predictions in the numbering of ``names`` or, without these, of the classes in ascending order."""
+    """Return predictions in the numbering of ``names``, or of the classes in ascending order."""
     known = array[is_known]
     are_integers = array.dtype.kind != "b" and type(next(iter(known.tolist()), 0)) is int
     if are_integers and not are_names and not (UNKNOWN in known and names in (None, _SIGNS)):
@@ -388,7 +404,8 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
         nodes = as_ids(f"the index of {name}", values.index.to_numpy())
         if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
             raise ValueError(
-                f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows"
+                f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} "
+                f"rows"
             )
         values = values.iloc[np.argsort(nodes)]
     if columns is None:
@@ -417,7 +434,8 @@ def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> l
         classes = numbers
     if sorted(texts) != sorted(classes):
         raise ValueError(
-            f"{name} must have the class names as columns ({', '.join(classes)}), got {', '.join(texts)}"
+            f"{name} must have the class names as columns ({', '.join(classes)}), got "
+            f"{', '.join(texts)}"
         )
     return [texts.index(text) for text in classes]
 
@@ -435,16 +453,18 @@ def true_classes(
     is_named: bool = False,
     unknown: Collection[Any] | None = None,
 ) -> tuple[Int32s, tuple[str, ...] | None]:
-    """Return true classes in the numbering of the predicted ones, -1 where unknown, and the names of all classes.
+    """Return true classes in the numbering of predicted ones, or -1, and all class names.
 
     Parameters
     ----------
     name, values, are_names, unknown
         As in :func:`as_predictions`.
     labels, names
-        Predicted classes, (n,), and their names; None if these are numbers. True classes in other words follow them.
+        Predicted classes, (n,), and their names; None if these are numbers. True classes in other
+        words follow them.
     is_named
-        Whether the user gave the names: then numbers 0, 1, ... stand for them, and all true classes or none are names.
+        Whether the user gave the names: then numbers 0, 1, ... stand for them, and all true classes
+        or none are names.
 
     Raises
     ------
@@ -496,7 +516,8 @@ def check_in_common(name: str, labels: Int32s, truth: Int32s, names: Sequence[st
             for codes in sides
         )
         raise ValueError(
-            f"predictions and {name} must have a class in common, got {' and '.join(shown)}: {_REMEDY}"
+            f"predictions and {name} must have a class in common, got {' and '.join(shown)}: "
+            f"{_REMEDY}"
         )
 
 
@@ -511,7 +532,10 @@ def note_unknown(what: str, is_known: Bools) -> None:
 
 
 def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> None:
-    """Warn of classes of a quarter of the predictions or of the true classes that never occur on the other side."""
+    """Warn of classes of a quarter of one side that never occur on the other.
+
+    The sides are the predictions and the true classes.
+    """
     both = (labels != UNKNOWN) & (truth != UNKNOWN)
     predicted = Counter(labels[both].tolist())
     true = Counter(truth[both].tolist())
@@ -564,7 +588,7 @@ def in_words_of_decision(
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A decision by a threshold of a column: the favourable class is the condition as text, the other its opposite."""
+    """A decision by a threshold of a column: its condition as text is the favourable class."""
 
     column: str
     comparison: str
@@ -577,7 +601,8 @@ class Threshold:
         if parts is None:
             argument = reading.shown("threshold")
             raise ValueError(
-                f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
+                f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got "
+                f"{text!r}"
             )
         return cls(parts[1], parts[2], parts[3])
 

@@ -79,8 +79,8 @@ class Table:
     name
         Path of the file, or "frame".
     cells
-        Pandas frame of rows 0..n-1 with distinct texts as names of columns: texts as written, of a text file, else
-        typed columns.
+        Pandas frame of rows 0..n-1 with distinct texts as names of columns: texts as written, of a
+        text file, else typed columns.
     reading
         How to read cells.
     is_text
@@ -162,7 +162,8 @@ class Table:
         self.check(
             again,
             lambda row: (
-                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {shown} must hold each id once "
+                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {shown} must "
+                f"hold each id once "
                 f"({again.sum():,} rows repeat one): {remedy}"
             ),
         )
@@ -182,7 +183,10 @@ class Table:
         return ["" if text in missing else text for text in keys]
 
     def numbers(self, name: str, *, strict: bool = True) -> NDArray[np.float64] | None:
-        """Return the numbers of a column, (n,), NaN where missing; None for another column. See :meth:`values`."""
+        """Return the numbers of a column, (n,), NaN where missing; None for another column.
+
+        See :meth:`values`.
+        """
         values = self.values(name, strict=strict)
         return (
             values.to_numpy(np.float64, na_value=np.nan)
@@ -196,7 +200,8 @@ class Table:
         Raises
         ------
         ValueError
-            If ``strict``, and nearly all cells are numbers, but not all; or marks in numbers have several meanings.
+            If ``strict``, and nearly all cells are numbers, but not all; or marks in numbers have
+            several meanings.
         """
         cells = self.cells[self.known("a column", name)]
         are_codes = name in (*self.reading.categorical, *self.reading.keep_text)
@@ -213,14 +218,20 @@ class Table:
         return texts.where(texts != "", None) if numbers is None else numbers.reindex(texts.index)
 
     def classes(self, name: str) -> "pd.Series[Any]":
-        """Return a column of classes as given, or of a text file as in :meth:`values`; NaN or None where missing."""
+        """Return a column of classes as given, or of a text file as in :meth:`values`.
+
+        NaN or None where missing.
+        """
         if self.is_text:
             return self.values(name, strict=False)
         is_known: NDArray[np.bool_] = np.array([text != "" for text in self.texts(name)])
         return self.cells[name].where(is_known, None)
 
     def frame(self, names: Iterable[str], classes: Iterable[str] = ()) -> "pd.DataFrame":
-        """Return columns as in :meth:`values`, or :meth:`classes`; errors become problems of the table."""
+        """Return columns as in :meth:`values`, or :meth:`classes`.
+
+        Errors become problems of the table.
+        """
         columns: dict[str, pd.Series[Any]] = {}
         errors: dict[str, list[_CellsError]] = {}
         for name in names:
@@ -235,7 +246,7 @@ class Table:
         return pd.DataFrame(columns, index=self.cells.index)
 
     def _note_missing(self, columns: "dict[str, pd.Series[Any]]", classes: Iterable[str]) -> None:
-        """Note the missing cells of each column, of classes the texts only that are read as missing."""
+        """Note the missing cells of each column; of classes only texts that are read as missing."""
         notes = []
         read_as_missing = []
         for name, column in columns.items():
@@ -318,7 +329,7 @@ class _CellsError(ValueError):
     """Cells of columns of numbers that are no numbers."""
 
     def __init__(self, table: Table, cells: dict[str, str], marks: str, words: list[str]) -> None:
-        """Keep the cells of each column, the remedy that names marks in numbers, and the texts without a number."""
+        """Keep cells, remedies that name marks in numbers, and texts without a number by column."""
         self.table = table
         self.cells = cells
         self.marks = marks
@@ -343,7 +354,10 @@ class _CellsError(ValueError):
 
 
 def parse_ids(texts: Sequence[str | None]) -> NDArray[Any]:
-    """Return integers if every text is the usual form of one, so that ids look the same; else texts as objects."""
+    """Return integers if every text is the usual form of one, so that ids look the same.
+
+    Else texts as objects.
+    """
     try:
         numbers = np.array(texts, np.int64)
     except (TypeError, ValueError, OverflowError):
@@ -357,7 +371,10 @@ def note(text: str) -> None:
 
 
 def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[Any]":
-    """Return the numbers that texts are with these marks; NaN for others, and for those with another likely meaning."""
+    """Return the numbers that texts are with these marks.
+
+    NaN for others, and for those with another likely meaning.
+    """
     is_plain = texts.str.fullmatch(_PLAIN.replace(r"\.", re.escape(point)))
     plain = texts.str.replace(point, ".", regex=False)
     if point == ",":
@@ -389,7 +406,8 @@ def _text(name: str, value: Any) -> str:
         return value.strip()
     if isinstance(value, list | tuple | dict | set | np.ndarray | bytes):
         raise ValueError(
-            f"column {name!r} must hold numbers, texts, booleans or dates, got {type(value).__name__}"
+            f"column {name!r} must hold numbers, texts, booleans or dates, got "
+            f"{type(value).__name__}"
         )
     if is_missing(value):
         return ""

@@ -1,4 +1,4 @@
-"""Form of a text table: encoding, lines and separator, from the options of the user and from the content."""
+"""Form of a text table: encoding, lines and separator, from options and content."""
 
 import codecs
 import re
@@ -60,8 +60,8 @@ class Reading:
     separator
         Character between two fields. Default: the one that divides the lines in the same way.
     header
-        "first": the first line of the table has the names of the columns; "none": it is a row, and the columns are
-        called "1", "2", ... Default: the first line, unless it holds numbers only.
+        "first": the first line of the table has the names of the columns; "none": it is a row, and
+        the columns are called "1", "2", ... Default: the first line, unless it holds numbers only.
     decimal, thousands
         Marks in numbers. Default: "." and none.
     na
@@ -105,7 +105,8 @@ class Reading:
                 codecs.lookup(self.encoding)
             except LookupError:
                 raise ValueError(
-                    f"encoding must be one that Python knows, such as latin-1, got {self.encoding!r}"
+                    f"encoding must be one that Python knows, such as latin-1, got "
+                    f"{self.encoding!r}"
                 ) from None
 
     @property
@@ -164,7 +165,8 @@ def decode(data: bytes, reading: Reading) -> str:
         ) from error
     if "\0" in text:
         raise ContentError(
-            f"must be a text file, got bytes of value 0; {reading.remedy('encoding', 'utf-16')} may read it"
+            f"must be a text file, got bytes of value 0; {reading.remedy('encoding', 'utf-16')} "
+            f"may read it"
         )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -188,7 +190,10 @@ def split_lines(text: str) -> tuple[list[int], list[str]]:
 
 
 def find_separator(lines: Sequence[str], decimal: str) -> str | None:
-    """Return the character that divides most lines into one number of fields; None if none divides half of them."""
+    """Return the character that divides most lines into one number of fields.
+
+    None if none divides half of them.
+    """
     sample = [line for line in lines[:_SAMPLE_LINES] if line.strip()]
     shares = {}
     for separator in SEPARATORS:

@@ -1,4 +1,4 @@
-"""Vectors of a table: numbers in standard deviations, and categories that are one standard deviation apart."""
+"""Vectors of a table: numbers in standard deviations, and categories one of these apart."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +31,8 @@ class Encoding:
     x
         Columns for comparing rows by distance, (n, d) float32.
     x_raw
-        The same columns in their own units, (n, d) float32: numbers (their mean, where missing), and 1 where a row has
-        the value of a text, else 0.
+        The same columns in their own units, (n, d) float32: numbers (their mean, where missing),
+        and 1 where a row has the value of a text, else 0.
     names
         Name of each column: that of the attribute, for a text "attribute=value".
     attributes
@@ -74,8 +74,8 @@ def encode(
     Raises
     ------
     TypeError, ValueError
-        If an attribute has infinite numbers or more than 100 different texts, two columns get one name, or ``scale``
-        does not hold weights of attributes.
+        If an attribute has infinite numbers or more than 100 different texts, two columns get one
+        name, or ``scale`` does not hold weights of attributes.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def encode_table(
     scale: Mapping[str, float] | None = None,
     left_out: Sequence[str] = (),
 ) -> Floats:
-    """Return the vectors of a table, (n, d) float32, made by :func:`encode` or an encoder of the user.
+    """Return the vectors of a table, (n, d) float32, by :func:`encode` or a user's encoder.
 
     Columns of :func:`encode` in which all rows are equal are left out.
 
@@ -131,7 +131,8 @@ def encode_table(
     """
     if not len(attributes):
         raise ValueError(
-            f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
+            f"frame must have columns that vectors are made of, got none beside "
+            f"{', '.join(left_out)}, which sensitive "
             "and without leave out, with their copies"
         )
     if encoder is None:
@@ -160,13 +161,14 @@ def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[
         weights[name] = as_number(f"scale[{name!r}]", weight, 0.0, math.inf)
         if weight == 0:
             raise ValueError(
-                f"scale[{name!r}] must be above 0, got 0: without leaves a column out of the vectors"
+                f"scale[{name!r}] must be above 0, got 0: without leaves a column out of the "
+                f"vectors"
             )
     return weights
 
 
 def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
-    """Yield the name of each column of an attribute, its values, (n,), and these in units of distance."""
+    """Yield name, values, (n,), and values in units of distance of an attribute's columns."""
     from sklearn.preprocessing import StandardScaler  # takes a second to import
 
     name = attribute.name
@@ -184,7 +186,8 @@ def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[A
         return
     if not can_be_encoded(attribute):
         raise ValueError(
-            f"column {name!r} has {len(attribute.values):,} different texts, more than {MOST_VALUES}, which is no "
+            f"column {name!r} has {len(attribute.values):,} different texts, more than "
+            f"{MOST_VALUES}, which is no "
             "category: name it in id or without, or make it a number"
         )
     for code in np.unique(attribute.codes).tolist():
@@ -203,7 +206,8 @@ def _transform(encoder: Any) -> Any:
     if not hasattr(encoder, "transform"):
         if not callable(encoder):
             raise TypeError(
-                f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}"
+                f"encoder must be a scikit-learn transformer or a callable, got "
+                f"{type(encoder).__name__}"
             )
         return encoder
     from sklearn.base import clone

@@ -37,7 +37,8 @@ def predict(
     Parameters
     ----------
     model
-        A ``torch.nn.Module`` or any other callable, called once with the arguments of its signature:
+        A ``torch.nn.Module`` or any other callable, called once with the arguments of its
+        signature:
 
         - ``model(data)`` if its first parameter is named ``data``, ``batch``, ``graph`` or ``g``,
           or is its only parameter (and not named like features, ``x`` for example);
@@ -73,12 +74,14 @@ def predict(
     Raises
     ------
     TypeError
-        If the model is not as described, or its output is neither numbers nor texts, or has several parts.
+        If the model is not as described, or its output is neither numbers nor texts, or has several
+        parts.
     ValueError
-        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge weights or types that it
-        does not accept; if the output has another shape, NaN, a negative class, or one column of numbers in [0, 1]
-        only; or if the batches are not as described: one has no ``n_id`` (as from ``ClusterLoader``,
-        ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack edges), or a node is not a seed, or twice.
+        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge weights
+        or types that it does not accept; if the output has another shape, NaN, a negative class, or
+        one column of numbers in [0, 1] only; or if the batches are not as described: one has no
+        ``n_id`` (as from ``ClusterLoader``, ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose
+        batches lack edges), or a node is not a seed, or twice.
 
     Examples
     --------
@@ -102,7 +105,7 @@ def predictions_of(  # noqa: PLR0913
     unknown: Collection[Any] | None = None,
     complete: bool = True,
 ) -> Predictions:
-    """Return the predictions of ``model`` for every node of a graph, or every row of a matrix or a pandas frame.
+    """Return the predictions of ``model`` for nodes of a graph, or rows of a matrix or frame.
 
     Parameters
     ----------
@@ -134,7 +137,8 @@ def predictions_of(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, the estimator is not fitted, or was fitted on other columns.
+        If an argument is not as described, the estimator is not fitted, or was fitted on other
+        columns.
     ImportError
         If ``model`` is a callable, ``data`` a graph, and torch is missing.
 
@@ -181,7 +185,7 @@ def predictions_of(  # noqa: PLR0913
 
 
 def _columns_for(model: Any, frame: "pd.DataFrame") -> Any:
-    """Return the columns of a frame that a model asks for by name, in its order and with their types, else all columns.
+    """Return the columns that a model asks for, in its order and types, else all columns.
 
     A module and an estimator that was fitted on an array get an array.
     """
@@ -213,7 +217,8 @@ def _call_on_rows(model: Any, X: Any) -> Any:
     device = device_of(model) or torch.device("cpu")
     if X.dtype.kind not in "biuf":
         raise TypeError(
-            "columns of a torch module must be numbers, got texts: leave them out, or pass a function"
+            "columns of a torch module must be numbers, got texts: leave them out, or pass a "
+            "function"
         )
     with inference(model, device):
         return model(torch.as_tensor(X, dtype=torch.float32, device=device))
@@ -223,7 +228,9 @@ def _call_on_rows(model: Any, X: Any) -> Any:
 
 
 def column_names(model: Any) -> list[str] | None:
-    """Return the columns that a model was fitted on, in its order; None if it does not know their names.
+    """Return the columns that a model was fitted on, in its order.
+
+    None if it does not know their names.
 
     Libraries keep them in different places: ``feature_names_in_`` (scikit-learn, XGBoost),
     ``feature_names_`` (CatBoost), ``feature_name_`` and ``feature_name()`` (LightGBM),
@@ -255,7 +262,10 @@ def column_names(model: Any) -> list[str] | None:
 
 
 def _attribute(model: Any, name: str) -> Any:
-    """Return an attribute, None without it; some are properties that raise if the model is not fitted."""
+    """Return an attribute, None without it.
+
+    Some are properties that raise if the model is not fitted.
+    """
     try:
         return getattr(model, name, None)
     except Exception:  # the type depends on the library
@@ -307,7 +317,7 @@ def is_estimator(model: Any) -> bool:
 def _of_estimator(
     model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool
 ) -> Predictions:
-    """Return classes of ``predict``, with the probabilities of ``predict_proba``, if the model has it."""
+    """Return classes of ``predict``, with ``predict_proba`` if the model has it."""
     is_booster = (
         type(model).__name__ == "Booster"
     )  # of XGBoost or LightGBM, which predicts probabilities
@@ -346,7 +356,7 @@ def _of_estimator(
 
 
 def _input(model: Any, data: Any, features: Any) -> Any:
-    """Return the input of a model: columns of ``features`` or of ``data.x`` by name, or ``data.x``, or a matrix."""
+    """Return the input of a model: columns by name, or ``data.x``, or a matrix."""
     x = as_dense("data.x", getattr(data, "x", data))
     given = [] if features is None else list(as_attributes(features))
     known = list(map(str, getattr(data, "feature_names", None) or ()))
@@ -356,7 +366,8 @@ def _input(model: Any, data: Any, features: Any) -> Any:
         width = getattr(model, "n_features_in_", x.shape[1])
         if width != x.shape[1]:
             raise ValueError(
-                f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on {width}"
+                f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on "
+                f"{width}"
             )
         return x
     if set(asked) <= set(given):

@@ -74,12 +74,12 @@ _ORANGE_ROLES = frozenset({"", "class", "c", "meta", "m", "ignore", "i", "weight
 _OTHER_LANGUAGES = ("{", "[", "<", "@")
 """First characters of JSON, XML and ARFF."""
 _MOST_EXPANSION = 200
-"""Compressed tables expand to a hundred times their size at most, apart from those that are made to fill the memory."""
+"""Largest expansion of a compressed table; only tables made to fill memory have more."""
 _PART = 1 << 20
 
 
 def as_table(frame: Any, reading: Reading) -> Table:
-    """Return a table of pandas, polars, Arrow or others with their interface, a mapping of columns, or a path.
+    """Return a table: of pandas, polars, Arrow or their interface, a mapping, or a path.
 
     Raises
     ------
@@ -100,7 +100,8 @@ def as_table(frame: Any, reading: Reading) -> Table:
         cells = pa.table(frame).to_pandas()
     else:
         raise TypeError(
-            "frame must be a table of pandas, polars or PyArrow, a mapping of columns, or the path of a "
+            "frame must be a table of pandas, polars or PyArrow, a mapping of columns, or the path "
+            "of a "
             f"file, got {type(frame).__name__}"
         )
     if not len(cells):
@@ -185,7 +186,8 @@ def _text_of(path: Path, reading: Reading) -> str:
     has_fields = reading.separator is not None or separator is not None
     if text.lstrip().startswith(_OTHER_LANGUAGES) or not has_fields:
         raise ValueError(
-            f"{path} must be a file of the kind {', '.join(SUFFIXES)} or .npy, or a text file with a separator between "
+            f"{path} must be a file of the kind {', '.join(SUFFIXES)} or .npy, or a text file with "
+            f"a separator between "
             "its fields"
         )
     return text
@@ -385,7 +387,7 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
 
 
 def _are_orange(lines: NDArray[Any]) -> bool:
-    """Return whether two lines are those below the header of a file of Orange: type and role of each column."""
+    """Return whether two lines are types and roles of columns, as in a file of Orange."""
     if len(lines) < 2 or lines.shape[1] < 2:
         return False
     types, roles = (set(line.tolist()) for line in lines)
@@ -420,8 +422,10 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
         shown = ", ".join(f"{table.place(line)} has {counts[line]}" for line in wrong[:_SHOWN])
         others = f" and {len(wrong) - _SHOWN:,} more lines differ" if len(wrong) > _SHOWN else ""
         raise ValueError(
-            f"{table.name}: most lines have {expected} fields, but {shown}{others} (a text that holds the separator "
-            f"needs quotation marks; another separator is named as in {table.reading.remedy('separator', ';')})"
+            f"{table.name}: most lines have {expected} fields, but {shown}{others} (a text that "
+            f"holds the separator "
+            f"needs quotation marks; another separator is named as in "
+            f"{table.reading.remedy('separator', ';')})"
         )
 
 
@@ -451,7 +455,8 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
         shown = ", ".join(map(repr, suspects[:_SHOWN]))
         none, as_names = (table.reading.remedy("header", value) for value in ("none", "first"))
         raise ValueError(
-            f"{table.name}, {table.place(first)}: the header looks like a row ({shown}); {none} reads it as a row, "
+            f"{table.name}, {table.place(first)}: the header looks like a row ({shown}); {none} "
+            f"reads it as a row, "
             f"{as_names} as names"
         )
 
@@ -459,7 +464,8 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
 def _note_lines(table: Table, rows: Array, text: str) -> None:
     if len(rows):
         note(
-            f"{table.name}: lines that {text} are left out: {len(rows):,}, such as {table.place(int(rows[0]))}"
+            f"{table.name}: lines that {text} are left out: {len(rows):,}, such as "
+            f"{table.place(int(rows[0]))}"
         )
 
 
@@ -476,7 +482,8 @@ def _number_doubles(name: str, names: Sequence[str]) -> list[str]:
     doubles = [numbered for numbered, text in zip(distinct, names, strict=True) if numbered != text]
     if doubles:
         note(
-            f"{name}: several columns have one name; the later ones are called {', '.join(doubles[:_SHOWN])}"
+            f"{name}: several columns have one name; the later ones are called "
+            f"{', '.join(doubles[:_SHOWN])}"
         )
     return list(distinct)
 
@@ -510,7 +517,7 @@ def _read_array(path: Path, reading: Reading) -> Table:
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file, whose texts are read as codes, and yield it as a ``pyarrow.parquet.ParquetFile``.
+    """Open a Parquet file, whose texts are read as codes, as a ``pyarrow.parquet.ParquetFile``.
 
     Raises
     ------
@@ -542,7 +549,8 @@ def open_parquet(path: Path) -> Iterator[Any]:
 def _check_parquet(cells: int, size: int) -> None:
     if cells > MOST_CELLS or size > MOST_BYTES:
         raise ContentError(
-            f"must have {MOST_CELLS:,} cells and {MOST_BYTES:,} bytes at most, got {cells:,} and {size:,}"
+            f"must have {MOST_CELLS:,} cells and {MOST_BYTES:,} bytes at most, got {cells:,} and "
+            f"{size:,}"
         )
 
 
@@ -600,7 +608,7 @@ def _read_parquet(path: Path, reading: Reading, empty: bool) -> Table:
 
 
 def read_matrix(path: Path, reading: Reading = DEFAULT) -> Array:
-    """Read a matrix, one row per node: .npy (memory-mapped), .csv or .txt with or without a header line.
+    """Read a matrix, a row per node: .npy (memory-mapped), .csv or .txt, perhaps with header.
 
     Raises
     ------
@@ -671,6 +679,7 @@ def _numbers(path: Path, reading: Reading) -> Doubles:
     texts = [name for name in values if values[name].dtype == object and values[name].notna().any()]
     if texts:
         raise ValueError(
-            f"{path} must hold numbers, below one header line at most, got texts in column {texts[0]}"
+            f"{path} must hold numbers, below one header line at most, got texts in column "
+            f"{texts[0]}"
         )
     return values.to_numpy(np.float64, na_value=np.nan)

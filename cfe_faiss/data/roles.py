@@ -1,4 +1,4 @@
-"""Roles of columns and files: which column is the id, a class, sensitive; and the row of each id in every file."""
+"""Roles of columns and files: ids, classes, sensitive columns, and rows of ids."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,10 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> "Source":
-        """Return the source of ``FILE``, ``FILE:COLUMN`` or ``FILE:A,B``; the longest file that exists counts."""
+        """Return the source of ``FILE``, ``FILE:COLUMN`` or ``FILE:A,B``.
+
+        The longest file that exists counts.
+        """
         places = [place for place, character in enumerate(text) if character == ":"]
         if not places or Path(text).exists():
             return cls(Path(text))
@@ -51,7 +54,7 @@ class Source:
 
     @classmethod
     def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
-        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`.
+        """Return the source of ``FILE COLUMN...``, of any names, or as in :meth:`parse`.
 
         With ``named``, the file may follow ``NAME=``.
         """
@@ -62,7 +65,7 @@ class Source:
         return replace(source, columns=columns, name=name if is_named else "")
 
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
-        """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids.
+        """Return the table of :func:`read_table`, and the names of its columns but for the ids.
 
         The text behind ``FILE:`` is the name of one column or, if there is none of this name, of
         several between commas.
@@ -134,7 +137,10 @@ class Ids:
         return {str(name): row for row, name in enumerate(self.names.tolist())}
 
     def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the number of each name, (m,); ValueError names an unknown one, and ``argument`` its origin."""
+        """Return the number of each name, (m,).
+
+        ValueError names an unknown one, and ``argument`` its origin.
+        """
         found = self.find(texts)
         if (found < 0).any():
             wrong = texts[int(np.argmax(found < 0))]
@@ -153,12 +159,14 @@ class Ids:
         Raises
         ------
         ValueError
-            If a name is unknown, missing or occurs twice, or there is no such column, or another number of rows.
+            If a name is unknown, missing or occurs twice, or there is no such column, or another
+            number of rows.
         """
         if self.column is None or not table.has_header:
             if len(table) != len(self):
                 raise ValueError(
-                    f"{table.name} must hold a row for each of {len(self):,} nodes, got {len(table):,}"
+                    f"{table.name} must hold a row for each of {len(self):,} nodes, got "
+                    f"{len(table):,}"
                 )
             return np.arange(len(self))
         found = self.nodes_of(table, self.column)
@@ -166,7 +174,8 @@ class Ids:
         table.check(
             first[places] != np.arange(len(found)),
             lambda row: (
-                f"{self.column} {str(self.names[found[row]])!r} again, as in {table.place(int(first[places][row]))}"
+                f"{self.column} {str(self.names[found[row]])!r} again, as in "
+                f"{table.place(int(first[places][row]))}"
             ),
         )
         return found
@@ -198,7 +207,8 @@ class Ids:
         absent = np.setdiff1d(np.arange(len(self)), rows)
         if len(absent):
             raise ValueError(
-                f"{table.name} must hold every node, got no row for {len(absent):,} of {len(self):,}, "
+                f"{table.name} must hold every node, got no row for {len(absent):,} of "
+                f"{len(self):,}, "
                 f"such as {self.column} {str(self.names[absent[0]])!r}"
             )
         return rows
@@ -215,7 +225,9 @@ def _row_number(text: str, n: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Roles of the columns of a table, as users give them: names of columns, or values, (n,), of ids and classes.
+    """Roles of the columns of a table, as users give them.
+
+    They are names of columns, or values, (n,), of ids and classes.
 
     Attributes
     ----------
@@ -244,7 +256,9 @@ class Roles:
     unknown: Collection[Any] | None = None
 
     def attributes(self, table: Table, model: Any = None) -> list[str]:
-        """Return the columns without another role; names that are wrong become problems of the table.
+        """Return the columns without another role.
+
+        Names that are wrong become problems of the table.
 
         ``model`` counts if it is a text: the name of the column of the predicted classes.
         """
@@ -273,7 +287,7 @@ class Roles:
 def check_categories(
     table: Table, columns: "pd.DataFrame", names: Sequence[str], left_out: Sequence[str]
 ) -> None:
-    """Record a problem of the table if columns of texts are no categories, as names and remarks are.
+    """Record a problem if columns of texts, such as names and remarks, are no categories.
 
     Columns that are left out, and copies of them, may hold any texts.
     """
@@ -304,7 +318,10 @@ def check_categories(
 
 
 def column_names(given: Any) -> list[str]:
-    """Return the names of columns that an argument gives, one or several; none if it holds values."""
+    """Return the names of columns that an argument gives, one or several.
+
+    None if it holds values.
+    """
     if isinstance(given, str):
         return [given]
     several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)

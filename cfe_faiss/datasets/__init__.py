@@ -20,7 +20,7 @@ SOURCES: dict[str, dict[str, Any]] = tomllib.loads(
 
 
 def root_folder(root: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of all data sets: ``root``, else the environment variable CFE_DATA, else "data"."""
+    """Return the folder of all data sets: ``root``, the variable CFE_DATA, or "data"."""
     return Path(os.environ.get("CFE_DATA", "data") if root is None else root).expanduser()
 
 
@@ -37,12 +37,14 @@ def missing_files(name: str, root: Path) -> list[str]:
 
 
 def not_found(name: str, root: Path, reason: str = "") -> FileNotFoundError:
-    """Return the error for missing files: names, folder, origin, and why they were not downloaded."""
+    """Return the error for missing files: names, folder, origin, and why they are missing."""
     source = SOURCES[name]
     lacking = ", ".join(missing_files(name, root))
     return FileNotFoundError(
-        f"{name!r} needs the files {', '.join(source['files'])} in the folder {root / source['folder']}; not there: "
-        f"{lacking}. {reason}They come from {source['origin']}. Put them there; root or the environment variable "
+        f"{name!r} needs the files {', '.join(source['files'])} in the folder "
+        f"{root / source['folder']}; not there: "
+        f"{lacking}. {reason}They come from {source['origin']}. Put them there; root or the "
+        f"environment variable "
         "CFE_DATA says where to look."
     )
 
@@ -59,8 +61,8 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     name
         "german", "bail", "cora", "pubmed", "facebook", "amazon" or "patients".
     root
-        The folder that holds the files. Default: the environment variable ``CFE_DATA`` where it is set, else ``data``
-        in the working directory.
+        The folder that holds the files. Default: the environment variable ``CFE_DATA`` where it is
+        set, else ``data`` in the working directory.
     seed
         Seed of the split, at least 0.
 
@@ -94,7 +96,8 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     ValueError
         If the name is unknown, the seed negative, or a file does not hold what it should.
     FileNotFoundError
-        If files are missing and cannot be downloaded; it says which, where to put them and where they come from.
+        If files are missing and cannot be downloaded; it says which, where to put them and where
+        they come from.
     ImportError
         If torch, PyG or pandas is missing.
 

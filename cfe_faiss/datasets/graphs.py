@@ -108,7 +108,8 @@ def read_nifty(name: str, root: Path) -> Data:
     if missing_files(name, root):
         raise not_found(name, root)
     source = SOURCES[name]
-    label, sensitive = source["label"], source["sensitive"]
+    label = source["label"]
+    sensitive = source["sensitive"]
     table, edges = (root / source["folder"] / file for file in source["files"])
     frame = pd.read_csv(table)
     lacking = {label, sensitive}.difference(frame.columns)
@@ -151,7 +152,10 @@ def _graph(
 
 
 def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
-    """Read node pairs, one to a line, written as integers or (as NIFTY does) as floats; returns (2, E)."""
+    """Read node pairs, one to a line, written as integers or (as NIFTY does) as floats.
+
+    Returns (2, E).
+    """
     expected = f"{path} must hold two node numbers in 0..{n - 1} on every line"
     try:
         pairs = pd.read_csv(path, sep=r"\s+", header=None, dtype=np.float64).to_numpy()

@@ -227,7 +227,8 @@ class OwnGraph:
             if len(unknown):
                 name = str(self.ids.names[unknown[0]])
                 raise ValueError(
-                    f"{self.name}: {len(unknown):,} nodes of {part} have no true class, such as {name!r}"
+                    f"{self.name}: {len(unknown):,} nodes of {part} have no true class, such as "
+                    f"{name!r}"
                 )
         graph = as_graph(self.edge_index, len(self.x))
         sources = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
@@ -405,7 +406,8 @@ def attributes_of_files(
         values = ", ".join(repr(attribute.values[-1]) for attribute in texts[:5])
         remedy = table.reading.remedy("header", "none")
         table.problems.texts.append(
-            f"{table.name}: {shown} must hold numbers, as there is no header ({remedy} reads a table without one), got "
+            f"{table.name}: {shown} must hold numbers, as there is no header ({remedy} reads a "
+            f"table without one), got "
             f"{values}"
         )
     for name, attribute in attributes.items():
@@ -529,7 +531,8 @@ def _probabilities(table: Table, names: Sequence[str]) -> "pd.DataFrame":
     texts = [name for name in names if columns[name].dtype.kind not in "iuf"]
     if texts:
         raise ValueError(
-            f"{table.name} has several columns ({', '.join(names[:20])}): name that of the classes, as in "
+            f"{table.name} has several columns ({', '.join(names[:20])}): name that of the "
+            f"classes, as in "
             f"{table.name}:{texts[0]}, or those of the probabilities"
         )
     are_shares = columns.ge(0).all(axis=1) & (
@@ -564,7 +567,8 @@ def read_split(source: Source, ids: Ids) -> NDArray[np.bool_]:
     table, names = source.read(ids.column)
     if len(names) != 1:
         raise ValueError(
-            f"{table.name} must hold one column of train, val and test, got {', '.join(names) or 'none'}"
+            f"{table.name} must hold one column of train, val and test, got "
+            f"{', '.join(names) or 'none'}"
         )
     texts = table.texts(names[0])
     wrong = [bool(text) and text.lower() not in _PARTS for text in texts]
@@ -617,7 +621,8 @@ def read_edges(source: Source, ids: Ids) -> Any:
     for name in names if table.has_header else ():
         if ids.find([name])[0] >= 0:
             raise ValueError(
-                f"{path} must begin with a header, the names of its columns, got node {name!r} there"
+                f"{path} must begin with a header, the names of its columns, got node {name!r} "
+                f"there"
             )
     return np.stack([ids.nodes_of(table, name) for name in names])
 
@@ -654,7 +659,8 @@ def read_nodes(source: Source, ids: Ids | None, count: int = 0) -> NDArray[np.in
     table, names = source.read(None if ids is None else ids.column)
     if len(names) > 1:
         raise ValueError(
-            f"{table.name} has several columns ({', '.join(names[:20])}): name one, {table.name}:COLUMN"
+            f"{table.name} has several columns ({', '.join(names[:20])}): name one, "
+            f"{table.name}:COLUMN"
         )
     ids = Ids.of_rows(max(count, len(table))) if ids is None else ids
     column = names[0] if names else str(ids.column)

@@ -50,7 +50,9 @@ class Payload:
 
 
 def read_payload(kind: str, file: BinaryIO, size: int, metric: Metric) -> Payload:
-    """Return the structure of the first ``size`` bytes of ``file``; raise ValueError if it is invalid.
+    """Return the structure of the first ``size`` bytes of ``file``.
+
+    Raise ValueError if it is invalid.
 
     Reads O(d * nlist) bytes at most; vectors and ids are skipped.
     """
@@ -74,7 +76,8 @@ class _Bytes:
     def skip(self, size: int) -> None:
         if size > self.end - self.place:
             raise ValueError(
-                f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there"
+                f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are "
+                f"there"
             )
         self.place += size
 
@@ -156,7 +159,8 @@ def _read_ivf(
         or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal))
     ):
         raise ValueError(
-            f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
+            f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = "
+            f"{ntotal}"
         )
     centroids = nlist if trained else 0
     if bytes_.next_is(b"IHNf"):

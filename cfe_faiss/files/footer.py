@@ -1,11 +1,13 @@
-"""Layout of an index file: the output of FAISS, followed by a footer with the data that FAISS does not store.
+"""Layout of an index file: the output of FAISS, and a footer with our further data.
 
 Layout, all integers little-endian::
 
-    payload    output of faiss.write_index; stock FAISS reads it and ignores the rest
-    sections   raw C-ordered arrays, each at a multiple of 64 bytes from the start of the file
-    header     JSON (UTF-8): format, version, kind, parameters, payload (size, CRC-32, and CRC-32 of its structure: all
-               before the first stored vector), and name, dtype, shape, offset and CRC-32 of every section
+    payload    output of faiss.write_index; stock FAISS reads it and ignores the rest sections   raw
+    C-ordered arrays, each at a multiple of 64 bytes from the start of the file header     JSON
+    (UTF-8): format, version, kind, parameters, payload (size, CRC-32, and CRC-32 of its structure:
+    all
+               before the first stored vector), and name, dtype, shape, offset and CRC-32 of every
+               section
     trailer    24 bytes: header offset (8), header size (8), header CRC-32 (4), magic b"CFE1" (4)
 
 Everything is checked before it is used, so that searches only see valid data. Inside
@@ -58,7 +60,9 @@ _FORMAT = "cfe_faiss"
 _VERSION = 6
 _KINDS_VERSION = 7  # the second one for labels that are booleans or of several kinds
 _FIRST_VERSION = 2
-"""Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
+"""Oldest readable version.
+
+Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
 files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by
 cosine; before
 version 7 labels are integers or texts."""
@@ -115,7 +119,10 @@ SINCE_VERSION = {
 }
 """Sections and parameters that files of earlier versions do not have."""
 _ON_OPENING = {*_LABELS, "centroids", "reference_starts", "list_checksums", *_CALIBRATIONS}
-"""Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
+"""Sections that are checked when a file is opened.
+
+The others grow with the vectors, and wait until they are used.
+"""
 _VECTORS = {"vectors"}
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
 _ANY_TEXT = text(".*", "a text")
@@ -213,7 +220,10 @@ def read(
 
 
 def kind_of(index: Any) -> str:
-    """Return the name of the kind of an evidence index in files; raise TypeError for other objects."""
+    """Return the name of the kind of an evidence index in files.
+
+    Raise TypeError for other objects.
+    """
     kind = next((name for name, cls in KINDS.items() if isinstance(index, cls)), None)
     if kind is None:
         parts = "; write index.evidence, and each transform by faiss.write_VectorTransform"
@@ -226,14 +236,16 @@ def kind_of(index: Any) -> str:
 
 
 def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
-    """Return the header of the file, checked to be complete for its version, with sections in order."""
+    """Return the header of the file, complete for its version, with sections in order."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _TRAILER.size))
     tail = file.read(_TRAILER.size)
     if len(tail) < _TRAILER.size or tail[-4:] != MAGIC:
         raise ForeignFileError(
-            f"{source} is not an evidence index, or was cut short: its footer is missing. A stock FAISS index has "
-            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
+            f"{source} is not an evidence index, or was cut short: its footer is missing. A stock "
+            f"FAISS index has "
+            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or "
+            "from_stock of the class "
             "of its kind"
         )
     start, length, expected, _ = _TRAILER.unpack(tail)
@@ -316,7 +328,7 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
 def _expected_shapes(
     payload: Payload, parameters: dict[str, Any], lengths: dict[str, int]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each section, given the structure of the payload and the lengths of the sections."""
+    """Return the shape of each section, by the payload and the lengths of sections."""
     n = payload.ntotal
     codes = lengths.get("label_codes", 0)
     has_texts = lengths.get("label_ends", 0) > 0
@@ -410,7 +422,10 @@ def _as_bytes(array: Array) -> memoryview:
 
 
 def _check_lists(payload: Payload, arrays: Arrays) -> None:
-    """Raise ValueError unless centroids and list boundaries of supplementary partitions are valid; O(lists)."""
+    """Raise ValueError unless centroids and list boundaries of supplementary partitions are valid.
+
+    O(lists).
+    """
     if "centroids" not in arrays:
         return
     if not np.isfinite(arrays["centroids"]).all():
@@ -424,7 +439,10 @@ def _check_lists(payload: Payload, arrays: Arrays) -> None:
 
 
 def _check_calibrations(arrays: Arrays, nlist: int) -> None:
-    """Raise ValueError unless the calibrations are valid for an index with ``nlist`` lists in all partitions."""
+    """Raise ValueError unless calibrations are valid for an index with ``nlist`` lists.
+
+    Lists of all partitions count.
+    """
     if "calibrations" not in arrays:
         return
     calibrations, starts, classes = (arrays[name] for name in _CALIBRATIONS)

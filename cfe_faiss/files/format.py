@@ -1,4 +1,6 @@
-"""Evidence indexes as files, streams, bytes and copies; the layout is in :mod:`cfe_faiss.files.footer`.
+"""Evidence indexes as files, streams, bytes and copies.
+
+The layout is in :mod:`cfe_faiss.files.footer`.
 
 Writes to a path are atomic. Files are read into memory or mapped.
 """
@@ -43,9 +45,9 @@ def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> 
     index
         Evidence index of any kind. Writing a mapped inverted file loads its lists into memory.
     path
-        Path of the file. An existing file of an evidence index is replaced. For a symbolic link, the target is
-        replaced. Or a stream: a ``faiss.IOWriter`` or a binary file of Python, such as ``io.BytesIO``. It gets all
-        bytes of the file at once, which are built in memory.
+        Path of the file. An existing file of an evidence index is replaced. For a symbolic link,
+        the target is replaced. Or a stream: a ``faiss.IOWriter`` or a binary file of Python, such
+        as ``io.BytesIO``. It gets all bytes of the file at once, which are built in memory.
     overwrite
         Whether to replace a file that this package has not written. Not for a stream.
 
@@ -54,9 +56,9 @@ def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> 
     TypeError
         If ``index`` is not an evidence index, or ``path`` is a text file.
     ValueError
-        If ``index`` has an unsupported component, such as another quantizer. If this package has not written the file
-        at ``path``, and ``overwrite`` is False. If another index or array is mapped from it; the index that was read
-        from ``path`` may be written back.
+        If ``index`` has an unsupported component, such as another quantizer. If this package has
+        not written the file at ``path``, and ``overwrite`` is False. If another index or array is
+        mapped from it; the index that was read from ``path`` may be written back.
     OSError
         If the file cannot be written.
     """
@@ -74,7 +76,10 @@ def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> 
 def write_file(
     index: EvidenceIndex, path: Path, *, overwrite: bool = False, like: Path | None = None
 ) -> None:
-    """Write an evidence index to a file; ``like`` as of :func:`cfe_faiss.files.new_file.new_files`."""
+    """Write an evidence index to a file.
+
+    ``like`` as of :func:`cfe_faiss.files.new_file.new_files`.
+    """
     with new_file(path, overwrite=overwrite, like=like) as file:
         footer.write(index, file, path)
 
@@ -90,8 +95,8 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
     Parameters
     ----------
     path
-        Path of the file, or a stream: a ``faiss.IOReader`` or a binary file of Python. A stream is read from its
-        position to its end, into memory.
+        Path of the file, or a stream: a ``faiss.IOReader`` or a binary file of Python. A stream is
+        read from its position to its end, into memory.
     io_flags
         FAISS's flags, combined by ``|``:
 
@@ -101,25 +106,28 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
             replacing it, as :func:`write_index` does, is safe. A stream cannot be mapped.
         ``faiss.IO_FLAG_READ_ONLY``
             Make the index read-only, even in memory.
-        ``faiss.IO_FLAG_ONDISK_SAME_DIR``, ``faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE``, ``faiss.IO_FLAG_PQ_SKIP_SDC_TABLE``
+        ``faiss.IO_FLAG_ONDISK_SAME_DIR``, ``faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE``,
+        ``faiss.IO_FLAG_PQ_SKIP_SDC_TABLE``
             No effect: evidence indexes do not have these features.
 
     Returns
     -------
     EvidenceIndex
-        Index of the same kind, with the same results. Changes of a mapped or read-only index raise RuntimeError.
+        Index of the same kind, with the same results. Changes of a mapped or read-only index raise
+        RuntimeError.
 
     Raises
     ------
     FileNotFoundError
         If the file does not exist.
     ValueError
-        If the file is not an evidence index, is damaged, or has another format version; or for other flags. Deferred
-        checks (see above) raise it on first use.
+        If the file is not an evidence index, is damaged, or has another format version; or for
+        other flags. Deferred checks (see above) raise it on first use.
 
     Notes
     -----
-    Mapping an inverted file takes O(lists) time. For a mapped exact index, FAISS reads all ids into a hash table.
+    Mapping an inverted file takes O(lists) time. For a mapped exact index, FAISS reads all ids into
+    a hash table.
     """
     mapped, read_only = _parse_flags(io_flags)
     if is_stream(path, "read"):
@@ -171,7 +179,8 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        "format", "version", "kind", "parameters", "payload" and "sections", as in the header of the file.
+        "format", "version", "kind", "parameters", "payload" and "sections", as in the header of the
+        file.
 
     Raises
     ------
@@ -275,7 +284,8 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     Parameters
     ----------
     index
-        Evidence index of any kind. The copy of a mapped or read-only index is in memory and writable.
+        Evidence index of any kind. The copy of a mapped or read-only index is in memory and
+        writable.
 
     Returns
     -------
@@ -319,7 +329,8 @@ def _parse_flags(io_flags: int) -> tuple[bool, bool]:
     further_flags = io_flags & ~faiss.IO_FLAG_MMAP if by_lists else io_flags
     if further_flags & ~(faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY | _WITHOUT_EFFECT):
         raise ValueError(
-            f"io_flags must combine IO_FLAG_MMAP, IO_FLAG_MMAP_IFC and IO_FLAG_READ_ONLY of faiss, got {io_flags:#x}"
+            f"io_flags must combine IO_FLAG_MMAP, IO_FLAG_MMAP_IFC and IO_FLAG_READ_ONLY of faiss, "
+            f"got {io_flags:#x}"
         )
     return by_lists or bool(further_flags & faiss.IO_FLAG_MMAP_IFC), bool(
         further_flags & faiss.IO_FLAG_READ_ONLY
@@ -340,7 +351,7 @@ def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
 
 
 def is_stream(target: Any, method: str) -> bool:
-    """Return whether ``target`` is an object of FAISS or Python to read from or write to, with this method."""
+    """Return whether ``target`` has this method of reading or writing, of FAISS or Python."""
     if isinstance(target, io.TextIOBase):
         raise TypeError(
             f"path must be a path, a binary file or a stream of faiss, got the text file {target!r}"

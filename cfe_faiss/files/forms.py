@@ -26,7 +26,7 @@ class Field:
 
 
 Form = Field | dict[str, Any] | list[Any]
-"""Form of a value: a field, a list of one form, or a mapping by names, of which those with a final "?" are optional."""
+"""Form of a value: a field, a list of one form, or a mapping by names ("?" for optional)."""
 
 
 def integer(low: int, high: int = LARGEST) -> Field:

@@ -1,4 +1,7 @@
-"""Atomic file writes: files appear under their names when all are complete. A killed writer leaves no partial file."""
+"""Atomic file writes: files appear under their names when all are complete.
+
+A killed writer leaves no partial file.
+"""
 
 import glob
 import os
@@ -41,7 +44,8 @@ class _Output:
     place
         The same path without symbolic links.
     temporary, backup
-        Names in the folder of the new file until it is complete, and of the old one while the new one takes its place.
+        Names in the folder of the new file until it is complete, and of the old one while the new
+        one takes its place.
     """
 
     target: Path
@@ -61,7 +65,10 @@ class _Output:
 
 @contextmanager
 def new_file(target: Path, *, overwrite: bool, like: Path | None = None) -> Iterator[BinaryIO]:
-    """Yield an empty file, and move it to ``target`` unless the block raises; arguments as of :func:`new_files`."""
+    """Yield an empty file, and move it to ``target`` unless the block raises.
+
+    Arguments as of :func:`new_files`.
+    """
     with new_files([target], overwrite=overwrite, like=like) as (file,):
         yield file
 
@@ -79,8 +86,9 @@ def new_files(
     Parameters
     ----------
     targets
-        Paths of the files. For a symbolic link, the file that it leads to is replaced. A new file has the mode of the
-        one that it replaces, and its owner and group where the system permits it.
+        Paths of the files. For a symbolic link, the file that it leads to is replaced. A new file
+        has the mode of the one that it replaces, and its owner and group where the system permits
+        it.
     overwrite
         Whether to replace files that this package has not written.
     like
@@ -118,8 +126,9 @@ def write_picture(figure: Any, path: Path, *, overwrite: bool) -> None:
     OSError
         If the file cannot be written.
     ValueError
-        If Matplotlib does not know the format. If this package has not written the existing file, and ``overwrite`` is
-        False. Formats without a comment field, such as JPEG, are never recognised.
+        If Matplotlib does not know the format. If this package has not written the existing file,
+        and ``overwrite`` is False. Formats without a comment field, such as JPEG, are never
+        recognised.
     """
     kind = path.suffix[1:].lower() or "png"
     options = {"metadata": {_COMMENT_FIELDS[kind]: MARK}} if kind in _COMMENT_FIELDS else {}
@@ -141,7 +150,10 @@ def _removing_temporary(outputs: Sequence[_Output]) -> Iterator[None]:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and those above it that are missing; if the block raises, remove the new ones that are empty."""
+    """Make a folder and those above it that are missing.
+
+    If the block raises, remove the new ones that are empty.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +175,7 @@ def _naming(target: Path, problem: str = "") -> Iterator[None]:
 
 
 def _open(output: _Output, like: Path | None) -> BinaryIO:
-    """Return a new file with the mode of the one that it replaces, which is locked while it is open."""
+    """Return a new, locked file with the mode of the one that it replaces."""
     status = next(
         (path.stat() for path in (output.place, like) if path is not None and path.exists()), None
     )
@@ -189,7 +201,10 @@ def _open(output: _Output, like: Path | None) -> BinaryIO:
 
 
 def _complete(file: BinaryIO, output: _Output) -> None:
-    """Sync a file to disk under its temporary name. A full disk shows here, before a file takes its place."""
+    """Sync a file to disk under its temporary name.
+
+    A full disk shows here, before a file takes its place.
+    """
     with _naming(output.target):
         file.flush()
         os.fsync(file.fileno())
@@ -210,7 +225,10 @@ def _complete(file: BinaryIO, output: _Output) -> None:
 
 
 def _rename(outputs: Sequence[_Output]) -> None:
-    """Move complete files to their places in one native call, which no interrupt divides; undo it after an error."""
+    """Move complete files to their places in one native call, which no interrupt divides.
+
+    Undo it after an error.
+    """
     replaced = [output for output in outputs if len(outputs) > 1 and output.place.exists()]
     for output in replaced:
         with _naming(output.target):
@@ -229,7 +247,7 @@ def _rename(outputs: Sequence[_Output]) -> None:
 
 
 def moving(source: Path, target: Path) -> Step:
-    """Return the step that moves a file, with texts: Python code converts paths, and an interrupt may end it."""
+    """Return the step that moves a file, given as texts: conversion could be interrupted."""
     return os.replace, (str(source), str(target))
 
 

@@ -1,4 +1,4 @@
-"""Checks of output files: an output must not be an input, mapped, or a file that this package has not written."""
+"""Checks of output files: none may be an input, mapped, or a file of other programs."""
 
 import os
 import re
@@ -46,8 +46,8 @@ def check_outputs(
     overwrite
         Whether to replace files that this package has not written.
     origins
-        Files that the written object was read from or written to before. They may be mapped: the new file replaces the
-        old one, which stays readable through its map.
+        Files that the written object was read from or written to before. They may be mapped: the
+        new file replaces the old one, which stays readable through its map.
     folders
         Outputs that may be folders.
 
@@ -67,7 +67,7 @@ def check_outputs(
 
 
 def check_owner(path: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if the file exists and this package has not written it, unless ``overwrite`` is True.
+    """Raise ValueError if the file exists and is not ours, unless ``overwrite`` is True.
 
     A folder is an IsADirectoryError.
     """
@@ -81,13 +81,17 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
         raise ValueError(f"{path} must be a regular file, got a device, a pipe or a socket")
     if not (overwrite or is_ours(path)):
         raise ValueError(
-            f"{path} is a file that cfe_faiss has not written: choose another one, or replace it by overwrite=True "
+            f"{path} is a file that cfe_faiss has not written: choose another one, or replace it "
+            f"by overwrite=True "
             "(--overwrite)"
         )
 
 
 def check_not_mapped(paths: Iterable[Path]) -> None:
-    """Raise ValueError if this process maps one of the files. Only Linux lists mapped files; others are not checked."""
+    """Raise ValueError if this process maps one of the files.
+
+    Only Linux lists mapped files; others are not checked.
+    """
     files = {}
     for path in paths:
         with suppress(OSError):  # it does not exist, or another writer has removed it meanwhile
@@ -98,7 +102,8 @@ def check_not_mapped(paths: Iterable[Path]) -> None:
         with suppress(OSError):  # a removed file, or memory that is not a file
             if mapped := files.get(Path(os.fsdecode(name)).stat()[1:3]):
                 raise ValueError(
-                    f"{mapped} is mapped into memory: choose another output, or release what maps it"
+                    f"{mapped} is mapped into memory: choose another output, or release what maps "
+                    f"it"
                 )
 
 

@@ -1,4 +1,4 @@
-"""JSON records in folders (``manifest.json``, ``shards.json``, ``job.json``), checked when read and when written."""
+"""JSON records in folders (``manifest.json``, ``job.json``), checked at read and write."""
 
 import json
 import os
@@ -50,8 +50,8 @@ class Record:
         FileNotFoundError
             If there is no such file.
         ValueError
-            If the file is a link, no regular file or too large, has another format or version, or a field has a wrong
-            value; names file and field.
+            If the file is a link, no regular file or too large, has another format or version, or a
+            field has a wrong value; names file and field.
         """
         path = path_within(folder, self.name, f"the folder {folder}")
         with open_regular(path) as file, _naming(f"{path} is damaged"):

@@ -24,7 +24,9 @@ _registered = False
 
 
 def register() -> None:
-    """Teach functions of ``faiss`` about evidence indexes, for code that calls them; :func:`unregister` undoes it.
+    """Teach functions of ``faiss`` about evidence indexes, for code that calls them.
+
+    :func:`unregister` undoes it.
 
     ``faiss.index_factory`` then takes the descriptions of :func:`cfe_faiss.index_factory`, with
     FAISS's metrics: "l2" by default, or ``faiss.METRIC_INNER_PRODUCT``. ``faiss.write_index``,
@@ -54,7 +56,10 @@ def register() -> None:
 
 
 def unregister() -> None:
-    """Undo :func:`register`. A function that other code has replaced since then stays, and copies are FAISS's again."""
+    """Undo :func:`register`.
+
+    A function that other code has replaced since then stays, and copies are FAISS's again.
+    """
     global _registered
     with _lock:
         for name, replacement in _REPLACEMENTS.items():
@@ -76,7 +81,10 @@ def _make(
 
 
 def _held_classes(index: Any) -> Any:
-    """Return the evidence index with classes that a stock index searches through; None if there is none."""
+    """Return the evidence index with classes that a stock index searches through.
+
+    None if there is none.
+    """
     if isinstance(index, faiss.IndexIVF):  # an evidence index as quantizer needs no classes
         return None
     for part in getattr(index, "referenced_objects", ()):
@@ -97,7 +105,8 @@ def _write(index: Any, target: Any, io_flags: int = 0) -> None:
     held = None if _is_evidence(index) else _held_classes(index)
     if held is not None:
         raise TypeError(
-            f"index must keep its classes in the file, but a {type(index).__name__} over {held!r} loses them: write "
+            f"index must keep its classes in the file, but a {type(index).__name__} over {held!r} "
+            f"loses them: write "
             "the evidence index itself, or call cfe_faiss.unregister() first"
         )
     if not _is_evidence(index):

@@ -1,4 +1,7 @@
-"""Regular files: opened for reading, where a pipe would block forever, their checksums, and locks."""
+"""Regular files: opened for reading, their checksums, and locks.
+
+A pipe would block a reader forever.
+"""
 
 import fcntl
 import math
@@ -62,7 +65,10 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def checksum(file: BinaryIO, start: int = 0, size: float = math.inf) -> int:
-    """Return the CRC-32 of ``size`` bytes of a file from byte ``start``; by default up to the end."""
+    """Return the CRC-32 of ``size`` bytes of a file from byte ``start``.
+
+    By default up to the end.
+    """
     file.seek(start)
     crc = 0
     while size > 0 and (block := file.read(int(min(size, _BLOCK)))):

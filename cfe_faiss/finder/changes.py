@@ -48,7 +48,8 @@ class Source:
     settings
         ``num_layers`` and ``alpha`` of the KS vectors.
     ks
-        KS vectors with the layers that further changes need, which are made in copies; None before the first change.
+        KS vectors with the layers that further changes need, which are made in copies; None before
+        the first change.
     """
 
     x: Any = None
@@ -215,7 +216,8 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
     if features is None:
         if finder.attributes is not None and (len(rows.changed) or rows.n > rows.before):
             raise ValueError(
-                "features must hold the attributes of all rows after a change of x or new nodes, got None"
+                "features must hold the attributes of all rows after a change of x or new nodes, "
+                "got None"
             )
         return finder.attributes
     attributes = attributes_of(given_attributes(features), rows.n)
@@ -225,7 +227,7 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
 
 
 def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Source, Any, Floats, Ints]:
-    """Return the source, the graph and the vectors after a change, and the rows whose vectors differ."""
+    """Return source, graph and vectors after a change, and the rows of other vectors."""
     source = finder.source
     if rows.is_empty:
         return source, finder.graph, finder.vectors, rows.changed
@@ -265,7 +267,10 @@ def _index_after(
     *,
     has_moved: bool,
 ) -> EvidenceIndex:
-    """Return a changed copy of the index. Rows that it does not hold stay out, new ones are added."""
+    """Return a changed copy of the index.
+
+    Rows that it does not hold stay out, new ones are added.
+    """
     index = clone_index(before)
     leaving = np.intersect1d(rows.removed, index.members().ids)
     if len(leaving):
@@ -288,7 +293,7 @@ def _index_after(
 def _predict(
     finder: EvidenceFinder, data: Any, n: int, predictions: Any, features: Any
 ) -> Predictions:
-    """Return the given predictions, or the output of the finder's model for the data after a change."""
+    """Return the given predictions, or the model's output for the data after a change."""
     names = finder.class_names
     if predictions is not None:
         found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
@@ -309,7 +314,10 @@ def _predict(
 
 
 def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
-    """Return a copy of the argument of the model after a change; None if the change of such data is unknown."""
+    """Return a copy of the argument of the model after a change.
+
+    None if the change of such data is unknown.
+    """
     if isinstance(data, np.ndarray) or hasattr(data, "columns"):
         return rows.apply_to(data) if isinstance(data, np.ndarray) else data
     if not _is_plain(data):
@@ -334,7 +342,7 @@ def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Return whether data is a graph of one node type with dense features and an edge_index without values."""
+    """Return whether data is a graph of one node type with dense features and no weights."""
     parts = [getattr(data, name, None) for name in ("x", "edge_index")]
     if (
         data is None
@@ -354,7 +362,10 @@ def _like(value: Any, array: Array) -> Any:
 
 
 def _edges_after(edges: Ints, rows: _Rows, finder: EvidenceFinder) -> Ints:
-    """Return the edges for the model. If it has all edges in both directions, so has it new ones."""
+    """Return the edges for the model.
+
+    If it has all edges in both directions, so has it new ones.
+    """
     edges = edges.astype(np.int64)
     keys = edges[0] * rows.n + edges[1]
     back = edges[1] * rows.n + edges[0]

@@ -67,11 +67,13 @@ class EvidenceFinder:
     Attributes
     ----------
     vectors
-        KS vector of every node, or its own vector as the metric of the index stores it, (n, d) float32.
+        KS vector of every node, or its own vector as the metric of the index stores it, (n, d)
+        float32.
     labels
         Predicted class of every node, (n,) int32.
     index
-        Evidence index over the searched nodes, with their numbers as ids. Its metric is that of the finder.
+        Evidence index over the searched nodes, with their numbers as ids. Its metric is that of the
+        finder.
     graph
         The neighbours of every node, with weights if the KS vectors use them; None without a graph.
     attributes
@@ -99,7 +101,8 @@ class EvidenceFinder:
     source
         Features and settings of the KS vectors, for :meth:`updated`.
     scores
-        Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
+        Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches
+        take ``min_gap``.
     weights
         Weight of every row, (n,) float64; None: equal weights. Audits refuse a finder with weights.
     scale
@@ -205,7 +208,10 @@ class EvidenceFinder:
         return row_numbers(argument, ids, len(self.labels), self.ids)
 
     def searched(self, argument: str, ids: Any) -> Ints:
-        """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
+        """Return the row numbers of ids as :meth:`rows` does.
+
+        ValueError if one is not among the searched rows.
+        """
         rows = self.rows(argument, ids)
         absent = ~np.isin(rows, self.index.members().ids)
         if absent.any():
@@ -215,7 +221,7 @@ class EvidenceFinder:
         return rows
 
     def class_numbers(self, argument: str, classes: Any) -> Int32s:
-        """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
+        """Return the numbers of a class or of classes, by names or numbers, each once, (c,).
 
         If all class names are whole numbers, such as "1" and "2", or truth values, a number or
         truth value is a name.
@@ -223,7 +229,8 @@ class EvidenceFinder:
         Raises
         ------
         ValueError
-            If there is no such class; the error names ``argument``, lists the classes and suggests the nearest name.
+            If there is no such class; the error names ``argument``, lists the classes and suggests
+            the nearest name.
         """
         return class_numbers(argument, classes, self.class_names, self.class_count)
 
@@ -245,7 +252,7 @@ class EvidenceFinder:
         return self.index.metric
 
     def measure64(self, v: ArrayLike, u: ArrayLike) -> Array:
-        """Return the similarity or, with metric "l2", the Euclidean distance of pairs of rows in float64.
+        """Return the similarity, or with "l2" the distance, of pairs of rows in float64.
 
         See :func:`cfe_faiss.ks_similarity` for arguments and errors.
         """
@@ -277,47 +284,57 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
-            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
-            ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
-            ``node_ids``, (n,), the ids in results and arguments.
+            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse,
+            and ``edge_index``, (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their
+            forms. There may be no edges. Optional: ``y``, (n,) integers, the true classes;
+            ``class_names``, the names of true and predicted classes; and ``node_ids``, (n,), the
+            ids in results and arguments.
         model
-            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see :func:`cfe_faiss.models.predict`.
-            Or a fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or
-            logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see
+            :func:`cfe_faiss.models.predict`. Or a fitted scikit-learn estimator; or predictions:
+            classes, (n,), as numbers or texts, probabilities or logits, (n, C). See
+            :func:`cfe_faiss.data.predict.predictions_of`.
         features
-            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
-            pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
-            ``feature_names`` or ``sensitive`` of ``data``, if it has one of them. The similarity does not use them.
+            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes
+            them: a DataFrame of pandas (its index holds the nodes) or polars, a mapping, a matrix.
+            Default: the ``attributes``, ``feature_names`` or ``sensitive`` of ``data``, if it has
+            one of them. The similarity does not use them.
         without
-            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
-            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
-            with such an attribute leave with it, see ``removed``. Others that tell it stay, and are named there with
-            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
+            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by
+            ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that
+            some column holds. Columns that go one to one with such an attribute leave with it, see
+            ``removed``. Others that tell it stay, and are named there with their strength, see
+            :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
             The edges stay, and may reveal the attribute.
         num_layers, alpha
             Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
-            False: KS vectors use edges in both directions. True: a node's vector depends on the nodes whose edges point
-            to it, as messages flow in PyG. The model always sees the given edges.
+            False: KS vectors use edges in both directions. True: a node's vector depends on the
+            nodes whose edges point to it, as messages flow in PyG. The model always sees the given
+            edges.
         edge_weight
-            False: KS vectors give all edges the same weight, as in the paper; only the model uses weights in ``data``
-            (``model_only`` names them). True: they use ``data.edge_weight`` or the values of ``adj_t``. An array, (E,):
-            they use these weights of ``data.edge_index``. The model always sees the weights of ``data``.
+            False: KS vectors give all edges the same weight, as in the paper; only the model uses
+            weights in ``data`` (``model_only`` names them). True: they use ``data.edge_weight`` or
+            the values of ``adj_t``. An array, (E,): they use these weights of ``data.edge_index``.
+            The model always sees the weights of ``data``.
         index
-            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here if necessary.
-            Default: the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
+            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained
+            here if necessary. Default: the exact index up to 100,000 nodes and
+            ``EvidenceIVF<2 sqrt(n)>`` beyond.
         nodes
-            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The paper searches among the
-            test nodes: ``nodes=data.test_mask``. The KS vectors always use the whole graph.
+            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The
+            paper searches among the test nodes: ``nodes=data.test_mask``. The KS vectors always use
+            the whole graph.
         sensitive
             Names of attributes that audits use as sensitive by default.
         node_type, metapath
-            For ``HeteroData`` only: the node type of the evidence (default: the start of the meta-path), and the edge
-            types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
-            names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
+            For ``HeteroData`` only: the node type of the evidence (default: the start of the
+            meta-path), and the edge types that join its nodes, see
+            :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and names belong
+            to the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
-            Batches of the graph, such as PyG's ``NeighborLoader``: see :func:`cfe_faiss.models.predict`.
+            Batches of the graph, such as PyG's ``NeighborLoader``: see
+            :func:`cfe_faiss.models.predict`.
         unknown
             As in :meth:`from_vectors`, in given predictions and in ``data.y``.
         progress
@@ -326,7 +343,8 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or no column of ``data.x`` holds an attribute of ``without``.
+            If an argument is not as described, or no column of ``data.x`` holds an attribute of
+            ``without``.
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
@@ -390,7 +408,7 @@ class EvidenceFinder:
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
     ) -> Self:
-        """Index vectors, such as embeddings of any encoder, and the classes that a model predicts for them.
+        """Index vectors, such as embeddings, and the classes that a model predicts for them.
 
         There is no graph: two vectors are compared by their cosine or another ``metric``, and
         constraints on the graph (``min_hops``, ``common_neighbors`` of
@@ -399,31 +417,35 @@ class EvidenceFinder:
         Parameters
         ----------
         X
-            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: with the cosine,
-            ``vectors`` of the finder are unit rows.
+            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed:
+            with the cosine, ``vectors`` of the finder are unit rows.
         model
-            A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
-            texts or booleans, or probabilities or logits, (n, C). See
+            A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions,
+            (n,), as numbers, texts or booleans, or probabilities or logits, (n, C). See
             :func:`cfe_faiss.data.predict.predictions_of`.
         scores
-            In place of a model: a number for each row, (n,), such as a probability, price or rating.
+            In place of a model: a number for each row, (n,), such as a probability, price or
+            rating.
         features
             Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
             True classes, (n,), in the words of the predicted ones or in others.
         ids
-            The id of each row, (n,), integers or texts, each once; default: rows go by their number.
+            The id of each row, (n,), integers or texts, each once; default: rows go by their
+            number.
         sensitive
             Names of attributes that audits use as sensitive by default.
         class_names
-            Names of the classes; default: predicted texts in ascending order, or "False" and "True" of booleans.
+            Names of the classes; default: predicted texts in ascending order, or "False" and "True"
+            of booleans.
         unknown
             Values for an unknown predicted or true class, in addition to missing ones and blanks.
             Default: -1, unless 1 is the only other class. Rows without a predicted class are not
             searched.
         metric
-            "cosine", for embeddings; "l2", the Euclidean distance, for numbers whose size matters; or "ip", the inner
-            product. Results have a ``distance`` with "l2", else a ``similarity``.
+            "cosine", for embeddings; "l2", the Euclidean distance, for numbers whose size matters;
+            or "ip", the inner product. Results have a ``distance`` with "l2", else a
+            ``similarity``.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are row numbers or a mask. An index has this metric.
 
@@ -499,7 +521,7 @@ class EvidenceFinder:
         nodes: Any = None,
         **reading: Unpack[ReadingOptions],
     ) -> Self:
-        """Index the rows of a table, people for example, and the classes that a model predicts for them.
+        """Index the rows of a table, such as people, and the classes that a model predicts.
 
         Rows are compared by Euclidean distance, without a graph: numbers in standard deviations,
         two categories one apart, and so a missing value (of numbers the mean) and a known one.
@@ -507,34 +529,44 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars, PyArrow or another with their interface; a mapping of columns; or the path of a
-            text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as pandas does, but ids as written.
-            A column of which 95 % are numbers is one of numbers, and its other cells are an error.
+            A table of pandas, polars, PyArrow or another with their interface; a mapping of
+            columns; or the path of a text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx
+            file, read as pandas does, but ids as written. A column of which 95 % are numbers is one
+            of numbers, and its other cells are an error.
         model
-            Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
-            frame of its columns, or of all without another role (``cfe_faiss.data.predict.column_names``).
+            Column of the predicted classes; these classes, (n,); or an estimator or another
+            callable, called with a frame of its columns, or of all without another role
+            (``cfe_faiss.data.predict.column_names``).
         scores, threshold
-            In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
-            classes "score>=5" and "score<5". The column stays out of the vectors.
+            In place of a model: column of a number for each row; a decision such as "score>=5" (or
+            >, <=, <), with classes "score>=5" and "score<5". The column stays out of the vectors.
         truth
-            Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
+            Column of the true classes, or these classes, (n,), in the words of the predicted ones
+            or in others.
         id
-            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
+            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame
+            unless it is 0..n-1.
         sensitive, without
-            Columns that stay out of the vectors, with their copies, and remain attributes; the first are for audits.
+            Columns that stay out of the vectors, with their copies, and remain attributes; the
+            first are for audits.
         ignore, weights
-            Columns that are no attributes, either; column of the weight of each row, at least 0, kept as ``weights``.
+            Columns that are no attributes, either; column of the weight of each row, at least 0,
+            kept as ``weights``.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
-            second is enough. Default: ``predict_proba`` of the model.
+            Probability of each class: columns, or an array (n, C) in the order of the class names;
+            of two classes the second is enough. Default: ``predict_proba`` of the model.
         scale
-            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
+            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes
+            twice.
         encoder
-            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
+            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted
+            here unless it is.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
+            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes``
+            are ids or a mask.
         **reading
-            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as ``decimal=","``.
+            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as
+            ``decimal=","``.
 
         Raises
         ------
@@ -544,8 +576,8 @@ class EvidenceFinder:
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, or a class is written in two ways; a model reads the truth;
-            classes are unknown, or large and of the predicted or true ones only.
+            If a column looks like an id or an outcome, or a class is written in two ways; a model
+            reads the truth; classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------
@@ -599,11 +631,12 @@ class EvidenceFinder:
         Parameters
         ----------
         index
-            An evidence index of any metric, whose ids are row numbers and whose labels are predicted classes by number.
-            Not copied.
+            An evidence index of any metric, whose ids are row numbers and whose labels are
+            predicted classes by number. Not copied.
         features, truth, ids, sensitive, class_names
-            As in :meth:`from_vectors`, of rows 0..n-1, where n is their largest length; without any, the largest id of
-            the index plus one. ``truth`` holds numbers, or with ``class_names`` texts.
+            As in :meth:`from_vectors`, of rows 0..n-1, where n is their largest length; without
+            any, the largest id of the index plus one. ``truth`` holds numbers, or with
+            ``class_names`` texts.
 
         Raises
         ------
@@ -666,21 +699,24 @@ class EvidenceFinder:
         Parameters
         ----------
         nodes
-            Ids of rows, (nq,), or a mask, (n,); all among the searched ones. By default all searched rows.
+            Ids of rows, (nq,), or a mask, (n,); all among the searched ones. By default all
+            searched rows.
         k
             Evidence wanted for each, >= 1.
         recall, exact, nprobe
-            Effort of the search, at most one of them: a recall@k in (0, 1]; an exact search; or the number of lists to
-            probe, if the index has lists. Default: exact up to 100,000 nodes, a recall of 0.99 beyond. The result
-            states the effort, and in ``recall_by_class`` the measured recall of each class.
+            Effort of the search, at most one of them: a recall@k in (0, 1]; an exact search; or the
+            number of lists to probe, if the index has lists. Default: exact up to 100,000 nodes, a
+            recall of 0.99 beyond. The result states the effort, and in ``recall_by_class`` the
+            measured recall of each class.
         memory
             Bytes for copies of vectors, as in ``search_evidence`` of the index.
         where
-            :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
-            ``recall`` and ``nprobe`` must be left out. A row is short if no more evidence meets them.
+            :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is
+            exact then, and ``recall`` and ``nprobe`` must be left out. A row is short if no more
+            evidence meets them.
         min_gap
-            Required if the finder has scores: smallest difference of the scores of a node and its evidence, > 0. The
-            search is exact, as with ``where``.
+            Required if the finder has scores: smallest difference of the scores of a node and its
+            evidence, > 0. The search is exact, as with ``where``.
         progress
             Whether to show a progress bar on standard error.
 
@@ -698,7 +734,8 @@ class EvidenceFinder:
             for name, value in (("recall", recall), ("nprobe", nprobe), ("exact", exact)):
                 if value is not None and value is not True:
                     raise ValueError(
-                        f"{name} must be left out with where (such a search is exact), got {name}={value}"
+                        f"{name} must be left out with where (such a search is exact), got "
+                        f"{name}={value}"
                     )
             exact = True
         elif recall is None and nprobe is None and exact is None:
@@ -764,7 +801,7 @@ class EvidenceFinder:
         return PairEvidence(*sides, pairs.similarity, self.labels, self, pairs.missing, self.metric)
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
-        """Return one page about a row: the k most similar rows treated differently, what differs, what is the same.
+        """Return one page about a row: the k most similar rows treated differently, and why.
 
         Parameters
         ----------
@@ -817,7 +854,9 @@ class EvidenceFinder:
         remove_nodes: Any = (),
         ids: Any = None,
     ) -> tuple[EvidenceFinder, Array]:
-        """Return a finder with other edges, rows or predictions, and the ids whose vector or class changed.
+        """Return a finder with other edges, rows or predictions, and the ids that changed.
+
+        An id changes with its vector or class.
 
         This finder does not change. Without ``predictions`` the model is called for the data after
         the change.
@@ -825,9 +864,11 @@ class EvidenceFinder:
         Parameters
         ----------
         predictions
-            Predictions for all rows after the change, in any form of :meth:`from_data`. ``model`` is None then.
+            Predictions for all rows after the change, in any form of :meth:`from_data`. ``model``
+            is None then.
         features
-            Attributes of all rows after the change. Required if the finder has attributes and rows change or come.
+            Attributes of all rows after the change. Required if the finder has attributes and rows
+            change or come.
         add_edges, remove_edges, edge_weight
             As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
         x
@@ -842,17 +883,18 @@ class EvidenceFinder:
         Returns
         -------
         finder
-            The finder after the change, with a copy of the index: O(n d) time and memory. To change an index in place,
-            use :class:`cfe_faiss.KSVectors` and ``index.update_vectors``.
+            The finder after the change, with a copy of the index: O(n d) time and memory. To change
+            an index in place, use :class:`cfe_faiss.KSVectors` and ``index.update_vectors``.
         changed
-            Ids of the rows whose vector or class changed, in the order of rows; new ones among them.
+            Ids of the rows whose vector or class changed, in the order of rows; new ones among
+            them.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is invalid, or predictions are required: there is no model, or its data has values of edges
-            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only. A sharded
-            index cannot be copied.
+            If an argument is invalid, or predictions are required: there is no model, or its data
+            has values of edges or several node types. A table allows ``predictions``, ``features``
+            and ``remove_nodes`` only. A sharded index cannot be copied.
 
         Examples
         --------
@@ -883,22 +925,23 @@ class EvidenceFinder:
         distance: float | None = None,
         where: Constraints | None = None,
     ) -> PairEvidence:
-        """Return the k pairs of rows with the largest difference of their scores, among rows that are near each other.
+        """Return the k pairs of near rows with the largest difference of their scores.
 
         Parameters
         ----------
         k
             Number of pairs, >= 1.
         similarity, distance
-            Smallest similarity of a pair or, for a finder with metric "l2" such as a table, its largest distance.
+            Smallest similarity of a pair or, for a finder with metric "l2" such as a table, its
+            largest distance.
         where
             :class:`cfe_faiss.Constraints` that the pairs must meet.
 
         Returns
         -------
         PairEvidence
-            Largest difference first; equal difference: smaller row numbers first. The search is exact. It compares
-            every row with every other one.
+            Largest difference first; equal difference: smaller row numbers first. The search is
+            exact. It compares every row with every other one.
 
         Raises
         ------
@@ -914,7 +957,8 @@ class EvidenceFinder:
         value = given.pop(argument)
         if value is None or any(other is not None for other in given.values()):
             raise ValueError(
-                f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}"
+                f"{argument} must be given, and {', '.join(given)} left out, for metric "
+                f"{self.metric!r}"
             )
         low = threshold_of(argument, value, self.metric)
         best: tuple[Any, Any, Any] = (
@@ -941,7 +985,7 @@ class EvidenceFinder:
     def _conditions(
         self, where: Constraints | None, min_gap: float | None = None
     ) -> dict[str, Any]:
-        """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
+        """Return constraints with numbers of classes, and their data, as arguments of a search."""
         if where is not None and not isinstance(where, Constraints):
             raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
         if (min_gap is None) != (self.scores is None):
@@ -975,7 +1019,8 @@ def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str
     given = as_names("sensitive", names)
     if given and attributes is None:
         raise ValueError(
-            f"sensitive must name attributes, which features hold, got {given[0]!r} without features"
+            f"sensitive must name attributes, which features hold, got {given[0]!r} without "
+            f"features"
         )
     return (
         tuple(attributes.known("sensitive", name) for name in given)

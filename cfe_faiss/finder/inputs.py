@@ -1,4 +1,4 @@
-"""Checked arguments of a finder: graph, classes, scores and index; and the fields that a table gives."""
+"""Checked arguments of a finder: graph, classes, scores, index, and fields of a table."""
 
 import math
 import re
@@ -41,7 +41,7 @@ EXACT_UP_TO = 100_000
 _FEWEST_ROWS = 20
 _MOST_SENSITIVE = 20
 _EXCEPTIONS = 0.02
-"""Rows that differ from the class of their value, relative to the rows beside the largest class, of a leak."""
+"""Share of rows of other classes than their value's, relative to small classes, in a leak."""
 _KNOWN = 0.1
 _HARDLY_KNOWN = 0.01
 """Shares of rows of a class for which a column is known."""
@@ -51,7 +51,9 @@ _ID_NAME = re.compile(
 
 
 def probabilities_of(predicted: Predictions) -> Doubles | None:
-    """Return the scores if they are probabilities: rows in [0, 1] with sum 1; None for logits and classes.
+    """Return the scores if they are probabilities: rows in [0, 1] with sum 1.
+
+    None for logits and classes.
 
     Warns
     -----
@@ -74,7 +76,10 @@ def probabilities_of(predicted: Predictions) -> Doubles | None:
 def of_type(
     data: Any, node_type: str | None, metapath: Any, weighted: bool
 ) -> tuple[Any, str | None]:
-    """Return the graph of one node type along a meta-path, and that type; of a graph with one type ``data``, None."""
+    """Return the graph of one node type along a meta-path, and that type.
+
+    Of a graph with one type ``data``, None.
+    """
     if not is_heterogeneous(data):
         for name, value in (("node_type", node_type), ("metapath", metapath)):
             if value is not None:
@@ -86,7 +91,8 @@ def of_type(
         as_node_type("node_type", data, node_type)
     if metapath is None:
         raise ValueError(
-            "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None"
+            "metapath must say how the nodes of HeteroData are joined, a list of edge types, got "
+            "None"
         )
     graph = metapath_graph(data, metapath, weighted=weighted)
     start: str = metapath[0][0]
@@ -103,7 +109,8 @@ def check_data(data: Any) -> None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
     if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
         raise ValueError(
-            f"data must have edge_index or adj_t, got {type(data).__name__}: an edge_index of shape (2, 0) says that "
+            f"data must have edge_index or adj_t, got {type(data).__name__}: an edge_index of "
+            f"shape (2, 0) says that "
             "there are no edges, and vectors without a graph are for EvidenceFinder.from_vectors"
         )
 
@@ -115,7 +122,10 @@ def fill_index(
     nodes: Ints,
     metric: Metric = "cosine",
 ) -> EvidenceIndex:
-    """Return an index of some vectors, with their numbers as ids; those without a predicted class are left out."""
+    """Return an index of some vectors, with their numbers as ids.
+
+    Those without a predicted class are left out.
+    """
     nodes = nodes[labels[nodes] != UNKNOWN]
     built = empty_index(index, len(nodes), vectors.shape[1], metric)
     if not built.is_trained:
@@ -156,7 +166,7 @@ def truth_of(
 def empty_index(
     index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine"
 ) -> EvidenceIndex:
-    """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
+    """Return an empty index for n vectors of length d, from an index, text, or (None) n."""
     if index is None:
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
@@ -177,7 +187,7 @@ def empty_index(
 
 
 def check_numbers(index: EvidenceIndex) -> None:
-    """Raise TypeError unless the labels of an index are integers, as the classes of a finder are."""
+    """Raise TypeError unless the labels of an index are integers, as classes of a finder."""
     names = index.label_names
     if names.dtype.kind != "i":
         remedy = "give it integers by relabel, and the finder their names by class_names="
@@ -199,7 +209,7 @@ def as_scores(values: Any, n: int) -> Doubles:
 def gap_conditions(
     where: Constraints | None, min_gap: float, scores: Doubles, attributes: Attributes | None
 ) -> dict[str, Any]:
-    """Return the arguments of a search for rows of any class whose scores differ by at least ``min_gap``."""
+    """Return arguments of a search for rows whose scores differ by at least ``min_gap``."""
     gap = as_number("min_gap", min_gap, 0.0, np.inf)
     name = "score"
     if gap == 0:
@@ -249,7 +259,10 @@ def given_attributes(features: Any) -> Attributes:
 def table_fields(
     given: Table, model: Any, roles: Roles, encoder: Any, scale: Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
+    """Return fields of a finder, made from a table.
+
+    See :meth:`cfe_faiss.EvidenceFinder.from_table` for errors.
+    """
     index = pd.RangeIndex(len(given)) if given.index is None else given.index
     values_of_rows = {
         "model": model,
@@ -263,7 +276,8 @@ def table_fields(
             is_indexed and values.index.isin(index).any()
         ):  # rows are in another order than in the table
             raise ValueError(
-                f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays"
+                f"{argument} must have the pandas index of frame: sort the rows alike, or pass "
+                f"arrays"
             )
     known = roles.attributes(given, model)
     classes = [name for name in (roles.truth, model) if isinstance(name, str)]
@@ -284,7 +298,8 @@ def table_fields(
     given.problems.check()
     if not known:
         raise ValueError(
-            f"frame must have columns beside id, truth and predictions, got {', '.join(given.columns)}"
+            f"frame must have columns beside id, truth and predictions, got "
+            f"{', '.join(given.columns)}"
         )
     attributes = as_attributes(table[known], "frame")
     sensitive = roles.sensitive
@@ -347,7 +362,10 @@ def table_fields(
 
 
 def _row_ids(table: Table, given: Any) -> Array | None:
-    """Return the ids of the rows: in a column, given ones, or the pandas index; None if there are none."""
+    """Return the ids of the rows: in a column, given ones, or the pandas index.
+
+    None if there are none.
+    """
     if given is not None:
         return as_row_ids("id", table.ids(given) if isinstance(given, str) else given, len(table))
     index = table.index
@@ -392,7 +410,10 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
 
 
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
-    """Return the columns left out of the vectors, the given ones and their copies; None without names."""
+    """Return the columns left out of the vectors, the given ones and their copies.
+
+    None without names.
+    """
     names = tuple(dict.fromkeys(given))
     if not names:
         return None
@@ -438,7 +459,8 @@ def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
     wrong = array.shape != (n, len(names)) or not ((array >= 0) & (array <= 1)).all()
     if wrong or np.abs(array.sum(axis=1) - 1).max() > 1e-3:
         raise ValueError(
-            f"probabilities must have a column for each class ({', '.join(names[:20])}), or of two classes one for "
+            f"probabilities must have a column for each class ({', '.join(names[:20])}), or of two "
+            f"classes one for "
             f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
         )
     return array
@@ -464,7 +486,8 @@ def check_table(
     attributes
         All columns that are neither ids nor classes, row i of label i.
     labels, truth
-        Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or None.
+        Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or
+        None.
     class_names
         Names of the classes.
     sensitive, left_out
@@ -483,12 +506,14 @@ def check_table(
         first = first_of.setdefault(" ".join(name.split()).casefold(), name)
         if first != name:
             texts.append(
-                f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way"
+                f"classes {first!r} and {name!r} differ in blanks or case only: write both in the "
+                f"same way"
             )
     compared = [attribute for name, attribute in attributes.items() if name not in left_out]
     for name in [attribute.name for attribute in compared if _are_ids(attribute)]:
         texts.append(
-            f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
+            f"column {name!r} has another value in every row, as ids have: name it in id (--id "
+            f"{name})"
         )
     for what, classes, by_threshold in (
         ("truth", truth, True),
@@ -499,8 +524,10 @@ def check_table(
         ).items():
             how = f", as it is known for {_either(known, class_names)} only" if known else ""
             texts.append(
-                f"column {name!r} determines the {what}{how}: if it is the outcome, made from it or known only after "
-                f"it, name it in truth, model or without (--truth, --predictions or --without {name})"
+                f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
+                f"or known only after "
+                f"it, name it in truth, model or without (--truth, --predictions or --without "
+                f"{name})"
             )
     selective = (
         [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
@@ -508,13 +535,15 @@ def check_table(
     if selective:
         decisions = _either(selective, class_names)
         texts.append(
-            f"the truth is known for the decision {decisions} only: audits give no accuracy and no error rates"
+            f"the truth is known for the decision {decisions} only: audits give no accuracy and no "
+            f"error rates"
         )
     for name in sensitive:
         values = attributes[name].values
         if attributes[name].numbers is None and len(values) > _MOST_SENSITIVE:
             texts.append(
-                f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: put them into at "
+                f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: "
+                f"put them into at "
                 f"most {_MOST_SENSITIVE} groups first (a date into years or ages)"
             )
     for text in texts:
@@ -528,7 +557,7 @@ def _either(labels: Iterable[int], names: Sequence[str]) -> str:
 def leaks(
     compared: Iterable[Attribute], classes: Int32s, by_threshold: bool
 ) -> dict[str, list[int]]:
-    """Return the columns that determine the classes, and the classes that alone are known to each of them.
+    """Return the columns that determine the classes, and the classes known to them only.
 
     Parameters
     ----------
@@ -548,7 +577,9 @@ def leaks(
 
 
 def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
-    """Return the classes for which something is known, if it is hardly ever known for the others; else none.
+    """Return the classes for which something is known, if it is hardly ever known for the others.
+
+    Else none.
 
     So it is where only the decision shows the truth: who repays is known of granted loans. Errors
     cannot be counted then.
@@ -558,8 +589,8 @@ def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
     labels
         Class of each row, (n,), -1 where unknown.
     is_known
-        Whether it is known for each row, (n,). A class counts as known from a tenth of its rows on, and as unknown up
-        to a hundredth.
+        Whether it is known for each row, (n,). A class counts as known from a tenth of its rows on,
+        and as unknown up to a hundredth.
     """
     if is_known.all() or len(labels) < _FEWEST_ROWS:
         return []
@@ -585,7 +616,7 @@ def _are_ids(attribute: Attribute) -> bool:
 
 
 def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
-    """Return whether nearly every value belongs to one class: few values, or many numbers that thresholds part.
+    """Return whether nearly every value belongs to one class, or numbers are parted by it.
 
     A missing value counts as a value.
     """

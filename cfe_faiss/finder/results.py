@@ -1,4 +1,4 @@
-"""Results of a finder: evidence of nodes and pairs, as arrays and as tables, and the page about one person."""
+"""Results of a finder: evidence and pairs as arrays and tables, and a page per person."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +49,9 @@ class _Measured:
 
     @property
     def distance(self) -> Doubles:
-        """Euclidean distance, float64, infinite for padding; AttributeError with other metrics than "l2".
+        """Euclidean distance, float64, infinite for padding.
+
+        AttributeError with other metrics than "l2".
 
         In a table without an encoder of the user, it counts standard deviations.
         """
@@ -63,7 +65,7 @@ class _Measured:
         return measured(self.D, self.metric)
 
     def _measure(self, v: Ints, u: Ints, D: Floats) -> Array:
-        """Return the measure of pairs of rows: cosines in float64 if the vectors are known, else from D."""
+        """Return the measure of pairs of rows: float64 cosines of known vectors, or from D."""
         if self.finder is None or self.metric != "cosine":
             return measured(D, self.metric)
         return self.finder.measure64(v, u)
@@ -78,20 +80,23 @@ class LocalEvidence(_Measured):
     nodes
         Row numbers of the nodes asked for, (nq,) int64.
     evidence, D
-        Their evidence, (nq, k) int64, best first, and its D as FAISS returns it, (nq, k) float32: similarities, or
-        squared distances. Short rows end in -1 and FAISS's padding.
+        Their evidence, (nq, k) int64, best first, and its D as FAISS returns it, (nq, k) float32:
+        similarities, or squared distances. Short rows end in -1 and FAISS's padding.
     labels
         The predicted class of every node of the graph, (n,) int32.
     recall, nprobe
-        Effort of the search: recall@k, 1 for an exact result; or the number of lists probed, with unknown recall. The
-        other one is None.
+        Effort of the search: recall@k, 1 for an exact result; or the number of lists probed, with
+        unknown recall. The other one is None.
     finder
-        The finder that searched; it knows ids, classes and attributes. None for a result made by hand.
+        The finder that searched; it knows ids, classes and attributes. None for a result made by
+        hand.
     missing
-        Under constraints, by attribute: how many of the searched nodes were left out because their value is missing.
+        Under constraints, by attribute: how many of the searched nodes were left out because their
+        value is missing.
     recall_by_class
         Measured recall@k of each predicted class, on a sample of its searched nodes: see
-        :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches, None with ``nprobe``.
+        :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches, None with
+        ``nprobe``.
     metric
         Metric of the finder.
     """
@@ -136,7 +141,7 @@ class LocalEvidence(_Measured):
         return found
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
-        """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
+        """Return one line per result: node, evidence, rank (from 1), similarity and both labels.
 
         With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are
         node_score and evidence_score. ``node`` and ``evidence`` are the user's ids, if the finder
@@ -145,8 +150,8 @@ class LocalEvidence(_Measured):
         Parameters
         ----------
         attributes
-            Whether to add classes and attributes of both nodes, see :meth:`PairEvidence.to_frame`; here these columns
-            begin with "node" and "evidence".
+            Whether to add classes and attributes of both nodes, see :meth:`PairEvidence.to_frame`;
+            here these columns begin with "node" and "evidence".
 
         Returns
         -------
@@ -166,7 +171,7 @@ class LocalEvidence(_Measured):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class PairEvidence(_Measured):
-    """The most similar pairs of nodes with different predicted classes, best first, and their measure.
+    """The most similar pairs of nodes of different predicted classes, and their measure.
 
     That is the ``similarity`` or ``distance``.
 
@@ -209,7 +214,7 @@ class PairEvidence(_Measured):
 
     @property
     def both_lack(self) -> dict[str, Bools]:
-        """Whether both sides of each pair lack an attribute, (k,), by attribute that they are compared by.
+        """Whether both sides of each pair lack an attribute, (k,), by attribute compared.
 
         Nothing says that they agree in it. Only attributes that both sides of a pair lack are
         listed.
@@ -242,10 +247,11 @@ class PairEvidence(_Measured):
         Parameters
         ----------
         attributes
-            Whether to add columns: ``source_class`` and ``target_class``, the names of the predicted classes, if there
-            are names; ``source_true`` and ``target_true``, the true classes by name or number, missing if unknown; and
-            for each attribute, such as "Age", ``source_Age`` and ``target_Age`` ("source_Age (attribute)" if another
-            column has that name).
+            Whether to add columns: ``source_class`` and ``target_class``, the names of the
+            predicted classes, if there are names; ``source_true`` and ``target_true``, the true
+            classes by name or number, missing if unknown; and for each attribute, such as "Age",
+            ``source_Age`` and ``target_Age`` ("source_Age (attribute)" if another column has that
+            name).
 
         Returns
         -------
@@ -320,7 +326,9 @@ def table_html(result: Any) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Case:
-    """One person and the most similar people decided otherwise; made by :meth:`EvidenceFinder.case`.
+    """One person and the most similar people decided otherwise.
+
+    Made by :meth:`EvidenceFinder.case`.
 
     ``str()`` gives the page as text, :meth:`to_html` as HTML.
 
@@ -329,9 +337,10 @@ class Case:
     title
         Id and decision of the person.
     table
-        A column for the person and for each of the others, most similar first, named by their ids. Lines: decision,
-        true class and probability, if known, similarity or distance; then the attributes in which somebody differs from
-        the person, marked by "*", the largest difference first.
+        A column for the person and for each of the others, most similar first, named by their ids.
+        Lines: decision, true class and probability, if known, similarity or distance; then the
+        attributes in which somebody differs from the person, marked by "*", the largest difference
+        first.
     agreeing
         Value of each attribute that is the same for all.
     """
@@ -367,7 +376,8 @@ class Case:
         if self.table.shape[1] == 1:
             return ["Nobody is decided otherwise."]
         notes = [
-            f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."
+            f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * "
+            f"differs."
         ]
         if len(self.table) > _MOST_LINES:
             notes.append(f"{len(self.table) - _MOST_LINES:,} more attributes differ less.")
@@ -383,7 +393,8 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
     label = int(finder.labels[row])
     if label == UNKNOWN:
         raise ValueError(
-            f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without"
+            f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} "
+            f"without"
         )
     (evidence,) = finder.local(finder.names([row]), k, where=where).evidence
     rows = np.append([row], evidence[evidence >= 0])
@@ -421,7 +432,7 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
 
 
 def _distance(attribute: Attribute, whole: Attribute) -> float:
-    """Return how far the others are from the first on average: numbers in standard deviations, other values 0 or 1."""
+    """Return how far others are from the first on average, in standard deviations, or 0 or 1."""
     away = (attribute.codes != attribute.codes[0])[1:].astype(np.float64)
     if attribute.numbers is not None and whole.numbers is not None:
         change = np.abs(attribute.numbers[1:].astype(np.float64) - attribute.numbers[0])

@@ -20,7 +20,9 @@ Write: TypeAlias = tuple[Array, Ints, Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lists:
-    """Neighbour lists of all nodes. Entries are also numbers, "keys": node * number of nodes + neighbour.
+    """Neighbour lists of all nodes.
+
+    Entries are also numbers, "keys": node * number of nodes + neighbour.
 
     Attributes
     ----------
@@ -49,7 +51,7 @@ class _Lists:
         return cls(indptr[:-1].copy(), np.diff(indptr), indices, weights, count, count)
 
     def arrays(self, nodes: Ints) -> tuple[Ints, Int32s, Floats | None]:
-        """Return offsets, neighbours and weights of the lists of some nodes, one after the other."""
+        """Return offsets, neighbours and weights of the lists of some nodes, in their order."""
         arrays = self.starts, self.sizes, self.indices, self.weights
         indptr, indices, weights = _native.gather_lists(*arrays, nodes)
         return indptr.view(np.int64), indices, None if self.weights is None else weights
@@ -66,7 +68,7 @@ class _Lists:
     def changed(
         self, n: int, removed: Ints, added: Ints, weights: Floats | None
     ) -> tuple[Self, Ints, list[Write]]:
-        """Return the lists of n nodes after a change, the nodes whose lists differ, and the writes that apply it.
+        """Return lists of n nodes after a change, the nodes whose lists differ, and the writes.
 
         ``removed`` and ``added`` are ascending keys; ``removed`` apply first.
         """
@@ -79,7 +81,8 @@ class _Lists:
             target, source = divmod(int(added[np.argmin(is_new)]), n)
             edge = f"({source}, {target})"
             raise ValueError(
-                f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first"
+                f"add_edges must hold new edges of a graph with weights, got {edge}: remove it "
+                f"first"
             )
         differing = np.unique(np.concatenate([removed, added[is_new]]) // n)
         keys, order = np.unique(np.concatenate([before[stays], added]), return_index=True)
@@ -148,14 +151,15 @@ class ChangingGraph:
     def changed(
         self, n: int, removed_nodes: Ints, removed: Ints, added: Ints, weights: Floats | None
     ) -> tuple[Self, Ints, list[Write]]:
-        """Return the graph after a change, the nodes whose neighbours differ, and the writes that apply the change.
+        """Return the graph after a change, the nodes with other neighbours, and the writes.
 
         Parameters
         ----------
         n
             Number of nodes after the change.
         removed_nodes, removed, added
-            Nodes whose edges are removed, and edges, sources above targets, (2, m). Removals apply first.
+            Nodes whose edges are removed, and edges, sources above targets, (2, m). Removals apply
+            first.
         weights
             Weights of ``added``, (m,), or None. Edges of weight 0 are left out.
 
@@ -192,7 +196,7 @@ class ChangingGraph:
     def _added_keys(
         self, n: int, edges: Ints, weights: Floats | None
     ) -> tuple[Ints, Floats | None]:
-        """Return the keys of added edges, ascending, and their weights, merged as in a new graph."""
+        """Return keys of added edges, ascending, and their weights, merged as in a new graph."""
         if edges.size == 0:
             return edges[0], np.empty(0, np.float32) if self.is_weighted else None
         nodes, ends = np.unique(edges, return_inverse=True)
@@ -204,7 +208,7 @@ class ChangingGraph:
     def reach(
         self, nodes: Ints, later: Ints, hops: int, most: float, *, outgoing: bool
     ) -> list[Ints] | None:
-        """Return the nodes at most 0, 1, ..., ``hops`` hops away from ``nodes``, or one hop fewer from ``later``.
+        """Return the nodes up to 0, 1, ..., ``hops`` hops away, or one hop fewer from ``later``.
 
         A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a
         neighbour of. Return None if the nodes before the last hop have more than ``most``

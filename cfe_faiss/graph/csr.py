@@ -22,16 +22,18 @@ class Graph:
     Parameters
     ----------
     indptr
-        Shape (num_nodes + 1,), int64: the neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``. Both arrays may be
-        memory maps.
+        Shape (num_nodes + 1,), int64: the neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``.
+        Both arrays may be memory maps.
     indices
-        Shape (num_edges,), int32: node numbers, ascending within each node, without v itself, each once.
+        Shape (num_edges,), int32: node numbers, ascending within each node, without v itself, each
+        once.
     weights
-        Shape (num_edges,), float32, positive and finite: ``weights[i]`` belongs to the edge to ``indices[i]``. It may
-        be a memory map. None: edges have no weights.
+        Shape (num_edges,), float32, positive and finite: ``weights[i]`` belongs to the edge to
+        ``indices[i]``. It may be a memory map. None: edges have no weights.
     directed
-        Whether N(v) holds only the sources of the edges that point to v (``directed=True`` in :func:`as_graph`).
-        Conditions on pairs of nodes, such as ``min_hops``, and pictures use edges in both directions anyway.
+        Whether N(v) holds only the sources of the edges that point to v (``directed=True`` in
+        :func:`as_graph`). Conditions on pairs of nodes, such as ``min_hops``, and pictures use
+        edges in both directions anyway.
 
     Raises
     ------
@@ -66,7 +68,8 @@ class Graph:
         for name, (array, dtype) in arrays.items():
             if not isinstance(array, np.ndarray) or array.dtype != dtype:
                 raise TypeError(
-                    f"{name} must be an array of {dtype.__name__}, got {getattr(array, 'dtype', array)!r}"
+                    f"{name} must be an array of {dtype.__name__}, got "
+                    f"{getattr(array, 'dtype', array)!r}"
                 )
             if array.ndim != 1:
                 raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
@@ -95,7 +98,7 @@ class Graph:
         return self.indices[self.indptr[v] : self.indptr[v + 1]]
 
     def undirected(self) -> Self:
-        """Return the graph with edges in both directions: itself, or for a directed graph a new one without weights."""
+        """Return the graph with edges in both directions: itself, or a new one without weights."""
         if not self.directed:
             return self
         targets = np.repeat(np.arange(self.num_nodes, dtype=np.int32), np.diff(self.indptr))
@@ -147,17 +150,19 @@ def as_graph(
     Returns
     -------
     Graph
-        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of temporary memory; with
-        weights 20 bytes (12 if directed). The result does not depend on the order of edges.
+        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of
+        temporary memory; with weights 20 bytes (12 if directed). The result does not depend on the
+        order of edges.
 
     Raises
     ------
     TypeError
         If node numbers are not integers, or weights not real numbers.
     ValueError
-        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is not ``num_nodes`` or
-        unknown (an empty edge_index without ``num_nodes``); if a weight is negative, NaN or infinite, the numbers of
-        weights and edges differ, or ``edge_weight=True`` is given for a graph without weights.
+        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is
+        not ``num_nodes`` or unknown (an empty edge_index without ``num_nodes``); if a weight is
+        negative, NaN or infinite, the numbers of weights and edges differ, or ``edge_weight=True``
+        is given for a graph without weights.
 
     Examples
     --------
@@ -180,15 +185,20 @@ def as_graph(
             and (edge_weight is not True or graph.weights is None)
         ):
             raise ValueError(
-                f"edge_weight must be left out for a Graph without weights of its own, got {graph!r}"
+                f"edge_weight must be left out for a Graph without weights of its own, got "
+                f"{graph!r}"
             )
         return graph
     return _build(edges_of(graph, num_nodes, edge_weight), directed)
 
 
 def native_graph(graph: Graph) -> _native.CsrGraph:
-    """Return the graph as an object of the core, which checks the arrays: they must not change during its use."""
-    indptr, indices = np.ascontiguousarray(graph.indptr), np.ascontiguousarray(graph.indices)
+    """Return the graph as an object of the core, which checks the arrays.
+
+    They must not change during its use.
+    """
+    indptr = np.ascontiguousarray(graph.indptr)
+    indices = np.ascontiguousarray(graph.indices)
     weights = None if graph.weights is None else np.ascontiguousarray(graph.weights)
     release = releasing(graph.indices, graph.weights)
     return _native.CsrGraph(indptr, indices, threads.num_threads(len(indices)), weights, release)

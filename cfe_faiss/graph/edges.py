@@ -26,7 +26,10 @@ class Edges:
 
 
 def edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
-    """Return the edges of a graph; see :func:`cfe_faiss.graph.as_graph` for its forms and for errors."""
+    """Return the edges of a graph.
+
+    See :func:`cfe_faiss.graph.as_graph` for its forms and for errors.
+    """
     own = edge_weight is True
     if _is_matrix(graph):
         _refuse_array(edge_weight, "sparse matrix")
@@ -39,13 +42,14 @@ def edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
         return _of_networkx(graph, num_nodes, own)
     if own:
         raise ValueError(
-            "edge_weight=True needs a graph that holds weights; for an edge_index give them, shape (E,)"
+            "edge_weight=True needs a graph that holds weights; for an edge_index give them, shape "
+            "(E,)"
         )
     return _of_edge_index(graph, num_nodes, edge_weight)
 
 
 def is_torch_sparse(graph: Any) -> bool:
-    """Return whether a graph is an ``adj_t`` of PyG: a sparse tensor of torch, or a SparseTensor of torch_sparse.
+    """Return whether a graph is an ``adj_t`` of PyG, of torch or of torch_sparse.
 
     Its rows are the targets of edges.
     """
@@ -73,7 +77,7 @@ def parts_for_the_model(data: Any) -> tuple[str, ...]:
 
 
 def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
-    """Return an ``adj_t`` (see :func:`is_torch_sparse`) as a SciPy matrix of any shape, with targets as rows.
+    """Return an ``adj_t`` (see :func:`is_torch_sparse`) as a SciPy matrix, targets as rows.
 
     Entries without values are 1; also entries with several values, if ``weighted`` is False.
     """
@@ -81,11 +85,14 @@ def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
 
     kind: Any = scipy.sparse.csr_array
     if hasattr(adj_t, "sparse_sizes"):
-        shape, parts = adj_t.sparse_sizes(), adj_t.csr()
+        shape = adj_t.sparse_sizes()
+        parts = adj_t.csr()
     elif str(adj_t.layout) == "torch.sparse_csr":
-        shape, parts = adj_t.shape, (adj_t.crow_indices(), adj_t.col_indices(), adj_t.values())
+        shape = adj_t.shape
+        parts = (adj_t.crow_indices(), adj_t.col_indices(), adj_t.values())
     elif str(adj_t.layout) == "torch.sparse_csc":
-        shape, parts = adj_t.shape, (adj_t.ccol_indices(), adj_t.row_indices(), adj_t.values())
+        shape = adj_t.shape
+        parts = (adj_t.ccol_indices(), adj_t.row_indices(), adj_t.values())
         kind = scipy.sparse.csc_array
     elif str(adj_t.layout) == "torch.sparse_coo":
         ends = as_array("graph", adj_t._indices())  # indices() raises for repeated entries
@@ -95,7 +102,8 @@ def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
         raise TypeError(
             f"graph must be a sparse tensor in COO, CSR or CSC format, got {adj_t.layout}"
         )
-    indptr, indices = as_array("graph", parts[0]), as_array("graph", parts[1])
+    indptr = as_array("graph", parts[0])
+    indices = as_array("graph", parts[1])
     return kind(
         (_values(parts[2], len(indices), weighted), indices, indptr),
         shape=tuple(map(int, shape[:2])),
@@ -140,7 +148,8 @@ def _number_of_nodes(array: Array, num_nodes: int | None) -> int:
                 "edge_index must hold at least one edge, or num_nodes be given, got shape (2, 0)"
             )
         return num_nodes
-    lowest, highest = int(array.min()), int(array.max())
+    lowest = int(array.min())
+    highest = int(array.max())
     n = highest + 1 if num_nodes is None else num_nodes
     if lowest < 0 or highest >= n:
         wrong = lowest if lowest < 0 else highest
@@ -153,22 +162,22 @@ def _number_of_nodes(array: Array, num_nodes: int | None) -> int:
 def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
     if num_nodes is None:
         num_nodes = getattr(data, "num_nodes", None)
-    name, edge_index, adj_t = (
-        type(data).__name__,
-        getattr(data, "edge_index", None),
-        getattr(data, "adj_t", None),
-    )
+    name = type(data).__name__
+    edge_index = getattr(data, "edge_index", None)
+    adj_t = getattr(data, "adj_t", None)
     given = adj_t if edge_index is None else edge_index
     if given is None:
         raise ValueError(
-            f"graph must have edge_index or adj_t, got {name} without either (a graph without edges has an edge_index "
+            f"graph must have edge_index or adj_t, got {name} without either (a graph without "
+            f"edges has an edge_index "
             "of shape (2, 0))"
         )
     weights = getattr(data, "edge_weight", None)
     if edge_weight is True and weights is not None:
         if _is_matrix(given):
             raise ValueError(
-                f"edge_weight=True needs weights in one place, got {name} with edge_weight and adj_t"
+                f"edge_weight=True needs weights in one place, got {name} with edge_weight and "
+                f"adj_t"
             )
         edge_weight = weights
     elif edge_weight is True:
@@ -195,7 +204,7 @@ def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> Edges:
 
 
 def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed: bool) -> Edges:
-    """Return the edges of a SciPy matrix: from rows to columns, or from columns to rows if it is transposed."""
+    """Return the edges of a SciPy matrix: from rows to columns, or transposed."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"graph must be a square sparse matrix, got shape {matrix.shape}")
     n = matrix.shape[0]
@@ -238,7 +247,10 @@ def _in_blocks(
 
 
 def as_weights(name: str, values: Any, size: int, first: int = 0) -> Floats:
-    """Return the weights of edges, (size,); errors name edges by their numbers, counted from ``first``."""
+    """Return the weights of edges, (size,).
+
+    Errors name edges by their numbers, counted from ``first``.
+    """
     array = as_array(name, values)
     if array.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), one for each edge, got {array.shape}")
@@ -248,7 +260,8 @@ def as_weights(name: str, values: Any, size: int, first: int = 0) -> Floats:
     if wrong.any():
         edge = int(np.argmax(wrong))
         raise ValueError(
-            f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge {first + edge}"
+            f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge "
+            f"{first + edge}"
         )
     return weights
 

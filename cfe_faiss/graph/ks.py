@@ -39,7 +39,7 @@ def ks_vectors(  # noqa: PLR0913
     memory: int = 1 << 30,
     progress: bool = False,
 ) -> Floats:
-    """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
+    """Return the KS vector of every node, whose inner products are the KS scores.
 
     With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``)::
 
@@ -60,30 +60,37 @@ def ks_vectors(  # noqa: PLR0913
     alpha
         Share in [0, 1] of a node's own vector in each step.
     edge_weight
-        None or False: no weights. True: the weights that the graph holds. An array, (E,): the weights of an
-        edge_index. The weights of a :class:`cfe_faiss.graph.Graph` are used unless this is False.
+        None or False: no weights. True: the weights that the graph holds. An array, (E,): the
+        weights of an edge_index. The weights of a :class:`cfe_faiss.graph.Graph` are used unless
+        this is False.
     directed
-        False: edges count in both directions. True: N(v) holds the sources of the edges that point to v.
+        False: edges count in both directions. True: N(v) holds the sources of the edges that point
+        to v.
     out
-        Array for the result: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a new array.
+        Array for the result: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a
+        new array.
     workspace
-        A folder for work matrices of 8 * n * d bytes, read and written in blocks of rows. With ``x``, ``out`` and the
-        graph as memory maps, all may be larger than memory. Default: work in memory.
+        A folder for work matrices of 8 * n * d bytes, read and written in blocks of rows. With
+        ``x``, ``out`` and the graph as memory maps, all may be larger than memory. Default: work in
+        memory.
     memory
-        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d / ``memory`` times.
+        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d /
+        ``memory`` times.
     progress
         Show a progress bar for each step on standard error, if that is a terminal.
 
     Returns
     -------
     ndarray
-        ``out``: unit or zero rows, the same bits for any number of threads. O(L (E + n) d) time. Memory for two more
-        (n, d) matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n with weights).
+        ``out``: unit or zero rows, the same bits for any number of threads. O(L (E + n) d) time.
+        Memory for two more (n, d) matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n
+        with weights).
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a value of ``x`` is NaN, infinite or too large for float32.
+        If an argument is not as described, or a value of ``x`` is NaN, infinite or too large for
+        float32.
     OSError
         If the ``workspace`` does not exist or its disk is full.
 
@@ -131,7 +138,10 @@ def ks_vectors(  # noqa: PLR0913
 
 
 def propagation_of(graph: Graph, d: int, alpha: float, memory: int = 0) -> _native.Propagation:
-    """Return the steps on a graph, for ``d`` features; ``memory`` bounds blocks of matrices in files, 0 in memory."""
+    """Return the steps on a graph, for ``d`` features.
+
+    ``memory`` bounds blocks of matrices in files, 0 in memory.
+    """
     count = threads.num_native_threads(2.0 * d * graph.num_edges)
     return _native.Propagation(native_graph(graph), alpha, memory, count)
 
@@ -159,7 +169,7 @@ def ks_similarity(
 @overload
 def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float64]) -> Doubles: ...
 def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32) -> Array:
-    """Return the KS scores of pairs of nodes: the inner products of their KS vectors, as a search returns them.
+    """Return the KS scores of pairs of nodes: inner products of KS vectors, as in a search.
 
     Parameters
     ----------
@@ -168,22 +178,26 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
     v, u
         Node numbers in 0..n-1: integers, or arrays of shapes that broadcast against each other.
     dtype
-        ``numpy.float32``: the inner products, with the arithmetic and the bits of a search. ``numpy.float64``: the
-        cosines of the rows, to print a few pairs. A cosine is 1 only for rows that are equal bit for bit, and within
-        (d + 10) 2**-52 of the exact cosine of the rows. :func:`cfe_faiss.base.text.similarity_error` bounds the error
-        that the rounding of the rows adds.
+        ``numpy.float32``: the inner products, with the arithmetic and the bits of a search.
+        ``numpy.float64``: the cosines of the rows, to print a few pairs. A cosine is 1 only for
+        rows that are equal bit for bit, and within (d + 10) 2**-52 of the exact cosine of the rows.
+        :func:`cfe_faiss.base.text.similarity_error` bounds the error that the rounding of the rows
+        adds.
 
     Returns
     -------
     ndarray
-        Scores of the given ``dtype``, in the common shape of ``v`` and ``u``. A zero row has similarity 0 to every row.
+        Scores of the given ``dtype``, in the common shape of ``v`` and ``u``. A zero row has
+        similarity 0 to every row.
 
     Raises
     ------
     TypeError
-        If ``X`` does not hold real numbers, ``v`` or ``u`` not integers, or ``dtype`` is another type.
+        If ``X`` does not hold real numbers, ``v`` or ``u`` not integers, or ``dtype`` is another
+        type.
     ValueError
-        If a node number is not in 0..n-1, the shapes do not broadcast, or a row of ``v`` or ``u`` is not finite.
+        If a node number is not in 0..n-1, the shapes do not broadcast, or a row of ``v`` or ``u``
+        is not finite.
 
     Examples
     --------
@@ -203,11 +217,15 @@ def compare_rows(
     function: Callable[[Floats, Floats], Array],
     dtype: Any = np.float64,
 ) -> Array:
-    """Return a function of pairs of rows of X, in blocks; see :func:`ks_similarity` for arguments and errors."""
+    """Return a function of pairs of rows of X, in blocks.
+
+    See :func:`ks_similarity` for arguments and errors.
+    """
     matrix = as_array("X", X)
     if matrix.ndim != 2:
         raise ValueError(f"X must have shape (n, d), got {matrix.shape}")
-    left, right = as_array("v", v), as_array("u", u)
+    left = as_array("v", v)
+    right = as_array("u", u)
     numbers = as_ids("v", left.ravel(), len(matrix)), as_ids("u", right.ravel(), len(matrix))
     try:
         left, right = np.broadcast_arrays(
@@ -227,13 +245,17 @@ def compare_rows(
 
 def _products(x: Floats, y: Floats) -> Floats:
     """Return the inner product of each row of x and of y with the arithmetic of a search."""
-    pairs, scores = np.arange(len(x)), np.empty(len(x), np.float32)
+    pairs = np.arange(len(x))
+    scores = np.empty(len(x), np.float32)
     _native.row_scores(_COSINE, x, y, pairs, pairs, scores)
     return scores
 
 
 def _cosines(x: Floats, y: Floats) -> Doubles:
-    """Return the cosine of each row of x and of y as 1 - |x - y|**2 / 2 of unit rows, without cancellation near 1."""
+    """Return the cosine of rows of x and y as 1 - |x - y|**2 / 2 of unit rows.
+
+    It has no cancellation near 1.
+    """
     rows = np.stack([x, y]).astype(np.float64)
     lengths = np.linalg.norm(rows, axis=2, keepdims=True)
     unit = rows / np.where(lengths > 0, lengths, 1)
@@ -244,7 +266,10 @@ def _cosines(x: Floats, y: Floats) -> Doubles:
 
 
 def _as_features(x: Any) -> Any:
-    """Return ``x`` as an array or CSR matrix of shape (n, d). Its values are checked block by block, when read."""
+    """Return ``x`` as an array or CSR matrix of shape (n, d).
+
+    Its values are checked block by block, when read.
+    """
     if is_sparse(x):
         if x.dtype.kind not in "biuf":
             raise TypeError(f"x must be a matrix of real numbers, got dtype {x.dtype}")
@@ -269,7 +294,10 @@ def _check_out(out: Floats, shape: tuple[int, int]) -> Floats:
 
 
 def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
-    """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0; return the lengths of x^0."""
+    """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0.
+
+    Return the lengths of x^0.
+    """
     norms = np.empty(len(unit), dtype=np.float64)
     step = max(_VALUES_PER_TASK // unit.shape[1], 1)
     blocks = [slice(first, first + step) for first in range(0, len(unit), step)]

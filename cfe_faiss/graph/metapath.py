@@ -1,4 +1,4 @@
-"""Node types of heterogeneous graphs, and the homogeneous graph of one of them along a meta-path."""
+"""Node types of heterogeneous graphs, and the graph of one of them along a meta-path."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_heterogeneous(data: Any) -> bool:
-    """Return whether ``data`` has node types, like PyG's ``HeteroData`` (which is not imported here)."""
+    """Return whether ``data`` has node types, like PyG's ``HeteroData`` (not imported here)."""
     return hasattr(data, "node_types") and hasattr(data, "edge_types")
 
 
@@ -33,7 +33,7 @@ def as_node_type(name: str, data: Any, node_type: Any) -> str:
 
 
 def nodes_of(data: Any, node_type: str | None) -> Any:
-    """Return the object with ``x``, ``y`` and other node values: ``data`` itself, or its store of one node type.
+    """Return the object with ``x``, ``y`` and other values: ``data`` or a store of it.
 
     Raises
     ------
@@ -63,27 +63,30 @@ def metapath_graph(
     data
         PyG ``HeteroData``.
     metapath
-        Edge types of ``data`` in walking order: triples of source, relation and target, or pairs of source and target
-        if a single relation joins these. Each has an ``edge_index`` or ``adj_t`` and starts at the node type where the
-        previous one ends. The last one ends at the type where the first one starts.
+        Edge types of ``data`` in walking order: triples of source, relation and target, or pairs of
+        source and target if a single relation joins these. Each has an ``edge_index`` or ``adj_t``
+        and starts at the node type where the previous one ends. The last one ends at the type where
+        the first one starts.
     weighted
-        Whether the result has ``edge_weight``, (E,) float32: the number of paths from v to u; for edge types with
-        ``edge_weight`` or with an ``adj_t`` with values, the sum over the paths of the products of their weights.
+        Whether the result has ``edge_weight``, (E,) float32: the number of paths from v to u; for
+        edge types with ``edge_weight`` or with an ``adj_t`` with values, the sum over the paths of
+        the products of their weights.
 
     Returns
     -------
     torch_geometric.data.Data
-        The values of the node type in ``data`` (``x``, ``y``, masks, names, ...) and ``edge_index``, (2, E) int64,
-        sorted by source and target. It is a product of sparse matrices on the CPU. Time and memory grow with the number
-        of paths; a node on many paths (a conference, a country) produces many edges.
+        The values of the node type in ``data`` (``x``, ``y``, masks, names, ...) and
+        ``edge_index``, (2, E) int64, sorted by source and target. It is a product of sparse
+        matrices on the CPU. Time and memory grow with the number of paths; a node on many paths (a
+        conference, a country) produces many edges.
 
     Raises
     ------
     TypeError
         If ``data`` is not ``HeteroData``, or an argument is not as described.
     ValueError
-        If ``data`` lacks an edge type, the meta-path is broken or does not return to its first type, no path exists,
-        or an edge leads to a missing node.
+        If ``data`` lacks an edge type, the meta-path is broken or does not return to its first
+        type, no path exists, or an edge leads to a missing node.
 
     Examples
     --------
@@ -157,7 +160,8 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_ar
     """Return the edges of a type as a matrix of sources by targets, of weights or ones."""
     from scipy.sparse import csr_array
 
-    store, shape = data[step], (_num_nodes(data, step[0]), _num_nodes(data, step[2]))
+    store = data[step]
+    shape = (_num_nodes(data, step[0]), _num_nodes(data, step[2]))
     if "edge_index" not in store and "adj_t" in store:
         matrix = csr_array(as_scipy(store.adj_t, weighted=weighted).T.astype(np.float64))
         if matrix.shape != shape:
@@ -167,7 +171,8 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_ar
         return matrix if weighted else _ones(matrix)
     if "edge_index" not in store:
         raise ValueError(
-            f"data must have edge_index or adj_t for {step}, got {', '.join(store.keys()) or 'nothing'}"
+            f"data must have edge_index or adj_t for {step}, got "
+            f"{', '.join(store.keys()) or 'nothing'}"
         )
     ends = as_array(f"edge_index of {step}", store.edge_index)
     if ends.ndim != 2 or ends.shape[0] != 2:
@@ -190,7 +195,7 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_ar
 
 
 def _ones(matrix: "csr_array") -> "csr_array":
-    """Replace the entries of a matrix by ones: repeated edges count once, and entries of 0 are dropped."""
+    """Replace the entries of a matrix by ones: repeated edges count once, zeros are dropped."""
     matrix.sum_duplicates()
     matrix.data = (matrix.data != 0).astype(np.float64)
     return matrix

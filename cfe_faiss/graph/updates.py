@@ -37,7 +37,8 @@ class _State:
     norms, removed
         Norm of each node's features, and whether the node was removed, (capacity,).
     units, lengths
-        For each stored layer the unit rows, (capacity, d), and the lengths, (capacity,), of x^l; layer 0 first.
+        For each stored layer the unit rows, (capacity, d), and the lengths, (capacity,), of x^l;
+        layer 0 first.
     vectors
         The KS vectors, (capacity, d).
     undo
@@ -56,7 +57,7 @@ class _State:
 
 
 class _Change(NamedTuple):
-    """A checked change: edges, sources above targets, (2, m), and a copy of the new features of ascending nodes."""
+    """A checked change: edges, (2, m), and a copy of the new features of ascending nodes."""
 
     num_nodes: int
     removed_nodes: Ints
@@ -78,11 +79,12 @@ class KSVectors:
     x, edge_index, num_layers, alpha, edge_weight, directed
         As in :func:`cfe_faiss.ks_vectors`.
     store_layers
-        Whether to keep the rows of every step: ``num_layers`` + 1 matrices of 4 * n * d bytes. False: two matrices. An
-        update then reads the surroundings of ``2 * num_layers`` hops instead of ``num_layers``.
+        Whether to keep the rows of every step: ``num_layers`` + 1 matrices of 4 * n * d bytes.
+        False: two matrices. An update then reads the surroundings of ``2 * num_layers`` hops
+        instead of ``num_layers``.
     vectors
-        The KS vectors for these arguments, (n, d), if they are known. If layers are stored, the first update computes
-        all of them.
+        The KS vectors for these arguments, (n, d), if they are known. If layers are stored, the
+        first update computes all of them.
 
     Raises
     ------
@@ -91,9 +93,9 @@ class KSVectors:
 
     Notes
     -----
-    Each step is taken for the nodes at most ``num_layers`` hops from a change. All rows change if the largest norm of a
-    feature row changes, since lengths are divided by it. An update needs temporary memory for these rows. One thread at
-    a time may use an object.
+    Each step is taken for the nodes at most ``num_layers`` hops from a change. All rows change if
+    the largest norm of a feature row changes, since lengths are divided by it. An update needs
+    temporary memory for these rows. One thread at a time may use an object.
 
     Examples
     --------
@@ -148,7 +150,10 @@ class KSVectors:
 
     @property
     def vectors(self) -> Floats:
-        """KS vectors, (n, d) float32, one row per node; zero for removed nodes. A read-only view: updates change it."""
+        """KS vectors, (n, d) float32, one row per node; zero for removed nodes.
+
+        A read-only view: updates change it.
+        """
         state = self._settle()
         view = state.vectors[: state.n]
         view.flags.writeable = False
@@ -192,16 +197,18 @@ class KSVectors:
         Parameters
         ----------
         add_edges, remove_edges
-            Edges, sources above targets, (2, m). Without weights, edges that exist may be added again.
+            Edges, sources above targets, (2, m). Without weights, edges that exist may be added
+            again.
         x
             New features of some nodes: id to row, (d,).
         add_nodes
             Features of new nodes, (m, d). Their ids follow the largest id so far.
         remove_nodes
-            Ids of nodes that leave with all their edges. Other nodes keep their ids. The ids of removed nodes are
-            never used again, and their vectors are zero.
+            Ids of nodes that leave with all their edges. Other nodes keep their ids. The ids of
+            removed nodes are never used again, and their vectors are zero.
         edge_weight
-            Weights of ``add_edges``, (m,), if the graph has weights. To change a weight, remove and add the edge.
+            Weights of ``add_edges``, (m,), if the graph has weights. To change a weight, remove and
+            add the edge.
 
         Returns
         -------
@@ -212,8 +219,8 @@ class KSVectors:
         Raises
         ------
         TypeError, ValueError
-            If a node or an edge to remove does not exist, a weighted edge exists already, an array has another shape,
-            or a value is NaN or infinite.
+            If a node or an edge to remove does not exist, a weighted edge exists already, an array
+            has another shape, or a value is NaN or infinite.
         """
         state = self._settle()
         change = self._check(
@@ -223,7 +230,10 @@ class KSVectors:
         return changed
 
     def _settle(self) -> _State:
-        """Return the current state. Undo an update that was interrupted first; repeating this does no harm."""
+        """Return the current state.
+
+        Undo an update that was interrupted first; repeating this does no harm.
+        """
         state = self._state
         for array, rows, values in reversed(state.undo):
             array[rows] = values
@@ -236,7 +246,10 @@ class KSVectors:
         array[rows] = values
 
     def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
-        """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
+        """Return the state after a change and the ids whose vectors differ.
+
+        Until it is set, it can be undone.
+        """
         n, removed_nodes, rows, unit, *_ = change
         norms = normalise(unit)
         graph, linked, writes = state.graph.changed(
@@ -254,8 +267,10 @@ class KSVectors:
             self._write(new.lengths[0], rows, relative_lengths(norms, new.largest))
             plan = self._plan(graph, rows, linked)
         if plan is None:
-            region, new = np.arange(n), self._compute_all(new)
-            before, after = state.vectors, new.vectors
+            region = np.arange(n)
+            new = self._compute_all(new)
+            before = state.vectors
+            after = new.vectors
         else:
             region = plan[-1][0]
             before, after = self._compute_some(new, plan)
@@ -270,7 +285,9 @@ class KSVectors:
     def _plan(
         self, graph: ChangingGraph, rows: Ints, linked: Ints
     ) -> list[tuple[Ints, _native.CsrGraph]] | None:
-        """Return the rows that each layer is computed for, ascending, and their lists; None if all rows are better.
+        """Return the rows that each layer is computed for, ascending, and their lists.
+
+        None if all rows are better.
 
         ``rows`` have new features and ``linked`` new neighbours.
         """
@@ -300,8 +317,12 @@ class KSVectors:
         remove_nodes: Any = None,
         edge_weight: Any = None,
     ) -> _Change:
-        """Check the arguments of an update and return the change; the graph checks which edges there are."""
-        before, d = state.n, state.vectors.shape[1]
+        """Check the arguments of an update and return the change.
+
+        The graph checks which edges there are.
+        """
+        before = state.n
+        d = state.vectors.shape[1]
         gone = state.removed[:before]
         leaving = as_nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, before)
         removed_nodes = _nodes("remove_nodes", leaving, gone)
@@ -312,7 +333,8 @@ class KSVectors:
         n = before + len(fresh)
         gone = np.concatenate([gone, np.zeros(n - before, bool)])
         gone[removed_nodes] = True
-        changed, given = _nodes("x", list(x or ()), gone[:before]), features_of_nodes(x or {}, d)
+        changed = _nodes("x", list(x or ()), gone[:before])
+        given = features_of_nodes(x or {}, d)
         added = _edges("add_edges", add_edges, gone)
         weights = None
         is_weighted = state.graph.is_weighted
@@ -336,8 +358,9 @@ class KSVectors:
     def _step(
         self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the unit rows and lengths of the next layer for the nodes of a graph, and add it to ``sums``."""
-        new_unit, new_lengths = np.empty_like(sums), np.empty(len(sums), np.float32)
+        """Return the unit rows and lengths of the next layer of nodes, and add it to ``sums``."""
+        new_unit = np.empty_like(sums)
+        new_lengths = np.empty(len(sums), np.float32)
         count = threads.num_native_threads(2.0 * sums.shape[1] * graph.num_edges)
         _native.Propagation(graph, self._alpha, 0, count).step(
             unit, lengths, sums, new_unit, new_lengths
@@ -347,8 +370,14 @@ class KSVectors:
     def _compute_some(
         self, state: _State, plan: list[tuple[Ints, _native.CsrGraph]]
     ) -> tuple[Floats, Floats]:
-        """Write the vectors of some rows, and their rows of the stored layers; return the vectors before and after."""
-        n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], plan[0][0]
+        """Write the vectors of some rows, and their rows of the stored layers.
+
+        Return the vectors before and after.
+        """
+        n = state.n
+        unit = state.units[0]
+        lengths = state.lengths[0]
+        rows = plan[0][0]
         sums = unit[rows] * lengths[rows, None]
         for layer, (of_step, graph) in enumerate(plan[1:], 1):
             if len(of_step) < len(rows):
@@ -358,23 +387,25 @@ class KSVectors:
             if layer == self._num_layers:
                 break
             if self._stores_layers:
-                unit, lengths = state.units[layer], state.lengths[layer]
+                unit = state.units[layer]
+                lengths = state.lengths[layer]
                 self._write(unit, rows, new_unit)
                 self._write(lengths, rows, new_lengths)
             else:  # the next step reads these rows only, so the memory pages of other rows stay unused
-                unit, lengths = np.empty((n, unit.shape[1]), np.float32), np.empty(n, np.float32)
-                unit[rows], lengths[rows] = new_unit, new_lengths
+                unit = np.empty((n, unit.shape[1]), np.float32)
+                lengths = np.empty(n, np.float32)
+                unit[rows] = new_unit
+                lengths[rows] = new_lengths
         normalise(sums)
         self._write(state.vectors, rows, sums)
         return self._state.undo[-1][2], sums
 
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""
-        unit, lengths = (
-            state.units[0][: state.n],
-            relative_lengths(state.norms[: state.n], state.largest),
-        )
-        units, all_lengths = [state.units[0]], [lengths]
+        unit = state.units[0][: state.n]
+        lengths = relative_lengths(state.norms[: state.n], state.largest)
+        units = [state.units[0]]
+        all_lengths = [lengths]
         vectors = unit * lengths[:, None]
         graph = state.graph.part(np.arange(state.n))
         for layer in range(1, self._num_layers + 1):
@@ -387,7 +418,10 @@ class KSVectors:
 
 
 def _next_state(state: _State, graph: ChangingGraph, n: int, largest: float) -> _State:
-    """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
+    """Return the state after a change, before its rows are written.
+
+    Arrays that are long enough are shared.
+    """
     units, lengths = (
         tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)
     )
@@ -407,7 +441,7 @@ def _largest(state: _State, rows: Ints, norms: Doubles) -> float:
 
 
 def features_of_nodes(x: Mapping[Any, Any], d: int) -> Array:
-    """Return the features, (d,), that a mapping holds for each of r nodes as rows, (r, d), finite in float32."""
+    """Return the features that a mapping holds for r nodes as rows, (r, d), finite in float32."""
     rows = [row if type(row) is np.ndarray else as_dense("x", row) for row in x.values()]
     for node, row in zip(x, rows, strict=True):
         if row.shape != (d,):

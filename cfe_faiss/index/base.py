@@ -1,4 +1,7 @@
-"""Mixin with the methods common to all evidence indexes; it precedes the FAISS class in the bases."""
+"""Mixin with the methods common to all evidence indexes.
+
+It precedes the FAISS class in the bases.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ Arrays = dict[str, Array]
 
 
 class Transaction:
-    """Changes of the rows of an index, for ``with index.changing() as transaction``. Each is one atomic commit.
+    """Changes of the rows of an index, for ``with index.changing() as transaction``.
+
+    Each is one atomic commit.
 
     Only ids are checked; the caller checks all other arguments. ``also`` are further steps of the
     same commit, such as ``setting(owner, name, value)``. They keep the data of an owner consistent
@@ -65,7 +70,7 @@ class Transaction:
         return self._index.new_ids(self._lists, ids, n)
 
     def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
-        """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
+        """Return the codes of n labels, -1 or None if unknown, and the steps that keep new ones."""
         encoder = self._index.label_encoder()
         return encoder("labels", labels, n, unknown=True), self._index._keeping(encoder)
 
@@ -89,7 +94,10 @@ class Transaction:
         vectors: Floats | None = None,
         also: Sequence[Step] = (),
     ) -> None:
-        """Add codes to their ``lists``, (partitions, n); ``vectors`` are required if the index stores them."""
+        """Add codes to their ``lists``, (partitions, n).
+
+        ``vectors`` are required if the index stores them.
+        """
         new = self.new_ids(ids, len(codes))
         index: Any = self._index  # an inverted file
         index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
@@ -97,7 +105,7 @@ class Transaction:
     def replace(
         self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()
     ) -> None:
-        """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
+        """Remove the rows with the ids ``gone`` and add vectors with ``ids``, in one commit.
 
         ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of
         ``gone[i]``.
@@ -177,7 +185,10 @@ class EvidenceMixin(SearchingMixin):
         ids: Ints,
         also: Sequence[Step],
     ) -> None:
-        """Remove distinct rows, (r,), and add vectors as stored with checked ids; ``also`` is part of the commit."""
+        """Remove distinct rows, (r,), and add vectors as stored with checked ids.
+
+        ``also`` is part of the commit.
+        """
 
     @abstractmethod
     def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
@@ -188,7 +199,7 @@ class EvidenceMixin(SearchingMixin):
         """Return the steps that remove every vector."""
 
     def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
-        """Return the steps that remove every vector, given the steps for FAISS's part, and a new table."""
+        """Return the steps that remove every vector: those of FAISS's part, and a new table."""
         values = {"_table": table, "_longest": 0.0, "label_keys": None}
         return [
             *self._forgetting(),
@@ -198,7 +209,7 @@ class EvidenceMixin(SearchingMixin):
 
     @abstractmethod
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
-        """Return the index for FAISS to write, and the parameters and arrays that FAISS does not store."""
+        """Return the index for FAISS to write, and all data that FAISS does not store."""
 
     @abstractmethod
     def restore(
@@ -208,7 +219,7 @@ class EvidenceMixin(SearchingMixin):
         arrays: Arrays,
         check: Callable[[], None] | None = None,
     ) -> None:
-        """Take over a stock index that FAISS has made, and restore the parameters and arrays of :meth:`parts`.
+        """Take over a stock index, and restore the parameters and arrays of :meth:`parts`.
 
         The stock index keeps its memory; this object, made by ``__new__``, calls FAISS's
         constructor here.
@@ -225,7 +236,8 @@ class EvidenceMixin(SearchingMixin):
     def metric_type(self, value: int) -> None:
         if value != self.metric_type:
             raise ValueError(
-                f"metric_type must stay {self.metric_type}, that of metric {self.metric!r}, got {value!r}"
+                f"metric_type must stay {self.metric_type}, that of metric {self.metric!r}, got "
+                f"{value!r}"
             )
 
     @property
@@ -244,11 +256,16 @@ class EvidenceMixin(SearchingMixin):
         """Initialise the attributes of a new index."""
         self._longest = 0.0
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
-        self._table, self._state, self.refusal, self.checks = table, None, "", None
+        self._table = table
+        self._state = None
+        self.refusal = ""
+        self.checks = None
         self.label_keys = None
 
     def holding(self) -> Reading[Snapshot]:
-        """Return a context manager that holds the read lock and returns the snapshot, which does not change inside.
+        """Return a context manager that holds the read lock and returns the snapshot.
+
+        The snapshot does not change inside of it.
 
         It is for the package: code of a user must not run inside, as it may wait for a thread that
         needs the lock.
@@ -276,7 +293,10 @@ class EvidenceMixin(SearchingMixin):
         return True
 
     def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`. It holds no lock while the block runs."""
+        """Return a context manager that returns :meth:`storage`.
+
+        It holds no lock while the block runs.
+        """
         return nullcontext(self.storage())
 
     def storage(self) -> Snapshot:
@@ -309,7 +329,7 @@ class EvidenceMixin(SearchingMixin):
 
     @property
     def label_names(self) -> Array:
-        """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
+        """Known labels of the vectors in ascending order, (c,): int64, booleans or objects."""
         with self.holding() as snapshot:
             return snapshot.label_names
 
@@ -368,11 +388,11 @@ class EvidenceMixin(SearchingMixin):
         x
             Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
         labels
-            Predicted class of each, (n,): integers in 0..2**63-1, texts or booleans, in a sequence, array, tensor or
-            column of a table. An index keeps the kinds of its first labels.
+            Predicted class of each, (n,): integers in 0..2**63-1, texts or booleans, in a sequence,
+            array, tensor or column of a table. An index keeps the kinds of its first labels.
         ids
-            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
-            largest stored id, or from 0.
+            Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the
+            integers after the largest stored id, or from 0.
 
         Raises
         ------
@@ -392,7 +412,10 @@ class EvidenceMixin(SearchingMixin):
         self._add(X, None, ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
-        """Add vectors of unknown class with default ids, after the largest stored id; see :meth:`add_with_ids`."""
+        """Add vectors of unknown class with default ids, after the largest stored id.
+
+        See :meth:`add_with_ids`.
+        """
         X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         self._add(X, None, None)
 
@@ -408,13 +431,15 @@ class EvidenceMixin(SearchingMixin):
             transaction.insert(X, codes, ids, self._keeping(encoder))
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
-        """Assign new classes to stored vectors, for example from another model. The clustering does not change.
+        """Assign new classes to stored vectors, for example from another model.
+
+        The clustering does not change.
 
         Parameters
         ----------
         labels
-            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or a missing value for
-            "unknown".
+            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or a
+            missing value for "unknown".
         ids
             Stored ids, (n,); by default all of them, in ascending order.
 
@@ -441,7 +466,8 @@ class EvidenceMixin(SearchingMixin):
         ids
             Distinct stored ids, (n,).
         x
-            Their new vectors, (n, d); for cosine L2-normalised in a copy, where a zero vector stays zero.
+            Their new vectors, (n, d); for cosine L2-normalised in a copy, where a zero vector stays
+            zero.
         labels
             Their new classes, (n,), as in :meth:`relabel`; by default each vector keeps its class.
 
@@ -465,7 +491,10 @@ class EvidenceMixin(SearchingMixin):
             transaction.replace(given, X, codes, given, steps)
 
     def drift(self) -> float:
-        """Return the share of vectors that fit another list better than their list; 0.0 for an index without lists."""
+        """Return the share of vectors that fit another list better than their list.
+
+        0.0 for an index without lists.
+        """
         return 0.0
 
     def remove_ids(self, x: Any) -> int:
@@ -474,8 +503,8 @@ class EvidenceMixin(SearchingMixin):
         Parameters
         ----------
         x
-            Same types as ``sel`` of :class:`EvidenceParameters`: ids (unknown ids are ignored), a mask of the stored
-            vectors in ascending order of their ids, or a ``faiss.IDSelector``.
+            Same types as ``sel`` of :class:`EvidenceParameters`: ids (unknown ids are ignored), a
+            mask of the stored vectors in ascending order of their ids, or a ``faiss.IDSelector``.
 
         Raises
         ------
@@ -500,9 +529,9 @@ class EvidenceMixin(SearchingMixin):
         Parameters
         ----------
         otherIndex
-            Evidence index (its labels are kept) or stock index with inverted lists or an id map (labels are unknown),
-            with the same dimension and metric. For "cosine" a stock index may have any metric, as its vectors are
-            normalised.
+            Evidence index (its labels are kept) or stock index with inverted lists or an id map
+            (labels are unknown), with the same dimension and metric. For "cosine" a stock index may
+            have any metric, as its vectors are normalised.
         add_id
             Offset added to the ids of the other index. The sums must not be in this index yet.
 
@@ -523,7 +552,8 @@ class EvidenceMixin(SearchingMixin):
                 emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
-                labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
+                labels = id_map.unknown_labels(len(X))
+                emptied = emptying(otherIndex)
             shifted = self._merged_ids(ids, as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = (
@@ -569,7 +599,8 @@ class EvidenceMixin(SearchingMixin):
     def _has_codec_of(self, other: Any) -> bool:
         if not isinstance(other, EvidenceMixin):
             return False
-        one, two = self.snapshot(), other.snapshot()
+        one = self.snapshot()
+        two = other.snapshot()
         return bool(
             one.codec == two.codec != codecs.FLAT and np.array_equal(one.levels, two.levels)
         )
@@ -590,8 +621,9 @@ class EvidenceMixin(SearchingMixin):
         return written("x", self.reconstruct_batch([number])[0], x)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> Floats:
-        """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""
-        n0, ni = as_count("n0", n0, 0), as_count("ni", ni, -1)
+        """Return the vectors with the ids n0 to n0 + ni - 1, by default to the last vector."""
+        n0 = as_count("n0", n0, 0)
+        ni = as_count("ni", ni, -1)
         return self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni), x)
 
     # --- copies -----------------------------------------------------------------------------------
@@ -603,11 +635,11 @@ class EvidenceMixin(SearchingMixin):
             return stock_from(stock_bytes(self._in_memory()))
 
     def _in_memory(self) -> Any:
-        """Return an index that FAISS can write: this one, or a copy if FAISS would write the name of a mapped file."""
+        """Return an index that FAISS can write: this one, or a copy of a mapped one."""
         return self
 
     def class_index(self, label: int | str) -> Any:
-        """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
+        """Return a plain FAISS index of this kind with copies of the rows of one class.
 
         That of an exact index is a ``faiss.IndexIDMap2``.
 
@@ -626,13 +658,13 @@ class EvidenceMixin(SearchingMixin):
             return self._stock_of(snapshot, int(snapshot.encode("label", wanted)[0]))
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
-        """Return a plain FAISS index with the rows of a class; for callers that hold the read lock."""
+        """Return a plain FAISS index with the rows of a class, for holders of the read lock."""
         stock = self.to_stock()
         stock.remove_ids(snapshot.ids()[snapshot.labels != label])
         return stock
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for ``pickle`` and ``copy``: FAISS's bytes, and the data that FAISS does not store."""
+        """Return the state for ``pickle`` and ``copy``: FAISS's bytes, and all other data."""
         with self._lock.reading():
             stock, parameters, arrays = self.parts()
             return {
@@ -666,10 +698,12 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If an argument is invalid. The index is then unchanged.
         """
-        given, size = as_array("codes", codes), self.sa_code_size()
+        given = as_array("codes", codes)
+        size = self.sa_code_size()
         if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
             raise ValueError(
-                f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape {given.shape}"
+                f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape "
+                f"{given.shape}"
             )
         X = as_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d, self.metric)
         self._add(X, None, ids)
@@ -682,7 +716,8 @@ class EvidenceMixin(SearchingMixin):
 
 def checked_update(ids: ArrayLike, x: ArrayLike, d: int, metric: Metric) -> tuple[Ints, Floats]:
     """Return ids, (n,), and their vectors, (n, d), as an index with this metric stores them."""
-    given, X = as_ids("ids", ids), as_rows("x", x, d, metric)
+    given = as_ids("ids", ids)
+    X = as_rows("x", x, d, metric)
     if len(X) != len(given):
         raise ValueError(f"x must have shape ({len(given)}, {d}), one vector per id, got {X.shape}")
     return given, X

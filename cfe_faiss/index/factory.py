@@ -37,10 +37,10 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
     d
         Dimension of the vectors.
     description
-        ``"EvidenceFlat"`` for the exact index, ``"IDMap2,EvidenceFlat"`` for the exact index with ids of the user.
-        ``"EvidenceIVF<nlist>"`` for an inverted file or, with several partitions,
-        ``"EvidenceIVF<nlist>x<partitions>"``; ``"EvidenceIVFauto"`` chooses the number of lists in training. The codec
-        follows:
+        ``"EvidenceFlat"`` for the exact index, ``"IDMap2,EvidenceFlat"`` for the exact index with
+        ids of the user. ``"EvidenceIVF<nlist>"`` for an inverted file or, with several partitions,
+        ``"EvidenceIVF<nlist>x<partitions>"``; ``"EvidenceIVFauto"`` chooses the number of lists in
+        training. The codec follows:
 
         ``",Flat"``
             float32, 4 * d bytes per vector.
@@ -103,7 +103,10 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
 
 
 def factory_with_ids(d: int, description: str, metric: Metric | int = "cosine") -> EvidenceIndex:
-    """Return a new, empty index whose ids stay after a removal: "EvidenceFlat" stands for "IDMap2,EvidenceFlat"."""
+    """Return a new, empty index whose ids stay after a removal.
+
+    "EvidenceFlat" stands for "IDMap2,EvidenceFlat".
+    """
     return evidence_factory(d, _WITH_IDS if description == "EvidenceFlat" else description, metric)
 
 
@@ -111,7 +114,8 @@ def check_ids_stay(index: Any) -> None:
     """Raise TypeError for an index whose ids change when others are removed."""
     if isinstance(index, IndexEvidenceFlat):
         raise TypeError(
-            f"index must have ids that stay when others are removed, got {index!r}, whose ids are positions: give "
+            f"index must have ids that stay when others are removed, got {index!r}, whose ids are "
+            f"positions: give "
             'cfe_faiss.IndexEvidenceIDMap2(d), or the description "IDMap2,EvidenceFlat"'
         )
 
@@ -146,19 +150,22 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
                 f"a graph in the description must have at least 2 links, got {links} in {head!r}"
             )
         quantizer = faiss.IndexHNSWFlat(d, links, faiss.METRIC_INNER_PRODUCT)
-        index.quantizer, index.referenced_objects = quantizer, [quantizer]
+        index.quantizer = quantizer
+        index.referenced_objects = [quantizer]
     return cast(EvidenceIndex, index)
 
 
 def _inverted_file(
     d: int, nlist: Any, partitions: int, head: str, codec: list[str], metric: Metric | int
 ) -> EvidenceIndex:
-    kind, rest = (codec or [""])[0], codec[1:]
+    kind = (codec or [""])[0]
+    rest = codec[1:]
     product = _PQ.fullmatch(kind)
     if product is None:
         if kind != "Flat" and kind not in _SCALAR:
             raise ValueError(
-                f"description must go on with ',Flat', ',SQfp16', ',SQ8' or ',PQ<M>,RFlat' after {head!r}, got {kind!r}"
+                f"description must go on with ',Flat', ',SQfp16', ',SQ8' or ',PQ<M>,RFlat' after "
+                f"{head!r}, got {kind!r}"
             )
         if rest:
             raise ValueError(
@@ -169,14 +176,16 @@ def _inverted_file(
         return IndexEvidenceIVFScalarQuantizer(
             d, nlist, partitions, qtype=_SCALAR[kind], metric=metric
         )
-    M, nbits = int(product["M"]), int(product["nbits"] or 8)
+    M = int(product["M"])
+    nbits = int(product["nbits"] or 8)
     if nbits != 8:
         raise ValueError(
             f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}"
         )
     if len(rest) != 1 or rest[0] not in _REFINE:
         raise ValueError(
-            f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give no exact similarity, "
+            f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give "
+            f"no exact similarity, "
             f"got {','.join(rest)!r}"
         )
     return IndexEvidenceIVFPQ(d, nlist, M, partitions, metric=metric)

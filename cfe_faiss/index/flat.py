@@ -1,4 +1,4 @@
-"""Exact evidence search: the paper's LocalCE-B (Algorithm 1) with its two optimisations, at BLAS speed."""
+"""Exact evidence search: the paper's LocalCE-B (Algorithm 1) at BLAS speed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _REMEDY = "cfe_faiss.IndexEvidenceIDMap2 has ids of your own, which stay"
 
 
 class ExactMixin(EvidenceMixin):
-    """Storage, changes and files of an exact evidence index; it precedes the FAISS class in the bases.
+    """Storage, changes and files of an exact evidence index.
+
+    It precedes the FAISS class in the bases.
 
     FAISS's part is an ``IndexFlat`` with the vectors, and a vector with the id of each row.
     """
@@ -43,7 +45,7 @@ class ExactMixin(EvidenceMixin):
     # --- implemented by each kind of index --------------------------------------------------------
 
     def _construct(self, d: int) -> Any:
-        """Call FAISS's constructor, set ``_flat`` and ``_row_ids``, and return the ``IndexFlat`` with the vectors."""
+        """Call FAISS's constructor, set ``_flat`` and ``_row_ids``, and return the flat index."""
         raise NotImplementedError
 
     def _truncating(self, n: int) -> list[Step]:
@@ -61,10 +63,11 @@ class ExactMixin(EvidenceMixin):
         Parameters
         ----------
         flat
-            ``faiss.IndexFlat`` over inner products or squared distances; for ``IndexEvidenceIDMap2`` also a
-            ``faiss.IndexIDMap`` over one. It is not changed.
+            ``faiss.IndexFlat`` over inner products or squared distances; for
+            ``IndexEvidenceIDMap2`` also a ``faiss.IndexIDMap`` over one. It is not changed.
         labels
-            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for
+            "unknown".
         metric
             By default that of ``flat``, "ip" or "l2". ``"cosine"`` normalises the vectors.
 
@@ -97,7 +100,8 @@ class ExactMixin(EvidenceMixin):
         """Raise TypeError for a stock index of another kind."""
         if not isinstance(flat, faiss.IndexFlat | faiss.IndexIDMap):
             raise TypeError(
-                f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got {type(flat).__name__}"
+                f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got "
+                f"{type(flat).__name__}"
             )
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
@@ -114,7 +118,8 @@ class ExactMixin(EvidenceMixin):
     def _new_snapshot(self) -> Snapshot:
         if self._state is not None:
             raise RuntimeError(
-                "the vectors were changed by other means than the methods of this index; build a new one"
+                "the vectors were changed by other means than the methods of this index; build a "
+                "new one"
             )
         self._address = steps_of.address_of(self._flat)
         lists = self._faiss_lists()
@@ -197,7 +202,8 @@ class ExactMixin(EvidenceMixin):
         self._take_over(stock, parameters)
         self._set_up(_table_of(self.d, self.ntotal, arrays["labels"]))
         self._longest = parameters.get("longest", 0.0)
-        self.label_keys, self._unchecked = table_from(arrays), check
+        self.label_keys = table_from(arrays)
+        self._unchecked = check
 
 
 class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
@@ -246,14 +252,16 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     def _check_stock(cls, flat: Any) -> None:
         if isinstance(flat, faiss.IndexIDMap):
             raise TypeError(
-                "flat must be a faiss.IndexFlat, got an IndexIDMap: call IndexEvidenceIDMap2.from_stock"
+                "flat must be a faiss.IndexFlat, got an IndexIDMap: call "
+                "IndexEvidenceIDMap2.from_stock"
             )
         super()._check_stock(flat)
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
         if not has_positions(stock):
             raise ValueError(
-                f"an IndexEvidenceFlat has the ids 0, 1, ..., but the {type(stock).__name__} has others"
+                f"an IndexEvidenceFlat has the ids 0, 1, ..., but the {type(stock).__name__} has "
+                f"others"
             )
         super()._take_over(stock, parameters)
         self._row_ids = steps_of.numbers(self.ntotal)
@@ -271,7 +279,8 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Raise RuntimeError, as ``faiss.IndexFlat`` does: ids are positions."""
         raise RuntimeError(
-            f"add_with_ids is not implemented for {type(self).__name__}, as for IndexFlat: {_REMEDY}"
+            f"add_with_ids is not implemented for {type(self).__name__}, as for IndexFlat: "
+            f"{_REMEDY}"
         )
 
     def _merged_ids(self, ids: Ints, add_id: int) -> Ints:
@@ -386,7 +395,10 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         )
 
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> Bytes:
-        """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
+        """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8.
+
+        See :meth:`add_sa_codes`.
+        """
         encoded: Bytes = self._rows.sa_encode(as_matrix("x", x, self.d), codes)
         return encoded
 
@@ -397,7 +409,7 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
 
 
 def with_ids(index: Any) -> Any:
-    """Return an index with ids that stay and the contents of ``index``, which must not be used any more."""
+    """Return an index with ids that stay and the contents of ``index``, no longer usable."""
     if not isinstance(index, IndexEvidenceFlat):
         return index
     stock, parameters, arrays = index.parts()
@@ -409,7 +421,7 @@ def with_ids(index: Any) -> Any:
 
 
 def has_positions(stock: Any) -> bool:
-    """Return whether the ids of a stock ``IndexFlat``, or of an ``IndexIDMap`` over one, are positions."""
+    """Return whether the ids of a stock ``IndexFlat`` or ``IndexIDMap`` are positions."""
     if not isinstance(stock, faiss.IndexIDMap):
         return True
     return np.array_equal(faiss.vector_to_array(stock.id_map), np.arange(stock.ntotal))

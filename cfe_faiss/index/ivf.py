@@ -1,4 +1,4 @@
-"""Inverted files for evidence search: float32 vectors (the paper's LocalCE-I as a preset), scalar and product codes."""
+"""Inverted files for evidence search: float32 vectors, scalar and product codes."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
     d
         Dimension of the vectors.
     nlist
-        Number of lists (clusters) per partition. With ``"auto"`` it is 0 until :meth:`train` chooses 4 * sqrt(n) for
-        n vectors.
+        Number of lists (clusters) per partition. With ``"auto"`` it is 0 until :meth:`train`
+        chooses 4 * sqrt(n) for n vectors.
     partitions
-        Number of partitions, >= 1. All but the first are supplementary (paper, "Supplementary Partitioning").
+        Number of partitions, >= 1. All but the first are supplementary (paper, "Supplementary
+        Partitioning").
     theta
-        Angle of the caps in the weight of a vector (paper, "Weighted Clustering"), in radians, in (0, pi/2].
+        Angle of the caps in the weight of a vector (paper, "Weighted Clustering"), in radians, in
+        (0, pi/2].
     weighted
         Whether the clustering of supplementary partitions uses these weights.
     complete
@@ -72,8 +74,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
     metric
         As in :class:`IndexEvidenceFlat`. "ip" and "l2" have one partition.
     routing
-        ``"evidence"`` ranks lists by the similarity of the query to their vectors of other classes; ``"nearest"`` ranks
-        them by their centroids, as in the paper.
+        ``"evidence"`` ranks lists by the similarity of the query to their vectors of other classes;
+        ``"nearest"`` ranks them by their centroids, as in the paper.
 
     Examples
     --------
@@ -103,11 +105,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        d, nlist, self._metric = (
-            as_count("d", d),
-            ivf_base.as_nlist(nlist),
-            as_metric("metric", metric),
-        )
+        d = as_count("d", d)
+        nlist = ivf_base.as_nlist(nlist)
+        self._metric = as_metric("metric", metric)
         constant = faiss_metric(self._metric)
         super().__init__(flat_index(d, constant), d, nlist, constant)
         self._set_up_lists(
@@ -139,8 +139,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         weighted
             False selects the ablation "w/o WC": supplementary partitions without weights.
         supplementary
-            False selects the ablation "w/o SP": the first partition only. It has no weights, as these come from the
-            previous partition.
+            False selects the ablation "w/o SP": the first partition only. It has no weights, as
+            these come from the previous partition.
         """
         partitions = partitions if supplementary else 1
         index = cls(
@@ -165,18 +165,20 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         nprobe: int | None = None,
         metric: Metric | int | None = None,
     ) -> Self:
-        """Return an evidence index over the vectors, ids, centroids and lists of a stock ``faiss.IndexIVFFlat``.
+        """Return an evidence index over the contents of a stock ``faiss.IndexIVFFlat``.
 
         Parameters
         ----------
         ivf
             Trained stock index over inner products or squared distances; it is not changed.
         labels
-            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for
+            "unknown".
         nprobe
             Number of lists to probe by default, >= 1; that of the stock index if left out.
         metric
-            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` normalises the vectors and the centroids.
+            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` normalises the vectors and the
+            centroids.
 
         Raises
         ------
@@ -207,8 +209,9 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
     d, nlist, partitions, theta, weighted, complete, routing, metric
         As in :class:`IndexEvidenceIVF`.
     qtype
-        ``faiss.ScalarQuantizer.QT_8bit``, d bytes per vector: each component has 256 steps between its minimum and
-        maximum in the training data. Or ``faiss.ScalarQuantizer.QT_fp16``, 2 d bytes per vector.
+        ``faiss.ScalarQuantizer.QT_8bit``, d bytes per vector: each component has 256 steps between
+        its minimum and maximum in the training data. Or ``faiss.ScalarQuantizer.QT_fp16``, 2 d
+        bytes per vector.
 
     Examples
     --------
@@ -240,11 +243,9 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        d, nlist, self._metric = (
-            as_count("d", d),
-            ivf_base.as_nlist(nlist),
-            as_metric("metric", metric),
-        )
+        d = as_count("d", d)
+        nlist = ivf_base.as_nlist(nlist)
+        self._metric = as_metric("metric", metric)
         if qtype not in _CODECS:
             raise ValueError(
                 f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}"
@@ -271,14 +272,16 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         Parameters
         ----------
         ivf
-            Trained ``faiss.IndexIVFScalarQuantizer`` over inner products or squared distances, of type QT_8bit or
-            QT_fp16, with ``by_residual`` False. It is not changed.
+            Trained ``faiss.IndexIVFScalarQuantizer`` over inner products or squared distances, of
+            type QT_8bit or QT_fp16, with ``by_residual`` False. It is not changed.
         labels
-            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for
+            "unknown".
         nprobe
             Number of lists to probe by default, >= 1; that of the stock index if left out.
         metric
-            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` requires unit vectors up to the error of the codec.
+            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` requires unit vectors up to the
+            error of the codec.
 
         Raises
         ------
@@ -294,7 +297,8 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
             raise ValueError("ivf must be trained, got an untrained index")
         if ivf.sq.qtype not in _CODECS or ivf.by_residual:
             raise ValueError(
-                f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype {ivf.sq.qtype}, "
+                f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype "
+                f"{ivf.sq.qtype}, "
                 f"by_residual {ivf.by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
@@ -326,7 +330,8 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
             and abs(X).max() > _LARGEST_HALF
         ):
             raise ValueError(
-                f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got {abs(X).max():g}"
+                f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got "
+                f"{abs(X).max():g}"
             )
         return super()._new_rows(codes, X, ids, lists)
 
@@ -338,7 +343,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
 
 
 class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]
-    """Inverted-file index of counterfactual evidence with product-quantizer codes and exact re-ranking.
+    """Inverted-file index of evidence with product-quantizer codes and exact re-ranking.
 
     A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores
     the float32 vectors. A search, also a plain ``search``, ranks the vectors of the probed lists by
@@ -359,8 +364,8 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     M
         Bytes per code; must divide d.
     k_factor
-        Number of vectors scored per result, >= 1, as in ``faiss.IndexRefineFlat``. The attribute can be set at any
-        time.
+        Number of vectors scored per result, >= 1, as in ``faiss.IndexRefineFlat``. The attribute
+        can be set at any time.
 
     Examples
     --------
@@ -394,7 +399,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         metric: Metric | int = "cosine",
     ) -> None:
         self._metric = as_metric("metric", metric)
-        d, nlist, M = as_count("d", d), ivf_base.as_nlist(nlist), as_count("M", M)
+        d = as_count("d", d)
+        nlist = ivf_base.as_nlist(nlist)
+        M = as_count("M", M)
         if d % M:
             raise ValueError(f"M must divide d = {d}, got {M}")
         constant = faiss_metric(self._metric)
@@ -419,9 +426,10 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         Parameters
         ----------
         refine
-            Trained ``faiss.IndexRefine`` (``IndexRefineFlat``) of a ``faiss.IndexIVFPQ`` with 8-bit codes of residuals
-            and a ``faiss.IndexFlat``, over inner products or squared distances. The flat part is required, as codes
-            cannot be decoded exactly. The stock index is not changed.
+            Trained ``faiss.IndexRefine`` (``IndexRefineFlat``) of a ``faiss.IndexIVFPQ`` with 8-bit
+            codes of residuals and a ``faiss.IndexFlat``, over inner products or squared distances.
+            The flat part is required, as codes cannot be decoded exactly. The stock index is not
+            changed.
         labels
             Predicted class of each of its vectors, (n,); -1 for "unknown".
         nprobe
@@ -438,10 +446,12 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         chosen = metric_of("refine", ivf, metric)
         if not ivf.is_trained:
             raise ValueError("refine must be trained, got an untrained index")
-        nbits, by_residual = ivf.pq.nbits, ivf.by_residual
+        nbits = ivf.pq.nbits
+        by_residual = ivf.by_residual
         if nbits != _BITS or not by_residual:
             raise ValueError(
-                f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = {by_residual}"
+                f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = "
+                f"{by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor), metric=chosen)
         index.pq = ivf.pq
@@ -511,7 +521,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def _refine(
         self, k: int, reconstruct: bool, snapshot: Snapshot, x: Any, candidates: Any
     ) -> tuple[Any, ...]:
-        """Return D and I of the k best candidates of each query by their vectors, and these vectors if asked."""
+        """Return D and I of the k best candidates of each query, and their vectors if asked."""
         I = np.asarray(candidates[1])
         query, place = np.nonzero(I >= 0)
         scores = np.full(I.shape, PADDING, np.float32)
@@ -540,7 +550,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         return tuple(like(x, part) for part in (lims, D[is_within], I[is_within]))
 
     def _scores(self, snapshot: Snapshot, x: Any, query: Ints, ids: Ints) -> Floats:
-        """Return the score of each pair of a query, (m,), and a stored vector, (m,), as FAISS compares them."""
+        """Return the score of each pair of a query and a stored vector as FAISS compares them."""
         X = np.ascontiguousarray(x, np.float32)
         rows = snapshot.find(ids)
         metric = METRICS.index(
@@ -605,10 +615,8 @@ def _checked(k_factor: float) -> float:
 def _parts(refine: Any) -> tuple[Any, Any]:
     """Return the inverted file and the flat index of a stock ``IndexRefine``."""
     if isinstance(refine, faiss.IndexRefine):
-        ivf, flat = (
-            faiss.downcast_index(refine.base_index),
-            faiss.downcast_index(refine.refine_index),
-        )
+        ivf = faiss.downcast_index(refine.base_index)
+        flat = faiss.downcast_index(refine.refine_index)
         if isinstance(ivf, faiss.IndexIVFPQ) and isinstance(flat, faiss.IndexFlat):
             return ivf, flat
         raise TypeError(

@@ -1,4 +1,6 @@
-"""Mixin with storage and changes of all inverted-file evidence indexes; it precedes the FAISS class in the bases.
+"""Mixin with storage and changes of all inverted-file evidence indexes.
+
+It precedes the FAISS class in the bases.
 
 The search methods are in :mod:`cfe_faiss.index.searching`.
 """
@@ -46,9 +48,12 @@ from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibratio
 
 _NPROBE = 16
 _DERIVED_AHEAD = 1 << 18
-"""Numbers in added vectors from which data is derived ahead. For fewer, the first query takes up to 3 ms longer."""
+"""Numbers in added vectors from which data is derived ahead.
+
+For fewer, the first query takes up to 3 ms longer.
+"""
 _SHORTEST = 0.9
-"""Length that a vector of a stock index may have been left with where a codec moved components into its range."""
+"""Least length of a vector of a stock index that a codec moved into its range."""
 _KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
 _OF_STOCK = (
     "nprobe",
@@ -153,7 +158,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             longest = storage.measure_longest()
             if not longest <= LONGEST:
                 raise ValueError(
-                    f"the index must hold vectors of length {LONGEST:g} at most, got one of {longest:g}"
+                    f"the index must hold vectors of length {LONGEST:g} at most, got one of "
+                    f"{longest:g}"
                 )
             call_steps([setting(self, "_longest", longest), *self._forgetting()], [])
             return self
@@ -161,7 +167,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
             raise ValueError(
-                f"the index must hold vectors of length 1 (normalise them before they are added), got one of length "
+                f"the index must hold vectors of length 1 (normalise them before they are added), "
+                f"got one of length "
                 f"{np.linalg.norm(X):g}, id {ids[0]}"
             )
         return self
@@ -169,7 +176,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def __repr__(self) -> str:
         metric = "" if self.metric == "cosine" else f"metric={self.metric!r}, "
         return (
-            f"{type(self).__name__}(d={self.d}, nlist={self.nlist}, {self._settings()}, nprobe={self.nprobe}, "
+            f"{type(self).__name__}(d={self.d}, nlist={self.nlist}, {self._settings()}, "
+            f"nprobe={self.nprobe}, "
             f"{metric}ntotal={self.ntotal})"
         )
 
@@ -178,7 +186,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return f"partitions={self.partitions}"
 
     def take_label_keys(self, table: LabelKeys | None) -> None:
-        """Set the labels that codes of later rows stand for. Codes of stored rows must have the same labels in it."""
+        """Set the labels that codes of later rows stand for.
+
+        Codes of stored rows must have the same labels in it.
+        """
         with self._lock.writing():
             call_steps([setting(self, "label_keys", table), *self._forgetting()], [])
 
@@ -211,7 +222,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 Derived.of(self._state).pin(self._pinned)
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
-        """Do the first-use work of searches now: class centroids, blocks and calibration; set :attr:`choice`.
+        """Do the first-use work of searches now: class centroids, blocks and calibration.
+
+        Set :attr:`choice`.
 
         ``write_index`` keeps the results, so that the first search after
         :func:`cfe_faiss.read_index` is quick, too. A later change keeps :attr:`choice`, and the
@@ -222,8 +235,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         k
             Number of results per query, >= 1, for the calibration.
         recall
-            Recall that later searches ask for, in (0, 1]; the number of lists that reaches it is measured, for single
-            queries and for all stored vectors. None skips the measurement.
+            Recall that later searches ask for, in (0, 1]; the number of lists that reaches it is
+            measured, for single queries and for all stored vectors. None skips the measurement.
 
         Raises
         ------
@@ -237,7 +250,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._search_one()
 
     def prepare_again(self) -> None:
-        """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
+        """Derive the data of a prepared index after reading it.
+
+        A mapped one derives it at the first search.
+        """
         if self._pinned is not None and not is_mapped(self):
             with self.holding() as snapshot:
                 Derived.of(snapshot).prepare()
@@ -248,7 +264,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.answer_single(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
 
     def _add(self, X: Floats, labels: ArrayLike | None, ids: ArrayLike | None) -> None:
-        """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
+        """Add vectors.
+
+        If most of the index is new, also derive the data of single queries, to speed up the first.
+        """
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
             with suppress(MemoryError), self.holding() as snapshot:  # the vectors are stored
@@ -294,7 +313,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return known
 
     def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
-        """Replace the flat quantizer and the centroids by equal ones that other indexes share, to save memory."""
+        """Replace quantizer and centroids by equal ones that other indexes share.
+
+        This saves memory.
+        """
         replaced = faiss.downcast_index(self.quantizer)
         self.quantizer = quantizer
         self._centroids = centroids
@@ -303,7 +325,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         call_steps(steps_of.swapping_vectors(replaced, empty), [])
 
     def routes(self) -> Routes:
-        """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""
+        """Return the class centroids of the lists, which rank lists for a query.
+
+        Valid until the index changes.
+        """
         with self._lock.reading():
             return Derived.of(self.snapshot()).class_means
 
@@ -323,7 +348,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
     def _forgetting_lists(self, lists: Ints) -> list[Step]:
-        snapshot, carried = self._state, self._carried
+        snapshot = self._state
+        carried = self._carried
         if snapshot is not None:
             carried = Derived.of(snapshot).after(lists)
         elif carried is not None:
@@ -331,7 +357,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return [*self._forgetting(), setting(self, "_carried", carried)]
 
     def _new_snapshot(self) -> Snapshot:
-        table, lists, mapped = self._table, self._faiss_lists(), is_mapped(self)
+        table = self._table
+        lists = self._faiss_lists()
+        mapped = is_mapped(self)
         codec, levels = self._codec()
         rows = table.rows(
             lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)), self._metric_number
@@ -364,10 +392,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return inverted_lists(self)
 
     def _check_lists(self, lists: FaissLists, *change: Change) -> None:
-        """Raise RuntimeError if other code has changed FAISS's lists, for example ``permute_invlists``."""
+        """Raise RuntimeError if other code has changed FAISS's lists (``permute_invlists``)."""
         if not self._table.is_as_left(lists, *change):
             raise RuntimeError(
-                "the inverted lists were changed by other means than the methods of this index, so that labels and "
+                "the inverted lists were changed by other means than the methods of this index, so "
+                "that labels and "
                 "vectors do not belong together any more; build a new index with from_stock"
             )
 
@@ -379,8 +408,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         Parameters
         ----------
         x
-            Vectors, (n, d), n >= nlist; normalised in a copy. Training samples at most ``cp.max_points_per_centroid``
-            vectors per list.
+            Vectors, (n, d), n >= nlist; normalised in a copy. Training samples at most
+            ``cp.max_points_per_centroid`` vectors per list.
         numeric_type
             FAISS's: the type to which values are rounded first.
 
@@ -416,10 +445,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the steps that allocate ``nlist`` lists; none if they exist."""
         if nlist == self.nlist:
             return []
-        lists, table = (
-            faiss.ArrayInvertedLists(nlist, self.code_size),
-            self._table_of(np.zeros(nlist, np.int64)),
-        )
+        lists = faiss.ArrayInvertedLists(nlist, self.code_size)
+        table = self._table_of(np.zeros(nlist, np.int64))
         return [*steps_of.replacing_lists(self, lists), setting(self, "_table", table)]
 
     def _training(self, centroids: Floats) -> list[Step]:
@@ -453,7 +480,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if len(X):
             if np.isnan(self._supplementary).any():  # NaN before training
                 raise ValueError(
-                    "supplementary partitions must be trained, too: FAISS trained the first one only, from an index "
+                    "supplementary partitions must be trained, too: FAISS trained the first one "
+                    "only, from an index "
                     "that holds this one; call train(x) of this one"
                 )
             lists = assign(X, self._all_centroids(), self.metric)
@@ -502,25 +530,30 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _new_rows(
         self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s
     ) -> tuple[Any, Any, Any, Any]:
-        """Return codes, ids, supplementary lists and vectors of new rows; None for data that is not kept."""
+        """Return codes, ids, supplementary lists and vectors of new rows.
+
+        None for data that is not kept.
+        """
         references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
         return codes, ids, references, X if self._keeps_beside() else None
 
     def _mapping(self, ids_after: Callable[[], Ints]) -> list[Step]:
-        """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
+        """Return the steps that rebuild FAISS's direct map, for a subset of its ids."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
             return []
         stored = np.sort(ids_after()) if kind == faiss.DirectMap.Array else np.empty(0, np.int64)
         if not np.array_equal(stored, np.arange(len(stored))):
             raise RuntimeError(
-                "a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before"
+                "a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type "
+                "before"
             )
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
     def _mapping_more(self, ids: Ints) -> tuple[list[Step], list[Step]]:
         """Return the steps that reserve space for ``ids`` in the direct map, and undo this."""
-        places, n = self.direct_map, len(self._table)
+        places = self.direct_map
+        n = len(self._table)
         if places.type == faiss.DirectMap.Hashtable:
             undo = [
                 direct_map(self, faiss.DirectMap.NoMap),
@@ -529,7 +562,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             return steps_of.mapping(places, ids.tolist()), undo
         if not np.array_equal(np.sort(ids), np.arange(n, n + len(ids))):
             raise RuntimeError(
-                f"a direct map of type Array takes no other ids than {n} and on; set another type before"
+                f"a direct map of type Array takes no other ids than {n} and on; set another type "
+                f"before"
             )
         return [steps_of.resizing(places.array, n + len(ids))], [steps_of.resizing(places.array, n)]
 
@@ -548,7 +582,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         )
 
     def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
-        change, lists = self._table.relabelling(rows, labels), self._faiss_lists()
+        change = self._table.relabelling(rows, labels)
+        lists = self._faiss_lists()
         self._check_lists(lists, change)
         after = [*self._mapping(self.snapshot().ids), *also]
         self._commit(change, lists, (None, None, None, None), [], [], after)
@@ -559,7 +594,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         )
 
     def drift(self) -> float:
-        """Return the share of vectors that are nearer to the mean of another list than to that of their list.
+        """Return the share of vectors that are nearer to the mean of another list.
+
+        Every other vector is nearest to the mean of its list.
 
         After training it is near 0. Changed vectors raise it when the lists no longer fit them, and
         searches then scan more rows for the same recall. :doc:`/user_guide/indexes` has
@@ -568,8 +605,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         Returns
         -------
         float
-            In [0, 1]; 0.0 without vectors. Means are normalised. Only the first partition counts. Measured on 4,096
-            vectors, the same ones in every call, in O((n + 4096 * nlist) * d) time.
+            In [0, 1]; 0.0 without vectors. Means are normalised. Only the first partition counts.
+            Measured on 4,096 vectors, the same ones in every call, in O((n + 4096 * nlist) * d)
+            time.
         """
         with self.holding() as snapshot:
             return drift(snapshot)
@@ -586,7 +624,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             "choice": "" if self._pinned is None else "/".join(self._pinned),
             "longest": self._longest,
         }
-        n, further = snapshot.n, self.partitions - 1
+        n = snapshot.n
+        further = self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
             "labels": snapshot.labels,
@@ -619,7 +658,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         raise NotImplementedError
 
     def _take_over(self, stock: Any) -> None:
-        """Construct FAISS's part over the lists and the quantizer of a stock index, which keeps owning them."""
+        """Construct FAISS's part over lists and quantizer of a stock index, their owner."""
         self._construct(stock)
         self._source = stock
         for name in _OF_STOCK:
@@ -639,7 +678,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             _metric=parameters.get("metric", "cosine"),
         )
         self._take_over(stock)
-        self._supplementary, self._centroids = arrays["centroids"], None
+        self._supplementary = arrays["centroids"]
+        self._centroids = None
         if not self.is_trained:
             self._supplementary = np.full_like(arrays["centroids"], np.nan)
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
@@ -648,7 +688,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         )
         self._set_up(table)
         self._longest = parameters.get("longest", 0.0)
-        self.label_keys, self._unchecked = table_from(arrays), check
+        self.label_keys = table_from(arrays)
+        self._unchecked = check
         if len(arrays["route_means"]):
             center = center_of(self._all_centroids(), self.metric, self.d)
             self._from_file = Routes.from_arrays(self.nlist, arrays, self.metric, center)

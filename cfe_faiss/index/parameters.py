@@ -1,4 +1,4 @@
-"""FAISS's own methods on an evidence index: parameters for evidence, a view without one class, and FAISS's outputs."""
+"""FAISS's own methods on an evidence index: parameters, views, and FAISS's outputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,24 +31,26 @@ class EvidenceParameters:
     labels
         Predicted class of each query, (nq,), or one class for all queries. The results exclude it.
     nprobe
-        Number of lists to probe; by default the ``nprobe`` of the index. Not for an index without lists, with ``where``
-        or in a range search.
+        Number of lists to probe; by default the ``nprobe`` of the index. Not for an index without
+        lists, with ``where`` or in a range search.
     sel
-        Vectors that may be evidence: a ``faiss.IDSelector`` of any kind, by id; a mask, (ntotal,) of bool, of the
-        stored vectors in ascending order of their ids; or ids, (m,) integers, a set, a range or a single id. Ids that
-        are not stored are ignored.
+        Vectors that may be evidence: a ``faiss.IDSelector`` of any kind, by id; a mask, (ntotal,)
+        of bool, of the stored vectors in ascending order of their ids; or ids, (m,) integers, a
+        set, a range or a single id. Ids that are not stored are ignored.
     targets
         Classes, (c,), whose vectors may be evidence. By default all known classes.
     where
-        :class:`cfe_faiss.Constraints` that a query and its evidence must meet. Such a search is exact.
+        :class:`cfe_faiss.Constraints` that a query and its evidence must meet. Such a search is
+        exact.
     attributes, graph
         Attributes and graph that the constraints use, for every id of the index: see
         :func:`cfe_faiss.global_evidence`.
     queries
-        Queries as stored ids, (nq,), or as a table of their attributes, whose row i is query i, for constraints that
-        compare them with their evidence. Constraints on the graph need ids.
+        Queries as stored ids, (nq,), or as a table of their attributes, whose row i is query i, for
+        constraints that compare them with their evidence. Constraints on the graph need ids.
     recall, exact, memory
-        As in ``search_evidence``. Not in a range search, except ``exact``; no ``recall`` with ``where``.
+        As in ``search_evidence``. Not in a range search, except ``exact``; no ``recall`` with
+        ``where``.
     exclude, exclude_labels, within, neighbors
         As in ``search_evidence``: rules for the rows that each query may find.
 
@@ -94,7 +96,8 @@ class EvidenceParameters:
             for name in ("attributes", "graph", "queries"):
                 if getattr(self, name) is not None:
                     raise ValueError(
-                        f"params.{name} must be left out without params.where, as it has no effect then"
+                        f"params.{name} must be left out without params.where, as it has no effect "
+                        f"then"
                     )
         else:
             self._refuse(("nprobe", "recall"), "with params.where (it is exact)")
@@ -146,7 +149,9 @@ class EvidenceParameters:
 
 
 class Excluding:
-    """A view of an evidence index whose ``search`` leaves one class out; made by ``index.excluding(label)``.
+    """A view of an evidence index whose ``search`` leaves one class out.
+
+    Made by ``index.excluding(label)``.
 
     Everything but searching is the index's own. FAISS's C++ code would see the index without the
     exclusion, so it does not take a view.
@@ -162,14 +167,17 @@ class Excluding:
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
     ) -> tuple[Floats, Ints]:
-        """Return the k nearest vectors of other classes, as ``faiss.Index.search``; ``params`` may be FAISS's own."""
+        """Return the k nearest vectors of other classes, as ``faiss.Index.search``.
+
+        ``params`` may be FAISS's own.
+        """
         result: tuple[Floats, Ints] = self.index.search(
             x, k, params=self._parameters(params), D=D, I=I
         )
         return result
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
-        """Return all vectors of other classes nearer than ``thresh``, as ``faiss.Index.range_search``: lims, D, I."""
+        """Return all vectors of other classes nearer than ``thresh``, as FAISS: lims, D, I."""
         return self.index.range_search(
             x, thresh, params=replace(self._parameters(params), nprobe=None)
         )
@@ -209,12 +217,14 @@ def lock_method(name: str) -> Callable[..., Any]:
             return getattr(self._stock, name)(self, *args, **kwargs)
 
     of_faiss = getattr(faiss.IndexIVFFlat, name)
-    method.__name__, method.__qualname__, method.__doc__ = name, name, of_faiss.__doc__
+    method.__name__ = name
+    method.__qualname__ = name
+    method.__doc__ = of_faiss.__doc__
     return method
 
 
 def part_of(params: Any, name: str) -> Any:
-    """Return the parameters inside of others, as the Python object that was given, if FAISS keeps it."""
+    """Return the parameters inside of others, as the object given, if FAISS keeps it."""
     part = getattr(params, name)
     given = (
         *getattr(params, "_sp_field_refs", {}).values(),
@@ -252,7 +262,7 @@ def written(name: str, result: T, out: Any) -> T:
 
 
 def like(x: Any, result: Any) -> Any:
-    """Return a result as a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use, as FAISS does."""
+    """Return a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use."""
     is_in_use = hasattr(faiss.Index, "search_numpy")  # it patches FAISS's classes
     if not _is_tensor(x) or not is_in_use or not isinstance(result, np.ndarray):
         return result

@@ -62,7 +62,8 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         super().__init__(evidence)
         for transform in reversed(transforms):
             self.prepend_transform(transform)
-        self.transforms, self.evidence = transforms, evidence
+        self.transforms = transforms
+        self.evidence = evidence
 
     def __repr__(self) -> str:
         names = [type(transform).__name__ for transform in self.transforms]
@@ -76,7 +77,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         return self.evidence.ntotal
 
     def train(self, x: ArrayLike) -> None:
-        """Train each transform that needs it, then the evidence index, with vectors, (n, d): all of them, or none."""
+        """Train each transform that needs it, then the index, with (n, d): all, or none."""
         X: Floats = as_matrix("x", x, self.d)
         new = [transform for transform in self.transforms if not transform.is_trained]
         try:
@@ -125,7 +126,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         self._count()
 
     def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
-        """Move all vectors of another index behind equal transforms into this one, as an evidence index does."""
+        """Move all vectors of another index behind equal transforms into this one."""
         if not isinstance(otherIndex, IndexEvidencePreTransform):
             raise TypeError(f"otherIndex must be an IndexEvidencePreTransform, got {otherIndex!r}")
         if self._parts() != otherIndex._parts():
@@ -148,7 +149,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         nprobe: int | None = None,
         **options: Unpack[SearchOptions],
     ) -> Results:
-        """Return D, I for queries, (nq, d), as ``search_evidence`` of an evidence index, with its options."""
+        """Return D, I for queries, (nq, d): ``search_evidence`` of the index, with its options."""
         return self.evidence.search_evidence(
             self._transform("xq", xq), labels_q, k, nprobe, **options
         )
@@ -156,7 +157,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     def range_search_evidence(
         self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, **options: Unpack[RowOptions]
     ) -> Ranges:
-        """Return lims, D, I for queries, (nq, d), as ``range_search_evidence`` of an evidence index."""
+        """Return lims, D, I for queries, (nq, d): ``range_search_evidence`` of the index."""
         return self.evidence.range_search_evidence(
             self._transform("xq", xq), labels_q, threshold, **options
         )
@@ -172,12 +173,18 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
     ) -> Any:
-        """Return D, I as ``faiss.IndexPreTransform.search``; with ``EvidenceParameters``, evidence."""
+        """Return D, I as ``faiss.IndexPreTransform.search``.
+
+        With ``EvidenceParameters``, evidence.
+        """
         found = self.evidence.search(self._transform("x", x), k, params=_inner(params))
         return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
-        """Return lims, D, I as ``faiss.IndexPreTransform.range_search``; with ``EvidenceParameters``, evidence."""
+        """Return lims, D, I as ``faiss.IndexPreTransform.range_search``.
+
+        With ``EvidenceParameters``, evidence.
+        """
         found = self.evidence.range_search(self._transform("x", x), thresh, params=_inner(params))
         return tuple(like(x, part) for part in found)
 
@@ -212,7 +219,10 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         return written("x", self._reverse(self.evidence.reconstruct(key)[None])[0], x)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None) -> Floats:
-        """Return the vectors with the ids n0, ..., n0 + ni - 1, to the last vector by default, transformed back."""
+        """Return the vectors with the ids n0 to n0 + ni - 1, transformed back.
+
+        By default ni goes to the last vector.
+        """
         return written("x", self._reverse(self.evidence.reconstruct_n(n0, ni)), x)
 
     def _reverse(self, Y: Floats) -> Floats:

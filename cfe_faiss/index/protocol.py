@@ -33,7 +33,10 @@ Neighbors: TypeAlias = Literal["other", "own", "any"]
 
 
 class RowOptions(TypedDict, total=False):
-    """Options of searches that say which rows a query may find; see :meth:`EvidenceSearcher.search_evidence`."""
+    """Options of searches that say which rows a query may find.
+
+    See :meth:`EvidenceSearcher.search_evidence`.
+    """
 
     sel: Any
     exclude: Any
@@ -73,7 +76,7 @@ class EvidenceSearcher(Protocol):
 
     @property
     def label_names(self) -> Array:
-        """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
+        """Known labels of the vectors in ascending order, (c,): int64, booleans or objects."""
 
     def search_evidence(
         self,
@@ -93,48 +96,54 @@ class EvidenceSearcher(Protocol):
         xq
             Query vectors, (nq, d); normalised in a copy.
         labels_q
-            Predicted class of each query, (nq,). To a query of a class that is not stored, all classes are others.
+            Predicted class of each query, (nq,). To a query of a class that is not stored, all
+            classes are others.
         k
             Number of results per query, >= 1.
         nprobe
-            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index. The result is exact
-            if nprobe >= partitions * nlist. An index without lists is always exact and raises ValueError.
+            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index.
+            The result is exact if nprobe >= partitions * nlist. An index without lists is always
+            exact and raises ValueError.
         recall
-            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
-            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
-            for each class is measured once, see :meth:`recall_by_class`; under ``within`` and ``neighbors="any"``, with
-            these rules. Each query then ranks the lists by itself, independent of the other queries. With ``sel``, the
-            number is measured in each call; up to 2,000 queries are then searched exactly, which is faster than
-            measuring.
+            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all
+            queries reaches it, and the mean of each class with at least 100 stored vectors reaches
+            ``recall - 0.01``. The number of lists for each class is measured once, see
+            :meth:`recall_by_class`; under ``within`` and ``neighbors="any"``, with these rules.
+            Each query then ranks the lists by itself, independent of the other queries. With
+            ``sel``, the number is measured in each call; up to 2,000 queries are then searched
+            exactly, which is faster than measuring.
         exact
             Instead of ``nprobe``: whether to return the exact result.
         sel
-            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
-            :class:`EvidenceParameters`.
+            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as
+            ``sel`` of :class:`EvidenceParameters`.
         exclude
-            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded with -1. Ids that are
-            not stored are ignored.
+            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded
+            with -1. Ids that are not stored are ignored.
         exclude_labels
-            Further classes that each query must not find: a list of nq sequences, or (nq, m) labels padded with -1.
+            Further classes that each query must not find: a list of nq sequences, or (nq, m) labels
+            padded with -1.
         within
-            Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates; either
-            may be infinite.
+            Smallest and largest similarity of a result, (low, high), for example to leave out
+            near-duplicates; either may be infinite.
         neighbors
-            Rows that a query may find: of "other" classes than its own, of its "own" class, or "any" rows, of unknown
-            class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 4,096 rows are
-            always searched exactly, and all classes with ``recall``.
+            Rows that a query may find: of "other" classes than its own, of its "own" class, or
+            "any" rows, of unknown class included; for "any", ``labels_q`` may be None. With "own",
+            classes of fewer than 4,096 rows are always searched exactly, and all classes with
+            ``recall``.
         memory
-            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
-            passes. Result arrays are not included.
+            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower
+            limit needs more passes. Result arrays are not included.
         progress
             Whether to show a progress bar on standard error.
 
         Returns
         -------
         D, I
-            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. If
-            fewer than k vectors are eligible, the row is padded with id -1 and FAISS's padding value. Unless the index
-            has ``complete=False``, the search of a row continues in further lists until the row is complete.
+            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity:
+            smaller id first. If fewer than k vectors are eligible, the row is padded with id -1 and
+            FAISS's padding value. Unless the index has ``complete=False``, the search of a row
+            continues in further lists until the row is complete.
 
         Raises
         ------
@@ -173,13 +182,14 @@ class EvidenceSearcher(Protocol):
         ids
             Stored ids, (nq,); by default all of them in ascending order.
         k, nprobe, **options
-            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries. A query never finds itself.
+            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries. A query
+            never finds itself.
 
         Returns
         -------
         D, I
-            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding, unless ``neighbors``
-            is "any".
+            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding,
+            unless ``neighbors`` is "any".
 
         Raises
         ------
@@ -197,21 +207,24 @@ class EvidenceSearcher(Protocol):
         nprobe: int | None = None,
         **options: Unpack[SearchOptions],
     ) -> Certified:
-        """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
+        """Return the evidence of stored vectors, and a mask of provably exact rows.
+
+        See :meth:`search_stored`.
 
         Parameters
         ----------
         ids, k, nprobe, **options
-            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and ``neighbors`` the
-            search is always exact.
+            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and
+            ``neighbors`` the search is always exact.
 
         Returns
         -------
         D, I
             As from :meth:`search_stored`.
         certified
-            Whether a bound proves that no skipped list can hold a better result, (nq,) bool; all True if no list is
-            skipped. Many exact rows have no such proof, above all in high dimensions.
+            Whether a bound proves that no skipped list can hold a better result, (nq,) bool; all
+            True if no list is skipped. Many exact rows have no such proof, above all in high
+            dimensions.
 
         Raises
         ------
@@ -220,8 +233,9 @@ class EvidenceSearcher(Protocol):
 
         Notes
         -----
-        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
-        addition to the search, this takes the time to compare every query with every centroid.
+        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) -
+        angle(x, c). In addition to the search, this takes the time to compare every query with
+        every centroid.
         """
         rules = _rules_of("search_certified", options)
         query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
@@ -236,23 +250,26 @@ class EvidenceSearcher(Protocol):
         threshold: float,
         **options: Unpack[RowOptions],
     ) -> Ranges:
-        """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
+        """Return all evidence with similarity >= ``threshold``.
+
+        The search is exact and covers the whole index.
 
         Parameters
         ----------
         xq, labels_q
             As in :meth:`search_evidence`.
         **options
-            ``sel``, ``exclude``, ``exclude_labels``, ``within`` and ``neighbors``, as in :meth:`search_evidence`.
+            ``sel``, ``exclude``, ``exclude_labels``, ``within`` and ``neighbors``, as in
+            :meth:`search_evidence`.
         threshold
-            Minimum similarity; for "l2", the largest squared distance. An infinite threshold returns all rows that the
-            rules allow, or none.
+            Minimum similarity; for "l2", the largest squared distance. An infinite threshold
+            returns all rows that the rules allow, or none.
 
         Returns
         -------
         lims, D, I
-            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query q, and the same
-            slice of ``I`` its ids. Best first; equal similarity: smaller id first.
+            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query
+            q, and the same slice of ``I`` its ids. Best first; equal similarity: smaller id first.
 
         Raises
         ------
@@ -289,16 +306,18 @@ class EvidenceSearcher(Protocol):
         k
             Number of results per query and class, >= 1.
         nprobe
-            Number of lists to probe for each class with at least 4,096 stored vectors: the lists whose vectors of this
-            class are nearest. Smaller classes are searched exactly. By default the ``nprobe`` of the index.
+            Number of lists to probe for each class with at least 4,096 stored vectors: the lists
+            whose vectors of this class are nearest. Smaller classes are searched exactly. By
+            default the ``nprobe`` of the index.
         recall, exact
             Instead of ``nprobe``: an exact search, in both cases.
 
         Returns
         -------
         D, I
-            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The classes are
-            ``label_names``. Results of the query's own class, and missing results, are padding.
+            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The
+            classes are ``label_names``. Results of the query's own class, and missing results, are
+            padding.
 
         Raises
         ------
@@ -336,7 +355,10 @@ class EvidenceSearcher(Protocol):
     def answer_single(
         self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
     ) -> Results | None:
-        """Search one query that needs no conversion. Return None if this fast path does not apply."""
+        """Search one query that needs no conversion.
+
+        Return None if this fast path does not apply.
+        """
         return None
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
@@ -365,10 +387,12 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     stores_codes
         Whether FAISS's lists hold codes instead of vectors.
     k_factor
-        Vectors that are scored for each result, where they are screened by their codes; None elsewhere.
+        Vectors that are scored for each result, where they are screened by their codes; None
+        elsewhere.
     refusal
-        Why the index is read-only; empty if it is not. Then :meth:`changing` and all changes raise RuntimeError. A
-        sharded index refuses :meth:`changing`, ``train`` and ``reset``, but changes its rows.
+        Why the index is read-only; empty if it is not. Then :meth:`changing` and all changes raise
+        RuntimeError. A sharded index refuses :meth:`changing`, ``train`` and ``reset``, but changes
+        its rows.
     origins
         File that the index was first read from or written to, and the last one written.
     """
@@ -383,7 +407,10 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
 
     @property
     def choice(self) -> str | None:
-        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it."""
+        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned.
+
+        None before it.
+        """
 
     @property
     def keeps_vectors(self) -> bool:
@@ -409,7 +436,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def answer_on(
         self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False
     ) -> Results:
-        """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`holding`."""
+        """Return D, I of a query, perhaps bound to the snapshot, inside of :meth:`holding`."""
 
     def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort with its open fields set to the defaults of the index."""
@@ -417,7 +444,10 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     # --- rows -------------------------------------------------------------------------------------
 
     def holding(self) -> Reading[Snapshot]:
-        """Return a context manager that holds the read lock and returns the snapshot; no code of users runs inside."""
+        """Return a context manager that holds the read lock and returns the snapshot.
+
+        No code of users runs inside.
+        """
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only, without a lock."""

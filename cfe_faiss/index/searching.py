@@ -41,7 +41,10 @@ _EXACTLY = Effort(exact=True)
 
 
 class SearchingMixin:
-    """Searches of an evidence index in memory; a base of :class:`cfe_faiss.index.base.EvidenceMixin`."""
+    """Searches of an evidence index in memory.
+
+    A base of :class:`cfe_faiss.index.base.EvidenceMixin`.
+    """
 
     # A base class would be a protocol, whose `__init__` does not call FAISS's.
     search_evidence = EvidenceSearcher.search_evidence
@@ -89,7 +92,10 @@ class SearchingMixin:
         return _EXACTLY
 
     def resolve_effort(self, effort: Effort) -> Effort:
-        """Return an effort completed with the settings of the index; raise ValueError for ``nprobe`` without lists."""
+        """Return an effort completed with the settings of the index.
+
+        Raise ValueError for ``nprobe`` without lists.
+        """
         if effort.nprobe is not None and not self.has_lists:
             raise ValueError(
                 f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}"
@@ -110,7 +116,7 @@ class SearchingMixin:
             return self.answer_on(snapshot, query, effort, progress)
 
     def without_callbacks(self, sel: Any, name: str = "params.sel") -> Any:
-        """Return a selector, or the ids that it accepts if it calls Python, as it may then use the index.
+        """Return a selector, or its ids if it calls Python, and so perhaps the index.
 
         Parameters of FAISS are returned with such a selector. Call it outside of the lock.
         """
@@ -152,7 +158,9 @@ class SearchingMixin:
         """
         if self.routing != "evidence":
             return None
-        searches, state, given = self._single, self._state, labels_q
+        searches = self._single
+        state = self._state
+        given = labels_q
         neighbors = "other" if rules is None else rules.neighbors
         single = None if searches is None else searches.get(neighbors)
         if neighbors == "any":  # of a class that no row has, as in `Query.bind`
@@ -218,7 +226,8 @@ class SearchingMixin:
         """Return D, I and the mask of provably exact rows."""
         query = self._bindable(query)
         with self.holding() as snapshot:
-            bound, effort = query.bind(snapshot), self.resolve_effort(effort)
+            bound = query.bind(snapshot)
+            effort = self.resolve_effort(effort)
             D, I, certified = answers.search_certified(
                 bound, effort, "Searching" if progress else None
             )
@@ -234,7 +243,9 @@ class SearchingMixin:
         I: Any = None,
         **stock: Any,
     ) -> Results:
-        """Return the k nearest vectors, as ``faiss.Index.search``; with ``EvidenceParameters``, the best k evidences.
+        """Return the k nearest vectors, as ``faiss.Index.search``.
+
+        With ``EvidenceParameters``, the best k evidences.
 
         Parameters
         ----------
@@ -243,7 +254,8 @@ class SearchingMixin:
         k
             Number of results per query, >= 1.
         params
-            :class:`cfe_faiss.EvidenceParameters` for evidence; FAISS's own parameters, or None, for a plain search.
+            :class:`cfe_faiss.EvidenceParameters` for evidence; FAISS's own parameters, or None, for
+            a plain search.
         D, I
             Output arrays, (nq, k) float32 and int64.
 
@@ -293,7 +305,8 @@ class SearchingMixin:
         Returns
         -------
         D, I, R
-            Similarities, ids and vectors, (nq, k, d) float32. Vectors of padding are NaN, as in FAISS.
+            Similarities, ids and vectors, (nq, k, d) float32. Vectors of padding are NaN, as in
+            FAISS.
         """
         name = "search_and_reconstruct"
         if not isinstance(params, EvidenceParameters):
@@ -338,7 +351,10 @@ class SearchingMixin:
         stock: dict[str, Any],
         **many: Any,
     ) -> Query:
-        """Return the query of ``params`` for vectors ``x``; raise TypeError if arguments of FAISS are given, too."""
+        """Return the query of ``params`` for vectors ``x``.
+
+        Raise TypeError if arguments of FAISS are given, too.
+        """
         if stock:
             raise TypeError(
                 f"{method} takes no {next(iter(stock))} together with EvidenceParameters"
@@ -353,12 +369,13 @@ class SearchingMixin:
         further: dict[str, Any],
         refine: Callable[[Snapshot, Any, Any], Any] | None = None,
     ) -> Any:
-        """Call FAISS's search method under the read lock, and ``refine`` with the snapshot, the queries and the result.
+        """Call FAISS's search method under the read lock, and ``refine`` with its result.
 
         ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no
         parameters.
         """
-        x, many = about[0] if hasattr(about[0], "shape") else as_array("x", about[0]), about[1]
+        x = about[0] if hasattr(about[0], "shape") else as_array("x", about[0])
+        many = about[1]
         if len(x.shape) != 2 or x.shape[1] != self.d:
             raise ValueError(f"x must have shape (n, {self.d}), got {tuple(x.shape)}")
         about = x, many if name == "range_search" else as_count("k", many)
@@ -388,17 +405,22 @@ class SearchingMixin:
     def recall_by_class(
         self, recall: float, k: int = 10, *, queries: int | None = None
     ) -> dict[Any, float]:
-        """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
+        """Return the recall@k of each stored class: 1, as an index without lists is exact."""
         with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
 
     @property
     def choice(self) -> Element | None:
-        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`; None for an exact index."""
+        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`.
+
+        None for an exact index.
+        """
         return None
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
-        """Do the first-use work of searches now. An exact index only sorts its ids, and needs no measurements.
+        """Do the first-use work of searches now.
+
+        An exact index only sorts its ids, and needs no measurements.
 
         Parameters
         ----------
@@ -416,15 +438,24 @@ class SearchingMixin:
             _ = snapshot.members
 
     def prepare_again(self) -> None:
-        """Derive the data of an index that was prepared before it was written; nothing for an exact index."""
+        """Derive the data of an index that was prepared before it was written.
+
+        Nothing for an exact index.
+        """
 
     def excluding(self, label: int | str) -> Excluding:
-        """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
+        """Return a view whose ``search(x, k)`` excludes class ``label``.
+
+        It serves code without a notion of classes.
+        """
         return Excluding(self, label)
 
 
 def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
-    """Return the code of the label of one query that needs no conversion, (1,); None for any other."""
+    """Return the code of the label of one query that needs no conversion, (1,).
+
+    None for any other.
+    """
     table = snapshot.label_keys
     if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
         return None
@@ -447,7 +478,7 @@ class ListSearchingMixin(SearchingMixin):
         return Effort(self.nprobe, complete=self.complete, routing=self.routing)
 
     def nprobe_for(self, recall: float, k: int = 10) -> int:
-        """Return the smallest ``nprobe`` at which the evidence of all stored vectors reaches a recall@k.
+        """Return the least ``nprobe`` at which evidence of all vectors has a recall@k.
 
         The recall is measured for each class, see :meth:`recall_by_class`.
         ``search_stored(k=k, recall=recall)`` probes this number of lists for the most demanding
@@ -486,8 +517,8 @@ class ListSearchingMixin(SearchingMixin):
         k
             Number of results per vector, >= 1.
         queries
-            Number of stored vectors in one call: large batches are searched in groups, small ones query by query. None:
-            all stored vectors.
+            Number of stored vectors in one call: large batches are searched in groups, small ones
+            query by query. None: all stored vectors.
 
         Returns
         -------
@@ -523,7 +554,7 @@ class ListSearchingMixin(SearchingMixin):
     def _calibration(
         self, recall: float | None, k: int, queries: int | None
     ) -> tuple[int, Calibration | None]:
-        """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
+        """Return the number of lists, and the calibration for a recall (None: all lists)."""
         effort = self.resolve_effort(Effort.of(recall=recall))
         k = as_count("k", k)
         with self.holding() as snapshot:
@@ -537,7 +568,8 @@ class ListSearchingMixin(SearchingMixin):
         if self.checks is None:
             return
         nprobe = getattr(params, "nprobe", self.nprobe)
-        snapshot, X = self.snapshot(), np.ascontiguousarray(x, np.float32)
+        snapshot = self.snapshot()
+        X = np.ascontiguousarray(x, np.float32)
         centroids = snapshot.centroids[0]
         if self.metric != "cosine" or nprobe >= len(centroids):
             self._check_mapped()

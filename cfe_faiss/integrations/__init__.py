@@ -1,1 +1,4 @@
-"""Evidence search in the vector stores of others, each loaded when it is imported: LangChain, LlamaIndex, Haystack."""
+"""Evidence search in other vector stores, each loaded on import.
+
+They are those of LangChain, LlamaIndex and Haystack.
+"""

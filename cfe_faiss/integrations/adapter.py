@@ -16,14 +16,17 @@ from cfe_faiss.store.values import DEEPEST
 R = TypeVar("R")
 
 MOST_NESTED = DEEPEST // 4
-"""Depth of nested filters of a framework. The store's own filter of one of them may be four times as deep."""
+"""Depth of nested filters of a framework.
+
+The store's own filter of one of them may be four times as deep.
+"""
 
 Row = tuple[str, dict[str, Any], str | None]
 """Id, metadata with the predicted class, and text of a document."""
 
 
 def checked_store(store: EvidenceStore) -> EvidenceStore:
-    """Return a store; raise ValueError unless its similarity is the cosine, as other frameworks take it."""
+    """Return a store; raise ValueError unless its similarity is the cosine."""
     if store.metric != "cosine":
         raise ValueError(
             f"store must have metric 'cosine' behind another framework, got {store.metric!r}"
@@ -34,7 +37,10 @@ def checked_store(store: EvidenceStore) -> EvidenceStore:
 def embeddings_of(
     kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: int
 ) -> NDArray[np.float64]:
-    """Return the embeddings of documents, (n, d), zeros for None; ValueError names a document of another length."""
+    """Return the embeddings of documents, (n, d), zeros for None.
+
+    ValueError names a document of another length.
+    """
     X = np.zeros((len(ids), d))
     for row, (id_, embedding) in enumerate(zip(ids, embeddings, strict=True)):
         if embedding is not None:
@@ -66,7 +72,7 @@ def put(
 
 
 def rows_of(found: Hits | Rows, label_key: str) -> list[Row]:
-    """Return stored rows, with the predicted class in their metadata under ``label_key``, if there is one."""
+    """Return stored rows, with the predicted class under ``label_key`` of their metadata."""
     for metadata, label in zip(found.metadata, found.labels, strict=True):
         if label is not None:
             metadata[label_key] = label
@@ -83,7 +89,7 @@ def evidence(
     *,
     with_vectors: bool = False,
 ) -> Hits:
-    """Return the evidence of an embedding, without the document ``id_``, or of this stored document."""
+    """Return the evidence of an embedding without the document ``id_``, or of that document."""
     if embedding is None:
         return store.evidence(id_, k, label, where, with_vectors=with_vectors)
     excluded = [id_] if id_ in store else None
@@ -92,7 +98,10 @@ def evidence(
 
 
 def join_filters(*conditions: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return one filter that is the conjunction of some, of which None and {} select all rows; None for no filter."""
+    """Return one filter that is the conjunction of some, of which None and {} select all rows.
+
+    None for no filter.
+    """
     parts = [condition for condition in conditions if condition]
     return {"$and": parts} if parts else None
 
@@ -139,8 +148,10 @@ def marginal_relevance(
     >>> marginal_relevance(np.array([0.99, 0.98, 0.79]), X, k=2, lambda_mult=0.4)
     [0, 2]
     """
-    k, weight = min(as_count("k", k), len(X)), as_number("lambda_mult", lambda_mult, 0.0, 1.0)
-    scores, redundancy = similarity.astype(np.float64), np.full(len(X), -np.inf)
+    k = min(as_count("k", k), len(X))
+    weight = as_number("lambda_mult", lambda_mult, 0.0, 1.0)
+    scores = similarity.astype(np.float64)
+    redundancy = np.full(len(X), -np.inf)
     chosen: list[int] = []
     while len(chosen) < k:
         if chosen:
@@ -152,7 +163,7 @@ def marginal_relevance(
 
 
 def refuse(method: str, kwargs: Mapping[str, Any], *ignored: str) -> None:
-    """Raise TypeError for keyword arguments that a framework's interface passes on and the store does not use."""
+    """Raise TypeError for keyword arguments of a framework that the store does not use."""
     unknown = sorted(kwargs.keys() - set(ignored))
     if unknown:
         raise TypeError(f"{method} takes no {', '.join(unknown)}")

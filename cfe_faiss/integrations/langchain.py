@@ -93,7 +93,7 @@ class EvidenceRetriever(VectorStoreRetriever):
         return await store.aevidence_search(document, **options)
 
     def _query(self, text: str, given: dict[str, Any]) -> tuple[Any, Document, dict[str, Any]]:
-        """Return the vector store, a text with its class as a document, and the arguments of the search."""
+        """Return the vector store, a text with its class, and the arguments of the search."""
         store: Any = self.vectorstore
         options = self.search_kwargs | given
         label = options.pop("label", None)
@@ -122,16 +122,18 @@ class EvidenceVectorStore(VectorStore):
     embedding
         Makes vectors of texts.
     label_key
-        Metadata key of a document's predicted class, a text or an integer (one type for all). Documents without this
-        key, or with None, are found by searches and are never evidence.
+        Metadata key of a document's predicted class, a text or an integer (one type for all).
+        Documents without this key, or with None, are found by searches and are never evidence.
     store
-        Where documents are kept. By default a store with an exact index, made when the first documents are added.
+        Where documents are kept. By default a store with an exact index, made when the first
+        documents are added.
 
     Notes
     -----
-    A ``filter`` is a mapping of metadata keys to values or conditions, or a function that takes a ``Document`` and
-    returns whether it may be found (called for every document of the store). For mappings see
-    :meth:`cfe_faiss.EvidenceStore.search`; an example is ``{"year": {"$gte": 2020}, "label": {"$ne": "spam"}}``.
+    A ``filter`` is a mapping of metadata keys to values or conditions, or a function that takes a
+    ``Document`` and returns whether it may be found (called for every document of the store). For
+    mappings see :meth:`cfe_faiss.EvidenceStore.search`; an example is
+    ``{"year": {"$gte": 2020}, "label": {"$ne": "spam"}}``.
 
     Any number of threads may search and change the store at the same time.
 
@@ -180,14 +182,17 @@ class EvidenceVectorStore(VectorStore):
     def add_texts(
         self, texts: Iterable[str], metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
     ) -> list[str]:
-        """Embed texts and store them. A text with a stored id replaces the old one, metadata and class included.
+        """Embed texts and store them.
+
+        A text with a stored id replaces the old one, metadata and class included.
 
         Parameters
         ----------
         texts
             n texts.
         metadatas
-            One mapping, or None, per text, as for ``EvidenceStore.add``; the class is under ``label_key``.
+            One mapping, or None, per text, as for ``EvidenceStore.add``; the class is under
+            ``label_key``.
         ids
             Distinct ids. None is replaced by a new id.
 
@@ -252,7 +257,9 @@ class EvidenceVectorStore(VectorStore):
         return put(self._store_of(len(vectors[0])).upsert, rows, _as_array(vectors), self.label_key)
 
     def relabel(self, labels: Mapping[str, Label]) -> None:
-        """Give documents the classes that another classifier predicts. Their metadata show the new classes.
+        """Give documents the classes that another classifier predicts.
+
+        Their metadata show the new classes.
 
         Parameters
         ----------
@@ -262,7 +269,8 @@ class EvidenceVectorStore(VectorStore):
         Raises
         ------
         TypeError, ValueError
-            If an id is not stored or a class is neither a text nor an integer. No class is changed then.
+            If an id is not stored or a class is neither a text nor an integer. No class is changed
+            then.
         """
         self.store.relabel(labels)
 
@@ -293,7 +301,10 @@ class EvidenceVectorStore(VectorStore):
         )
 
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
-        """Return the k documents most similar to a text, best first; ``filter=`` as in the notes of the class."""
+        """Return the k documents most similar to a text, best first.
+
+        ``filter=`` as in the notes of the class.
+        """
         return _drop_scores(self.similarity_search_with_score(query, k, **kwargs))
 
     async def asimilarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
@@ -301,7 +312,7 @@ class EvidenceVectorStore(VectorStore):
         return _drop_scores(await self.asimilarity_search_with_score(query, k, **kwargs))
 
     def similarity_search_with_score(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        """Return the k documents most similar to a text with their cosine similarities, in [-1, 1]."""
+        """Return the k documents most similar to a text, with their cosines in [-1, 1]."""
         return self.similarity_search_with_score_by_vector(
             self.embedding.embed_query(query), k, **kwargs
         )
@@ -322,13 +333,13 @@ class EvidenceVectorStore(VectorStore):
     def similarity_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, filter: Filter = None
     ) -> Scored:
-        """Return the k documents most similar to a vector with their cosine similarities, in [-1, 1]."""
+        """Return the k documents most similar to a vector, with their cosines in [-1, 1]."""
         return self._add_scores(self._search(embedding, k, filter))
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
-        """Return k of the ``fetch_k`` documents most similar to a text: similar to it, and different from each other.
+        """Return k documents similar to a text and different from each other, of ``fetch_k``.
 
         ``lambda_mult`` runs from 0, for the greatest diversity, to 1, for similarity alone.
         """
@@ -362,7 +373,8 @@ class EvidenceVectorStore(VectorStore):
     def _search(
         self, embedding: Sequence[float], k: int, wanted: Filter, *, with_vectors: bool = False
     ) -> Hits:
-        vector, store = _as_array(embedding), self._store_of(len(embedding))
+        vector = _as_array(embedding)
+        store = self._store_of(len(embedding))
         return store.search(
             vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors
         )
@@ -380,8 +392,9 @@ class EvidenceVectorStore(VectorStore):
         Parameters
         ----------
         query
-            The id of a stored document, or a document. A document with a stored id stands for the stored one, with its
-            vector and class; any other document is embedded, and its class taken from its metadata.
+            The id of a stored document, or a document. A document with a stored id stands for the
+            stored one, with its vector and class; any other document is embedded, and its class
+            taken from its metadata.
         k
             Number of documents; fewer come back if fewer have another class.
         filter
@@ -420,7 +433,7 @@ class EvidenceVectorStore(VectorStore):
     def evidence_search_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
     ) -> list[Document]:
-        """Return the k documents most similar to a vector whose class is known, and not ``label``."""
+        """Return the k documents most similar to a vector whose class is not ``label``."""
         return _drop_scores(
             self.evidence_search_with_score_by_vector(embedding, k, label=label, filter=filter)
         )
@@ -430,8 +443,12 @@ class EvidenceVectorStore(VectorStore):
     def evidence_search_with_score_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None
     ) -> Scored:
-        """Call :meth:`evidence_search_by_vector`; return documents with cosine similarities in [-1, 1]."""
-        vector, store = _as_array(embedding), self._store_of(len(embedding))
+        """Call :meth:`evidence_search_by_vector`.
+
+        Return documents with cosine similarities in [-1, 1].
+        """
+        vector = _as_array(embedding)
+        store = self._store_of(len(embedding))
         return self._add_scores(
             store.evidence(vector, k, label, _where(filter, self.label_key, store))
         )
@@ -439,13 +456,15 @@ class EvidenceVectorStore(VectorStore):
     def _evidence(
         self, query: Any, k: int, new: tuple[str, str | int] | None, wanted: Filter
     ) -> Scored:
-        """Return the evidence of a vector with the class of a new query, or of a stored document."""
+        """Return the evidence of a vector of a new query's class, or of a stored document."""
         if new is not None:
             return self.evidence_search_with_score_by_vector(query, k, label=new[1], filter=wanted)
-        id_, store = query.id if isinstance(query, Document) else query, self.store
+        id_ = query.id if isinstance(query, Document) else query
+        store = self.store
         if not isinstance(id_, str):
             raise TypeError(
-                f"query must be the id of a stored document or a Document, got {type(query).__name__}"
+                f"query must be the id of a stored document or a Document, got "
+                f"{type(query).__name__}"
             )
         return self._add_scores(store.evidence(id_, k, where=_where(wanted, self.label_key, store)))
 
@@ -456,19 +475,26 @@ class EvidenceVectorStore(VectorStore):
         label: Label = query.metadata.get(self.label_key)
         if label is None:
             raise ValueError(
-                f"metadata of a document that is not stored must say its class under {self.label_key!r}"
+                f"metadata of a document that is not stored must say its class under "
+                f"{self.label_key!r}"
             )
         return query.page_content, label
 
     def as_retriever(self, **kwargs: Any) -> EvidenceRetriever:
-        """Return a retriever with the given ``search_type`` and ``search_kwargs``; see :class:`EvidenceRetriever`."""
+        """Return a retriever with the given ``search_type`` and ``search_kwargs``.
+
+        See :class:`EvidenceRetriever`.
+        """
         kwargs["tags"] = kwargs.get("tags") or self._get_retriever_tags()
         return EvidenceRetriever(vectorstore=self, **kwargs)
 
     # --- files ------------------------------------------------------------------------------------
 
     def save_local(self, folder_path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write all data except the embedding into a folder, atomically; see :meth:`EvidenceStore.save`."""
+        """Write all data except the embedding into a folder, atomically.
+
+        See :meth:`EvidenceStore.save`.
+        """
         self.store.save(folder_path, overwrite=overwrite)
 
     @classmethod
@@ -547,7 +573,7 @@ def _where(wanted: Filter, label_key: str, store: EvidenceStore) -> Any:
 
 
 def _rename_label(wanted: Any, label_key: str) -> Any:
-    """Return a mapping with the store's name of the class in place of ``label_key``, also in combined mappings."""
+    """Return a mapping with the store's name of the class in place of ``label_key``."""
     if isinstance(wanted, list | tuple):
         return [_rename_label(part, label_key) for part in wanted]
     if not isinstance(wanted, Mapping):
@@ -561,7 +587,10 @@ def _rename_label(wanted: Any, label_key: str) -> Any:
 
 
 def _as_array(embeddings: Sequence[Any]) -> Any:
-    """Return a vector, (d,), or n vectors, (n, d), as an array; ValueError for vectors of different lengths."""
+    """Return a vector, (d,), or n vectors, (n, d), as an array.
+
+    ValueError for vectors of different lengths.
+    """
     try:
         return np.asarray(embeddings, np.float32)
     except (TypeError, ValueError) as error:

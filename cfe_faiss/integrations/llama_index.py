@@ -1,4 +1,7 @@
-"""Evidence search in LlamaIndex: a vector store, and a retriever for query engines. Needs the extra ``llama-index``."""
+"""Evidence search in LlamaIndex: a vector store, and a retriever for query engines.
+
+Needs the extra ``llama-index``.
+"""
 
 import asyncio
 import json
@@ -53,7 +56,7 @@ _NOT_USED = ("output_fields", "embedding_field", "alpha", "sparse_top_k", "hybri
 
 
 class EvidenceVectorStore(BasePydanticVectorStore):
-    """Vector store of LlamaIndex that finds similar nodes, and similar nodes that a classifier labels differently.
+    """Vector store of LlamaIndex that also finds similar nodes of other classes.
 
     It holds whole nodes, so that an index over it needs no document store
     (``VectorStoreIndex.from_vector_store``). Similarities are cosine similarities. It also has the
@@ -62,16 +65,16 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     Parameters
     ----------
     store
-        Where the nodes are kept: an empty :class:`cfe_faiss.EvidenceStore` of the embeddings' dimension, over any
-        index, or the store of another ``EvidenceVectorStore``.
+        Where the nodes are kept: an empty :class:`cfe_faiss.EvidenceStore` of the embeddings'
+        dimension, over any index, or the store of another ``EvidenceVectorStore``.
     label_key
-        Metadata key of a node's predicted class, a text or an integer. A node without a class, or with None, is found
-        by similarity and is never evidence.
+        Metadata key of a node's predicted class, a text or an integer. A node without a class, or
+        with None, is found by similarity and is never evidence.
 
     Notes
     -----
-    Metadata may be nested; it holds texts, numbers, booleans, None, lists and mappings. Nodes are kept as LlamaIndex
-    dumps them. As in its other stores, binary data of media is left out.
+    Metadata may be nested; it holds texts, numbers, booleans, None, lists and mappings. Nodes are
+    kept as LlamaIndex dumps them. As in its other stores, binary data of media is left out.
 
     Filters may use every operator and condition, and may be nested; the keys ``ref_doc_id``,
     ``doc_id`` and ``document_id`` mean the document that a node was made from. Search under a
@@ -129,8 +132,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         Raises
         ------
         TypeError, ValueError
-            If a node has no embedding or one of another dimension, an id occurs twice, or metadata or a class cannot
-            be stored. Nothing is stored then.
+            If a node has no embedding or one of another dimension, an id occurs twice, or metadata
+            or a class cannot be stored. Nothing is stored then.
         """
         adapter.refuse("add", kwargs)
         if not nodes:
@@ -189,11 +192,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         Parameters
         ----------
         query
-            An empty list of node ids or document ids is ignored, since LlamaIndex's retrievers pass such lists.
+            An empty list of node ids or document ids is ignored, since LlamaIndex's retrievers pass
+            such lists.
         **kwargs
-            In the mode MMR: ``mmr_threshold``, from 0 for the greatest diversity to 1 for similarity alone, 0.5 by
-            default; ``mmr_prefetch_factor``, >= 1, 4 by default: the result is chosen from that many times
-            ``similarity_top_k`` nodes.
+            In the mode MMR: ``mmr_threshold``, from 0 for the greatest diversity to 1 for
+            similarity alone, 0.5 by default; ``mmr_prefetch_factor``, >= 1, 4 by default: the
+            result is chosen from that many times ``similarity_top_k`` nodes.
 
         Raises
         ------
@@ -225,7 +229,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             _among(REF_DOC_ID, query.doc_ids or None),
             self._matching(query.filters),
         )
-        xq, k = np.asarray(query.query_embedding, np.float32), query.similarity_top_k
+        xq = np.asarray(query.query_embedding, np.float32)
+        k = query.similarity_top_k
         hits = self._store.search(
             xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr
         )
@@ -249,8 +254,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         Parameters
         ----------
         node
-            The id of a stored node, or a node. A node with an embedding is used with the class in its metadata; any
-            other node must be stored.
+            The id of a stored node, or a node. A node with an embedding is used with the class in
+            its metadata; any other node must be stored.
         k
             Number of nodes, >= 1; fewer come back if fewer have another class.
         label
@@ -266,7 +271,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         Raises
         ------
         ValueError
-            If the node is not stored and has no embedding, has no class, or the class is not known to the store.
+            If the node is not stored and has no embedding, has no class, or the class is not known
+            to the store.
         """
         id_, embedding = (
             (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
@@ -370,7 +376,7 @@ def _check_local(fs: fsspec.AbstractFileSystem | None) -> None:
 
 
 class EvidenceRetriever(BaseRetriever):
-    """Retriever of the nodes that are most similar to a query and that a classifier labels differently.
+    """Retriever of the most similar nodes that a classifier labels differently.
 
     Use it as any retriever of LlamaIndex, for example in a ``RetrieverQueryEngine``.
 
@@ -445,7 +451,8 @@ class EvidenceRetriever(BaseRetriever):
         return await asyncio.to_thread(self._evidence, query_bundle.query_str, embedding)
 
     def _evidence(self, text: str, embedding: list[float]) -> list[NodeWithScore]:
-        query, label = TextNode(text=text, embedding=embedding), self._classifier(text)
+        query = TextNode(text=text, embedding=embedding)
+        label = self._classifier(text)
         return self._vector_store.evidence(
             query, self._similarity_top_k, label=label, filters=self._filters
         )
@@ -514,8 +521,8 @@ def condition(
     Raises
     ------
     ValueError
-        If a value is of a type that an operator does not take; also while the store compares, where an operator
-        does not take a value of the metadata.
+        If a value is of a type that an operator does not take; also while the store compares, where
+        an operator does not take a value of the metadata.
     """
     if depth > adapter.MOST_NESTED:
         raise ValueError(
@@ -537,7 +544,8 @@ def condition(
     return {"$and": parts}
 
 
-_VALUE, _SCALAR = (int, float, str, list), (int, float, str)
+_VALUE = (int, float, str, list)
+_SCALAR = (int, float, str)
 _NAMES: dict[Any, str] = {
     _VALUE: "a value",
     _SCALAR: "a number or a text",
@@ -555,7 +563,7 @@ _TYPES: dict[FilterOperator, Any] = {
 
 
 def _predicate(one: MetadataFilter) -> Callable[[Any], bool]:
-    """Return the function that tells whether a value under the filter's key matches, by LlamaIndex's own rules."""
+    """Return the function that tells whether a value matches, by LlamaIndex's own rules."""
     kind = FilterOperator(one.operator)
     types = _TYPES.get(kind, _SCALAR)
     if kind != FilterOperator.IS_EMPTY and not isinstance(one.value, types):

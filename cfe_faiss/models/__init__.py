@@ -1,4 +1,7 @@
-"""Node classifiers: building, training, prediction, evaluation. The first use of a name loads torch."""
+"""Node classifiers: building, training, prediction, evaluation.
+
+The first use of a name loads torch.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

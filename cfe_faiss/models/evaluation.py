@@ -27,13 +27,16 @@ class Evaluation:
     accuracy: float
     """Share of correct predictions, in [0, 1]."""
     f1: float
-    """Two classes: F1 of class 1. More: mean F1 of the classes that occur in the truth or in the predictions."""
+    """Two classes: F1 of class 1.
+
+    More: mean F1 of the classes that occur in the truth or in the predictions.
+    """
     auc: float
     """Area under the ROC curve. More than two classes: mean over one-vs-rest curves."""
     group_sizes: tuple[int, ...]
     """Numbers of nodes whose sensitive attribute is 0, and 1; empty without such an attribute."""
     positive_group_sizes: tuple[int, ...]
-    """Numbers of nodes of both groups whose true class is 1: the cases of ``opportunity_difference``."""
+    """Numbers of nodes of both groups whose true class is 1, for ``opportunity_difference``."""
     parity_difference: float
     """Statistical parity: ``|P(ŷ=1 | s=0) - P(ŷ=1 | s=1)|``, in [0, 1]."""
     opportunity_difference: float
@@ -48,21 +51,24 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     Parameters
     ----------
     model
-        A model for :func:`cfe_faiss.models.predict`, a fitted scikit-learn estimator, or the predictions for every
-        node: logits or probabilities, (n, C), or classes, (n,), as numbers or texts.
+        A model for :func:`cfe_faiss.models.predict`, a fitted scikit-learn estimator, or the
+        predictions for every node: logits or probabilities, (n, C), or classes, (n,), as numbers or
+        texts.
     data
-        The graph, PyG ``Data`` with ``y``, and with ``sensitive`` (n,), 0 or 1, for the two differences; -1 is unknown.
+        The graph, PyG ``Data`` with ``y``, and with ``sensitive`` (n,), 0 or 1, for the two
+        differences; -1 is unknown.
     mask
-        The nodes to evaluate, (n,) bool; default: ``data.test_mask``. Those without a true class are left out.
+        The nodes to evaluate, (n,) bool; default: ``data.test_mask``. Those without a true class
+        are left out.
     features
         Attributes of the nodes, for estimators that were fitted on a DataFrame.
 
     Returns
     -------
     Evaluation
-        ``auc`` is NaN for predictions without scores, or if a class in ``y`` has no node, or all nodes, in the mask.
-        Both differences are NaN without a sensitive attribute, for more than two classes (none is favourable), and for
-        a group without nodes.
+        ``auc`` is NaN for predictions without scores, or if a class in ``y`` has no node, or all
+        nodes, in the mask. Both differences are NaN without a sensitive attribute, for more than
+        two classes (none is favourable), and for a group without nodes.
 
     Raises
     ------
@@ -71,8 +77,8 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
 
     Notes
     -----
-    Statistical parity: Dwork et al., ITCS 2012. Equal opportunity: Hardt, Price & Srebro, NeurIPS 2016. Both for
-    class 1, as Dai & Wang (WSDM 2021) report them.
+    Statistical parity: Dwork et al., ITCS 2012. Equal opportunity: Hardt, Price & Srebro, NeurIPS
+    2016. Both for class 1, as Dai & Wang (WSDM 2021) report them.
 
     Examples
     --------

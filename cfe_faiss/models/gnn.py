@@ -1,4 +1,4 @@
-"""Graph neural networks for node classification: models of PyG, and message passing with a learnt edge function."""
+"""Graph neural networks for node classification: models of PyG, and an edge function."""
 
 import warnings
 from collections.abc import Callable
@@ -51,12 +51,13 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
 def gcn(
     data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
 ) -> torch.nn.Module:
-    """Return an untrained graph convolutional network (Kipf & Welling, ICLR 2017), PyG's ``GCN``, on the CPU.
+    """Return an untrained graph convolutional network (Kipf & Welling, 2017), PyG's ``GCN``.
 
     Parameters
     ----------
     data
-        The graph, PyG ``Data``; only the number of features in ``x`` and the largest class in ``y`` are used.
+        The graph, PyG ``Data``; only the number of features in ``x`` and the largest class in ``y``
+        are used.
     hidden
         Width of the hidden layers, at least 1; 16 as in the GCN paper and in NIFTY.
     num_layers
@@ -97,14 +98,15 @@ def gat(
     *,
     heads: int = 1,
 ) -> torch.nn.Module:
-    """Return an untrained graph attention network (Veličković et al., ICLR 2018), PyG's ``GAT``, on the CPU.
+    """Return an untrained graph attention network (Veličković et al., 2018), PyG's ``GAT``.
 
     Parameters
     ----------
     data, hidden, num_layers, dropout, seed
         As for :func:`gcn`. Dropout applies to attention coefficients as well.
     heads
-        Number of attention heads, a divisor of ``hidden``. A head takes as much time as a whole GCN.
+        Number of attention heads, a divisor of ``hidden``. A head takes as much time as a whole
+        GCN.
 
     Returns
     -------
@@ -120,7 +122,7 @@ def gat(
 def gin(
     data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
 ) -> torch.nn.Module:
-    """Return an untrained graph isomorphism network (Xu et al., ICLR 2019), PyG's ``GIN``, on the CPU.
+    """Return an untrained graph isomorphism network (Xu et al., ICLR 2019), PyG's ``GIN``.
 
     Its layers normalise over the nodes (batch normalisation), as in its paper: sums over neighbours
     grow with degree. Parameters, result and errors are as for :func:`gcn`.
@@ -131,7 +133,7 @@ def gin(
 def mpnn(
     data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
 ) -> torch.nn.Module:
-    """Return an untrained message passing network with a learnt edge function, :class:`MPNN`, on the CPU.
+    """Return an untrained message passing network with a learnt edge function, :class:`MPNN`.
 
     Parameters, result and errors are as for :func:`gcn`.
     """
@@ -141,7 +143,7 @@ def mpnn(
 def sage(
     data: Any, hidden: int = 16, num_layers: int = 2, dropout: float = 0.5, seed: int = 0
 ) -> torch.nn.Module:
-    """Return an untrained GraphSAGE (Hamilton et al., NeurIPS 2017), PyG's with mean aggregation, on the CPU.
+    """Return an untrained GraphSAGE (Hamilton et al., NeurIPS 2017) with mean aggregation.
 
     Parameters, result and errors are as for :func:`gcn`.
     """
@@ -181,9 +183,11 @@ class OnMatrix(torch.nn.Module):
     Parameters
     ----------
     network
-        Called as ``network(x, edges)`` with an ``edge_index``, or with a matrix whose rows are targets.
+        Called as ``network(x, edges)`` with an ``edge_index``, or with a matrix whose rows are
+        targets.
     normalised
-        Whether to add self-loops and the weights of GCN, 1 / sqrt(degree * degree), for layers that do not do so.
+        Whether to add self-loops and the weights of GCN, 1 / sqrt(degree * degree), for layers that
+        do not do so.
     """
 
     def __init__(self, network: torch.nn.Module, *, normalised: bool = False) -> None:
@@ -235,18 +239,23 @@ def _check(edge_index: torch.Tensor, n: int) -> None:
     # Sparse products do not check column indices.
     if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.is_floating_point():
         raise ValueError(
-            f"edge_index must be integers of shape (2, E), got {edge_index.dtype} {tuple(edge_index.shape)}"
+            f"edge_index must be integers of shape (2, E), got {edge_index.dtype} "
+            f"{tuple(edge_index.shape)}"
         )
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < n:
         raise ValueError(
-            f"edge_index must lie in 0..{n - 1}, got {int(edge_index.min())}..{int(edge_index.max())}"
+            f"edge_index must lie in 0..{n - 1}, got "
+            f"{int(edge_index.min())}..{int(edge_index.max())}"
         )
 
 
 def _rows_of_targets(
     edge_index: torch.Tensor, weights: torch.Tensor | None, x: torch.Tensor
 ) -> torch.Tensor:
-    """Return the (n, n) CSR matrix with one entry in row v per edge to v; parallel edges stay separate."""
+    """Return the (n, n) CSR matrix with one entry in row v per edge to v.
+
+    Parallel edges stay separate.
+    """
     source, target = edge_index
     order = target.argsort(stable=True)
     starts = torch.zeros(len(x) + 1, dtype=torch.int64, device=target.device)
@@ -302,7 +311,7 @@ class EdgeFunction(MessagePassing):  # type: ignore[misc]
 
 
 class MPNN(BasicGNN):  # type: ignore[misc]
-    """Stack of :class:`EdgeFunction` layers with activation and dropout between them, like PyG's other models."""
+    """Stack of :class:`EdgeFunction` layers with activation and dropout, as in PyG's models."""
 
     supports_edge_weight: Final[bool] = False
     supports_edge_attr: Final[bool] = False

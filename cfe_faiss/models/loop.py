@@ -33,7 +33,9 @@ _PARTS = ("x", "edge_index", "y", *_MASKS)
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """Report of a training. Accuracies belong to the best weights, in [0, 1], and count nodes with a true class.
+    """Report of a training.
+
+    Accuracies belong to the best weights, in [0, 1], and count nodes with a true class.
 
     NaN without such nodes.
     """
@@ -73,11 +75,11 @@ def train(  # noqa: PLR0913
     Parameters
     ----------
     model
-        Called as ``model(x, edge_index)`` (or with more, see :func:`cfe_faiss.models.predict`), it returns logits of
-        shape (n, C), with C larger than every class in ``y``.
+        Called as ``model(x, edge_index)`` (or with more, see :func:`cfe_faiss.models.predict`), it
+        returns logits of shape (n, C), with C larger than every class in ``y``.
     data
-        The graph, PyG ``Data`` with ``x``, ``edge_index``, ``y`` (integers; -1 only among test and unused nodes),
-        ``train_mask``, ``val_mask`` and ``test_mask``, on the device of the model.
+        The graph, PyG ``Data`` with ``x``, ``edge_index``, ``y`` (integers; -1 only among test and
+        unused nodes), ``train_mask``, ``val_mask`` and ``test_mask``, on the device of the model.
     epochs
         Largest number of epochs, at least 1.
     lr, weight_decay
@@ -87,14 +89,15 @@ def train(  # noqa: PLR0913
     class_weights
         Whether each class has the same weight in the loss, instead of each node.
     seed
-        Seed of dropout, at least 0. On the CPU, equal initial weights and seeds give equal results. The global random
-        state does not change.
+        Seed of dropout, at least 0. On the CPU, equal initial weights and seeds give equal results.
+        The global random state does not change.
     progress
         Whether to show a progress bar on standard error, if that is a terminal.
     checkpoint
-        A file for the state of training, written atomically every 10 epochs and at the end. If it exists, training
-        resumes from it and ends (on the CPU) with the same weights and report as without an interruption; a completed
-        training is not repeated. It holds tensors and numbers only.
+        A file for the state of training, written atomically every 10 epochs and at the end. If it
+        exists, training resumes from it and ends (on the CPU) with the same weights and report as
+        without an interruption; a completed training is not repeated. It holds tensors and numbers
+        only.
 
     Returns
     -------
@@ -106,9 +109,9 @@ def train(  # noqa: PLR0913
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If a number is out of its range, ``data`` lacks a value, there is no training or validation node, the logits
-        have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is not a checkpoint of the same model,
-        initial weights, graph and arguments.
+        If a number is out of its range, ``data`` lacks a value, there is no training or validation
+        node, the logits have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is
+        not a checkpoint of the same model, initial weights, graph and arguments.
     OSError
         If the checkpoint cannot be read or written.
 
@@ -151,7 +154,7 @@ def train(  # noqa: PLR0913
 
 
 def check(model: torch.nn.Module, data: Any) -> None:
-    """Raise TypeError or ValueError if ``model`` is not a module, or ``data`` not a graph to train it on."""
+    """Raise TypeError or ValueError unless ``model`` is a module and ``data`` its graph."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name in _PARTS:
@@ -171,7 +174,10 @@ def check(model: torch.nn.Module, data: Any) -> None:
 
 
 def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
-    """Return the model's logits of every node, (n, C), two for one of class 1; ValueError for another shape."""
+    """Return the model's logits of every node, (n, C), two for one of class 1.
+
+    ValueError for another shape.
+    """
     logits = call(model, data)
     n = len(data.x)
     classes = int(data.y.max()) + 1
@@ -224,7 +230,10 @@ class Training:
         *,
         progress: bool,
     ) -> TrainingReport:
-        """Train the model in place, and leave it in evaluation mode with its best weights; see :func:`train`."""
+        """Train the model in place, and leave it in evaluation mode with its best weights.
+
+        See :func:`train`.
+        """
         model = self.model
         device = self.data.x.device
         limits = {
@@ -294,7 +303,10 @@ class _State:
 
 
 class _Checkpoint:
-    """Checkpoint file of a training. Create it before the first step: the initial weights identify the training."""
+    """Checkpoint file of a training.
+
+    Create it before the first step: the initial weights identify the training.
+    """
 
     def __init__(self, path: Path, training: Training, settings: dict[str, Any]) -> None:
         self.path = path
@@ -328,11 +340,12 @@ class _Checkpoint:
         _write(self.path, content, overwrite=self._is_read)
 
     def resume(self) -> _State:
-        """Load model, optimizers and random state from the file, and return the state of the training."""
+        """Load model, optimizers and random state, and return the state of the training."""
         content = _read(self.path)
         if content.get("training") != self._identity:
             raise ValueError(
-                f"checkpoint {self.path} must come from the same training (model, first weights, graph and arguments), "
+                f"checkpoint {self.path} must come from the same training (model, first weights, "
+                f"graph and arguments), "
                 "got that of another one: remove it, or name another file"
             )
         self._training.model.load_state_dict(content["weights"])
@@ -362,21 +375,23 @@ def save(model: torch.nn.Module, path: str | os.PathLike[str], *, overwrite: boo
     OSError
         If the file cannot be written.
     ValueError
-        If the file is memory-mapped; or if this package has not written it, and ``overwrite`` is False.
+        If the file is memory-mapped; or if this package has not written it, and ``overwrite`` is
+        False.
     """
     check_outputs([Path(path)], overwrite=overwrite)
     _write(path, model.state_dict(), overwrite=overwrite)
 
 
 def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
-    """Read the weights that :func:`save` wrote into a model of the same kind, on the model's device.
+    """Read the weights of :func:`save` into a model of the same kind, on its device.
 
     Raises
     ------
     OSError
         If the file cannot be read.
     ValueError
-        If it is not such a file, or holds weights of another kind of model. The model does not change then.
+        If it is not such a file, or holds weights of another kind of model. The model does not
+        change then.
     ImportError
         If torch is older than 2.10: such versions run code from files.
     """

@@ -17,7 +17,9 @@ import numpy as np
 
 from cfe_faiss.base.arrays import Floats
 
-FLAT, FP16, SQ8 = 0, 1, 2
+FLAT = 0
+FP16 = 1
+SQ8 = 2
 
 NO_LEVELS = np.empty((2, 0), np.float32)
 
@@ -57,7 +59,10 @@ def screening_factor(codec: int, levels: Floats) -> float:
 
 
 def terms_bound(levels: Floats) -> float:
-    """Bound the norm of the terms of a screening product with 8-bit codes and a unit vector; 0 for other codecs."""
+    """Bound the norm of the terms of a screening product with 8-bit codes and a unit vector.
+
+    0 for other codecs.
+    """
     return 1.01 * float(np.linalg.norm(levels.astype(np.float64), axis=1).sum())
 
 
@@ -72,7 +77,9 @@ def screening_error(d: int) -> float:
 
 
 LEAST_OF_EQUAL = 1 - 11 * 2.0**-24
-"""Least rounded product of a unit row with itself. Equal rows with such a product have similarity 1, and products above
+"""Least rounded product of a unit row with itself.
+
+Equal rows with such a product have similarity 1, and products above
 1 and below -1 are clamped, so a screening threshold for cosines must not exceed this number less
 its margin; see
 ``native/kernels/similarity.h``."""

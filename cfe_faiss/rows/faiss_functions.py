@@ -35,13 +35,17 @@ _NAMES = """
 
 
 def compiled_functions(names: Sequence[str]) -> Any:
-    """Return a namespace of functions of FAISS's compiled module; raise ImportError if one is missing."""
+    """Return a namespace of functions of FAISS's compiled module.
+
+    Raise ImportError if one is missing.
+    """
     module = sys.modules[faiss.IndexIVF.__module__]
     compiled: Any = getattr(module, "_" + module.__name__.rpartition(".")[2], None)
     missing = [name for name in names if not hasattr(compiled, name)]
     if missing:
         raise ImportError(
-            f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS {faiss.__version__} does not have: "
+            f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS "
+            f"{faiss.__version__} does not have: "
             f"install {SUPPORTED}"
         )
     return SimpleNamespace(**{name: getattr(compiled, name) for name in (*names, "__file__")})
@@ -73,7 +77,10 @@ def stock_from(data: Bytes) -> Any:
 
 
 def interrupt_lock() -> int:
-    """Return the address of the lock that FAISS holds while it asks Python for interrupts; 0 if FAISS hides it."""
+    """Return the address of the lock that FAISS holds while it asks Python for interrupts.
+
+    0 if FAISS hides it.
+    """
     try:
         lock = ctypes.c_char.in_dll(ctypes.CDLL(raw.__file__), "_ZN5faiss17InterruptCallback4lockE")
     except (OSError, ValueError):
@@ -95,7 +102,10 @@ def inverted_lists(ivf: Any) -> FaissLists:
 
 
 pointer_to = attrgetter("this")
-"""Returns the pointer inside SWIG's proxy of a FAISS object; calls with it take a fifth of the time."""
+"""Returns the pointer inside SWIG's proxy of a FAISS object.
+
+Calls with it take a fifth of the time.
+"""
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -103,7 +113,8 @@ def is_same(one: Any, other: Any) -> bool:
     return int(pointer_to(one)) == int(pointer_to(other))
 
 
-get_nprobe, get_ntotal = raw.IndexIVFInterface_nprobe_get, raw.Index_ntotal_get
+get_nprobe = raw.IndexIVFInterface_nprobe_get
+get_ntotal = raw.Index_ntotal_get
 get_list_functions = (
     raw.InvertedLists_list_size,
     raw.InvertedLists_get_codes,
@@ -112,8 +123,9 @@ get_list_functions = (
 
 
 def list_of(flat: Any, ids: Any) -> FaissLists:
-    """Return the rows of an ``IndexFlat``, with their ids in a vector of FAISS, as one list, for the core."""
-    size, codes = (raw.Int64Vector_size, (ids,)), (raw.IndexFlat_get_xb, (flat,))
+    """Return the rows of an ``IndexFlat`` with their ids as one list, for the core."""
+    size = (raw.Int64Vector_size, (ids,))
+    codes = (raw.IndexFlat_get_xb, (flat,))
     return FaissLists(
         size=size, codes=codes, ids=(raw.Int64Vector_data, (ids,)), resize=None, numbered=False
     )
@@ -163,12 +175,18 @@ def using_lists(ivf: Any, lists: Any) -> list[Step]:
 
 
 def replacing_lists(ivf: Any, lists: Any) -> list[Step]:
-    """Return the steps that give an inverted file other lists; its attribute ``_lists`` keeps them alive."""
+    """Return the steps that give an inverted file other lists.
+
+    Its attribute ``_lists`` keeps them alive.
+    """
     return [*using_lists(ivf, lists), setting(ivf, "_lists", lists)]
 
 
 def swapping_numbers(one: Any, two: Any, owner: Any) -> list[Step]:
-    """Return the steps that swap two vectors of floats; ``owner``, an index, is kept alive until then."""
+    """Return the steps that swap two vectors of floats.
+
+    ``owner``, an index, is kept alive until then.
+    """
     return [(raw.Float32Vector_swap, (one, two)), total(owner, 0)]
 
 
@@ -209,7 +227,10 @@ def flat_index(d: int, metric_type: int) -> Any:
 
 
 def take_vectors(flat: Any, source: Any) -> None:
-    """Move the vectors of an ``IndexFlat`` into an empty one. Mapped vectors stay where they are."""
+    """Move the vectors of an ``IndexFlat`` into an empty one.
+
+    Mapped vectors stay where they are.
+    """
     if source.codes.is_owned:
         call_steps(swapping_vectors(flat, source), [])
     else:
@@ -250,13 +271,17 @@ def adding_with_ids(id_map: Any, X: Floats, ids: Ints) -> list[Step]:
 
 
 def truncating(flat: Any, ids: Any, n: int) -> list[Step]:
-    """Return the steps that truncate an ``IndexFlat`` and its ids to n rows; the number of ids must not grow."""
-    codes, size = raw.IndexFlatCodes_codes_get(flat), raw.IndexFlatCodes_code_size_get(flat)
+    """Return the steps that truncate an ``IndexFlat`` and its ids to n rows.
+
+    The number of ids must not grow.
+    """
+    codes = raw.IndexFlatCodes_codes_get(flat)
+    size = raw.IndexFlatCodes_code_size_get(flat)
     return [(raw.MaybeOwnedVectorUInt8_resize, (codes, n * size)), resizing(ids, n), total(flat, n)]
 
 
 def truncating_map(id_map: Any, n: int) -> list[Step]:
-    """Return the steps that follow :func:`truncating` for the ``IndexIDMap2`` over the ``IndexFlat``."""
+    """Return the steps after :func:`truncating` for the ``IndexIDMap2`` over it."""
     return [total(id_map, n), (raw.IndexIDMap2_construct_rev_map, (id_map,))]
 
 

@@ -20,7 +20,8 @@ def check_unchanged(ntotal: int, labels: int) -> None:
     """Raise RuntimeError if vectors were added or removed without their labels."""
     if ntotal != labels:
         raise RuntimeError(
-            f"the index holds {ntotal} vectors and {labels} labels: it was changed by a method that evidence "
+            f"the index holds {ntotal} vectors and {labels} labels: it was changed by a method "
+            f"that evidence "
             "indexes do not support; use add_with_labels, add, add_with_ids, remove_ids and reset"
         )
 
@@ -34,7 +35,8 @@ def check_stock(index: Any) -> None:
     )
     if not (flat or with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
         raise TypeError(
-            "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an IndexIVFScalarQuantizer without "
+            "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an "
+            "IndexIVFScalarQuantizer without "
             f"residuals or an IndexIDMap over IndexFlat, got {index!r}"
         )
     if isinstance(index, faiss.IndexIVF):
@@ -55,7 +57,7 @@ def stock_contents(index: Any) -> tuple[Floats, Ints]:
 
 
 def metric_of(name: str, stock: Any, metric: Any) -> Metric:
-    """Return the metric of an index made of a stock index: the given one, which must fit, or its own."""
+    """Return the metric of an index made of a stock index: the given one, or its own."""
     own = OF_FAISS.get(stock.metric_type)
     chosen = own if metric is None else as_metric("metric", metric)
     if own is None or chosen is None:
@@ -68,7 +70,10 @@ def metric_of(name: str, stock: Any, metric: Any) -> Metric:
 
 
 def _scalar(index: Any) -> bool:
-    """Return whether a stock index has scalar-quantizer codes without residuals, which decode without their list."""
+    """Return whether a stock index has codes that decode without their list.
+
+    These are scalar-quantizer codes without residuals.
+    """
     return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
 
 
@@ -124,7 +129,10 @@ def relabelled_rows(
     ids: ArrayLike | None,
     encode: Callable[..., Int32s] = as_labels,
 ) -> tuple[Ints, Int32s]:
-    """Return the rows of ``ids`` (by default all ids), ascending, and the new label of each. ``encode`` checks them."""
+    """Return the rows of ``ids`` (by default all ids), ascending, and the new label of each.
+
+    ``encode`` checks them.
+    """
     rows = snapshot.members.rows if ids is None else snapshot.find(ids)
     order = np.argsort(rows, kind="stable")
     in_order = rows[order]

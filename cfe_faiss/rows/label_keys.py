@@ -34,7 +34,8 @@ class LabelEncoder:
     """
 
     def __init__(self, table: LabelKeys | None, stored: Callable[[], Int32s]) -> None:
-        self.table, self._stored = table, stored
+        self.table = table
+        self._stored = stored
 
     def __call__(self, name: str, values: Any, n: int, *, unknown: bool = False) -> Int32s:
         """Return the codes of labels, checked; new labels get new codes."""
@@ -67,10 +68,12 @@ def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str
         has_rows = np.isin(table.codes, stored())
         has_rows[: int(not has_rows.any() and not table.are_integers)] = True
         table = LabelKeys(table.keys[has_rows], table.codes[has_rows])
-    ends, content = np.empty(0, np.int64), table.keys.tobytes()
+    ends = np.empty(0, np.int64)
+    content = table.keys.tobytes()
     if not table.are_integers:
         parts = [str(label).encode(errors="surrogatepass") for label in table.keys.tolist()]
-        ends, content = np.cumsum([len(part) for part in parts], dtype=np.int64), b"".join(parts)
+        ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        content = b"".join(parts)
     arrays: dict[str, Array] = {
         "label_keys": np.frombuffer(content, np.uint8),
         "label_ends": ends,
@@ -87,7 +90,8 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
     codes = np.array(arrays.get("label_codes", ()), np.int32)
     if not len(codes):
         return None
-    content, ends = np.asarray(arrays["label_keys"]).tobytes(), arrays["label_ends"]
+    content = np.asarray(arrays["label_keys"]).tobytes()
+    ends = arrays["label_ends"]
     given: Any
     if not len(ends):
         given = np.frombuffer(content, np.int64)

@@ -1,4 +1,4 @@
-"""Layout of vectors in FAISS's inverted lists, in memory or mapped from a file, and the sort order of rows."""
+"""Layout of vectors in FAISS's inverted lists, and the sort order of rows."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def stable_order(keys: Array) -> Ints:
 
 
 def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
-    """Return the codes, (n, code_size), of vectors in the lists ``lists``, (n,), of an inverted file."""
+    """Return the codes, (n, code_size), of vectors in their lists, (n,), of an inverted file."""
     if isinstance(ivf, faiss.IndexIVFFlat):
         return X.view(np.uint8)
     codes = np.empty((len(X), ivf.code_size), np.uint8)
@@ -30,7 +30,7 @@ def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
 
 
 def check_lists(ivf: Any) -> None:
-    """Raise TypeError or ValueError unless the lists of a stock index hold the code of each vector, one by one."""
+    """Raise TypeError or ValueError unless lists of a stock index hold one code per vector."""
     kinds = tuple(getattr(faiss, name) for name in _PANORAMA if hasattr(faiss, name))
     # FAISS 1.13 does not downcast such lists.
     if isinstance(faiss.downcast_index(ivf), kinds) or isinstance(
@@ -49,7 +49,8 @@ def check_lists(ivf: Any) -> None:
 def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
     """Return copies of the codes, (n, code_size), and ids, (n,), of a stock index in list order."""
     check_lists(ivf)
-    lists, size = ivf.invlists, ivf.code_size
+    lists = ivf.invlists
+    size = ivf.code_size
     filled = [(j, count) for j, count in enumerate(list_sizes(ivf).tolist()) if count]
     codes = [
         faiss.rev_swig_ptr(lists.get_codes(j), count * size).reshape(count, size)
@@ -62,7 +63,10 @@ def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
 
 
 def is_mapped(index: Any) -> bool:
-    """Return whether the lists of an index are mapped from files; False for an index without lists."""
+    """Return whether the lists of an index are mapped from files.
+
+    False for an index without lists.
+    """
     return isinstance(index, faiss.IndexIVF) and isinstance(
         faiss.downcast_InvertedLists(index.invlists),
         faiss.OnDiskInvertedLists | faiss.HStackInvertedLists,

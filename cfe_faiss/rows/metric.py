@@ -28,7 +28,7 @@ METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 OF_FAISS: dict[int, Metric] = {faiss.METRIC_INNER_PRODUCT: "ip", faiss.METRIC_L2: "l2"}
 
 LONGEST = 1e14
-"""Largest length of a vector for "ip" and "l2": no score of two such vectors overflows in float32."""
+"""Largest length of a vector for "ip" and "l2", at which no score overflows in float32."""
 _ROUNDING = (
     1.05 * 2.0**-24
 )  # of a sum of d terms, for each term; the excess covers the terms of higher order
@@ -42,7 +42,8 @@ def as_metric(name: str, value: Any) -> Metric:
     if isinstance(value, int) and not isinstance(value, bool) and value in OF_FAISS:
         return OF_FAISS[value]
     raise ValueError(
-        f"{name} must be 'cosine', 'ip', 'l2', faiss.METRIC_INNER_PRODUCT or METRIC_L2, got {value!r}"
+        f"{name} must be 'cosine', 'ip', 'l2', faiss.METRIC_INNER_PRODUCT or METRIC_L2, got "
+        f"{value!r}"
     )
 
 
@@ -52,7 +53,7 @@ def faiss_metric(metric: Metric) -> int:
 
 
 def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
-    """Return vectors, (n, d) float32, as an index with this metric stores them: normalised copies for "cosine".
+    """Return vectors, (n, d) float32, as an index stores them: normalised for "cosine".
 
     Raises
     ------
@@ -88,7 +89,7 @@ def measure_of(metric: Metric) -> str:
 
 
 def measured(D: Floats, metric: Metric) -> Array:
-    """Return D in the unit that results show: the Euclidean distance, infinite for padding, or the similarity."""
+    """Return D in the unit that results show: a distance, or the similarity."""
     if metric != "l2":
         return D
     distances = np.sqrt(D.astype(np.float64))
@@ -102,7 +103,8 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
     Raises
     ------
     TypeError, ValueError
-        If it is no number, no similarity of unit vectors, or a negative distance; the error names ``argument``.
+        If it is no number, no similarity of unit vectors, or a negative distance; the error names
+        ``argument``.
     """
     if metric == "l2":
         return as_number(argument, value, 0.0, math.inf) ** 2
@@ -111,7 +113,7 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
 
 
 def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:
-    """Return the cosine or Euclidean distance of pairs of rows in float64, or the inner product in float32.
+    """Return the float64 distance of pairs of rows, or their inner product in float32.
 
     Equal rows have distance 0; see :func:`cfe_faiss.ks_similarity` for the cosine, the arguments
     and errors.
@@ -127,7 +129,9 @@ def _distances(x: Floats, y: Floats) -> Doubles:
 
 
 def score_at(threshold: float, metric: str) -> float:
-    """Return the score at a threshold of D, rounded to float32. Thresholds beyond float32 become its largest numbers.
+    """Return the score at a threshold of D, rounded to float32.
+
+    Thresholds beyond float32 become its largest numbers.
 
     No score reaches these, because vectors have limited lengths. So all scores are above the least
     of them, and infinite thresholds need no special case.
@@ -138,7 +142,7 @@ def score_at(threshold: float, metric: str) -> float:
 
 
 def next_threshold(threshold: float, metric: str) -> float:
-    """Return the nearest threshold of D that leaves out results at this one, as numbers of float32."""
+    """Return the nearest float32 threshold of D that leaves out results at this one."""
     score = np.float32(score_at(threshold, metric))
     with np.errstate(over="ignore"):
         following = float(np.nextafter(score, np.float32(np.inf)))
@@ -146,7 +150,7 @@ def next_threshold(threshold: float, metric: str) -> float:
 
 
 def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) -> float:
-    """Bound the error of float32 scores of vectors up to two lengths, summed in any order, and of their thresholds.
+    """Bound the error of float32 scores of vectors up to two lengths, and of thresholds.
 
     With u = 2**-24, a product of d terms errs by at most (d + 1) u |x| |y|, in first order, and its
     comparison with a rounded score by 2 u |x| |y|. A squared distance is a sum of |x|^2, |y|^2 and
@@ -159,7 +163,10 @@ def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) ->
 
 
 def relative_error(d: int) -> float:
-    """Bound the relative error of a float32 product of unit vectors or a squared distance, and its comparison."""
+    """Bound the relative error of a float32 product of unit vectors or a squared distance.
+
+    The error of its comparison is included.
+    """
     return (d + 16) * _ROUNDING
 
 

@@ -30,7 +30,7 @@ NO_STARTS = np.zeros(1, np.int64)
 
 
 class UnknownIdError(ValueError, RuntimeError):
-    """Unknown id: a ValueError like other invalid arguments, and a RuntimeError like FAISS's error."""
+    """Unknown id: a ValueError like other arguments, and a RuntimeError like FAISS's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Members:
     Attributes
     ----------
     ids, rows, labels
-        Ids and the row and label of each: (n,) int64, int64 and int32. ``index.members()`` has labels as int64 if they
-        are large integers, as booleans, or as objects.
+        Ids and the row and label of each: (n,) int64, int64 and int32. ``index.members()`` has
+        labels as int64 if they are large integers, as booleans, or as objects.
     places
         Position of each row's id in ``ids``, (n,) int64.
     """
@@ -61,7 +61,10 @@ class Members:
         return rows
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> Ints:
-        """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
+        """Return the rows of ``ids``.
+
+        UnknownIdError names the argument and the first unknown id.
+        """
         return _find(name, ids, self.rows_of)
 
 
@@ -82,8 +85,8 @@ class Snapshot:
     centroids
         Centroids of all partitions, (partitions, nlist, d); (0, 0, 0) for an exact index.
     references, reference_starts
-        Row numbers of the supplementary lists, concatenated, int32; and the start of each of these lists, followed by
-        the total length.
+        Row numbers of the supplementary lists, concatenated, int32; and the start of each of these
+        lists, followed by the total length.
     pq
         Product-quantizer codes for screening, or None.
     in_memory
@@ -91,7 +94,8 @@ class Snapshot:
     is_trained
         Whether the index was trained.
     lookup
-        Function of ids, (m,) int64, that returns the row of each, or -1; None to look ids up in :attr:`members`.
+        Function of ids, (m,) int64, that returns the row of each, or -1; None to look ids up in
+        :attr:`members`.
     label_keys
         The labels that the codes in :attr:`labels` stand for; None if they are the labels.
     longest
@@ -127,7 +131,7 @@ class Snapshot:
 
     @derived
     def list_starts(self) -> Ints:
-        """Start of each list in the concatenated lists of all partitions, followed by the total length."""
+        """Start of each list in the lists of all partitions, followed by the total length."""
         return read_only(np.concatenate([self.starts, self.n + self.reference_starts[1:]]))[0]
 
     def lists_by_row(self) -> Int32s:
@@ -173,13 +177,19 @@ class Snapshot:
         return (self.members.rows_of if self.lookup is None else self.lookup)(ids)
 
     def find(self, ids: ArrayLike, *, name: str = "ids") -> Ints:
-        """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
+        """Return the rows of ``ids``.
+
+        UnknownIdError names the argument and the first unknown id.
+        """
         return _find(name, ids, self.rows_of)
 
     # --- labels -----------------------------------------------------------------------------------
 
     def encode(self, name: str, labels: Array) -> Int32s:
-        """Return the codes of labels of :func:`values.as_labels`; :attr:`absent_label` for labels without a row."""
+        """Return the codes of labels of :func:`values.as_labels`.
+
+        :attr:`absent_label` for labels without a row.
+        """
         if self.label_keys is None and labels.dtype == np.int32:
             return labels
         table = (
@@ -196,7 +206,7 @@ class Snapshot:
 
     @derived
     def label_names(self) -> Array:
-        """Known labels of the rows in ascending order, (c,): int64, booleans, or objects if some are texts."""
+        """Known labels of the rows in ascending order, (c,): int64, booleans or objects."""
         names = self.decode(self.class_counts[0])
         return read_only(
             (names.astype(np.int64) if names.dtype.kind == "i" else names)[order_of(names)]
@@ -240,7 +250,10 @@ class Snapshot:
 
     @derived
     def center(self) -> Floats:
-        """Vector subtracted from vectors before they are multiplied, (d,): their mean for "l2"; (0,) for "cosine"."""
+        """Vector subtracted from vectors before they are multiplied, (d,): their mean for "l2".
+
+        (0,) for "cosine".
+        """
         if self.metric == "l2" and self.n and not len(self.centroids):
             some = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
             return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[
@@ -249,10 +262,12 @@ class Snapshot:
         return center_of(self.centroids, self.metric, self.d)
 
     def tile_sides(self, X: Floats) -> tuple[Floats, Floats, float]:
-        """Return vectors as rows and as columns whose products are scores, and the largest length behind them."""
+        """Return vectors as rows and columns whose products are scores, and their bound."""
         if self.metric != "l2":
             return X, X, 1.0 if self.metric == "cosine" else float(lengths(X).max(initial=0))
-        centred, squares, ones = X - self.center, np.empty(len(X)), np.ones(len(X), np.float32)
+        centred = X - self.center
+        squares = np.empty(len(X))
+        ones = np.ones(len(X), np.float32)
         np.einsum("ij,ij->i", centred, centred, dtype=np.float64, out=squares)
         rows = np.column_stack([2 * centred, -squares.astype(np.float32), ones])
         return (
@@ -278,7 +293,7 @@ class Snapshot:
         return len(self.native)
 
     def rows(self, rows: Ints) -> tuple[Floats, Ints]:
-        """Return the vectors and ids of rows: a view if they are consecutive float32 rows of one list, else a copy."""
+        """Return vectors and ids of rows: a view of consecutive float32 rows, else a copy."""
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
@@ -289,7 +304,8 @@ class Snapshot:
 
     def copied(self, rows: Ints) -> tuple[Floats, Ints]:
         """Return copies of the vectors and ids of rows."""
-        X, ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
+        X = np.empty((len(rows), self.d), np.float32)
+        ids = np.empty(len(rows), np.int64)
         self.native.gather(np.ascontiguousarray(rows, np.int64), X, ids)
         return X, ids
 
@@ -308,7 +324,7 @@ class Snapshot:
 
     @derived
     def absent_label(self) -> int:
-        """A label that no row has: to a query with it, all rows of known label are of another class."""
+        """A label that no row has: for it, all rows of known label are of another class."""
         classes = self.class_counts[0]
         most = int(classes.max(initial=UNKNOWN))
         if is_label(most + 1):
@@ -328,15 +344,17 @@ class Snapshot:
         return ids
 
     def first_not_unit(self, shortest: float | None = None) -> int:
-        """Return the first row that is neither zero nor a unit vector within the error of its codec, or -1.
+        """Return the first row that is neither zero nor of length 1 for its codec, or -1.
 
         A row of 8-bit codes may be shorter, down to ``shortest`` (0 by default), because components
         outside the codec's range are clipped.
         """
         margin = codecs.norm_bound(self.codec, self.levels) - 1 + _UNIT_TOLERANCE
-        least, zero = 1 - margin, 0.0
+        least = 1 - margin
+        zero = 0.0
         if self.codec == codecs.SQ8:
-            least, zero = shortest or 0.0, margin
+            least = shortest or 0.0
+            zero = margin
         for start in range(0, self.n, _ROWS):
             X = self.rows(np.arange(start, min(start + _ROWS, self.n)))[0]
             with np.errstate(over="ignore", invalid="ignore"):
@@ -364,7 +382,10 @@ class Snapshot:
         check_references(self.references.reshape(-1, max(1, self.n)), self.n)
 
     def eligible(self, labels: Int32s, allowed: Bools | None = None) -> Ints:
-        """Return, for each query label, the number of (allowed) rows with another known label; 0 for unknown labels."""
+        """Return, for each query label, the number of (allowed) rows with another known label.
+
+        0 for unknown labels.
+        """
         classes, counts = (
             self.class_counts if allowed is None else _class_counts(self.labels[allowed])
         )
@@ -380,8 +401,8 @@ class GuardedSnapshot(Snapshot):
     Attributes
     ----------
     unchanged
-        Function of the snapshot that returns a context manager: it keeps the index unchanged, or raises RuntimeError if
-        the index has changed.
+        Function of the snapshot that returns a context manager: it keeps the index unchanged, or
+        raises RuntimeError if the index has changed.
     """
 
     unchanged: Callable[[Snapshot], AbstractContextManager[None]] = field(kw_only=True)
@@ -412,7 +433,10 @@ def _find(name: str, ids: ArrayLike, rows_of: Callable[[Ints], Ints]) -> Ints:
 
 
 def center_of(centroids: Floats, metric: Metric, d: int) -> Floats:
-    """Return the centre of vectors in lists with these centroids, (partitions, nlist, d); see `Snapshot.center`."""
+    """Return the centre of vectors in lists with these centroids, (partitions, nlist, d).
+
+    See `Snapshot.center`.
+    """
     if metric == "cosine":
         return np.empty(0, np.float32)
     if metric == "ip" or not centroids.size:
@@ -428,8 +452,12 @@ def read_only(*arrays: Array) -> tuple[Array, ...]:
 
 
 def rows_by_id(ids: Ints) -> Ints:
-    """Return the rows, (n,), in ascending order of their distinct ids; O(n) if all ids are below 2n."""
-    n, largest = len(ids), int(ids.max(initial=-1))
+    """Return the rows, (n,), in ascending order of their distinct ids.
+
+    O(n) if all ids are below 2n.
+    """
+    n = len(ids)
+    largest = int(ids.max(initial=-1))
     if ids.min(initial=0) >= 0 and largest < 2 * n:
         row_of = np.full(largest + 1, -1, np.int64)
         row_of[ids] = np.arange(n)
@@ -440,7 +468,10 @@ def rows_by_id(ids: Ints) -> Ints:
 
 
 def check_references(references: Int32s, n: int) -> None:
-    """Raise ValueError unless each row of ``references``, (partitions - 1, n), holds each of n rows once."""
+    """Raise ValueError unless each row of ``references`` holds each of n rows once.
+
+    Its shape is (partitions - 1, n).
+    """
     for rows in references:
         if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
             raise ValueError(
@@ -455,5 +486,8 @@ def _class_counts(labels: Int32s) -> tuple[Int32s, Ints]:
 
 
 def lists_of(rows: Ints, starts: Ints) -> Ints:
-    """Return the list of each row: the last list that starts at or before it; O(log nlist) per row."""
+    """Return the list of each row: the last list that starts at or before it.
+
+    O(log nlist) per row.
+    """
     return np.searchsorted(starts, rows, side="right") - 1

@@ -65,7 +65,7 @@ def _block_size(weighted: bool) -> int:
 
 
 def sort_edges(task: Task) -> None:
-    """Write the edges of a block as sorted keys: target * n + source for an edge without weight, each once.
+    """Write the edges of a block as sorted keys, target * n + source, each once.
 
     With weights, a key is twice that number, plus 1 for the opposite direction of an undirected
     edge. Weights are a second array, and ascend for equal keys. Each edge of an undirected graph is
@@ -101,7 +101,7 @@ def is_weighted(task: Task) -> bool:
 
 
 def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weights | None]]:
-    """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights in parts, without self-loops."""
+    """Yield edges ``start`` to ``stop - 1``, (2, m), with weights, without self-loops."""
     n = task.settings.n
     edges = task.inputs["edges"].array()
     weights = None
@@ -111,7 +111,8 @@ def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weigh
         part = np.asarray(edges[:, part_of_edges], np.int64)
         if part.size and not 0 <= part.min() <= part.max() < n:
             raise ValueError(
-                f"edges must lie in 0..{n - 1}, got {part.min()} to {part.max()} in edges {first} and on"
+                f"edges must lie in 0..{n - 1}, got {part.min()} to {part.max()} in edges {first} "
+                f"and on"
             )
         is_edge = part[0] != part[1]
         if of_all is not None:
@@ -125,7 +126,7 @@ def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weigh
 
 
 def merge_edges(task: Task, parts: int) -> None:
-    """Write the neighbours of a block of nodes as CSR, ascending and each once, and their weights."""
+    """Write the neighbours of a block of nodes, ascending and each once, with weights."""
     n = task.settings.n
     first, stop = task.settings.rows(task.block)
     weighted = is_weighted(task)
@@ -162,7 +163,7 @@ def merge_edges(task: Task, parts: int) -> None:
 
 
 def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
-    """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``, one run after the other."""
+    """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``."""
     parts = [run[a:b] for run, (a, b) in zip(runs, ends, strict=True)]
     joined = np.concatenate(parts) if parts else np.empty(0, np.int64)
     release(*runs)
@@ -170,7 +171,9 @@ def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[
 
 
 def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
-    """Return the edges target * n + source, ascending and each once, and their weights, as `as_graph` computes them.
+    """Return the edges as ascending keys, each once, and their weights, as ``as_graph``.
+
+    The key of an edge is target * n + source.
 
     Weights of repeated edges are summed in ascending order. If both directions are given, the
     weight is their mean.
@@ -189,7 +192,8 @@ def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     if not np.isfinite(summed).all():
         target, source = divmod(int(edges[np.argmax(~np.isfinite(summed))]), n)
         raise ValueError(
-            f"edge_weight must be finite in float32 when the weights of repeated edges are summed, got more for the "
+            f"edge_weight must be finite in float32 when the weights of repeated edges are summed, "
+            f"got more for the "
             f"edges between {source} and {target}"
         )
     return edges, summed
@@ -209,7 +213,10 @@ def _mark_new(keys: Keys) -> NDArray[np.bool_]:
 
 
 def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows in order, each of at most ``most`` keys or of one row; ``begins`` counts the keys before."""
+    """Yield ranges of rows in order, each of at most ``most`` keys or of one row.
+
+    ``begins`` counts the keys before.
+    """
     low = 0
     stop = len(begins) - 1
     while low < stop:
@@ -219,7 +226,7 @@ def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
 
 
 def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weights | None]:
-    """Return indptr, starting at 0, indices and weights of the neighbours of the task's block of nodes."""
+    """Return indptr from 0, indices and weights of the neighbours of the task's nodes."""
     if "indptr" not in task.inputs:
         names = ("indptr", "indices", "weights") if is_weighted(task) else ("indptr", "indices")
         indptr, indices, *of_edges = (task.read("graph", task.block, name) for name in names)
@@ -259,7 +266,10 @@ def unit(task: Task) -> None:
 
 
 def step(task: Task, layer: int) -> None:
-    """Write the next vectors of a block, and their sum so far; after the last step, the normalised sum only."""
+    """Write the next vectors of a block, and their sum so far.
+
+    After the last step, the normalised sum only.
+    """
     settings = task.settings
     before = f"step-{layer - 1}"
     first, stop = settings.rows(task.block)
@@ -289,7 +299,10 @@ def no_step(task: Task) -> None:
 
 
 def _read_lengths(task: Task, layer: int) -> Weights:
-    """Return the lengths of all vectors after a step, (n,); of the features, relative to the longest."""
+    """Return the lengths of all vectors after a step, (n,).
+
+    Of the features, relative to the longest.
+    """
     if layer > 0:
         return np.concatenate([*task.read_blocks(f"step-{layer}", "lengths")])
     norms = np.concatenate([*task.read_blocks("step-0", "norms")])

@@ -41,7 +41,7 @@ def stages(settings: Settings) -> list[Stage]:
 
 
 def train(task: Task) -> None:
-    """Write the centroids of all lists, as ``IndexEvidenceIVF.train`` computes them from all vectors."""
+    """Write the centroids of all lists that ``IndexEvidenceIVF.train`` computes."""
     settings = task.settings
     cp = IndexEvidenceIVF(settings.d, settings.nlist).cp
     sample = training_rows(settings.n, settings.nlist, cp, cp.seed)
@@ -58,7 +58,10 @@ def assign(task: Task) -> None:
 
 
 def place(task: Task) -> None:
-    """Write the shard of each list; the last shards have none if fewer lists than shards hold vectors."""
+    """Write the shard of each list.
+
+    The last shards have none if fewer lists than shards hold vectors.
+    """
     settings = task.settings
     sizes = np.zeros(settings.nlist, np.int64)
     for lists in task.read_blocks("assign", "lists"):
@@ -109,7 +112,7 @@ def tune(task: Task) -> None:
 
 
 def evidence(task: Task) -> None:
-    """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
+    """Write the evidence of the vectors of a shard, as a search for all vectors has it."""
     index = open_index(task)
     k = task.settings.k
     if task.block < len(index.shards):
@@ -123,7 +126,7 @@ def evidence(task: Task) -> None:
 def evidence_table(
     ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the evidence of nodes, (n,), D and I, (n, k), in one part or more, by ascending node, without padding."""
+    """Yield the evidence of nodes by ascending node, without padding: (n,), D and I."""
     order = np.argsort(ids, kind="stable")
     for first in range(0, max(len(order), 1), _NODES):
         part = order[first : first + _NODES]

@@ -1,4 +1,4 @@
-"""Inputs of a job as files that workers map, the settings of the job, and the context in which a task runs.
+"""Inputs of a job as files that workers map, its settings, and the context of a task.
 
 Arrays and tensors without a ``.npy`` file are written into the job's folder block by block, so
 memory maps may exceed memory. Parquet files are converted to arrays there, one row group at a time.
@@ -58,7 +58,10 @@ class Input:
         return array
 
     def change(self) -> str | None:
-        """Return how the file changed since the job was made, or None; a changed time alone is no change."""
+        """Return how the file changed since the job was made, or None.
+
+        A changed time alone is no change.
+        """
         path = Path(self.path)
         if not path.exists():
             return f"{path} is missing"
@@ -104,8 +107,8 @@ class Task:
     Attributes
     ----------
     folder, settings, inputs
-        Folder of the job, its settings and input files: ``features``, ``labels``, ``edges`` or ``indptr`` and
-        ``indices``, and ``edge_weight`` for weighted graphs.
+        Folder of the job, its settings and input files: ``features``, ``labels``, ``edges`` or
+        ``indptr`` and ``indices``, and ``edge_weight`` for weighted graphs.
     memory
         Memory limit in bytes, mapped files not included.
     stage, block
@@ -201,7 +204,10 @@ def write_job(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> 
 
 
 def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
-    """Return the settings and the inputs of the job in a folder; errors as of :meth:`Record.read`."""
+    """Return the settings and the inputs of the job in a folder.
+
+    Errors as of :meth:`Record.read`.
+    """
     content = _RECORD.read(folder)
     inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
     if inputs.keys() - {"features", "labels", "edge_weight"} not in (
@@ -209,7 +215,8 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
         {"indptr", "indices"},
     ):
         raise ValueError(
-            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {sorted(inputs)}"
+            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, "
+            f"got {sorted(inputs)}"
         )
     return Settings(**content["settings"]), inputs
 
@@ -218,7 +225,7 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
 
 
 def store_input(name: str, source: Source, folder: Path, new_files: list[Path]) -> Input:
-    """Return the file of an input: the ``.npy`` file itself, or a file in ``folder`` with its content.
+    """Return the file of an input: the ``.npy`` file, or a file with its content.
 
     ``new_files`` gets the paths of the files that are written.
 
@@ -279,7 +286,8 @@ def _copy(name: str, source: Any, target: Path) -> None:
     layout = str(getattr(source, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise TypeError(
-            f"{name} must be dense, got a tensor of layout {layout}: edges are an edge_index, or a pair of its row "
+            f"{name} must be dense, got a tensor of layout {layout}: edges are an edge_index, or a "
+            f"pair of its row "
             "pointers and column indices"
         )
     if not hasattr(source, "shape"):
@@ -322,7 +330,7 @@ def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArr
 
 
 def _copy_parquet(name: str, path: Path, target: Path) -> None:
-    """Write the columns of a Parquet file as one array: (rows,) for one column, else (rows, columns)."""
+    """Write columns of a Parquet file as an array: (rows,), or (rows, columns) for several."""
     with open_parquet(path) as table:
         blocks = (
             _columns(name, table.read_row_group(group)) for group in range(table.num_row_groups)

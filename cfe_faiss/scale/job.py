@@ -1,4 +1,4 @@
-"""A job over a folder: from features, edges and predicted classes to the evidence of every node, stage by stage."""
+"""A job over a folder: from features, edges and classes to the evidence of every node."""
 
 import os
 import re
@@ -67,7 +67,8 @@ class StageStatus:
     peak_bytes
         Largest peak memory of a task, including mapped pages in use.
     seconds_left
-        Estimated time of the remaining tasks, at the average rate so far; None if no task is finished.
+        Estimated time of the remaining tasks, at the average rate so far; None if no task is
+        finished.
     """
 
     name: str
@@ -81,7 +82,7 @@ class StageStatus:
 
 
 class Job:
-    """A job over a folder, whose tasks read and write files, so it can be stopped and resumed at any time.
+    """A job over a folder, whose tasks read and write files: it can be stopped and resumed.
 
     Stages: sort edges in parts and merge them by blocks of nodes (unless they come as CSR), compute
     KS vectors step by step, train the centroids of the lists, assign each vector to a list, write
@@ -92,15 +93,17 @@ class Job:
     Parameters
     ----------
     directory
-        Folder of the job, on a file system that all workers see. If it already holds a job, that job is opened, and
-        inputs and parameters must be the same where they are given.
+        Folder of the job, on a file system that all workers see. If it already holds a job, that
+        job is opened, and inputs and parameters must be the same where they are given.
     features
-        Features of the nodes, (n, d): a ``.npy`` or ``.parquet`` file, an array or a tensor. Arrays and tensors are
-        written into the folder block by block, so memory maps may exceed memory. For PyG's stores, use
-        :func:`cfe_faiss.integrations.pyg.stored_features` and :func:`cfe_faiss.integrations.pyg.stored_edges`.
+        Features of the nodes, (n, d): a ``.npy`` or ``.parquet`` file, an array or a tensor. Arrays
+        and tensors are written into the folder block by block, so memory maps may exceed memory.
+        For PyG's stores, use :func:`cfe_faiss.integrations.pyg.stored_features` and
+        :func:`cfe_faiss.integrations.pyg.stored_edges`.
     edges
-        An edge_index, (2, E), in the same forms; or a pair ``(indptr, indices)`` of a graph in CSR, in which neighbours
-        ascend, each once and in both directions (as in :class:`cfe_faiss.graph.Graph`).
+        An edge_index, (2, E), in the same forms; or a pair ``(indptr, indices)`` of a graph in CSR,
+        in which neighbours ascend, each once and in both directions (as in
+        :class:`cfe_faiss.graph.Graph`).
     labels
         Predicted classes, (n,); -1 for "unknown".
     num_layers, alpha
@@ -112,8 +115,8 @@ class Job:
     directed
         Whether an edge counts in its own direction only.
     edge_weight
-        Weights of the edges, (E,), in the same forms, as in :func:`cfe_faiss.graph.as_graph`: aligned with the edges of
-        an edge_index, or with ``indices``. None: unweighted.
+        Weights of the edges, (E,), in the same forms, as in :func:`cfe_faiss.graph.as_graph`:
+        aligned with the edges of an edge_index, or with ``indices``. None: unweighted.
     nlist
         Number of lists; None for 4 * sqrt(n).
     pairs
@@ -121,18 +124,20 @@ class Job:
     threshold
         Smallest similarity of the pairs to list completely; None for no such list.
     block_rows, shards
-        Nodes in a block: by default n / 8, but at most 128 MB of vectors and 134 million edges on average. More blocks
-        suit more workers, fewer blocks take less time. Shards of the index: by default one for 131,072 nodes, at most
+        Nodes in a block: by default n / 8, but at most 128 MB of vectors and 134 million edges on
+        average. More blocks suit more workers, fewer blocks take less time. Shards of the index: by
+        default one for 131,072 nodes, at most
         256. An open index takes some 300 bytes for each list of each shard.
     overwrite
-        Whether a new job may replace foreign files and folders whose names the job needs. Other files in the folder are
-        left alone in any case.
+        Whether a new job may replace foreign files and folders whose names the job needs. Other
+        files in the folder are left alone in any case.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described; if the folder holds another job or, without ``overwrite``, foreign files
-        with these names; or if a new job would replace one of its inputs.
+        If an argument is not as described; if the folder holds another job or, without
+        ``overwrite``, foreign files with these names; or if a new job would replace one of its
+        inputs.
     FileNotFoundError
         If an input is missing, or no inputs are given and the folder holds no job.
 
@@ -245,15 +250,16 @@ class Job:
         executor
             ``"local"``: processes of this machine. ``"ray"``: a Ray cluster (extra ``ray``).
         workers
-            Number of tasks at once; by default one for each core of this machine, or of the cluster. With fewer
-            workers than cores, each task uses several threads. Results do not depend on it.
+            Number of tasks at once; by default one for each core of this machine, or of the
+            cluster. With fewer workers than cores, each task uses several threads. Results do not
+            depend on it.
         memory
-            Memory limit of all tasks of a machine together, mapped files not included: bytes, or a text such as
-            ``"8GB"``.
+            Memory limit of all tasks of a machine together, mapped files not included: bytes, or a
+            text such as ``"8GB"``.
         address
-            Address of a Ray cluster that this machine belongs to: ``"host:port"``, or ``"auto"`` for the cluster that
-            was started here or is named by ``RAY_ADDRESS``. None: the cluster that this process is connected to, or
-            else a new one on this machine.
+            Address of a Ray cluster that this machine belongs to: ``"host:port"``, or ``"auto"``
+            for the cluster that was started here or is named by ``RAY_ADDRESS``. None: the cluster
+            that this process is connected to, or else a new one on this machine.
         progress
             Show a bar for each stage on standard error, if that is a terminal.
 
@@ -264,9 +270,9 @@ class Job:
         ValueError
             If an input has changed since the job was made, or an argument is not as described.
         RuntimeError
-            If another process runs the job; if its index was changed after the job wrote it; or if a node of the Ray
-            cluster has another version of this package or of FAISS, or does not see the folder and the inputs. No task
-            has run then.
+            If another process runs the job; if its index was changed after the job wrote it; or if
+            a node of the Ray cluster has another version of this package or of FAISS, or does not
+            see the folder and the inputs. No task has run then.
         ConnectionError
             If there is no Ray cluster at ``address``, or if it refuses the connection.
         ImportError
@@ -350,12 +356,13 @@ class Job:
             ):  # the index is damaged, and a run repairs it
                 ShardedEvidenceIndex.open(folder)
                 raise RuntimeError(
-                    f"the index in {folder} was changed after the job had written it, and a run would undo that: move "
+                    f"the index in {folder} was changed after the job had written it, and a run "
+                    f"would undo that: move "
                     "it to another folder, and the job makes its own again"
                 )
 
     def _forget_damaged(self, manifest: Manifest) -> None:
-        """Forget finished tasks with damaged files, if the files are needed, and damaged tasks that these read from."""
+        """Forget finished tasks with damaged files that are needed, and their damaged inputs."""
         stages = self._stages()
         needed = _find_needed(stages, manifest)
         for stage in reversed(stages):  # a stage reads from earlier ones only
@@ -372,7 +379,9 @@ class Job:
     # --- results ----------------------------------------------------------------------------------
 
     def evidence(self) -> "pyarrow.dataset.Dataset":
-        """Return the evidence of all nodes: node, evidence, rank (from 1), similarity; one row per evidence node.
+        """Return the evidence of all nodes: node, evidence, rank (from 1), similarity.
+
+        One row per evidence node.
 
         Raises
         ------
@@ -382,7 +391,9 @@ class Job:
         return self._dataset("evidence")
 
     def top_pairs(self, k: int | None = None) -> Pairs:
-        """Return the k most similar pairs with different classes; by default as many as the job was asked for.
+        """Return the k most similar pairs with different classes.
+
+        By default as many as the job was asked for.
 
         Raises
         ------
@@ -442,7 +453,8 @@ class Job:
         stage = next((stage for stage in self._stages() if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
             raise RuntimeError(
-                f"the job in {self.directory} has not finished the stage {name!r}: run() continues it"
+                f"the job in {self.directory} has not finished the stage {name!r}: run() continues "
+                f"it"
             )
         return manifest.files(name)
 
@@ -452,7 +464,7 @@ class Job:
 
 
 def as_bytes(name: str, value: int | str) -> int:
-    """Return a number of bytes, given as a number or as a text such as "8GB" (1 GB is 2**30 bytes)."""
+    """Return a number of bytes from a number or a text such as "8GB" (1 GB is 2**30)."""
     if not isinstance(value, str):
         return as_count(name, value)
     match = re.fullmatch(r"\s*((?:\d+\.?\d*|\.\d+)(?:E\d+)?)\s*([KMGT]B)?\s*", value.upper())
@@ -478,7 +490,10 @@ def _edge_sources(edges: Any) -> dict[str, Source]:
 def _new_inputs(
     folder: Path, sources: Mapping[str, Source], overwrite: bool
 ) -> Iterator[dict[str, Input]]:
-    """Yield the files of the inputs; if the block raises an error, remove those written here that no job uses."""
+    """Yield the files of the inputs.
+
+    If the block raises an error, remove those written here that no job uses.
+    """
     Manifest.check_target(folder, paths_of(sources.values()), overwrite=overwrite)
     place = path_within(folder, "inputs", f"the job in {folder}")
     new_files: list[Path] = []
@@ -551,7 +566,7 @@ def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
 def _open_or_create(
     folder: Path, settings: Settings, inputs: Mapping[str, Input], automatic: set[str]
 ) -> tuple[Settings, dict[str, Input]]:
-    """Return the specification of a folder's job, after creating the job or comparing it with the arguments.
+    """Return the specification of a folder's job, created or compared with the arguments.
 
     Automatic settings are not compared: another version may have chosen them otherwise.
     """

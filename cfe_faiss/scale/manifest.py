@@ -154,11 +154,13 @@ class Manifest:
         for path in inputs:
             if {path, *path.parents} & set(taken):
                 raise ValueError(
-                    f"{path} is an input, and the job would write to this place: choose another folder"
+                    f"{path} is an input, and the job would write to this place: choose another "
+                    f"folder"
                 )
         if taken and not overwrite:
             raise ValueError(
-                f"{taken[0]} was not written by a job: choose another folder, or pass overwrite=True (--overwrite)"
+                f"{taken[0]} was not written by a job: choose another folder, or pass "
+                f"overwrite=True (--overwrite)"
             )
 
     # --- finished tasks ---------------------------------------------------------------------------
@@ -220,7 +222,10 @@ class Manifest:
 
 
 def path_of_stage(folder: Path, name: object, source: str) -> Path:
-    """Return the path of a file in the folder of a stage, else raise ValueError; ``source`` as of `path_within`."""
+    """Return the path of a file in the folder of a stage, else raise ValueError.
+
+    ``source`` as of `path_within`.
+    """
     path = path_within(folder, name, source)
     if not _FOLDERS.fullmatch(path.relative_to(folder).parts[0]):
         raise ValueError(f"{source} must name a file of a stage, got {name!r}")

@@ -1,4 +1,4 @@
-"""Stages to the most similar pairs of a sharded index, in tasks that each hold the sketches of few vectors.
+"""Stages to the most similar pairs of a sharded index, each task with few sketches.
 
 The rows of the index are divided into groups of neighbouring lists. Each group has a tree in files.
 All trees have sketches along the same directions, so that any two can be joined
@@ -40,7 +40,10 @@ from cfe_faiss.search.join import Blocks, blocks_along, directions_of
 from cfe_faiss.search.tiles import slices
 
 GROUP_ROWS = 1 << 17
-"""Largest number of rows in a group. A resumed job needs the same value, so it depends on no memory or workers."""
+"""Largest number of rows in a group.
+
+A resumed job needs the same value, so it depends on no memory or workers.
+"""
 _SAMPLE = (
     1 << 16
 )  # smallest number of rows from which directions are computed, if there are as many
@@ -76,7 +79,7 @@ def stages(settings: Settings) -> list[Stage]:
 
 
 def cut_into_groups(task: Task, groups: int) -> None:
-    """Write the lists in the order of their groups, the directions, and a lower bound for the best pairs."""
+    """Write the order of the lists by groups, directions, and a bound for the best pairs."""
     index = open_index(task)
     storage = index.storage()
     sizes = np.diff(storage.starts)
@@ -101,7 +104,7 @@ def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) 
 
 
 def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) -> Iterator[Found]:
-    """Yield the pairs of a file at or above a threshold, from two columns of ids and one of similarities."""
+    """Yield the pairs of a file at or above a threshold: two ids and a similarity."""
     with extra("store"):
         import pyarrow.parquet as pq
     with pq.ParquetFile(path) as file:
@@ -134,7 +137,7 @@ def sketch(task: Task, groups: int) -> None:
 def _rows_between(
     storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int
 ) -> NDArray[np.int64]:
-    """Return the storage rows, ascending, at positions ``first`` to ``stop - 1`` of the concatenated ``lists``."""
+    """Return the rows at positions ``first`` to ``stop - 1`` of ``lists``, ascending."""
     sizes = np.diff(storage.starts)[lists]
     ends = np.cumsum(sizes)
     shifts = storage.starts[lists] - (ends - sizes)
@@ -146,7 +149,10 @@ def _rows_between(
 
 
 def _joins(task: Task, groups: int) -> Iterator[tuple[Blocks, Blocks | None]]:
-    """Yield the group of a task with None, for itself, and with each of its partners; trees are mapped from files."""
+    """Yield the group of a task with None, for itself, and with each of its partners.
+
+    Trees are mapped from files.
+    """
     storage = open_index(task).storage()
     blocks = _read(task, storage, task.block)
     if blocks is None:
@@ -160,7 +166,10 @@ def _joins(task: Task, groups: int) -> Iterator[tuple[Blocks, Blocks | None]]:
 
 
 def partners_of(number: int, groups: int) -> list[int]:
-    """Return the groups that a task joins with its own. Each two groups are joined once, and tasks do equal work."""
+    """Return the groups that a task joins with its own.
+
+    Each two groups are joined once, and tasks do equal work.
+    """
     last = groups // 2 if groups % 2 or number < groups // 2 else groups // 2 - 1
     return [(number + step) % groups for step in range(1, last + 1)]
 

@@ -1,4 +1,4 @@
-"""Ray: tasks on a cluster whose machines share a file system, the connection to it, checks of nodes, and replicas."""
+"""Tasks on a cluster of Ray with a shared file system: connection, checks, replicas."""
 
 import logging
 import os
@@ -47,7 +47,8 @@ class RayExecutor:
     workers
         Largest number of tasks at once; None for one on each core of the cluster.
     address
-        Address of the cluster; None for the one that this process is connected to, or else a new one on this machine.
+        Address of the cluster; None for the one that this process is connected to, or else a new
+        one on this machine.
     folder
         Folder of the job, which every node must see; None for no check of the nodes.
     files
@@ -136,12 +137,15 @@ def _perform(call: Call, block: int) -> Finished:
 
 
 def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
-    """Connect this process to a Ray cluster; return the module ``ray``, and whether the connection is new.
+    """Connect this process to a Ray cluster.
+
+    Return the module ``ray``, and whether the connection is new.
 
     Parameters
     ----------
     address
-        Address of the cluster; None for the one that this process is connected to, or else a new one on this machine.
+        Address of the cluster; None for the one that this process is connected to, or else a new
+        one on this machine.
     cores
         Cores of a new cluster; None for the cores of this machine.
 
@@ -158,14 +162,16 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
         import ray
     if address is not None and "://" in address:
         raise ValueError(
-            f"address must be 'auto' or host:port, for a process on a machine of the cluster, got {address!r}: "
+            f"address must be 'auto' or host:port, for a process on a machine of the cluster, got "
+            f"{address!r}: "
             "from elsewhere, submit the process with `ray job submit`"
         )
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
         if address not in (None, "auto") and not _is_same(str(address), connected):
             raise ValueError(
-                f"this process is connected to the Ray cluster at {connected}, got address={address!r}"
+                f"this process is connected to the Ray cluster at {connected}, got "
+                f"address={address!r}"
             )
         return ray, False
     quiet: dict[str, Any] = {
@@ -187,7 +193,7 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
 
 
 def _start(ray: Any, **settings: Any) -> None:
-    """Start a cluster that listens on the loopback interface only, as anybody who reaches a port of Ray can run code.
+    """Start a cluster on the loopback interface: who reaches a port of Ray can run code.
 
     This is Ray's default on macOS and Windows. On Linux, Ray listens on every interface.
     """
@@ -211,7 +217,10 @@ def _start(ray: Any, **settings: Any) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raise ConnectionError unless the address takes connections: Ray itself would try for a quarter of an hour."""
+    """Raise ConnectionError unless the address takes connections.
+
+    Ray itself would try for a quarter of an hour.
+    """
     if address == "auto":
         # As Ray does: the variable, or the note of the last `ray start`.
         note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
@@ -251,7 +260,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the last line of the first error in a chain; the lines before it are Ray's traceback."""
+    """Return the last line of the first error in a chain.
+
+    The lines before it are Ray's traceback.
+    """
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -266,7 +278,7 @@ def _living_nodes(ray: Any) -> Nodes:
 
 
 def check_nodes(ray: Any, nodes: Nodes, folder: Path, files: Mapping[str, int]) -> None:
-    """Check that nodes have this version of the package, see the folder and the files, and may write to the folder.
+    """Check that nodes have this version, see the folder and its files, and may write.
 
     Parameters
     ----------
@@ -368,12 +380,14 @@ class ServedEvidenceIndex(EvidenceSearcher):
     attempts
         Number of attempts before the call fails.
     address
-        Address of the cluster; None for the one that this process is connected to, or else a new one on this machine.
+        Address of the cluster; None for the one that this process is connected to, or else a new
+        one on this machine.
 
     Notes
     -----
-    Anybody who reaches a port of a Ray cluster can run code on its machines. A new cluster listens on the loopback
-    interface only. A cluster that was started otherwise listens on every interface by default.
+    Anybody who reaches a port of a Ray cluster can run code on its machines. A new cluster listens
+    on the loopback interface only. A cluster that was started otherwise listens on every interface
+    by default.
     """
 
     def __init__(
@@ -402,7 +416,10 @@ class ServedEvidenceIndex(EvidenceSearcher):
         return self._metric
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
-        """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
+        """Return the results of ``ShardedEvidenceIndex.answer``.
+
+        TimeoutError if no process answers in time.
+        """
         _refuse(query, progress)
         return self._ask(ShardedEvidenceIndex.answer, query, effort)
 

@@ -1,4 +1,4 @@
-"""An index in several files: each shard holds some of its lists, and all shards share the centroids.
+"""An index in several files: each shard holds some lists, and all share the centroids.
 
 A shard is an ordinary file of an ``IndexEvidenceIVF`` whose other lists are empty, so
 ``read_index`` and stock FAISS can open a single shard. Opened together, the shards are one mapped
@@ -162,8 +162,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         ]
         if unchecked:
             warnings.warn(
-                f"{len(unchecked)} shards in {folder} are not checked when they are read: {unchecked[0].name} was "
-                "written by version 0.2, without a checksum for each list; write_shards adds checksums",
+                f"{len(unchecked)} shards in {folder} are not checked when they are read: "
+                f"{unchecked[0].name} was "
+                "written by version 0.2, without a checksum for each list; write_shards adds "
+                "checksums",
                 stacklevel=2,
             )
         return cls._of(shards)
@@ -181,8 +183,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         index._files = shards
         call_steps(index._steps_to(shards), [])
         index.refusal = (
-            f"the index is mapped from the shards in {shards.folder}, of which only relabel changes something: run a "
-            "cfe_faiss.scale.Job with the new vectors, or change an index in memory and write it by write_shards"
+            f"the index is mapped from the shards in {shards.folder}, of which only relabel "
+            f"changes something: run a "
+            "cfe_faiss.scale.Job with the new vectors, or change an index in memory and write it "
+            "by write_shards"
         )
         return index
 
@@ -192,7 +196,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         return self._files.indexes
 
     def _steps_to(self, shards: "_Shards") -> list[Step]:
-        """Return the steps that replace the index by these shards. Allocations come before the steps."""
+        """Return the steps that replace the index by these shards.
+
+        Allocations come before the steps.
+        """
         pointers = faiss.InvertedListsPtrVector()
         for shard in shards.indexes:
             pointers.push_back(shard.invlists)
@@ -238,7 +245,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def search_shard(
         self, number: int, k: int, nprobe: int, *, memory: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-        """Return the evidence of the vectors of one shard, bit for bit as in a search of all stored vectors.
+        """Return the evidence of the vectors of one shard, as a search of all vectors has it.
 
         Parameters
         ----------
@@ -266,7 +273,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             shards = self._files
             if number >= len(shards.indexes):
                 raise ValueError(
-                    f"number must be below {len(shards.indexes)}, the number of shards, got {number}"
+                    f"number must be below {len(shards.indexes)}, the number of shards, got "
+                    f"{number}"
                 )
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
@@ -321,7 +329,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def __repr__(self) -> str:
         return (
-            f"ShardedEvidenceIndex(d={self.d}, nlist={self.nlist}, shards={len(self.shards)}, nprobe={self.nprobe}, "
+            f"ShardedEvidenceIndex(d={self.d}, nlist={self.nlist}, shards={len(self.shards)}, "
+            f"nprobe={self.nprobe}, "
             f"ntotal={self.ntotal})"
         )
 
@@ -358,7 +367,10 @@ class _Shards:
         return self.indexes[0].centroids()
 
     def label_keys(self) -> LabelKeys | None:
-        """Return the labels that the codes in all shards stand for; None if these are the labels in each shard."""
+        """Return the labels that the codes in all shards stand for.
+
+        None if these are the labels in each shard.
+        """
         tables = [shard.label_keys for shard in self.indexes if shard.label_keys is not None]
         if tables:
             others = [
@@ -373,7 +385,7 @@ class _Shards:
             raise _damage(self.folder, str(error)) from error
 
     def rows(self, number: int) -> NDArray[np.int64]:
-        """Return the rows of one shard in its own order, as rows of all shards in the order of the lists."""
+        """Return the rows of one shard as rows of all shards, in the order of the lists."""
         return np.flatnonzero(np.repeat(self.owners == number, self.sizes))
 
 
@@ -438,7 +450,7 @@ def _read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
 
 
 def _entry_of(path: Path) -> dict[str, Any]:
-    """Return the entry of a shard in ``shards.json``: its name, its size and the checksum of its vectors."""
+    """Return the entry of a shard in ``shards.json``: name, size and checksum."""
     return {
         "file": path.name,
         "size": path.stat().st_size,
@@ -476,14 +488,15 @@ def write_shards(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described; if there is a foreign ``shards.json``, and ``overwrite`` is False; or if
-        another object than ``index`` maps the shards in the folder.
+        If an argument is not as described; if there is a foreign ``shards.json``, and ``overwrite``
+        is False; or if another object than ``index`` maps the shards in the folder.
     OSError
         If a file cannot be written.
 
     Notes
     -----
-    Takes memory for a copy of one shard. Waits while another process or thread changes the shards in the folder.
+    Takes memory for a copy of one shard. Waits while another process or thread changes the shards
+    in the folder.
     """
     if not getattr(index, "has_lists", False) or index.stores_codes:
         raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
@@ -530,7 +543,7 @@ def shard_of(
     ids: NDArray[np.int64],
     **settings: Any,
 ) -> IndexEvidenceIVF:
-    """Return an index with given centroids, (1, nlist, d), and vectors, as stored, in given lists."""
+    """Return an index with given centroids, (1, nlist, d), and vectors in given lists."""
     index = IndexEvidenceIVF(centroids.shape[2], centroids.shape[1], **settings)
     index.take_centroids(centroids)
     vectors = np.ascontiguousarray(X)
@@ -573,7 +586,9 @@ def owners_of(
 def _write_relabelled(
     shards: _Shards, before: NDArray[np.int32], after: NDArray[np.int32], table: LabelKeys | None
 ) -> list[Path]:
-    """Write shards with changed labels into new files, one at a time in memory; return the files of all shards.
+    """Write shards with changed labels into new files, one at a time in memory.
+
+    Return the files of all shards.
 
     ``before`` and ``after`` are the labels of all rows in the order of the lists, (n,).
     """
@@ -616,7 +631,10 @@ def _new_paths(folder: Path, shards: int) -> list[Path]:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Keep other writers out of a folder; remove files that ``shards.json`` does not list, before and after."""
+    """Keep other writers out of a folder.
+
+    Remove files that ``shards.json`` does not list, before and after.
+    """
     with alone_in(folder):
         names = {path.name for path in folder.iterdir()}
         _remove_unlisted(folder, names)
@@ -627,7 +645,10 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _remove_unlisted(folder: Path, names: set[str]) -> None:
-    """Remove shards that ``shards.json`` does not list; without that file, remove files that are not in ``names``."""
+    """Remove shards that ``shards.json`` does not list.
+
+    Without that file, remove files that are not in ``names``.
+    """
     with suppress(FileNotFoundError, ValueError):
         names = {entry["file"] for entry in _read_manifest(folder)["shards"]}
     for path in list(folder.iterdir()):

@@ -118,7 +118,7 @@ class _Attempt:
 
 @dataclass(slots=True)
 class StageRun:
-    """Pending, running and finished tasks of a stage: ``call(block)`` with some threads for each pending block.
+    """Pending, running and finished tasks of a stage, each ``call(block)`` with some threads.
 
     ``enter`` is called with each result, in the thread of :meth:`run`.
     """
@@ -134,7 +134,7 @@ class StageRun:
     seconds: dict[int, float] = field(default_factory=dict)  # of finished blocks
 
     def run(self) -> None:
-        """Run all tasks; JobError if one raised an error, which is the cause, or if its worker died four times."""
+        """Run all tasks; JobError if one raised an error, or its worker died four times."""
         while self.pending or self._unfinished():
             while self.pending and self._has_idle_worker():
                 self._start(self.pending.pop(0))
@@ -299,7 +299,10 @@ def _end_of(code: int) -> str:
 
 
 def serve(descriptor: str, parent: str) -> None:
-    """Run calls from a connection until it is closed, or until the parent process ends; the main loop of a worker."""
+    """Run calls from a connection until it is closed, or until the parent process ends.
+
+    The main loop of a worker.
+    """
 
     def end_with_parent() -> None:
         while os.getppid() == int(parent):

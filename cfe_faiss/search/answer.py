@@ -75,7 +75,9 @@ def search(
 
 def _search_per_label(queries: Queries, effort: Effort) -> Results:
     """Return the k best D, I of each other class than the query's, (nq, classes, k)."""
-    snapshot, nq, k = queries.snapshot, len(queries), queries.k
+    snapshot = queries.snapshot
+    nq = len(queries)
+    k = queries.k
     labels = snapshot.class_counts[0]
     flat_D, flat_I = make_results(nq, len(labels) * k)
     D = flat_D.reshape(nq, len(labels), k)
@@ -107,7 +109,7 @@ def pad_results(D: Floats, I: Ints, k: int) -> Results:
 
 
 def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
-    """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
+    """Return D, I as :func:`search` does, and a mask, (nq,), of provably exact rows."""
     if queries.snapshot.n == 0 or queries.rules is not None:  # an exact search skips no lists
         every = effort._replace(nprobe=None, recall=None, exact=True)
         return *search(queries, every, progress), np.ones(len(queries), bool)
@@ -121,7 +123,7 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
 
 
 def search_range(queries: Queries, threshold: float) -> Ranges:
-    """Return lims, D, I: the results of query q at or above the threshold are at lims[q]:lims[q + 1]."""
+    """Return lims, D, I: query q has the results lims[q]:lims[q + 1] up to the threshold."""
     if queries.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used in a range search")
     return exact.search_range(queries, threshold)
@@ -133,7 +135,7 @@ _Part = tuple[Any, Queries, Plan]
 
 
 def _plan_parts(queries: Queries, effort: Effort, nq: int | None = None) -> list[_Part]:
-    """Return the numbers, the queries and the plan of the queries that are searched in the same way."""
+    """Return numbers, queries and plan of the queries that are searched in one way."""
     if queries.neighbors == "own" and queries.conditions is None:
         large = large_classes(
             queries.snapshot
@@ -222,7 +224,7 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
 
 
 def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
-    """Return whether a search may skip lists: there are lists, and no conditions, and an own class is not small."""
+    """Return whether a search may skip lists: none are needed whole by its rules."""
     if not queries.snapshot.lists or queries.conditions is not None:
         return False
     if queries.neighbors != "own":
@@ -241,7 +243,8 @@ def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
     at least r in the rest: at worst, all missing results are among these. It says nothing if whole
     classes are excluded.
     """
-    k, rules = queries.k, queries.rules
+    k = queries.k
+    rules = queries.rules
     if rules is None or effort.recall is None:
         return k, effort
     if rules.excluded_labels is not None:
@@ -263,7 +266,9 @@ def _pays_exactly(queries: Queries, plan: Plan) -> bool:
 
     The numbers were measured for n = 1,000 to 20,000 and d = 27 to 1433, and rather keep the lists.
     """
-    snapshot, effort, calibration = queries.snapshot, plan.effort, plan.calibration
+    snapshot = queries.snapshot
+    effort = plan.effort
+    calibration = plan.calibration
     if not effort.class_aware:
         return False
     by_products = (
@@ -286,7 +291,10 @@ def _pays_exactly(queries: Queries, plan: Plan) -> bool:
 
 
 def _fills_groups(queries: Queries, nq: int, plan: Plan) -> bool:
-    """Return whether the queries are searched in groups; after a calibration only if it measured groups."""
+    """Return whether the queries are searched in groups.
+
+    After a calibration only if it measured groups.
+    """
     if queries.neighbors == "own" or not is_batched(queries.snapshot, nq, plan.nprobe, plan.effort):
         return False
     return plan.calibration is None or _in_groups(

@@ -1,4 +1,4 @@
-"""Dimension-major copies of the vectors in blocks of 16 rows, for SIMD comparison, as floats or as bytes.
+"""Dimension-major copies of vectors in blocks of 16 rows, as floats or as bytes.
 
 A byte is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds,
 and rows whose bound does not decide are scored again from the vectors. With few dimensions the
@@ -64,7 +64,7 @@ def choose(snapshot: Snapshot, pinned: Choice | None, *, keeps_blocks: bool) -> 
 
 
 def by_dimension(d: int, level: str) -> Choice:
-    """Return the faster element types for vectors of d dimensions at an instruction set with byte products."""
+    """Return the faster element types for d dimensions with byte products."""
     return Choice("byte" if d >= _BATCH_FROM[level] else "float", "byte")
 
 
@@ -75,7 +75,7 @@ def bytes_of_block(d: int, element: Element) -> int:
 
 
 def bytes_of_all(snapshot: Snapshot, element: Element) -> int:
-    """Return the maximum size of the blocks of all lists, in bytes: each list may end with a block that is not full."""
+    """Return the maximum size of the blocks of all lists, in bytes, with padding."""
     starts = snapshot.list_starts
     blocks = int(starts[-1]) // ROWS_OF_BLOCK + len(starts) - 1
     return blocks * bytes_of_block(snapshot.d, element)
@@ -132,7 +132,10 @@ def blocks_of(
 
 
 def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
-    """Return the principal directions of a sample of the lists' rows; (0, d) if a rotation does not pay."""
+    """Return the principal directions of a sample of the lists' rows.
+
+    (0, d) if a rotation does not pay.
+    """
     few = max(1, round(len(lists) * min(1.0, _SAMPLE / snapshot.list_starts[-1])))
     nlist = len(snapshot.starts) - 1
     parts = []
@@ -156,7 +159,7 @@ def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
 
 
 def directions_of(X: Floats) -> tuple[Floats, float]:
-    """Return the principal directions of the rows, (d, d), and the share of the squared norms after the prefix."""
+    """Return principal directions, (d, d), and the share of squared norms after the prefix."""
     # On a busy machine BLAS takes 100 times as long for small matrices on several threads, which
     # wait for each other.
     with single_threaded_blas(), np.errstate(invalid="ignore", over="ignore"):

@@ -36,26 +36,29 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
 
     O(nq * nlist * d) time.
     """
-    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
+    snapshot = queries.snapshot
+    derived = Derived.of(queries.snapshot)
     result = np.full(len(queries), plan.nprobe >= snapshot.lists)
     if plan.nprobe >= snapshot.lists:
         return result
     if plan.engine == "groups":
         groups, probed = grouping.routed(derived.class_means, queries, plan.nprobe)
-        order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
+        order = groups.order
+        probed = np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
-        order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = (
-        _closeness(snapshot, queries.allowed),
-        _only_labels(snapshot),
-    )  # for balls, minus the radius
+        order = np.flatnonzero(queries.labels != UNKNOWN)
+        probed = None
+    # for balls, minus the radius
+    closeness = _closeness(snapshot, queries.allowed)
+    only = _only_labels(snapshot)
     bound = codecs.norm_bound(snapshot.codec, snapshot.levels)
     wanted = np.minimum(snapshot.eligible(queries.labels, queries.allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
     def certify_some(cut: slice) -> None:
         chosen = order[cut]
-        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        X = queries.fetch(chosen)
+        labels = queries.labels[chosen]
         own = (
             probed[cut]
             if probed is not None
@@ -87,7 +90,10 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
 
 
 def _bounds(S: Floats, closeness: Doubles, length: float, margin: float) -> Doubles:
-    """Bound the similarity of queries with the vectors of lists, (nq, nlist); S is queries times centroids."""
+    """Bound the similarity of queries with the vectors of lists, (nq, nlist).
+
+    S is queries times centroids.
+    """
     s = np.clip(S.astype(np.float64) + margin, -length, length)
     a = np.clip(closeness - margin, -length, length)[None]
     apart = s * a + np.sqrt(length**2 - s**2) * np.sqrt(length**2 - a**2)
@@ -95,9 +101,14 @@ def _bounds(S: Floats, closeness: Doubles, length: float, margin: float) -> Doub
 
 
 def _ball_bounds(X: Floats, snapshot: Snapshot, closeness: Doubles) -> Floats:
-    """Bound the scores of queries with the vectors of lists, (nq, nlist), rounded up; -inf for empty lists."""
-    queries, centroids = X.astype(np.float64), snapshot.centroids[0].astype(np.float64)
-    lengths, of_lists = np.linalg.norm(queries, axis=1)[:, None], np.linalg.norm(centroids, axis=1)
+    """Bound the scores of queries with the vectors of lists, (nq, nlist), rounded up.
+
+    -inf for empty lists.
+    """
+    queries = X.astype(np.float64)
+    centroids = snapshot.centroids[0].astype(np.float64)
+    lengths = np.linalg.norm(queries, axis=1)[:, None]
+    of_lists = np.linalg.norm(centroids, axis=1)
     empty = np.isinf(closeness)
     radii = np.where(empty, 0, -closeness)
     # Products and norms of d terms in float64 err by less than this share of the squared lengths.
@@ -114,7 +125,9 @@ def _ball_bounds(X: Floats, snapshot: Snapshot, closeness: Doubles) -> Floats:
 
 
 def _closeness(snapshot: Snapshot, allowed: Bools | None) -> Doubles:
-    """Return each list's smallest product of an (allowed) row of known label with its centroid; inf if none.
+    """Return each list's smallest product of an (allowed) row of known label with its centroid.
+
+    Inf if none.
 
     For "ip" and "l2", return minus the largest distance instead.
     """
@@ -126,7 +139,8 @@ def _closeness(snapshot: Snapshot, allowed: Bools | None) -> Doubles:
     rows = np.flatnonzero(usable)
     homes = lists_of(rows, snapshot.starts)
     for cut in slices(len(rows), _ROWS):
-        X, of_rows = snapshot.rows(rows[cut])[0], centroids[homes[cut]]
+        X = snapshot.rows(rows[cut])[0]
+        of_rows = centroids[homes[cut]]
         if snapshot.metric == "cosine":
             products = (X * of_rows).sum(axis=1)
         else:
@@ -138,7 +152,10 @@ def _closeness(snapshot: Snapshot, allowed: Bools | None) -> Doubles:
 
 
 def _only_labels(snapshot: Snapshot) -> Int32s:
-    """Return the only known label of each list, (nlist,); _SEVERAL for several labels, UNKNOWN for none."""
+    """Return the only known label of each list, (nlist,).
+
+    _SEVERAL for several labels, UNKNOWN for none.
+    """
     only = np.full(len(snapshot.centroids[0]), UNKNOWN, np.int32)
     rows = np.flatnonzero(snapshot.labels != UNKNOWN)
     lists, firsts = np.unique(lists_of(rows, snapshot.starts), return_index=True)

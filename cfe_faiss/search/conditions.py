@@ -25,14 +25,15 @@ _SURROUNDINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Node data that the conditions compare: one row per node, or per pair for one side of the pairs.
+    """Node data that the conditions compare: a row per node, or per pair for one side.
 
     Attributes
     ----------
     values
-        Values that are compared, (n, columns) float64: a number that is equal for nodes that agree in all attributes of
-        ``exact``, if there are some; codes of the attributes of ``antiexact``; values of the attributes that have
-        calipers; if ``max_changed`` is given, codes of all attributes, where each missing value has a distinct code.
+        Values that are compared, (n, columns) float64: a number that is equal for nodes that agree
+        in all attributes of ``exact``, if there are some; codes of the attributes of ``antiexact``;
+        values of the attributes that have calipers; if ``max_changed`` is given, codes of all
+        attributes, where each missing value has a distinct code.
     evidence
         Whether a node may be the evidence of a pair, (n,) bool.
     nodes
@@ -57,7 +58,8 @@ class Surroundings:
     adjacency
         Adjacency of the graph: a sparse array (n, n) of bool.
     hops
-        Nodes within this number of hops are too near. 0: nodes with a common neighbour are, at any distance.
+        Nodes within this number of hops are too near. 0: nodes with a common neighbour are, at any
+        distance.
     """
 
     adjacency: Any
@@ -82,7 +84,10 @@ class Surroundings:
         return max(1, _SURROUNDINGS // self.adjacency.shape[0]) if self.hops >= _FAR else 1 << 30
 
     def __call__(self, nodes: Ints) -> Any:
-        """Return the nodes too near to each given node: sparse, (len(nodes), n). A node may be near itself."""
+        """Return the nodes too near to each given node: sparse, (len(nodes), n).
+
+        A node may be near itself.
+        """
         near = self.adjacency[nodes]
         if not self.hops:
             return near @ self.adjacency
@@ -116,7 +121,8 @@ class Conditions:
     usable
         Rows that may be in a pair, (n,) bool: rows without a missing value.
     limits
-        Smallest and largest permitted distance of the values in the leading columns of ``Side.values``, (m, 2) float64.
+        Smallest and largest permitted distance of the values in the leading columns of
+        ``Side.values``, (m, 2) float64.
     grouped
         Whether the first column stands for the attributes of ``exact``.
     max_changed
@@ -149,15 +155,17 @@ class Conditions:
         return not self.rows.evidence.all()
 
     def allow(self, source: Ints, target: Ints) -> Bools:
-        """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
-        rows, limits = self.rows, self.limits
+        """Return a mask of the pairs of rows, (p,), that are allowed in a direction."""
+        rows = self.rows
+        limits = self.limits
         allowed: Bools = (
             self.usable[source]
             & self.usable[target]
             & (rows.evidence[source] | rows.evidence[target])
         )
         apart = abs(rows.values[source] - rows.values[target])
-        compared, codes = apart[:, : len(limits)], apart[:, len(limits) :]
+        compared = apart[:, : len(limits)]
+        codes = apart[:, len(limits) :]
         allowed &= ((limits[:, 0] <= compared) & (compared <= limits[:, 1])).all(axis=1)
         allowed &= (codes != 0).sum(axis=1) <= (self.max_changed or 0)
         if self.surroundings is not None:
@@ -174,7 +182,7 @@ def make_conditions(
     graph: Any = None,
     queries: Any = None,
 ) -> tuple[Conditions, tuple[Side, Bools]]:
-    """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
+    """Return constraints as conditions on rows, and side and mask of usable new queries.
 
     Parameters
     ----------
@@ -183,11 +191,13 @@ def make_conditions(
     snapshot
         The rows.
     attributes
-        Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes` accepts.
+        Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes`
+        accepts.
     graph
         Graph in a form that :func:`cfe_faiss.graph.as_graph` accepts; its nodes are the ids.
     queries
-        Attributes of queries that are not stored, in a form that ``as_attributes`` accepts: row i is query i.
+        Attributes of queries that are not stored, in a form that ``as_attributes`` accepts: row i
+        is query i.
 
     Raises
     ------
@@ -196,7 +206,8 @@ def make_conditions(
     """
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
-    ids, n = snapshot.row_ids, snapshot.n
+    ids = snapshot.row_ids
+    n = snapshot.n
     table = _table(where, ids, attributes, queries)
     total = n if table is None else len(table.ids)
     named = {} if table is None else {name: table[name] for name in where.named()}
@@ -243,7 +254,10 @@ def make_conditions(
 
 
 def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attributes | None:
-    """Return the attributes of the rows, followed by the queries'; None if no condition uses attributes."""
+    """Return the attributes of the rows, followed by the queries'.
+
+    None if no condition uses attributes.
+    """
     if not where.needs_attributes:
         return None
     if attributes is None:
@@ -259,18 +273,23 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
 
 
 def _limits(where: Constraints, named: dict[str, Attribute], n: int) -> dict[str, Limits]:
-    """Return the limits of each attribute with a caliper. Standard deviations are over the first n nodes."""
+    """Return the limits of each attribute with a caliper.
+
+    Standard deviations are over the first n nodes.
+    """
     limits: dict[str, Limits] = {}
     for argument in ("caliper", "std_caliper"):
         for name, limit in getattr(where, argument).items():
             numbers = named[name].numbers
             if numbers is None:
                 raise TypeError(
-                    f"where.{argument} must name numeric attributes, got {name!r}, whose values are texts"
+                    f"where.{argument} must name numeric attributes, got {name!r}, whose values "
+                    f"are texts"
                 )
             if np.isinf(numbers).any():
                 raise ValueError(
-                    f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}"
+                    f"where.{argument} must name attributes of finite numbers, got an infinite "
+                    f"{name!r}"
                 )
             unit = 1.0 if argument == "caliper" else _deviation(name, numbers[:n])
             limits[name] = _narrow(name, limits.get(name, (0.0, np.inf)), limit * unit)
@@ -283,7 +302,8 @@ def _narrow(name: str, limits: Limits, limit: float) -> Limits:
     )
     if least > most:
         raise ValueError(
-            f"where.caliper and where.std_caliper contradict each other for {name!r}: at least {least:g} and at most "
+            f"where.caliper and where.std_caliper contradict each other for {name!r}: at least "
+            f"{least:g} and at most "
             f"{most:g} apart"
         )
     return least, most
@@ -306,7 +326,8 @@ def _all_codes(where: Constraints, table: Attributes | None, total: int) -> list
     most = len(table) - len(where.exact)
     if where.max_changed >= most:
         raise ValueError(
-            f"where.max_changed must be below {most}, the number of attributes (without those of exact), or it has no "
+            f"where.max_changed must be below {most}, the number of attributes (without those of "
+            f"exact), or it has no "
             f"effect, got {where.max_changed}"
         )
     distinct = -1 - np.arange(total)
@@ -326,7 +347,8 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     if isinstance(values, tuple):
         if column.numbers is None:
             raise TypeError(
-                f"{argument} must be a list of texts, as the attribute has, got the range {values!r}"
+                f"{argument} must be a list of texts, as the attribute has, got the range "
+                f"{values!r}"
             )
         return (column.numbers >= values[0]) & (column.numbers <= values[1])
     if column.numbers is None:
@@ -365,11 +387,13 @@ def _surroundings(where: Constraints, ids: Ints, graph: Any) -> Surroundings | N
         return None
     if graph is None:
         raise ValueError(f"graph must be given for {where!r}, got None")
-    known, least = as_graph(graph), int(ids.max(initial=0)) + 1
+    known = as_graph(graph)
+    least = int(ids.max(initial=0)) + 1
     if known.num_nodes < least and not hasattr(graph, "edge_index"):
         known = as_graph(graph, least)  # an edge_index does not show trailing nodes without edges
     if known.num_nodes < least:
         raise ValueError(
-            f"graph must have the nodes of the index, got {known.num_nodes} nodes and the id {least - 1}"
+            f"graph must have the nodes of the index, got {known.num_nodes} nodes and the id "
+            f"{least - 1}"
         )
     return Surroundings.of(known, where)

@@ -31,9 +31,11 @@ class Carried:
     Attributes
     ----------
     blocks, not_in_blocks
-        Byte blocks for single queries, and a mask of the lists that have changed since they were built, (nlist,).
+        Byte blocks for single queries, and a mask of the lists that have changed since they were
+        built, (nlist,).
     centroids, changed
-        The (list, class) centroids, and a mask of the lists that have changed since they were computed, (nlist,).
+        The (list, class) centroids, and a mask of the lists that have changed since they were
+        computed, (nlist,).
     """
 
     blocks: Blocks | None
@@ -42,12 +44,16 @@ class Carried:
     changed: Bools
 
     def after(self, lists: Ints) -> Carried | None:
-        """Return the data that stays valid after further lists have changed; None if too many have."""
+        """Return the data that stays valid after further lists have changed.
+
+        None if too many have.
+        """
         not_in_blocks = self.not_in_blocks.copy()
         changed = self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
         most = _WORTH * len(changed)
-        blocks, centroids = self.blocks, self.centroids
+        blocks = self.blocks
+        centroids = self.centroids
         if blocks is not None and np.count_nonzero(not_in_blocks) > most:
             blocks = None
         if centroids is not None and centroids.changed + np.count_nonzero(changed) > most:
@@ -87,7 +93,8 @@ class Derived:
         pinned: Choice | None = None,
     ) -> None:
         # The snapshot refers to this object. A strong reference back would be a cycle.
-        self._snapshot, self.carried = weakref.ref(snapshot), carried
+        self._snapshot = weakref.ref(snapshot)
+        self.carried = carried
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.searchers: dict[str, Searcher] = {}
@@ -116,7 +123,7 @@ class Derived:
 
     @derived
     def class_means(self) -> Routes:
-        """The mean of each list and, for each class, the mean of the list's rows of other classes."""
+        """The mean of each list, and for each class that of the list's rows of other classes."""
         routes = self._from_file or Routes.of(self.snapshot)
         read_only(*routes.arrays().values(), routes.filled, routes.class_filled)
         return routes
@@ -161,7 +168,7 @@ class Derived:
 
     @property
     def _may_keep(self) -> bool:
-        """Whether blocks of all lists may be kept: vectors are in memory, each in exactly one list."""
+        """Whether blocks of all lists may be kept: vectors are in memory, each in one list."""
         snapshot = self.snapshot
         return (
             snapshot.in_memory
@@ -191,7 +198,10 @@ class Derived:
     # --- searchers --------------------------------------------------------------------------------
 
     def searcher(self, neighbors: str) -> Searcher | None:
-        """Return the searcher for queries that are ranked one by one; None for an index with quantizer codes."""
+        """Return the searcher for queries that are ranked one by one.
+
+        None for an index with quantizer codes.
+        """
         if self.snapshot.pq is not None:
             return None
         return once(self.searchers, neighbors, lambda: self._new_searcher(neighbors))
@@ -224,7 +234,10 @@ class Derived:
         return self.choice
 
     def pin(self, choice: Choice | None) -> None:
-        """Prescribe element types, or let the rule choose them (None). No other thread may search."""
+        """Prescribe element types, or let the rule choose them (None).
+
+        No other thread may search.
+        """
         self.pinned = choice
         self._choice = None
         self.kept.clear()
@@ -238,7 +251,9 @@ class Derived:
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
     def nprobe_for(self, k: int, recall: float, label: int, *, complete: bool) -> int | None:
-        """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
+        """Return the number of lists that a single query must probe for a recall@k.
+
+        None if not calibrated yet.
 
         The key equals :meth:`calibration_key`, without an ``Effort``: building one takes a tenth of
         a query's time.
@@ -247,8 +262,9 @@ class Derived:
         return None if calibration is None else calibration.nprobe.get(label, calibration.other)
 
     def with_routes(self, neighbors: str, routes: Routes) -> Snapshot:
-        """Return a copy of the snapshot that ranks lists by other routes, for these classes, and shares the blocks."""
-        twin, carried = self.snapshot.twin(), self.carried
+        """Return a copy of the snapshot that ranks lists by other routes, with its blocks."""
+        twin = self.snapshot.twin()
+        carried = self.carried
         replaces = neighbors == "other" or self.routes_for(neighbors) is self.class_means
         unchanged = None if carried is None else replace(carried, centroids=None)
         other = Derived(twin, routes if replaces else self.class_means, unchanged, self.pinned)
@@ -267,9 +283,11 @@ class Derived:
         unchanged = np.zeros(nlist, np.bool_)
         state = Carried(self.kept.get("byte"), unchanged, vars(self).get("centroids"), unchanged)
         if before is not None:
-            state.blocks, state.not_in_blocks = before.blocks, before.not_in_blocks
+            state.blocks = before.blocks
+            state.not_in_blocks = before.not_in_blocks
         if before is not None and state.centroids is None:
-            state.centroids, state.changed = before.centroids, before.changed
+            state.centroids = before.centroids
+            state.changed = before.changed
         if self.choice.single == "float":  # byte blocks serve single queries only
             state.blocks = None
         return state.after(lists)

@@ -1,4 +1,4 @@
-"""Exact search over tiles: the k best of each query, all pairs at or above a threshold, and the best pairs.
+"""Exact search over tiles: k best of each query, pairs of a threshold, best pairs.
 
 Few queries are compared with the rows in place. All stored rows as queries share tiles: each
 unordered pair of rows is multiplied once. :mod:`cfe_faiss.search.tiles` lays out the tiles.
@@ -28,7 +28,10 @@ _BUFFER = 1 << 18
 Found = tuple[Ints, Ints, Floats]
 Threshold = Callable[[], float]
 Scan = Callable[[Threshold], Iterator[Found]]
-"""Iterates over the pairs at or above a threshold, in parts. The threshold may rise, so it is read before each part."""
+"""Iterates over the pairs at or above a threshold, in parts.
+
+The threshold may rise, so it is read before each part.
+"""
 Select = Callable[[list[Found], int], Found]
 NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
@@ -63,10 +66,12 @@ def _search_tiles(queries: Queries, progress: str | None) -> Results:
 
     def scan(block: tuple[Ints, Tiles]) -> None:
         numbers, of_block = block
-        best_D, best_I = D[numbers], I[numbers]
+        best_D = D[numbers]
+        best_I = I[numbers]
         for x, y, S in of_block():
             scan_tile(x, y, S, best_D, best_I)
-        D[numbers], I[numbers] = best_D, best_I
+        D[numbers] = best_D
+        I[numbers] = best_I
 
     work = estimate_work(queries.snapshot, len(queries))
     run(scan, tiles.of_queries(queries), work=work, progress=progress)
@@ -74,8 +79,12 @@ def _search_tiles(queries: Queries, progress: str | None) -> Results:
 
 
 def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
-    """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
-    metric, margin = x.storage.native.metric, x.margin(y)
+    """Update the results D, I of the rows of x with the eligible rows of y.
+
+    S holds their scores.
+    """
+    metric = x.storage.native.metric
+    margin = x.margin(y)
     _native.scan_tile(
         metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, margin, x.filter, y.filter
     )
@@ -86,7 +95,8 @@ def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
 
 def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     """Return the exact D, I of all stored vectors: each unordered pair is multiplied once."""
-    storage, width = queries.snapshot, min(queries.k, queries.snapshot.n)
+    storage = queries.snapshot
+    width = min(queries.k, queries.snapshot.n)
     rows, cuts, blocks = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
     best = {
@@ -101,7 +111,8 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
                     scan_tile(x, y, S, D_x, I_x)
                 continue
             later_lock, D_y, I_y = best[y.start]
-            metric, margin = x.storage.native.metric, x.margin(y)
+            metric = x.storage.native.metric
+            margin = x.margin(y)
             sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
             with lock, later_lock:
                 _native.scan_tile_both(
@@ -110,7 +121,8 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
 
     run(scan, blocks, work=estimate_work(storage, storage.n), progress=progress)
     all_D, all_I = make_results(storage.n, width)
-    all_D[rows], all_I[rows] = D, I
+    all_D[rows] = D
+    all_I[rows] = I
     return all_D.take(queries.rows, axis=0), all_I.take(queries.rows, axis=0)
 
 
@@ -120,15 +132,16 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
 def _collect(
     x: Chunk, y: Chunk, S: Floats, threshold: Threshold
 ) -> Iterator[tuple[Int32s, Int32s, Floats]]:
-    """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
+    """Yield rows, columns and similarities of a tile's pairs, in parts of bounded size."""
     size = max(_BUFFER, S.shape[1])
-    rows, columns, scores = (
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-        np.empty(size, np.float32),
-    )
-    sides, filters = (x.X, x.labels, y.X, y.labels), (y.ids, x.filter, y.filter)
-    metric, margin, row = x.storage.native.metric, x.margin(y), 0
+    rows = np.empty(size, np.int32)
+    columns = np.empty(size, np.int32)
+    scores = np.empty(size, np.float32)
+    sides = (x.X, x.labels, y.X, y.labels)
+    filters = (y.ids, x.filter, y.filter)
+    metric = x.storage.native.metric
+    margin = x.margin(y)
+    row = 0
     while row < len(S):
         wanted = np.float32(threshold())
         count, row = _native.collect_tile(
@@ -139,7 +152,7 @@ def _collect(
 
 
 def scans_of(blocks: Iterable[Tiles], *, once: bool = False) -> list[Scan]:
-    """Return scans of the tiles of each block: ids in the first chunk, ids in the second, similarities.
+    """Return scans of the tiles of each block: ids of both chunks, similarities.
 
     ``once``: of the two pairs of two rows within a chunk, find the first.
     """
@@ -157,12 +170,12 @@ def scans_of(blocks: Iterable[Tiles], *, once: bool = False) -> list[Scan]:
 
 
 def scans_of_queries(queries: Queries) -> list[Scan]:
-    """Return scans that together find the results at or above a threshold: query number, id and similarity."""
+    """Return scans that find results of a threshold: query number, id, similarity."""
     return scans_of(block for _, block in tiles.of_queries(queries))
 
 
 def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
-    """Return scans that together find all evidence pairs at or above a threshold, one scan per chunk of rows.
+    """Return scans that find all evidence pairs of a threshold, one per chunk of rows.
 
     ``rows`` are in ascending order of label; None for all rows of known label.
     """
@@ -171,7 +184,7 @@ def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
 
 
 def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
-    """Return scans that together find all evidence pairs of ``rows`` with ``others``, at or above a threshold.
+    """Return scans that find all evidence pairs of ``rows`` with ``others``.
 
     Both arrays of rows are in ascending order of label.
     """
@@ -179,7 +192,7 @@ def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
 
 
 def search_range(queries: Queries, threshold: float) -> Ranges:
-    """Return lims (nq + 1,), D, I: the results of query q at or above the threshold are at lims[q]:lims[q + 1]."""
+    """Return lims (nq + 1,), D, I: query q has the results lims[q]:lims[q + 1]."""
     found = [NOTHING]
     work = estimate_work(queries.snapshot, len(queries))
     run(lambda find: found.extend(find(lambda: threshold)), scans_of_queries(queries), work=work)
@@ -197,7 +210,9 @@ def select_directed(found: list[Found], k: int) -> Found:
     first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if len(scores) > 2 * k:
         near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
-        first, second, scores = first[near], second[near], scores[near]
+        first = first[near]
+        second = second[near]
+        scores = scores[near]
     order = np.lexsort((second, first, -scores))[:k]
     return first[order], second[order], scores[order]
 
@@ -221,7 +236,10 @@ def select_best(found: list[Found], k: int) -> Found:
 def run_until_full(
     pending: list[Iterator[Found]], size: int, work: float = math.inf
 ) -> tuple[Found, list[Iterator[Found]]]:
-    """Run scans until they have found ``size`` pairs. Return the pairs, best first, and the unfinished scans."""
+    """Run scans until they have found ``size`` pairs.
+
+    Return the pairs, best first, and the unfinished scans.
+    """
     found = [NOTHING]
     over = np.zeros(len(pending), bool)
     count = 0

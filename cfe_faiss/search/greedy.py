@@ -13,11 +13,12 @@ from cfe_faiss.search.exact import NOTHING, Found
 from cfe_faiss.search.query import Queries, Results
 from cfe_faiss.search.tiles import estimate_work
 
-_FIRST, _MOST = 1 << 10, 1 << 20
+_FIRST = 1 << 10
+_MOST = 1 << 20
 """Number of pairs in the first batch, and in the largest."""
 
 Find = Callable[[int, Bools], Found]
-"""Returns the given number of best pairs among the free nodes, best first: both positions, and similarity."""
+"""Returns some best pairs among the free nodes, best first: positions, similarity."""
 
 
 def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
@@ -39,10 +40,11 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
 
     Notes
     -----
-    Pairs are requested in batches, among nodes with remaining capacity. The first new pair of a batch is always
-    chosen, so the loop ends. Batches grow, so it ends soon.
+    Pairs are requested in batches, among nodes with remaining capacity. The first new pair of a
+    batch is always chosen, so the loop ends. Batches grow, so it ends soon.
     """
-    left, size = capacity.copy(), len(capacity)
+    left = capacity.copy()
+    size = len(capacity)
     chosen = NOTHING
     number = max(_FIRST, min(_MOST, 4 * wanted))
     while len(chosen[2]) < wanted:
@@ -65,7 +67,7 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
 
 
 def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
-    """Return the positions of the chosen pairs, in order, and reduce the capacity ``left`` of their nodes."""
+    """Return the chosen pairs, in order, and reduce the capacity ``left`` of their nodes."""
     taken = []
     remaining = dict(
         zip(nodes := np.union1d(source, target).tolist(), left[nodes].tolist(), strict=True)
@@ -86,10 +88,15 @@ def search(queries: Queries, progress: str | None) -> Results:
 
     Ties: first query first, then smaller id.
     """
-    storage, allowed, conditions = queries.snapshot, queries.allowed, queries.conditions
+    storage = queries.snapshot
+    allowed = queries.allowed
+    conditions = queries.conditions
     assert conditions is not None  # the engine is for queries under conditions
-    nq, n, k = len(queries), storage.n, queries.k
-    rows, ids = storage.members.rows, storage.members.ids
+    nq = len(queries)
+    n = storage.n
+    k = queries.k
+    rows = storage.members.rows
+    ids = storage.members.ids
     capacity = np.concatenate([np.full(nq, k), np.full(n, conditions.uses)])
 
     def find(number: int, free: Bools) -> Found:
@@ -111,15 +118,20 @@ def search(queries: Queries, progress: str | None) -> Results:
     order = np.argsort(query, kind="stable")
     query = query[order]
     rank = np.arange(len(query)) - np.searchsorted(query, query)
-    D[query, rank], I[query, rank] = scores[order], ids[place[order] - nq]
+    D[query, rank] = scores[order]
+    I[query, rank] = ids[place[order] - nq]
     return D, I
 
 
 def pairs(
     find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int
 ) -> Found:
-    """Return pairs of ids, each id in at most ``uses`` pairs. ``find_best`` returns the best pairs of given rows."""
-    rows, ids = storage.members.rows, storage.members.ids
+    """Return pairs of ids, each id in at most ``uses`` pairs.
+
+    ``find_best`` returns the best pairs of given rows.
+    """
+    rows = storage.members.rows
+    ids = storage.members.ids
 
     def find(number: int, free: Bools) -> Found:
         allowed = np.zeros(storage.n, bool)

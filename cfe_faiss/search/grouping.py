@@ -20,7 +20,9 @@ from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.search.query import Queries
 
 _LARGEST = 16
-_FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # per task of a thread
+# per task of a thread
+_FEWEST_QUERIES = 1 << 9
+_MOST_QUERIES = 1 << 12
 _TASKS = 2  # per thread, if the remaining queries were cut evenly
 _LARGE_TASK = 1 << 13  # queries; the threads of the core share tasks that have more
 _MIXED = -2
@@ -28,7 +30,7 @@ _MIXED = -2
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Queries in the order of their groups: group g is ``order[starts[g]:starts[g + 1]]``, routed by ``labels[g]``."""
+    """Queries by group: ``order[starts[g]:starts[g + 1]]``, routed by ``labels[g]``."""
 
     order: Ints
     starts: Ints
@@ -38,13 +40,18 @@ class Groups:
         return len(self.labels)
 
     def of_task(self, task: slice) -> tuple[slice, Ints]:
-        """Return the slice of ``order`` that holds some groups, and the group borders relative to it."""
+        """Return the slice of ``order`` with some groups, and their borders within it."""
         borders = self.starts[task.start : task.stop + 1]
         return slice(int(borders[0]), int(borders[-1])), borders - borders[0]
 
     def tasks(self) -> list[slice]:
-        """Cut the groups into runs without splitting one. The last runs are smaller, so that threads end together."""
-        n, first, firsts = len(self.order), 0, []
+        """Cut the groups into runs without splitting one.
+
+        The last runs are smaller, so that threads end together.
+        """
+        n = len(self.order)
+        first = 0
+        firsts = []
         while first < n:
             firsts.append(first)
             first += min(
@@ -60,30 +67,42 @@ def group(queries: Queries, routes: Routes) -> Groups:
     labels = queries.labels[order]
     known = labels != UNKNOWN
     if not known.all():
-        order, labels = order[known], labels[known]
+        order = order[known]
+        labels = labels[known]
     homes = queries.own_lists(order)
     runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
-    sizes, labels, homes = np.diff(np.append(runs, len(order))), labels[runs], homes[runs]
+    sizes = np.diff(np.append(runs, len(order)))
+    labels = labels[runs]
+    homes = homes[runs]
     by = np.where(routes.has_centroids(labels, homes), labels, _MIXED)
     keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
     if (keys[1:] < keys[:-1]).any():
         among = np.argsort(keys, kind="stable")
-        runs, sizes, keys, by = runs[among], sizes[among], keys[among], by[among]
+        runs = runs[among]
+        sizes = sizes[among]
+        keys = keys[among]
+        by = by[among]
         firsts = np.cumsum(sizes) - sizes
-        order, runs = order[np.repeat(runs - firsts, sizes) + np.arange(len(order))], firsts
+        order = order[np.repeat(runs - firsts, sizes) + np.arange(len(order))]
+        runs = firsts
     starts = _runs(keys[1:] != keys[:-1], len(keys))
     return Groups(order, np.append(runs[starts], len(order)), by[starts].astype(np.int32))
 
 
 def _runs(changes: Bools, n: int) -> Ints:
-    """Return the starts of the runs of n items; ``changes``, (n - 1,), marks items followed by a change."""
+    """Return the starts of the runs of n items.
+
+    ``changes``, (n - 1,), marks items followed by a change.
+    """
     return np.flatnonzero(np.append(True, changes)[:n])
 
 
 def routed_some(
     groups: Groups, task: slice, routes: Routes, queries: Queries, nprobe: int
 ) -> tuple[Groups, Ints, Floats]:
-    """Halve some groups and route them; return small groups, the lists of each, and the vectors in group order.
+    """Halve some groups and route them.
+
+    Return small groups, the lists of each, and the vectors in group order.
 
     Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they
     are all lists of the first partition, (groups, nlist).
@@ -101,7 +120,7 @@ def _threads_of_task(nq: int) -> int:
 
 
 def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, Ints]:
-    """Return small groups of all queries, and the lists of each group, as :func:`routed_some` does."""
+    """Return small groups of all queries, and their lists, as :func:`routed_some` does."""
     large = group(queries, routes)
     tasks = large.tasks()
     parts: list[tuple[Groups, Ints]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
@@ -142,14 +161,14 @@ def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floa
 def arranged(
     X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1
 ) -> tuple[Floats, Floats]:
-    """Return the rows of X in ``order``, and the mean of each group ``groups[g]:groups[g + 1]`` of them.
+    """Return the rows of X in ``order``, and the mean of each group of them.
+
+    Group g is ``groups[g]:groups[g + 1]``.
 
     The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel
     out.
     """
-    rows, means = (
-        np.empty((len(order), X.shape[1]), np.float32),
-        np.empty((len(groups) - 1, X.shape[1]), np.float32),
-    )
+    rows = np.empty((len(order), X.shape[1]), np.float32)
+    means = np.empty((len(groups) - 1, X.shape[1]), np.float32)
     _native.arrange_groups(X, order, groups, rows, means, metric, threads)
     return rows, means

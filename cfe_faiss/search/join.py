@@ -55,7 +55,10 @@ _BUFFER = 1 << 18  # maximum number of pairs per kernel call
 _FLOATS = 1 << 23  # maximum number of floats per thread while projecting rows or scoring pairs
 
 # Measured cost of each step, in multiplications of a large matrix product, to within a factor of 2.
-_ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR = 110, 10, 220, 4000
+_ROW_TEST = 110
+_COARSE_PAIR = 10
+_FINE_PAIR = 220
+_SCORED_PAIR = 4000
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ class Blocks:
     labels
         Label of each row, (n,) int32.
     coarse, fine
-        Sketches, (n, 16) and (n, at most 50) float32. Coarse: the leading coordinates and the norm of the residual.
-        Fine: the next coordinates and the norm of the remaining residual.
+        Sketches, (n, 16) and (n, at most 50) float32. Coarse: the leading coordinates and the norm
+        of the residual. Fine: the next coordinates and the norm of the remaining residual.
     largest
         The largest squared norm of a sketch.
     starts
@@ -84,7 +87,8 @@ class Blocks:
     low, high
         Box around each node's coarse sketches, (2 * number - 1, 16) float32.
     node_labels
-        Label of all rows below each node, or ``UNKNOWN`` for several labels: (2 * number - 1,) int32.
+        Label of all rows below each node, or ``UNKNOWN`` for several labels: (2 * number - 1,)
+        int32.
     """
 
     storage: Snapshot
@@ -110,7 +114,7 @@ class Blocks:
         return len(self.starts) - 1
 
     def neighbours(self) -> list[Scan]:
-        """Return scans of the pairs within each two sibling blocks: few pairs, but some of the best."""
+        """Return scans of the pairs within two sibling blocks: few pairs, some of the best."""
         wide = np.append(self.starts[:-1:2], len(self.rows))
         by_label = np.lexsort((self.labels, np.repeat(np.arange(len(wide) - 1), np.diff(wide))))
         return [
@@ -120,7 +124,7 @@ class Blocks:
         ]
 
     def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
-        """Return scans of the pairs of each block with itself and all later blocks, or with the rows of ``others``.
+        """Return scans of each block with itself and later blocks, or with ``others``.
 
         ``others`` must have the same storage, and sketches along the same directions. Blocks
         without a pair at or above ``floor`` with ``others`` are skipped.
@@ -148,7 +152,7 @@ class Blocks:
         return float(seen.sum(axis=0) @ prices) * len(near) / max(1, len(sample))
 
     def _blocks_near(self, others: "Blocks | None", threshold: float) -> Sequence[int]:
-        """Return the blocks that may have pairs at or above a threshold with the rows of another tree."""
+        """Return the blocks that may have pairs up to a threshold with rows of another tree."""
         if others is None:
             return range(self.number)
         low, high = (box[self.number - 1 :].astype(np.float64) for box in (self.low, self.high))
@@ -162,7 +166,7 @@ class Blocks:
     def _candidates(
         self, others: "Blocks", i: int, threshold: Threshold, seen: Ints
     ) -> Iterator[tuple[float, Ints, Ints]]:
-        """Yield threshold, own rows and other rows of the pairs of block i that may reach it, in bounded parts.
+        """Yield threshold and rows of the pairs of block i that may reach it, in parts.
 
         ``seen`` counts the tested rows, and the pairs compared by coarse sketches, by fine
         sketches, and scored.
@@ -177,7 +181,7 @@ class Blocks:
                 yield wanted, found[0, :count], found[1, :count]
 
     def _screens(self, others: "Blocks", threshold: float) -> tuple[np.float32, float]:
-        """Return the smallest inner product and the largest squared distance of sketches that pass."""
+        """Return the smallest inner product and the largest distance of sketches that pass."""
         largest = max(self.largest, others.largest)
         margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, largest)
         if threshold <= -1:
@@ -227,13 +231,21 @@ def blocks_along(storage: Snapshot, rows: Ints, directions: Doubles) -> Blocks |
     if not finite.any():
         return None
     if not finite.all():
-        rows, coarse, fine, norms = rows[finite], coarse[finite], fine[finite], norms[finite]
+        rows = rows[finite]
+        coarse = coarse[finite]
+        fine = fine[finite]
+        norms = norms[finite]
     levels = max(0, int(np.ceil(np.log2(len(rows) / _BLOCK))))
     order = _split(coarse, levels)
-    coarse, fine, rows = coarse[order], fine[order], rows[order]
-    labels, starts = storage.labels[rows], _starts(len(rows), levels)
-    low, high = _fold(np.minimum, coarse, starts), _fold(np.maximum, coarse, starts)
-    lowest, highest = _fold(np.minimum, labels, starts), _fold(np.maximum, labels, starts)
+    coarse = coarse[order]
+    fine = fine[order]
+    rows = rows[order]
+    labels = storage.labels[rows]
+    starts = _starts(len(rows), levels)
+    low = _fold(np.minimum, coarse, starts)
+    high = _fold(np.maximum, coarse, starts)
+    lowest = _fold(np.minimum, labels, starts)
+    highest = _fold(np.maximum, labels, starts)
     node_labels = np.where(lowest == highest, lowest, UNKNOWN).astype(np.int32)
     return Blocks(
         storage, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels
@@ -262,7 +274,7 @@ def directions_of(storage: Snapshot, rows: Ints) -> Doubles:
 
 
 def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Floats, Floats, Doubles]:
-    """Return the coarse and fine sketches of storage rows, and the squared norms of the rounded coarse sketches."""
+    """Return coarse and fine sketches of rows, and squared norms of the coarse ones."""
     leading = min(COARSE - 1, directions.shape[1])
     coarse = np.zeros((len(rows), COARSE), np.float32)
     fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)
@@ -280,7 +292,8 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
 
     def project(part: slice) -> None:
         X = storage.rows(rows[part])[0].astype(np.float64)
-        squares, coordinates = np.einsum("ij,ij->i", X, X), product(X, directions)
+        squares = np.einsum("ij,ij->i", X, X)
+        coordinates = product(X, directions)
         coarse[part, :leading] = coordinates[:, :leading]
         coarse[part, -1] = left(squares, coordinates[:, :leading])
         fine[part, :-1] = coordinates[:, leading:]
@@ -306,7 +319,10 @@ def _starts(n: int, level: int) -> Ints:
 
 
 def _split(Z: Floats, levels: int) -> Ints:
-    """Return an order of the rows of Z in which each tree node is one run. Nodes are halved along the widest axis."""
+    """Return an order of the rows of Z in which each tree node is one run.
+
+    Nodes are halved along the widest axis.
+    """
     order = np.arange(len(Z))
     for level in range(levels):
         starts = _starts(len(Z), level + 1)

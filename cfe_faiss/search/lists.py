@@ -70,22 +70,29 @@ def _search_once(
     found: Results,
     progress: str | None,
 ) -> bool:
-    """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows.
+    """Search ``nprobe`` lists, in chunks on all threads.
+
+    Return whether the core has completed short rows.
 
     ``pending``: numbers of the queries; None for all.
     """
-    snapshot, effort = queries.snapshot, plan.effort
+    snapshot = queries.snapshot
+    effort = plan.effort
     searcher = Derived.of(snapshot).searcher(queries.neighbors) if effort.class_aware else None
     nprobe = min(nprobe, snapshot.lists)
 
     def probe(chosen: Any) -> None:
-        D, I = found[0][chosen], found[1][chosen]
+        D = found[0][chosen]
+        I = found[1][chosen]
         if searcher is None:
             _rank_and_scan(queries, chosen, nprobe, effort, D, I)
         else:
-            X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
+            X = queries.fetch(chosen)
+            labels = queries.labels[chosen]
+            rules = queries.filter(chosen)
             searcher.search(X, labels, nprobe, bool(effort.complete), D, I, rules)
-        found[0][chosen], found[1][chosen] = D, I
+        found[0][chosen] = D
+        found[1][chosen] = I
 
     nq = len(queries if pending is None else pending)
     work = float(nq) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
@@ -99,8 +106,11 @@ def _rank_and_scan(
     queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints
 ) -> None:
     """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
-    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
-    X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
+    snapshot = queries.snapshot
+    derived = Derived.of(queries.snapshot)
+    X = queries.fetch(chosen)
+    labels = queries.labels[chosen]
+    rules = queries.filter(chosen)
     lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
     if snapshot.pq is not None and nprobe < snapshot.lists:
         scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
@@ -143,8 +153,9 @@ def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
 
 
 def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str | None) -> None:
-    """Search the lists nearest to each group's mean, in the kept blocks of all lists if there are some."""
-    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
+    """Search the lists nearest to each group's mean, in kept blocks if there are some."""
+    snapshot = queries.snapshot
+    derived = Derived.of(queries.snapshot)
     memory = plan.effort.memory or MEMORY
     blocks = derived.blocks if memory >= MEMORY and _tests_mask(queries) else None
     if blocks is None:
@@ -154,10 +165,8 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
         searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
-        asked, of_groups = (
-            (queries.X, queries.rows, queries.labels),
-            (groups.order, groups.starts, groups.labels),
-        )
+        asked = (queries.X, queries.rows, queries.labels)
+        of_groups = (groups.order, groups.starts, groups.labels)
         ends = np.array([0, *(task.stop for task in tasks)])
         threads = num_native_threads(_work(queries, plan, snapshot))
         rules = queries.filter()
@@ -186,9 +195,10 @@ def groups_of(queries: Queries) -> Groups:
 def _search_in_parts(
     queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None
 ) -> None:
-    """Search the allowed rows in temporary blocks, for some lists at a time, within ``memory`` bytes."""
+    """Search the allowed rows in temporary blocks of some lists within ``memory`` bytes."""
     derived = Derived.of(queries.snapshot)
-    routes, element = derived.routes_for(queries.neighbors), derived.choice.batch
+    routes = derived.routes_for(queries.neighbors)
+    element = derived.choice.batch
     snapshot = (
         queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
     )
@@ -199,7 +209,8 @@ def _search_in_parts(
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)
         chosen = groups.order[cut]
-        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        X = queries.fetch(chosen)
+        labels = queries.labels[chosen]
         blocks.search(
             X,
             labels,
@@ -224,7 +235,10 @@ def _search_in_parts(
 
 
 def shards(snapshot: Snapshot, wanted: Bools, of_block: int, memory: int) -> list[slice]:
-    """Cut the lists into runs whose blocks take about ``memory`` bytes. A run has at least one list."""
+    """Cut the lists into runs whose blocks take about ``memory`` bytes.
+
+    A run has at least one list.
+    """
     sizes = np.where(wanted, np.diff(snapshot.list_starts), 0)
     end = np.cumsum(-(-sizes // ROWS_OF_BLOCK) * of_block)
     cuts: list[slice] = []
@@ -239,6 +253,7 @@ def shards(snapshot: Snapshot, wanted: Bools, of_block: int, memory: int) -> lis
 
 def _work(queries: Queries, plan: Plan, snapshot: Snapshot) -> float:
     """Estimate the time of the search in groups, in multiplications."""
-    lists, rows = len(snapshot.list_starts), int(snapshot.list_starts[-1])
+    lists = len(snapshot.list_starts)
+    rows = int(snapshot.list_starts[-1])
     scanned = min(plan.nprobe, lists) * rows / lists
     return float(len(queries)) * (snapshot.d * scanned + _PER_QUERY)

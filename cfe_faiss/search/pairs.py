@@ -45,14 +45,15 @@ class CandidatePairs:
     @derived
     def work(self) -> float:
         """Estimated number of multiplications to compare all pairs."""
-        snapshot, conditions = self.queries.snapshot, self.queries.conditions
+        snapshot = self.queries.snapshot
+        conditions = self.queries.conditions
         if conditions is None:
             return len(snapshot.by_label) ** 2 / 2 * snapshot.d
         return tiles.estimate_pairs_work(snapshot, conditions)
 
     @derived
     def blocks(self) -> Blocks | None:
-        """Blocks of the join; None if it is not worth its memory, or its bounds, for unit vectors, do not hold."""
+        """Blocks of the join; None if it is not worth its memory, or its bounds do not hold."""
         snapshot = self.queries.snapshot
         if snapshot.metric != "cosine":
             return None
@@ -105,7 +106,7 @@ class CandidatePairs:
         ]
 
     def _above(self, threshold: float, free: Bools | None) -> list[Scan]:
-        """Return scans of all pairs at or above a threshold, using the join if it is estimated to be faster."""
+        """Return scans of all pairs of a threshold, by the join if it seems to be faster."""
         if self.blocks is None or self.blocks.cost(threshold) > self.work:
             return self._all(free)
         return self._filter(self.blocks.scans(), free)
@@ -118,7 +119,10 @@ class CandidatePairs:
         return exact.scans_of(pairs.blocks, once=True)
 
     def _estimate(self, k: int, free: Bools | None) -> float:
-        """Estimate a similarity, from a sample of rows, that k to 4 k pairs reach; -infinity if it holds too few."""
+        """Estimate a similarity, from a sample of rows, that k to 4 k pairs reach.
+
+        -infinity if it holds too few.
+        """
         snapshot = self.queries.snapshot
         rows = snapshot.by_label
         if len(rows) > _SAMPLE:

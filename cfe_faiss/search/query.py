@@ -30,7 +30,8 @@ Engine = Literal["exact", "lists", "groups"]
 Results = tuple[Floats, Ints]
 Ranges = tuple[Ints, Floats, Ints]
 Certified = tuple[Floats, Ints, Bools]
-NO_VECTORS, NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
+NO_VECTORS = np.empty((0, 0), np.float32)
+NO_ROWS = np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
 
 
@@ -46,7 +47,8 @@ class Effort(NamedTuple):
     complete
         Whether to probe further lists until a row holds min(k, eligible) results.
     routing
-        Ranking of lists: "evidence" by their rows of other classes, or "nearest" by their centroids.
+        Ranking of lists: "evidence" by their rows of other classes, or "nearest" by their
+        centroids.
     k_factor
         Number of vectors scored per result after screening by codes.
     """
@@ -68,7 +70,8 @@ class Effort(NamedTuple):
             return UNSET
         if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
             raise ValueError(
-                f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, recall={recall}, "
+                f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, "
+                f"recall={recall}, "
                 f"exact={exact}"
             )
         if nprobe is not None:
@@ -76,13 +79,14 @@ class Effort(NamedTuple):
         if recall is not None:
             recall = as_number("recall", recall, math.nextafter(0, 1), 1)
         if recall == 1:
-            exact, recall = True, None
+            exact = True
+            recall = None
         return cls(
             nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory)
         )
 
     def with_defaults(self, own: Effort) -> Effort:
-        """Return the settings of an index, with the number of lists, recall and memory that this effort has."""
+        """Return the settings of an index, with the effort's lists, recall and memory."""
         if self is UNSET or own.routing is None:  # an index without lists is exact
             return own
         if self.nprobe is None and self.recall is None and not self.exact:
@@ -142,8 +146,8 @@ class Plan(NamedTuple):
     Attributes
     ----------
     engine
-        "exact": all rows that a query may find. "lists": the lists of each query. "groups": the lists of groups of
-        queries that are near each other.
+        "exact": all rows that a query may find. "lists": the lists of each query. "groups": the
+        lists of groups of queries that are near each other.
     nprobe
         Number of probed lists.
     effort
@@ -164,11 +168,13 @@ class Rules(NamedTuple):
     Attributes
     ----------
     neighbors
-        Classes that a query may find: "other" than its own (evidence), its "own", or "any", including unknown.
+        Classes that a query may find: "other" than its own (evidence), its "own", or "any",
+        including unknown.
     excluded_labels, excluded_ids
         Excluded classes and ids of each query: sequences, or (nq, m) integers, -1 for none.
     within
-        Smallest and largest D of a result, for example to exclude near-duplicates; in bound rules, of its score.
+        Smallest and largest D of a result, for example to exclude near-duplicates; in bound rules,
+        of its score.
     per_label
         Whether k results of each stored class are wanted, (nq, classes, k), instead of k results.
     """
@@ -183,7 +189,10 @@ class Rules(NamedTuple):
     def of(
         cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = ""
     ) -> Rules | None:
-        """Check the options of a search; ``name`` is a prefix of their names. None if every option is the default."""
+        """Check the options of a search; ``name`` is a prefix of their names.
+
+        None if every option is the default.
+        """
         if exclude is exclude_labels is within is None and neighbors == "other":
             return None
         if neighbors not in NEIGHBORS:
@@ -191,11 +200,13 @@ class Rules(NamedTuple):
         return cls(neighbors, exclude_labels, exclude, _as_range(f"{name}within", within))
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
-        """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked.
+        """Return rules with excluded classes and ids of ``nq`` queries as checked arrays.
 
         Queries that are the stored ``rows`` exclude themselves.
         """
-        labels, ids, within = self.excluded_labels, self.excluded_ids, self.within
+        labels = self.excluded_labels
+        ids = self.excluded_ids
+        within = self.within
         if within is not None:
             low, high = sorted(score_at(end, snapshot.metric) for end in within)
             within = low, high
@@ -267,14 +278,15 @@ class Queries:
     k
         Number of results per query.
     X, rows
-        Vectors, (nq, d), normalised for "cosine". If X is (0, 0), the queries are these rows of the snapshot, (nq,).
+        Vectors, (nq, d), normalised for "cosine". If X is (0, 0), the queries are these rows of the
+        snapshot, (nq,).
     order
         If the queries are all stored rows: a permutation, (nq,), that groups them by list.
     allowed
         Mask of the rows that may be results, (n,); None for all rows.
     conditions, side, usable
-        Under constraints: the conditions on pairs, the data that they compare, and a mask of the queries that can meet
-        them, (nq,).
+        Under constraints: the conditions on pairs, the data that they compare, and a mask of the
+        queries that can meet them, (nq,).
     """
 
     snapshot: Snapshot
@@ -334,7 +346,7 @@ class Queries:
         return (self.rules or Rules()).native(chosen, allowed, *pairs)
 
     def candidates(self) -> Ints:
-        """Return the rows that some query may find, in ascending order of label if the policy depends on labels."""
+        """Return the rows that some query may find, by label if the policy depends on labels."""
         rows = np.arange(self.snapshot.n) if self.neighbors == "any" else self.snapshot.by_label
         return rows if self.allowed is None else rows[self.allowed[rows]]
 
@@ -343,7 +355,7 @@ class Queries:
         return self.snapshot.rows(self.rows[some])[0] if self.stored else self.X[some]
 
     def own_lists(self, some: Ints) -> Ints:
-        """Return the list of each given query in the first partition, or the nearest list of a new vector, (m,)."""
+        """Return the list in the first partition of each query, (m,); of new ones the nearest."""
         if self.stored:
             return lists_of(self.rows[some], self.snapshot.starts)
         lists: Ints = assign(self.X[some], self.snapshot.centroids[:1], self.snapshot.metric)[
@@ -357,11 +369,16 @@ class Queries:
         return np.arange(len(self)) if self.order is None else self.order
 
     def allocate_results(self) -> Results:
-        """Allocate D, I for the results. Pad the rows of queries of unknown label, which no engine writes."""
+        """Allocate D, I for the results.
+
+        Pad the rows of queries of unknown label, which no engine writes.
+        """
         shape = len(self), min(self.k, self.snapshot.n)
-        D, I = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        D = np.empty(shape, np.float32)
+        I = np.empty(shape, np.int64)
         unknown = self.labels == UNKNOWN
-        D[unknown], I[unknown] = PADDING, -1
+        D[unknown] = PADDING
+        I[unknown] = -1
         return D, I
 
     def subset(self, chosen: Ints) -> Queries:
@@ -390,7 +407,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """A query in the user's terms: vectors or ids, which rows may be evidence, and the number of results.
+    """A query in the user's terms: vectors or ids, rules, and the number of results.
 
     A query holds no index and can be pickled. :meth:`bind` binds it to a snapshot.
 
@@ -401,13 +418,15 @@ class Query:
     threshold
         Lowest similarity, or largest squared distance, for a range search (instead of k).
     X, labels
-        Vectors, (nq, d), normalised for "cosine", and their classes, (nq,), in the form of ``values.as_labels``.
+        Vectors, (nq, d), normalised for "cosine", and their classes, (nq,), in the form of
+        ``values.as_labels``.
     ids
         Stored ids, if X and labels are None; None for all ids, in ascending order.
     sel, targets
         Stored vectors and classes that may be evidence; see :class:`cfe_faiss.EvidenceParameters`.
     where, attributes, graph, queries
-        Constraints, the node attributes and the graph that they use, and the attributes or ids of the queries.
+        Constraints, the node attributes and the graph that they use, and the attributes or ids of
+        the queries.
     name
         Prefix of argument names in error messages.
     rules
@@ -429,7 +448,10 @@ class Query:
     rules: Rules | None = None
 
     def bind(self, snapshot: Snapshot) -> Queries:
-        """Bind the query to a snapshot. Raise the errors of invalid ids, selectors and constraints."""
+        """Bind the query to a snapshot.
+
+        Raise the errors of invalid ids, selectors and constraints.
+        """
         if self.X is None or self.labels is None:
             if self.ids is None:
                 bound = Queries.of_rows(
@@ -461,7 +483,8 @@ class Query:
         return allowed
 
     def _add_conditions(self, bound: Queries, where: Constraints) -> Queries:
-        snapshot, name = bound.snapshot, f"{self.name}queries"
+        snapshot = bound.snapshot
+        name = f"{self.name}queries"
         rows = bound.rows  # stored rows with the attributes of the queries
         table = None
         if not bound.stored and not where.compares:

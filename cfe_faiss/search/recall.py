@@ -25,9 +25,12 @@ from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, R
 from cfe_faiss.search.tiles import slices
 
 SAMPLE = 1000
-"""Number of stored rows in the sample, which is searched exactly, without the extra rows of rare classes."""
+"""Rows in the sample, which is searched exactly, without those of rare classes."""
 LEAST_ROWS = 100
-"""Minimum number of stored rows of a class that is calibrated separately. Smaller classes share a calibration."""
+"""Minimum number of stored rows of a class that is calibrated separately.
+
+Smaller classes share a calibration.
+"""
 _OF_CLASS = 250  # minimum number of sampled rows per class
 _OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
 CLASS_SLACK = 0.01
@@ -89,7 +92,7 @@ def calibration(
     allowed: Bools | None = None,
     rules: Rules | None = None,
 ) -> Calibration:
-    """Return for each class the smallest nprobe whose lower confidence bound reaches the effort's recall@k.
+    """Return by class the smallest nprobe whose lower bound of recall@k is sufficient.
 
     The bound of a class may be 0.01 below the target; the bound of the mean over all queries may
     not. A calibration over all rows is kept with the snapshot. Of bound ``rules``, the range of
@@ -130,9 +133,10 @@ def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, 
 
 
 def calibrations_from(arrays: Mapping[str, Array], effort: Effort) -> Calibrations:
-    """Return the calibrations from the arrays of :func:`calibration_arrays`, for the settings of the index."""
+    """Return calibrations from :func:`calibration_arrays`, for the settings of the index."""
     result = {}
-    starts, classes = arrays["calibration_starts"].tolist(), arrays["calibration_classes"].tolist()
+    starts = arrays["calibration_starts"].tolist()
+    classes = arrays["calibration_classes"].tolist()
     for number, (k, recall, batched, other) in enumerate(arrays["calibrations"].tolist()):
         own = [
             (int(label), int(nprobe), reached)
@@ -194,23 +198,27 @@ class _Calibrator:
         if not strata:
             return Calibration({}, self.snapshot.lists, {})
         D, I = self.search_exactly(np.concatenate([stratum.rows for stratum in strata]))
-        found, last = Calibration({}, 1, {}), 0
+        found = Calibration({}, 1, {})
+        last = 0
         for stratum in strata:
-            first, last = last, last + len(stratum.rows)
+            first = last
+            last = last + len(stratum.rows)
             nprobe, reached = self.measure(stratum, (D[first:last], I[first:last]))
             found.nprobe.update(dict.fromkeys(stratum.labels, nprobe))
             found.recall.update(dict.fromkeys(stratum.labels, reached))
         return replace(found, other=found.most)
 
     def measure(self, stratum: _Stratum, exact: Results) -> tuple[int, float]:
-        """Return the smallest sufficient nprobe of a stratum, and the recall of the sample with it."""
-        searches, clusters = [stratum.rows], np.arange(len(stratum.rows))
+        """Return the smallest sufficient nprobe of a stratum, and the sample's recall with it."""
+        searches = [stratum.rows]
+        clusters = np.arange(len(stratum.rows))
         if self.batched:
             routes = Derived.of(self.snapshot).routes_for(self.rules.neighbors)
             searches, clusters = _groups(self.snapshot, routes, stratum.rows, self.rules.neighbors)
         searched = np.concatenate(searches)
         places = np.argsort(searched)[np.searchsorted(np.sort(searched), stratum.rows)]
-        target, reached = self.plan.effort.recall or 1.0, {self.snapshot.lists: 1.0}
+        target = self.plan.effort.recall or 1.0
+        reached = {self.snapshot.lists: 1.0}
 
         def reaches(nprobe: int) -> bool:
             D, I = self.search(searches, nprobe)
@@ -228,7 +236,10 @@ class _Calibrator:
 
 
 def _recalls(found: Results, exact: Results) -> Doubles:
-    """Return the recall of each row. A result as similar as the last exact result counts as correct."""
+    """Return the recall of each row.
+
+    A result as similar as the last exact result counts as correct.
+    """
     wanted = (exact[1] >= 0).sum(axis=1)
     last = np.where(exact[1] >= 0, exact[0], np.inf).min(axis=1)
     number = ((found[1] >= 0) & (found[0] >= last[:, None])).sum(axis=1)
@@ -248,7 +259,8 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
     Such a pair of list and class gets a mean without the given rows of the class. For queries that
     may find any class, each list of a given row gets a mean without these rows.
     """
-    of_snapshot, list_starts = Derived.of(snapshot), snapshot.list_starts
+    of_snapshot = Derived.of(snapshot)
+    list_starts = snapshot.list_starts
     routes = of_snapshot.routes_for(neighbors)
     members = np.concatenate([np.arange(snapshot.n), snapshot.references])
     held = np.isin(np.arange(snapshot.n), rows)
@@ -271,8 +283,10 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
             len(left) > 0,
         )
     if neighbors == "any":
-        all_means, all_filled = routes.means.copy(), routes.filled.copy()
-        all_means[pairs[1]], all_filled[pairs[1]] = means, filled
+        all_means = routes.means.copy()
+        all_filled = routes.filled.copy()
+        all_means[pairs[1]] = means
+        all_filled[pairs[1]] = filled
         return of_snapshot.with_routes(
             neighbors, replace(routes, means=all_means, filled=all_filled)
         )
@@ -292,7 +306,7 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
 def _groups(
     snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str = "other"
 ) -> tuple[list[Ints], Ints]:
-    """Return the groups that contain the drawn rows, as the rows of several searches, and each drawn row's group.
+    """Return the groups with the drawn rows, by search, and the group of each drawn row.
 
     A search has at most one group of each pair of list and label, because it would halve two groups
     differently.
@@ -328,10 +342,15 @@ def _groups(
 
 
 def smallest(reaches: Callable[[int], bool], most: int) -> int:
-    """Return the smallest number up to ``most`` that reaches the target, within 1/8, assuming monotonicity."""
-    low, high = 0, 1
+    """Return the smallest number up to ``most`` that reaches the target, within 1/8.
+
+    The recall must not fall as the number grows.
+    """
+    low = 0
+    high = 1
     while high < most and not reaches(high):
-        low, high = high, min(2 * high, most)
+        low = high
+        high = min(2 * high, most)
     while high - low > max(1, high // 8):
         middle = (low + high) // 2
         if reaches(middle):

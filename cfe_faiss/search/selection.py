@@ -25,8 +25,9 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
     Parameters
     ----------
     sel
-        A ``faiss.IDSelector`` of any kind; a mask, (n,) bool, of the stored vectors in ascending order of id; or ids:
-        integers (m,), a set, a range, or a single integer. Ids that are not stored are ignored.
+        A ``faiss.IDSelector`` of any kind; a mask, (n,) bool, of the stored vectors in ascending
+        order of id; or ids: integers (m,), a set, a range, or a single integer. Ids that are not
+        stored are ignored.
     snapshot
         Snapshot of the index.
     name
@@ -37,8 +38,8 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
     TypeError
         If ``sel`` has another type.
     ValueError
-        If the shape of a mask is not (n,), the shape of ids is not (m,), or the index has an id that a
-        ``faiss.PyCallbackIDSelector`` cannot represent.
+        If the shape of a mask is not (n,), the shape of ids is not (m,), or the index has an id
+        that a ``faiss.PyCallbackIDSelector`` cannot represent.
     """
     if isinstance(sel, faiss.IDSelector):
         return _by_selector(sel, snapshot.row_ids, name)
@@ -46,13 +47,15 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
     if values.dtype.kind == "b":
         if values.shape != (snapshot.n,):
             raise ValueError(
-                f"{name} must have shape ({snapshot.n},) as a mask, one for each stored vector in ascending order "
+                f"{name} must have shape ({snapshot.n},) as a mask, one for each stored vector in "
+                f"ascending order "
                 f"of their ids, got {values.shape}"
             )
         return values[snapshot.members.places]
     if values.ndim != 1:
         raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
-    chosen, rows = np.zeros(snapshot.n, np.bool_), snapshot.rows_of(_as_ids(values))
+    chosen = np.zeros(snapshot.n, np.bool_)
+    rows = snapshot.rows_of(_as_ids(values))
     chosen[rows[rows >= 0]] = True
     return chosen
 
@@ -69,7 +72,7 @@ def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> Ints:
 
 
 def calls_python(sel: Any) -> bool:
-    """Return whether a selector may call Python: a callback, a combination with a callback, or an unknown kind."""
+    """Return whether a selector may call Python: a callback, or a kind not known."""
     if isinstance(sel, _COMBINED):
         kept = getattr(sel, "referenced_objects", [])
         parts = [one for part in kept for one in (part if isinstance(part, tuple) else (part,))]
@@ -78,7 +81,10 @@ def calls_python(sel: Any) -> bool:
 
 
 def accepted(sel: Any, ids: Ints, name: str) -> Ints:
-    """Return the ids that a selector accepts, with calls from Python: an exception inside FAISS ends the process."""
+    """Return the ids that a selector accepts, by calls from Python.
+
+    An exception inside FAISS would end the process.
+    """
     if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
         raise ValueError(
             f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}"
@@ -87,7 +93,7 @@ def accepted(sel: Any, ids: Ints, name: str) -> Ints:
 
 
 def selector_of(params: Any) -> Any:
-    """Return the selector of FAISS search parameters, as the original Python object if FAISS keeps it."""
+    """Return the selector of FAISS's parameters, as the original object if FAISS keeps it."""
     return getattr(params, "_sp_field_refs", {}).get("sel", params.sel)
 
 

@@ -1,4 +1,4 @@
-"""Tiles of exact search: chunks of queries against chunks of rows, laid out so that most useless tiles are skipped.
+"""Tiles of exact search: chunks of queries and rows, so that most tiles are skipped.
 
 Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a
 chunk of rows) the rows of a query's own class are one run of columns, which is skipped. A tile of a
@@ -29,9 +29,12 @@ CHUNK = 768
 TILE = CHUNK * CHUNK
 _COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 _SELECTIVE = 0.25
-"""Rows are sorted by a number whose caliper leaves at most this share of the pairs; otherwise by label."""
+"""Rows are sorted by a number whose caliper leaves at most this share of the pairs.
+
+Otherwise by label.
+"""
 _WIDEST = 16
-"""Maximum height of a chunk of rows under conditions, in multiples of ``CHUNK``, when there are few queries."""
+"""Most multiples of ``CHUNK`` in a chunk of rows under conditions, for few queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,10 @@ class Chunk:
     def of(
         cls, storage: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any
     ) -> "Chunk":
-        """Return the chunk of these vectors and ids; ``further``: start, filter, neighbors and nodes."""
+        """Return the chunk of these vectors and ids.
+
+        ``further``: start, filter, neighbors and nodes.
+        """
         X, ids = vectors
         return cls(storage, X, ids, labels, *storage.tile_sides(X), *further)
 
@@ -80,12 +86,10 @@ class Chunk:
 
     def excludes(self, other: "Chunk") -> bool:
         """Return whether the labels of the two chunks rule out every pair."""
-        first, last, other_first, other_last = (
-            self.labels[0],
-            self.labels[-1],
-            other.labels[0],
-            other.labels[-1],
-        )
+        first = self.labels[0]
+        last = self.labels[-1]
+        other_first = other.labels[0]
+        other_last = other.labels[-1]
         if self.neighbors == "own":
             return bool(last < other_first or other_last < first)
         return self.neighbors == "other" and bool(first == last == other_first == other_last)
@@ -98,7 +102,7 @@ Tiles = Callable[[], Iterator[Tile]]
 
 
 class PairTiles(NamedTuple):
-    """Tiles of rows with each other, in which each unordered pair of rows occurs once, but twice within a chunk.
+    """Tiles of rows with each other: each pair once, but twice within a chunk.
 
     Attributes
     ----------
@@ -126,7 +130,7 @@ def estimate_work(storage: Snapshot, nq: int) -> float:
 
 
 def of_queries(queries: Queries) -> list[tuple[Ints, Tiles]]:
-    """Return blocks of queries, and functions that yield the tiles of each block with the rows that it may find."""
+    """Return blocks of queries, and functions that yield their tiles with possible rows."""
     if not queries.snapshot.n:
         return []
     return (
@@ -145,7 +149,10 @@ def of_all_rows(queries: Queries) -> PairTiles:
 
 
 def _multiply(x: Chunk, others: Iterable[Chunk], near: Any = None) -> Iterator[Tile]:
-    """Yield the tiles of a chunk with others, in one buffer; ``near``: pairs that must not be found, as csc."""
+    """Yield the tiles of a chunk with others, in one buffer.
+
+    ``near``: pairs that must not be found, as csc.
+    """
     buffer = np.empty(max(TILE, len(x.X)), np.float32)
     for y in others:
         S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
@@ -173,8 +180,10 @@ def _reader(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], tup
 
 
 def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
-    storage, rows = queries.snapshot, queries.candidates()
-    labels, xq = queries.labels, queries.fetch(slice(None))
+    storage = queries.snapshot
+    rows = queries.candidates()
+    labels = queries.labels
+    xq = queries.fetch(slice(None))
     row_labels = storage.labels[rows]
     order = np.argsort(labels, kind="stable")
     blocks = [order[cut] for cut in slices(len(order), _block_height(queries, len(queries)))]
@@ -189,7 +198,8 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
             queries.filter(block, masked=False),
             queries.neighbors,
         )
-        first, stop = 0, len(rows)
+        first = 0
+        stop = len(rows)
         if queries.neighbors == "own":  # the rows of the classes in a block are a run
             first = int(row_labels.searchsorted(x.labels[0]))
             stop = int(row_labels.searchsorted(x.labels[-1], side="right"))
@@ -204,7 +214,10 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
 
 
 def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None) -> PairTiles:
-    """Return the tiles of rows, in ascending order of label, with each other; ``queries`` are all stored rows."""
+    """Return the tiles of rows, in ascending order of label, with each other.
+
+    ``queries`` are all stored rows.
+    """
     cuts = slices(len(rows), CHUNK)
     labels = storage.labels[rows]
     read = _reader(storage, rows, len(cuts))
@@ -223,7 +236,7 @@ def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None
 
 
 def tiles_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
-    """Return the tiles of ``rows`` with ``others``, both in ascending order of label, by chunks of ``rows``."""
+    """Return the tiles of ``rows`` with ``others``, both by label, in chunks of ``rows``."""
 
     def chunk(part: Ints) -> Chunk:
         return Chunk.of(storage, storage.rows(part), storage.labels[part])
@@ -240,7 +253,7 @@ def tiles_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
 
 
 class _SortedChunks:
-    """Rows or queries under conditions, sorted so that most tiles can be ruled out, and cut into chunks.
+    """Rows under conditions, in chunks and in an order that rules out most tiles.
 
     ``usable`` is a mask of the rows, or of the queries if these are given.
     """
@@ -253,7 +266,9 @@ class _SortedChunks:
         height: int = 0,
         queries: Queries | None = None,
     ) -> None:
-        self.storage, self.conditions, self.queries = storage, conditions, queries
+        self.storage = storage
+        self.conditions = conditions
+        self.queries = queries
         self.side = conditions.rows if queries is None or queries.side is None else queries.side
         self.labels = storage.labels if queries is None else queries.labels
         height = height or _height(conditions)
@@ -277,9 +292,10 @@ class _SortedChunks:
         return len(self.cuts)
 
     def chunk(self, i: int, direction: int = 0) -> Chunk:
-        """Return chunk i; ``direction`` 1 or -1: as a side of pairs of which one node may be evidence is enough."""
+        """Return chunk i; with a ``direction``, one node of a pair need be possible evidence."""
         rows = self.rows[self.cuts[i]]
-        values, limits = self.side.values[rows], self.conditions.limits
+        values = self.side.values[rows]
+        limits = self.conditions.limits
         if (
             direction
         ):  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
@@ -297,9 +313,11 @@ class _SortedChunks:
         return Chunk.of(self.storage, vectors, self.labels[rows], *of_chunk)
 
     def met_by(self, others: "_SortedChunks", i: int, first: int = 0) -> list[int]:
-        """Return the chunks, from ``first`` on, that may share a pair with chunk i of ``others``."""
-        low, high = self._low[:, first:], self._high[:, first:]
-        other_low, other_high = others._low[:, i, None], others._high[:, i, None]
+        """Return the chunks from ``first`` on that may have a pair with a chunk of ``others``."""
+        low = self._low[:, first:]
+        high = self._high[:, first:]
+        other_low = others._low[:, i, None]
+        other_high = others._high[:, i, None]
         between = np.maximum(
             low - other_high, other_low - high
         )  # smallest distance of two values, if positive
@@ -319,7 +337,8 @@ class _SortedChunks:
 
     def tiles(self, i: int, others: Iterable[Chunk], direction: int = 0) -> Iterator[Tile]:
         """Yield the tiles of chunk i with other chunks."""
-        x, surroundings = self.chunk(i, direction), self.conditions.surroundings
+        x = self.chunk(i, direction)
+        surroundings = self.conditions.surroundings
         near: Any = (
             None
             if surroundings is None
@@ -329,8 +348,9 @@ class _SortedChunks:
 
 
 def _sorting_number(conditions: Conditions, columns: Doubles) -> list[Doubles]:
-    """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
-    best, share = [], _SELECTIVE
+    """Return the numbers whose caliper leaves the fewest pairs, if these are few enough."""
+    best = []
+    share = _SELECTIVE
     for (_, most), numbers in list(zip(conditions.limits, columns, strict=True))[
         conditions.grouped :
     ]:
@@ -339,7 +359,8 @@ def _sorting_number(conditions: Conditions, columns: Doubles) -> list[Doubles]:
             ends = np.searchsorted(ordered, ordered + most, side="right")
             left = 2 * float((ends - np.arange(len(ordered))).mean()) / len(ordered)
             if left < share:
-                best, share = [numbers], left
+                best = [numbers]
+                share = left
     return best
 
 
@@ -348,7 +369,8 @@ def _height(conditions: Conditions) -> int:
 
 
 def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
-    storage, conditions = queries.snapshot, queries.conditions
+    storage = queries.snapshot
+    conditions = queries.conditions
     assert conditions is not None  # checked by the caller
     height = min(_height(conditions), _block_height(queries, int(np.count_nonzero(queries.usable))))
     evidence = (
@@ -368,7 +390,7 @@ def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
 def pairs_by_conditions(
     storage: Snapshot, conditions: Conditions, allowed: Bools | None = None
 ) -> PairTiles:
-    """Return the tiles of (allowed) rows with each other whose pairs may meet the conditions in either direction."""
+    """Return the tiles of rows with each other whose pairs may meet the conditions."""
     usable = conditions.usable & (storage.labels != UNKNOWN)
     return _pair_tiles(
         _SortedChunks(storage, conditions, usable if allowed is None else usable & allowed)

@@ -1,10 +1,11 @@
-"""Border of a store to Arrow: tables of users, and a directory that changes from one version to the next atomically.
+"""Border of a store to Arrow: tables of users, and directories of atomic versions.
 
 Layout of the directory::
 
-    manifest.json            format, version, d, class names, the next key, and names and checksums of the other files
-    index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
-    rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
+    manifest.json            format, version, d, class names, the next key, and names and checksums
+    of the other files index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes
+    it; its ids are the keys rows-<version>.parquet   the rows in order: key, id, label (class
+    number, -1 for none), document, metadata (JSON)
 
 The files of a new version have new names. They are complete and synced before their manifest
 replaces the old one, and the files of the old version are removed afterwards. So the manifest names
@@ -62,8 +63,12 @@ with extra("store"):
 
 _MANIFEST = "manifest.json"
 _VERSIONS = (1, 2, 3)
-"""Version 2 added values without a JSON type, version 3 booleans and several kinds of classes; 3 is written."""
-_INDEX, _ROWS_FILE = r"index-[0-9a-f]{16}\.cfe", r"rows-[0-9a-f]{16}\.parquet"
+"""Version 2 added values without a JSON type, version 3 booleans and several kinds of classes.
+
+3 is written.
+"""
+_INDEX = r"index-[0-9a-f]{16}\.cfe"
+_ROWS_FILE = r"rows-[0-9a-f]{16}\.parquet"
 _FILES = re.compile(f"({_INDEX}|{_ROWS_FILE})")
 _TEMPORARY = re.compile(
     rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp"
@@ -73,10 +78,9 @@ _ATTEMPTS = 5
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _LARGEST_KEY = 1 << 62  # room for more rows than memory holds
 _ROWS = 1 << 10  # rows unpacked between two checks of their size
-_LEAST_UNPACKED, _MOST_TIMES = (
-    1 << 26,
-    500,
-)  # limit of unpacked rows: bytes, or times the size of their file
+# limit of unpacked rows: bytes, or times the size of their file
+_LEAST_UNPACKED = 1 << 26
+_MOST_TIMES = 500
 _NUMBER = integer(0, _LARGEST_KEY)
 _FORM = {
     **dict.fromkeys(("d", "rows", "next_key"), _NUMBER),
@@ -177,7 +181,8 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
     stored = np.isin(members.ids, table.keys)
-    ids, labels = members.ids[stored], members.labels[stored]
+    ids = members.ids[stored]
+    labels = members.labels[stored]
     if not (np.array_equal(ids, table.keys) and np.array_equal(labels, table.labels)):
         raise _damage(folder, "its index is not of the same rows")
     if not stored.all():  # an earlier version left rows of an interrupted change in the index
@@ -209,7 +214,10 @@ def _most_unpacked(size: int) -> int:
 
 
 def _encode(metadata: list[Any]) -> list[str]:
-    """Return the JSON of each mapping. One call for all of them takes a fifth of the time of one call each."""
+    """Return the JSON of each mapping.
+
+    One call for all of them takes a fifth of the time of one call each.
+    """
     if not metadata:
         return []
     border = secrets.token_hex(16)
@@ -250,7 +258,9 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
 
 
 def _unpack(content: bytes, n: int) -> Any:
-    """Return the n rows in the bytes of a Parquet file; ValueError for a file that :func:`_write_rows` cannot write.
+    """Return the n rows in the bytes of a Parquet file.
+
+    ValueError for a file that :func:`_write_rows` cannot write.
 
     Rows are unpacked in batches, so that the memory used stays in proportion to the size of the
     file.
@@ -273,7 +283,8 @@ def _unpack(content: bytes, n: int) -> Any:
         raise ValueError(
             f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most"
         )
-    batches, size = [], 0
+    batches = []
+    size = 0
     for batch in file.iter_batches(_ROWS):
         batches.append(batch)
         size += batch.nbytes
@@ -325,7 +336,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _sums(path: Path, part: str) -> dict[str, int]:
-    """Return the size of a file and its CRC-32. For an index, the CRC-32 covers its end, which holds all checksums."""
+    """Return the size of a file and its CRC-32.
+
+    For an index, the CRC-32 covers its end, which holds all checksums.
+    """
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         return {
@@ -340,7 +354,7 @@ def _is_part(path: Path) -> bool:
 
 
 def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
-    """Raise an error unless a folder holds a store, or nothing but files of a writer that was killed."""
+    """Raise an error unless a folder holds a store, or files of a killed writer only."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -349,7 +363,8 @@ def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
     check_owner(manifest, overwrite=overwrite)
     if not (overwrite or manifest.exists() or all(map(_is_part, folder.iterdir()))):
         raise ValueError(
-            f"{path} must be a new or an empty directory or that of a store, got one with other files; "
+            f"{path} must be a new or an empty directory or that of a store, got one with other "
+            f"files; "
             "overwrite=True adds the store to them"
         )
 
@@ -377,7 +392,8 @@ def matrix(name: str, values: Any) -> NDArray[Any]:
         return np.empty((0, 0), np.float32)
     if column.null_count:
         raise ValueError(
-            f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}"
+            f"{name} must hold a vector in every row, got none in {column.null_count} of "
+            f"{len(column)}"
         )
     if len(lengths) > 1:
         raise ValueError(
@@ -393,10 +409,11 @@ def matrix(name: str, values: Any) -> NDArray[Any]:
 def rows_of(
     table: Any, id_name: str, vector_name: str, label_name: str, document_name: str
 ) -> tuple[Any, Any, Any, list[Metadata], Any]:
-    """Return ids, vectors, labels, metadata and documents of a table, from the columns with these names."""
+    """Return ids, vectors, labels, metadata and documents from columns of a table."""
     if not speaks_arrow(table):
         raise TypeError(
-            "table must be one of pyarrow, pandas, polars or any other that has __arrow_c_stream__, "
+            "table must be one of pyarrow, pandas, polars or any other that has "
+            "__arrow_c_stream__, "
             f"got {type(table).__name__}"
         )
     columns = pa.table(table)
@@ -427,7 +444,10 @@ def rows_of(
 
 
 def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
-    """Return rows as a ``pyarrow.Table``; ``class_names`` are all classes: they decide the type of their column."""
+    """Return rows as a ``pyarrow.Table``.
+
+    ``class_names`` are all classes: they decide the type of their column.
+    """
     if not _are_of_one_kind(rows.labels):
         remedy = "give all rows labels of one kind by relabel"
         raise TypeError(f"labels must be of one kind in a table, got {class_names!r:.80}; {remedy}")
@@ -465,7 +485,9 @@ def _array(values: list[Any]) -> Any:
 
 
 def _are_of_one_kind(values: Iterable[Any]) -> bool:
-    """Return whether values, and those at each place in them, are of one kind; Arrow may cut others without an error.
+    """Return whether values, and those at each place in them, are of one kind.
+
+    Arrow may cut others without an error.
 
     It takes a datetime for a date, a text for bytes, and drops time zones. No type of Arrow holds
     the zone of a time.

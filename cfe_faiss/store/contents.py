@@ -1,4 +1,4 @@
-"""Contents of a store: an evidence index and the table of its rows, which change together or not at all.
+"""Contents of a store: an index and the table of its rows, which change together.
 
 The core replaces the table in the same call that changes the index, so neither an interrupt nor an
 error separates the two. Callers hold the store's lock.
@@ -34,13 +34,18 @@ REMOVED = -2
 """Label of a removed row, which stays in the arrays of a table until they are compacted."""
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "no value"})()
 """Value of a key that a row does not have."""
-ID, LABEL, DOCUMENT = "$id", "$label", "$document"
+ID = "$id"
+LABEL = "$label"
+DOCUMENT = "$document"
 """Names that filters use for the columns besides metadata."""
 _ARRAYS = ("keys", "labels", "ids", "metadata", "documents")
 _MAX_COLUMNS = 16
 """Columns kept for filters. Each takes memory, and time in every change."""
 _MAX_REMOVED = 32
-"""Removed rows that a small table may keep; a large one keeps at most as many removed rows as stored ones."""
+"""Removed rows that a small table may keep.
+
+A large one keeps at most as many removed rows as stored ones.
+"""
 _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""
 
@@ -88,7 +93,10 @@ def kind_of(value: Any) -> Kind:
 
 
 def key_of(value: Any) -> Any:
-    """Return a hashable key, equal for equal values only: True differs from 1, the order of a mapping is ignored."""
+    """Return a hashable key, equal for equal values only: True differs from 1.
+
+    The order of a mapping is ignored.
+    """
     kind = type(value)
     if kind is list:
         return kind, tuple(map(key_of, value))
@@ -98,7 +106,10 @@ def key_of(value: Any) -> Any:
 
 
 def float_holds(number: float) -> bool:
-    """Return whether float64 represents a number exactly: any float, and integers up to 2**53; no decimal."""
+    """Return whether float64 represents a number exactly: any float, and integers up to 2**53.
+
+    No decimal.
+    """
     return type(number) is float or (type(number) is int and -(1 << 53) <= number <= 1 << 53)
 
 
@@ -142,7 +153,10 @@ class Values:
 
     @property
     def numbers(self) -> NDArray[Any]:
-        """Numbers as float64, or as objects if float64 does not represent them all; NaN for other values, (m,)."""
+        """Numbers as float64, or as objects if float64 does not represent them all.
+
+        NaN for other values, (m,).
+        """
         new = [
             value if kind_of(value) is Kind.NUMBER else math.nan
             for value in self.values[len(self._numbers) :]
@@ -157,7 +171,9 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """The values of all rows under one key. Each distinct value is stored once; a column holds one number per row.
+    """The values of all rows under one key.
+
+    Each distinct value is stored once; a column holds one number per row.
 
     Attributes
     ----------
@@ -190,7 +206,7 @@ class Column:
 
 
 def values_of(metadata: Sequence[Metadata], key: str) -> list[Any]:
-    """Return the value of a key in each mapping. "a.b" is b in the mapping a, unless a key has that name."""
+    """Return the value of a key in each mapping; "a.b" is b in a, unless a key is "a.b"."""
     if "." not in key:
         return [mapping.get(key, MISSING) for mapping in metadata]
     return [_value_at(mapping, key) for mapping in metadata]
@@ -208,12 +224,15 @@ def _value_at(metadata: Metadata, key: str) -> Any:
 
 
 def append(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
-    """Return ``array`` followed by ``more``, (n + m,): a view of a larger array with spare room. Amortised O(m).
+    """Return ``array`` followed by ``more``, (n + m,): a view of a larger array with spare room.
+
+    Amortised O(m).
 
     Views share their memory, so append only to the newest of them. After a failed change the next
     one overwrites the spare room, which no view shows.
     """
-    n, m = len(array), len(more)
+    n = len(array)
+    m = len(more)
     room: Any = array.base
     shares = (
         isinstance(room, np.ndarray) and room.dtype == array.dtype and room.strides == array.strides
@@ -245,7 +264,10 @@ class Classes:
         return LabelKeys.of_names(objects(self.names))
 
     def number(self, label: Label) -> int:
-        """Return the number of a class, -1 for None; ValueError lists the known classes if it is not one of them."""
+        """Return the number of a class, -1 for None.
+
+        ValueError lists the known classes if it is not one of them.
+        """
         number = UNKNOWN if label is None else self._keys.code_of(label)
         if number is None or number == NOT_STORED:
             known = ", ".join(map(repr, self.names[:20])) or "there is none yet"
@@ -257,19 +279,27 @@ class Classes:
         return np.array(list(map(self.number, labels)), np.int32)
 
     def extend(self, labels: list[Label]) -> "Classes":
-        """Return these classes followed by the new ones among ``labels``; TypeError for classes of another kind."""
+        """Return these classes followed by the new ones among ``labels``.
+
+        TypeError for classes of another kind.
+        """
         given = objects(labels)
         new = given[self._keys.find("labels", given) == NOT_STORED]
         return Classes((*self.names, *new[np.sort(distinct(new)[0])])) if len(new) else self
 
 
 Change = tuple["Table", list[Step]]
-"""A new table, and the steps that write into memory shared with the old one: run them when the new one replaces it."""
+"""A new table, and the steps for the time when it replaces the old one.
+
+They write into memory that both share.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of a store, in the order in which they were added. A change makes a new table that shares most memory.
+    """Rows of a store, in the order in which they were added.
+
+    A change makes a new table that shares most memory.
 
     Removed rows stay in the arrays, marked by their label, until they outnumber the others. So a
     change takes time in proportion to the rows that it changes.
@@ -281,21 +311,23 @@ class Table:
     keys
         Id of each row in the index, (n,) int64, ascending. No key is used twice.
     labels
-        Class number of each row, -1 for an unclassified and ``REMOVED`` for a removed one, (n,) int32.
+        Class number of each row, -1 for an unclassified and ``REMOVED`` for a removed one, (n,)
+        int32.
     ids, metadata, documents
         Id, metadata and text of each row, (n,) objects.
     removed
         Number of removed rows.
     columns
-        The columns that filters used last, by name, 16 at most, shared by the versions of a table. A filter extends the
-        column of an earlier version by the rows that were added since.
+        The columns that filters used last, by name, 16 at most, shared by the versions of a table.
+        A filter extends the column of an earlier version by the rows that were added since.
 
     Notes
     -----
-    The rows are Python objects and not a table of Arrow, by measurement with 100,000 rows. A search takes 100 us.
-    The ids, metadata and texts of its 10 hits take 17 us, from a table of Arrow 65 us in one chunk, and 1.3 ms in 20
-    chunks, as changes leave them. The filter ``{"lang": "de"}`` takes 20 us by the numbers of a column and 1.2 ms by
-    Arrow; a filter by three values takes 0.1 and 0.7 ms.
+    The rows are Python objects and not a table of Arrow, by measurement with 100,000 rows. A search
+    takes 100 us. The ids, metadata and texts of its 10 hits take 17 us, from a table of Arrow 65 us
+    in one chunk, and 1.3 ms in 20 chunks, as changes leave them. The filter ``{"lang": "de"}``
+    takes 20 us by the numbers of a column and 1.2 ms by Arrow; a filter by three values takes 0.1
+    and 0.7 ms.
     """
 
     classes: Classes = field(default_factory=Classes)
@@ -342,7 +374,10 @@ class Table:
         return rows
 
     def column(self, name: str) -> Column:
-        """Return the column of a metadata key, or of ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) for a new one."""
+        """Return the column of a metadata key, or of ``ID``, ``LABEL`` or ``DOCUMENT``.
+
+        O(n) for a new one.
+        """
         # A column is popped while it is extended: another thread makes its own meanwhile.
         column = self.columns.pop(name, None)
         if column is None or column.version is not self.version:
@@ -374,7 +409,7 @@ class Table:
     # --- changes ----------------------------------------------------------------------------------
 
     def with_rows(self, new: "Table") -> "Table":
-        """Return a table with the rows of another one at its end, whose keys are higher than all others."""
+        """Return a table with the rows of another one, of higher keys, at its end."""
         arrays: dict[str, Any] = {
             name: append(getattr(self, name), getattr(new, name)) for name in _ARRAYS
         }
@@ -392,7 +427,7 @@ class Table:
         ]
 
     def only(self, rows: NDArray[Any]) -> "Table":
-        """Return a table of some rows, as positions or as (n,) bool, that shares no memory with this one; O(n)."""
+        """Return a table of some rows, positions or (n,) bool, with memory of its own; O(n)."""
         arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
         return Table(self.classes, **arrays)
 
@@ -414,7 +449,10 @@ class Table:
 
 
 def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> Step:
-    """Return the step ``array[rows] = values``. NumPy writes values of the array's type without taking memory."""
+    """Return the step ``array[rows] = values``.
+
+    NumPy writes values of the array's type without taking memory.
+    """
     return array.__setitem__, (rows, values)
 
 
@@ -470,7 +508,7 @@ class Contents:
     # --- searches: exact with a filter ------------------------------------------------------------
 
     def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
-        """Return the k nearest rows of unit queries, of any class: similarities D and keys I, -1 for none."""
+        """Return the k nearest rows of unit queries, of any class: similarities D, keys I."""
         query = Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any"))
         if mask is not None or not self.index.has_lists:
             return self._search_exactly(query, mask)
@@ -478,14 +516,15 @@ class Contents:
         # lists may be as near as the last result, so an exact search decides between equal rows.
         D, I = self.index.answer(replace(query, k=query.k + 1), Effort())
         tied = (D[:, -2] == D[:, -1]) & (I[:, -1] >= 0)
-        D, I = D[:, :-1], I[:, :-1]
+        D = D[:, :-1]
+        I = I[:, :-1]
         if tied.any():
             tied_query = replace(query, X=X[tied], labels=unknown_labels(int(tied.sum())))
             D[tied], I[tied] = self._search_exactly(tied_query, None)
         return D, I
 
     def evidence(self, query: Query, mask: Mask | None, effort: Effort) -> Any:
-        """Return the evidence of a query about unit vectors with class numbers: similarities D, keys I, -1 for none."""
+        """Return the evidence of unit vectors of class numbers: similarities D, keys I, or -1."""
         if mask is not None:
             return self._search_exactly(query, mask)
         if query.rules is not None:
@@ -544,14 +583,16 @@ class Contents:
         needed = _TRAINING_VECTORS * (index.nlist or automatic_nlist(len(X)))
         if len(X) < needed:
             raise ValueError(
-                f"the first rows train {index!r} and must be at least {needed}, got {len(X)}: call train(vectors) "
+                f"the first rows train {index!r} and must be at least {needed}, got {len(X)}: call "
+                f"train(vectors) "
                 "first, or add more rows at once"
             )
         index.train(X)
 
     def remove(self, rows: NDArray[np.int64]) -> None:
         """Remove rows, (m,), each once."""
-        keys, names = self.table.keys[rows], self.table.ids[rows].tolist()
+        keys = self.table.keys[rows]
+        names = self.table.ids[rows].tolist()
         after, steps = self.table.without(rows)
         with self.index.changing() as transaction:
             stored = np.sort(transaction.snapshot.find(keys))

@@ -55,7 +55,7 @@ _ORDERINGS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte
 def mask_of(
     where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.int64]]
 ) -> Mask | None:
-    """Return whether a filter selects each row of a table's arrays, (n,) bool, or None for all rows.
+    """Return whether a filter selects each row of a table, (n,) bool, or None for all.
 
     Parameters
     ----------
@@ -85,7 +85,8 @@ def mask_of(
         return mask
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
         raise TypeError(
-            f"where must be a mapping of conditions, a mask, ids or a function of metadata, got {where!r}"
+            f"where must be a mapping of conditions, a mask, ids or a function of metadata, got "
+            f"{where!r}"
         )
     values = as_list("where", where)
     shape = where.shape if isinstance(where, np.ndarray) else (len(values),)
@@ -100,7 +101,8 @@ def mask_of(
     for value in values:
         if not isinstance(value, str):
             raise TypeError(
-                f"where must hold ids (texts) or, as a mask, booleans, got {value!r} of shape {shape}"
+                f"where must hold ids (texts) or, as a mask, booleans, got {value!r} of shape "
+                f"{shape}"
             )
     rows = rows_of(values)
     mask[rows[rows >= 0]] = True
@@ -230,7 +232,10 @@ def _find_ordered(
 
 
 def _rows_with(column: Column, candidates: Mask, accepts: Callable[[Any], Any]) -> Mask:
-    """Return the rows whose value is among ``candidates``, (m,), and accepted; a missing value is None."""
+    """Return the rows whose value is among ``candidates``, (m,), and accepted.
+
+    A missing value is None.
+    """
     values = column.dictionary.values
     chosen = np.zeros(len(values), bool)
     for code in np.flatnonzero(candidates).tolist():

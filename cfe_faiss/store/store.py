@@ -52,15 +52,17 @@ class EvidenceStore:
     d
         Length of the vectors.
     index
-        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceIDMap2`; a description for
-        :func:`cfe_faiss.index_factory`; or an empty evidence index, trained or not, which the store takes as its own.
-        An index with lists is trained by :meth:`train`, or by the first rows added, at least 39 for each list.
+        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceIDMap2`; a
+        description for :func:`cfe_faiss.index_factory`; or an empty evidence index, trained or not,
+        which the store takes as its own. An index with lists is trained by :meth:`train`, or by the
+        first rows added, at least 39 for each list.
     class_names
-        Known classes, texts, integers or booleans, in the order of their numbers. New classes, of the same kind, follow
-        as rows bring them.
+        Known classes, texts, integers or booleans, in the order of their numbers. New classes, of
+        the same kind, follow as rows bring them.
     metric
-        ``"cosine"`` (the default), ``"ip"`` or ``"l2"``, as in :class:`cfe_faiss.IndexEvidenceFlat`. With ``"ip"`` and
-        ``"l2"``, ``similarity`` is the inner product, or the squared distance, ascending, and so are thresholds.
+        ``"cosine"`` (the default), ``"ip"`` or ``"l2"``, as in
+        :class:`cfe_faiss.IndexEvidenceFlat`. With ``"ip"`` and ``"l2"``, ``similarity`` is the
+        inner product, or the squared distance, ascending, and so are thresholds.
 
     Raises
     ------
@@ -147,7 +149,10 @@ class EvidenceStore:
 
     @property
     def index(self) -> Any:
-        """The evidence index. Read and configure it (``nprobe``), but change it through the store only."""
+        """The evidence index.
+
+        Read and configure it (``nprobe``), but change it through the store only.
+        """
         return self._contents.index
 
     @property
@@ -202,7 +207,8 @@ class EvidenceStore:
         Parameters
         ----------
         vectors
-            Vectors distributed like the rows, (n, d): at least one for each list, better 39 or more.
+            Vectors distributed like the rows, (n, d): at least one for each list, better 39 or
+            more.
 
         Raises
         ------
@@ -228,24 +234,28 @@ class EvidenceStore:
         ids
             n distinct texts.
         vectors
-            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. For metric
-            "cosine" they are L2-normalised in a copy; a vector of zeros stays zero and has similarity 0 to everything.
+            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or
+            pandas. For metric "cosine" they are L2-normalised in a copy; a vector of zeros stays
+            zero and has similarity 0 to everything.
         labels
-            Predicted class of each row, texts, integers or booleans; None (or -1) for a row that is not classified yet,
-            or in place of all labels. :meth:`search` finds rows without a class, but they are never evidence.
+            Predicted class of each row, texts, integers or booleans; None (or -1) for a row that is
+            not classified yet, or in place of all labels. :meth:`search` finds rows without a
+            class, but they are never evidence.
         metadata
-            A mapping for each row, or None. Keys are texts. Values are texts, numbers, decimals, True, False, None,
-            dates, times, datetimes and durations (to microseconds), bytes, and lists and mappings of these. Tuples and
-            arrays are stored as lists, scalars of NumPy and Arrow as Python values, a UUID as a text. NaN equals NaN in
-            filters, and is not less or greater than any number.
+            A mapping for each row, or None. Keys are texts. Values are texts, numbers, decimals,
+            True, False, None, dates, times, datetimes and durations (to microseconds), bytes, and
+            lists and mappings of these. Tuples and arrays are stored as lists, scalars of NumPy and
+            Arrow as Python values, a UUID as a text. NaN equals NaN in filters, and is not less or
+            greater than any number.
         documents
             Text of each row, or None.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described; the message names the id, and for metadata the key. If an id is stored
-            already, or the index needs more rows to be trained. Nothing is added then.
+            If an argument is not as described; the message names the id, and for metadata the key.
+            If an id is stored already, or the index needs more rows to be trained. Nothing is added
+            then.
         RuntimeError
             If the store was loaded with ``mmap=True``.
         """
@@ -259,7 +269,10 @@ class EvidenceStore:
         metadata: Any = None,
         documents: Any = None,
     ) -> None:
-        """Add rows. A row whose id is stored replaces the old row completely, and moves to the end of :attr:`ids`.
+        """Add rows.
+
+        A row whose id is stored replaces the old row completely, and moves to the end of
+        :attr:`ids`.
 
         Parameters and errors as in :meth:`add`, but ids may be stored.
         """
@@ -276,13 +289,15 @@ class EvidenceStore:
                 f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}"
             )
         classes = check_labels("labels", labels, len(names))
-        metadata, documents = check_metadata(metadata, names), check_documents(documents, names)
+        metadata = check_metadata(metadata, names)
+        documents = check_documents(documents, names)
         with self._lock.writing():
             old = self._contents.rows_of(names)
             stored = old >= 0
             if not replace and stored.any():
                 raise ValueError(
-                    f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is"
+                    f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
+                    f"which is"
                 )
             if names:
                 self._contents.insert(names, X, classes, metadata, documents, old[stored])
@@ -318,7 +333,8 @@ class EvidenceStore:
         Parameters
         ----------
         ids
-            Distinct ids of rows; None for all of them, in the order of :attr:`ids`. Or a mapping from ids to classes.
+            Distinct ids of rows; None for all of them, in the order of :attr:`ids`. Or a mapping
+            from ids to classes.
         labels
             New class of each row, None for "not classified"; left out if ``ids`` is a mapping.
 
@@ -358,7 +374,8 @@ class EvidenceStore:
         ids
             Distinct ids of rows; None for all of them, in the order of :attr:`ids`.
         metadata
-            A mapping for each row, as in :meth:`add`: its values replace the old values of the same keys.
+            A mapping for each row, as in :meth:`add`: its values replace the old values of the same
+            keys.
 
         Raises
         ------
@@ -377,7 +394,8 @@ class EvidenceStore:
         [{'lang': 'de', 'year': 2022, 'checked': True}]
         """
         with self._lock.writing():
-            rows, table = self._distinct_rows(ids), self._contents.table
+            rows = self._distinct_rows(ids)
+            table = self._contents.table
             new = check_metadata(metadata, table.ids[rows].tolist())
             if len(rows):
                 old = table.metadata[rows].tolist()
@@ -385,7 +403,10 @@ class EvidenceStore:
                 self._contents.describe(rows, merged)
 
     def _distinct_rows(self, ids: Any) -> NDArray[np.int64]:
-        """Return the rows of distinct ids, of all rows for None; UnknownIdError names an unknown id."""
+        """Return the rows of distinct ids, of all rows for None.
+
+        UnknownIdError names an unknown id.
+        """
         if ids is None:
             return self._contents.table.rows
         names = check_ids(ids)
@@ -441,20 +462,22 @@ class EvidenceStore:
         Returns
         -------
         Hits or list of Hits
-            Rows found, best first; equal similarity: in the order in which they were added. A list if ``xq`` has two
-            dimensions. Fewer than k rows if the filter or the threshold leave fewer.
+            Rows found, best first; equal similarity: in the order in which they were added. A list
+            if ``xq`` has two dimensions. Fewer than k rows if the filter or the threshold leave
+            fewer.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described. The message names an unknown operator, or a comparison of values of
-            different kinds (a text with numbers).
+            If an argument is not as described. The message names an unknown operator, or a
+            comparison of values of different kinds (a text with numbers).
 
         Notes
         -----
-        With a filter the search is exact, for every kind of index, and compares the selected rows: O(nq * n * d) at
-        most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
-        for others. It is exact, too, where these hold fewer than k rows, or where row k + 1 is as similar as row k.
+        With a filter the search is exact, for every kind of index, and compares the selected rows:
+        O(nq * n * d) at most. Without one it is the index's own search: exact for the exact index,
+        with ``store.index.nprobe`` lists for others. It is exact, too, where these hold fewer than
+        k rows, or where row k + 1 is as similar as row k.
         """
         page = self._page(k, offset, threshold)
         X, single = self._queries("xq", xq)
@@ -481,45 +504,50 @@ class EvidenceStore:
         neighbors: Neighbors = "other",
         with_vectors: bool = False,
     ) -> Any:
-        """Return the counterfactual evidence: the k most similar rows that the classifier puts in another class.
+        """Return the k most similar rows that the classifier puts in another class.
 
         Parameters
         ----------
         id_or_vector
-            A stored id or several, whose vectors and classes are used; or a vector, (d,), or several, (nq, d).
+            A stored id or several, whose vectors and classes are used; or a vector, (d,), or
+            several, (nq, d).
         k
             Number of rows for each query, >= 1.
         label
-            Predicted class of the query, or of each query, (nq,). Needed for vectors and for rows that are not
-            classified; for other rows it replaces their stored class.
+            Predicted class of the query, or of each query, (nq,). Needed for vectors and for rows
+            that are not classified; for other rows it replaces their stored class.
         where, threshold, offset, with_vectors
             As in :meth:`search`.
         nprobe, recall, exact, memory
             Effort of the search, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-            ``store.index.nprobe`` lists. Filtered searches are exact, so ``nprobe`` must be left out with ``where``.
+            ``store.index.nprobe`` lists. Filtered searches are exact, so ``nprobe`` must be left
+            out with ``where``.
         exclude
-            Ids that must not be found: a sequence for one query, or a sequence for each of several queries. Ids that
-            are not stored are ignored.
+            Ids that must not be found: a sequence for one query, or a sequence for each of several
+            queries. Ids that are not stored are ignored.
         within
             Smallest and largest similarity of a result.
         neighbors
-            Classes of the rows that may be found: "other" than the query's, its "own", or "any" (no label is needed).
+            Classes of the rows that may be found: "other" than the query's, its "own", or "any" (no
+            label is needed).
 
         Returns
         -------
         Hits or list of Hits
-            As in :meth:`search`; all rows have a class, and another one than the query. A list for several queries.
+            As in :meth:`search`; all rows have a class, and another one than the query. A list for
+            several queries.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described; if an id is not stored, a class is needed and missing, or not known: the
-            message names the known ones.
+            If an argument is not as described; if an id is not stored, a class is needed and
+            missing, or not known: the message names the known ones.
 
         Notes
         -----
-        With a filter exact, for every kind of index. Without one the index's own ``search_evidence``: exact for the
-        exact index, with ``store.index.nprobe`` lists for others.
+        With a filter exact, for every kind of index. Without one the index's own
+        ``search_evidence``: exact for the exact index, with ``store.index.nprobe`` lists for
+        others.
         """
         names = _as_ids(id_or_vector)
         page = self._page(k, offset, threshold)
@@ -567,11 +595,15 @@ class EvidenceStore:
         single: bool,
         neighbors: str,
     ) -> NDArray[np.int32]:
-        """Return the class number of n queries: that of ``label``, or else its own; unknown for any class."""
+        """Return the class number of n queries: that of ``label``, or else its own.
+
+        Unknown for any class.
+        """
         if neighbors == "any":
             if label is not None:
                 raise ValueError(
-                    f"label must be left out with neighbors='any', where it has no effect, got {label!r}"
+                    f"label must be left out with neighbors='any', where it has no effect, got "
+                    f"{label!r}"
                 )
             return unknown_labels(n)
         labels = own_classes
@@ -602,7 +634,7 @@ class EvidenceStore:
         return as_count("k", k), as_count("offset", offset, 0), least
 
     def _most(self, page: tuple[int, int, np.float32]) -> int:
-        """Return the number of rows to search for, which takes no memory for more rows than are stored."""
+        """Return the number of rows to search for, at most the number of stored rows."""
         return max(1, min(page[0] + page[1], len(self)))
 
     def _hits(
@@ -639,7 +671,7 @@ class EvidenceStore:
         )
 
     def pairs(self, threshold: float, *, block: int = 1 << 20) -> Iterator[Pairs]:
-        """Yield all pairs of rows with different classes and a similarity of at least ``threshold``.
+        """Yield all pairs of rows of different classes from the similarity ``threshold`` on.
 
         Parameters
         ----------
@@ -651,8 +683,8 @@ class EvidenceStore:
         Returns
         -------
         Iterator of Pairs
-            As from :func:`cfe_faiss.evidence_pairs`; ``source`` and ``target`` are arrays of the store's ids. Each
-            unordered pair occurs once.
+            As from :func:`cfe_faiss.evidence_pairs`; ``source`` and ``target`` are arrays of the
+            store's ids. Each unordered pair occurs once.
 
         Raises
         ------
@@ -707,7 +739,10 @@ class EvidenceStore:
         return Rows(names, vectors, labels, metadata, documents)
 
     def count(self, where: Any = None) -> int:
-        """Return the number of rows that a filter selects (see :meth:`search`); of all rows by default."""
+        """Return the number of rows that a filter selects (see :meth:`search`).
+
+        Of all rows by default.
+        """
         with self._lock.reading():
             mask = self._mask(where)
             return len(self) if mask is None else int(np.count_nonzero(mask))
@@ -730,20 +765,23 @@ class EvidenceStore:
         Parameters
         ----------
         table
-            A table of pyarrow, pandas, polars, DuckDB or any other library with ``__arrow_c_stream__``.
+            A table of pyarrow, pandas, polars, DuckDB or any other library with
+            ``__arrow_c_stream__``.
         index
             As in :class:`EvidenceStore`.
         id, vector, label, document
-            Names of the columns with ids (texts), vectors (lists of numbers), predicted classes (texts or integers) and
-            texts. The latter two may be missing under their default names. All other columns are metadata, without
-            nulls; the index of a pandas table is left out, unless it has a name.
+            Names of the columns with ids (texts), vectors (lists of numbers), predicted classes
+            (texts or integers) and texts. The latter two may be missing under their default names.
+            All other columns are metadata, without nulls; the index of a pandas table is left out,
+            unless it has a name.
 
         Raises
         ------
         ImportError
             If pyarrow is missing, with the ``pip install`` that installs it.
         TypeError, ValueError
-            If the table lacks these columns, or holds values that cannot be stored, such as an id that is no text.
+            If the table lacks these columns, or holds values that cannot be stored, such as an id
+            that is no text.
         """
         from cfe_faiss.store import arrow
 
@@ -801,7 +839,7 @@ class EvidenceStore:
     # --- files ------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the store into a directory: the index, the rows as Parquet, and a manifest with checksums.
+        """Write the store into a directory: index, rows as Parquet, manifest with checksums.
 
         The directory changes from the old store to the new one atomically, after all files are
         written and synced. A killed writer leaves the old store. A store that was loaded with
@@ -812,7 +850,8 @@ class EvidenceStore:
         path
             A new or empty directory, or that of a store, which is replaced.
         overwrite
-            Whether to write into a directory of other files. Only a ``manifest.json`` among them is replaced.
+            Whether to write into a directory of other files. Only a ``manifest.json`` among them is
+            replaced.
 
         Raises
         ------
@@ -821,8 +860,8 @@ class EvidenceStore:
         OSError
             If it cannot be written.
         ValueError
-            If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by an object that
-            was not loaded from it.
+            If the directory holds other files, and ``overwrite`` is False; or if its store is
+            mapped by an object that was not loaded from it.
         """
         from cfe_faiss.store import arrow
 
@@ -839,8 +878,8 @@ class EvidenceStore:
         path
             Directory of the store.
         mmap
-            Whether to leave the vectors in their file, which the system reads on demand. Such a store cannot be
-            changed, and its vectors are not checked.
+            Whether to leave the vectors in their file, which the system reads on demand. Such a
+            store cannot be changed, and its vectors are not checked.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Values of a store: rows and hits as it returns them, checks of what it takes, and values of metadata as JSON."""
+"""Values of a store: rows and hits, checks, and values of metadata as JSON."""
 
 import base64
 import math
@@ -34,8 +34,8 @@ class Hit:
     Attributes
     ----------
     id, similarity
-        Id of the row, and its cosine similarity to the query, in [-1, 1]; for a store with metric "ip" or "l2" the
-        inner product, or the squared distance.
+        Id of the row, and its cosine similarity to the query, in [-1, 1]; for a store with metric
+        "ip" or "l2" the inner product, or the squared distance.
     label
         Predicted class; None if the row is not classified.
     metadata, document
@@ -51,14 +51,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The m rows found for one query, best first. Rows of equal similarity keep the order in which they were added.
+    """The m rows found for one query, best first.
+
+    Rows of equal similarity keep the order in which they were added.
 
     Attributes
     ----------
     ids
         Ids of the rows, m texts.
     similarity
-        Cosine similarities to the query, (m,) float32, descending; for metric "l2" squared distances, ascending.
+        Cosine similarities to the query, (m,) float32, descending; for metric "l2" squared
+        distances, ascending.
     labels
         Predicted classes; None for a row that is not classified.
     metadata, documents
@@ -124,7 +127,7 @@ class Rows:
 
 
 PREFIX = "$arrow:"
-"""Beginning of the only key of a mapping that stands for a typed value, which no key of metadata may have."""
+"""Beginning of the only key of a mapping for a typed value; no metadata may have it."""
 
 _MICROSECOND = timedelta(microseconds=1)
 _TYPES: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -155,7 +158,9 @@ def _as_finite(value: Decimal) -> Decimal:
 
 
 def as_typed(value: Any) -> Any:
-    """Return a value as one of the types of this module, a text or None; unchanged if it is of another kind.
+    """Return a value as one of the types of this module, a text or None.
+
+    Unchanged if it is of another kind.
 
     Nanoseconds are rounded down to microseconds. A UUID becomes a text, a missing value (NaT, NA)
     None, and a scalar or array of Arrow its value or values.
@@ -187,7 +192,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def from_json(mapping: dict[str, Any]) -> Any:
-    """Return the value that a mapping of :func:`to_json` stands for: the ``object_hook`` of ``json.loads``."""
+    """Return the value of a mapping of :func:`to_json`: ``object_hook`` of ``json.loads``."""
     if len(mapping) == 1:
         ((key, value),) = mapping.items()
         if key.startswith(PREFIX):
@@ -236,7 +241,7 @@ def check_ids(ids: Any) -> list[str]:
 
 
 def check_labels(name: str, labels: Any, n: int) -> list[Label]:
-    """Return n predicted classes as texts, integers, booleans, or None (for missing values and -1)."""
+    """Return n predicted classes as texts, integers, booleans, or None if unknown."""
     given = _one_each(name, "predicted classes, one for each row", labels, n)
     listed: list[Any] = as_values(name, given).tolist()
     if _are_plain(listed):
@@ -263,7 +268,7 @@ def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
 
 
 def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
-    """Return copies of n mappings from keys to JSON values, dates, times, durations, decimals and bytes."""
+    """Return copies of n mappings of JSON values, dates, times, decimals and bytes."""
     listed = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
     if _are_valid(listed):
         return [mapping.copy() for mapping in listed]
@@ -297,7 +302,10 @@ def _copy_value(value: Any) -> Any:
 
 
 def plain_value(name: str, value: Any) -> Any:
-    """Return the value that a filter compares with, as metadata would hold it; errors call it ``name``."""
+    """Return the value that a filter compares with, as metadata would hold it.
+
+    Errors call it ``name``.
+    """
     return _value(value, (name,))
 
 
@@ -318,13 +326,11 @@ def _are_unicode(texts: Iterable[str]) -> bool:
 
 
 def _are_valid(metadata: list[Any]) -> bool:
-    """Return whether all are dicts of valid plain values: the usual case, which needs no deep copy."""
+    """Return whether all are dicts of valid plain values, which need no deep copy."""
     if set(map(type, metadata)) != {dict}:
         return False
-    keys, values = (
-        set(chain.from_iterable(metadata)),
-        list(chain.from_iterable(map(dict.values, metadata))),
-    )
+    keys = set(chain.from_iterable(metadata))
+    values = list(chain.from_iterable(map(dict.values, metadata)))
     if not (set(map(type, keys)) <= {str} and set(map(type, values)) <= _PLAIN | TYPED):
         return False
     if any(key.startswith(PREFIX) for key in keys):
@@ -379,7 +385,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     if isinstance(plain, Decimal):
         if not plain.is_finite():
             raise ValueError(
-                f"{_name_place(*where)} must be finite as a decimal, got {plain}; use a float or None"
+                f"{_name_place(*where)} must be finite as a decimal, got {plain}; use a float or "
+                f"None"
             )
         return Decimal(plain)
     if len(where) > DEEPEST:
@@ -389,7 +396,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     if isinstance(plain, list | tuple | np.ndarray):
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
-        f"{_name_place(*where)} must be a text, a number, True, False, None, a date, a time, a duration, bytes, or a "
+        f"{_name_place(*where)} must be a text, a number, True, False, None, a date, a time, a "
+        f"duration, bytes, or a "
         "list or mapping of these, "
         f"got {type(value).__name__}: {str(value)[:60]}"
     )

@@ -29,7 +29,7 @@ def test_the_score_test_equals_the_formula() -> None:
     B = direct_test.basis(X, refused, persons=np.arange(len(X)))
     s = situation_contrast(X, refused, 5)
     chance = direct_test.propensity(B, carries)
-    (test,) = direct_test.score_tests(B, carries, chance, [s], np.arange(len(B)))
+    (test,) = direct_test.score_tests(B, carries, chance, [s], np.ones(len(B)))
 
     columns = np.column_stack([np.ones(len(B)), B])
     penalty = np.r_[0.0, np.full(B.shape[1], RIDGE)]
@@ -78,7 +78,7 @@ def test_signs_do_not_depend_on_which_value_is_named() -> None:
     tests = []
     for carries in (people["carries"], ~people["carries"]):
         tests += direct_test.score_tests(
-            B, carries, direct_test.propensity(B, carries), [s], np.arange(len(B))
+            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B))
         )
     assert tests[0].statistic == pytest.approx(-tests[1].statistic, abs=1e-3)
     assert [direct_test.verdict(test.statistic, test.p_value, 0.05) for test in tests] == [
@@ -124,7 +124,7 @@ def test_attribute_in_the_vectors_leaves_nobody_decisive() -> None:
     B = direct_test.basis(X, refused, persons=np.arange(len(X)))
     chance = direct_test.propensity(B, people["carries"])
     s = situation_contrast(people["X"], refused, 10)
-    (test,) = direct_test.score_tests(B, people["carries"], chance, [s], np.arange(len(B)))
+    (test,) = direct_test.score_tests(B, people["carries"], chance, [s], np.ones(len(B)))
     assert test.n_effective < direct_test.LEAST_EFFECTIVE
     assert direct_test.verdict(test.statistic, test.p_value, 0.05) == "cannot tell"
     assert "decisive carriers" in test.reason
@@ -155,7 +155,7 @@ def test_skewed_amounts_that_decide_are_no_direct_effect() -> None:
         persons = np.arange(len(X))
         B = direct_test.basis(X.astype(np.float32), refused, persons=persons)
         (test,) = direct_test.score_tests(
-            B, carries, direct_test.propensity(B, carries), [s], persons
+            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B))
         )
         statistics.append(test.statistic)
     assert abs(np.mean(statistics)) < 1, "with amounts alone in the null model the mean is 2"

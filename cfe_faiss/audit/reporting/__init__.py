@@ -42,7 +42,10 @@ class Report:
 
     @property
     def outcome(self) -> str:
-        """Worst outcome of all checks: "fail", "cannot tell" or "pass"; "no conditions" without any."""
+        """Worst outcome of all checks: "fail", "cannot tell" or "pass".
+
+        "no conditions" without any.
+        """
         outcomes = {check.outcome for check in self.checks}
         return next((outcome for outcome in OUTCOMES if outcome in outcomes), "no conditions")
 
@@ -87,7 +90,8 @@ def report(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Its searched rows with a predicted class are audited. Its model, if it has one, is called for the flip test.
+        Its searched rows with a predicted class are audited. Its model, if it has one, is called
+        for the flip test.
     path
         The page to write; its name must end in ".html".
     sensitive
@@ -100,18 +104,23 @@ def report(  # noqa: PLR0913
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     compare, subject
-        Predictions of other models by name, see :func:`compare_models`; names of data, model and people.
+        Predictions of other models by name, see :func:`compare_models`; names of data, model and
+        people.
     k, pairs, cases
         Numbers of evidence per node, of closest pairs, and of case files.
     bins, confidence
-        Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
+        Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all
+        intervals, in (0, 1).
     reference, better
-        By attribute: the group that the others are compared with, see :func:`group_metrics`; by column: its better end,
-        see :func:`dominated`, in which the refused person of the strongest case is at least as good.
+        By attribute: the group that the others are compared with, see :func:`group_metrics`; by
+        column: its better end, see :func:`dominated`, in which the refused person of the strongest
+        case is at least as good.
     person, skip
-        Attribute that says whose each row is: tests count people; ids of sections to leave out, as "sensitivity".
+        Attribute that says whose each row is: tests count people; ids of sections to leave out, as
+        "sensitivity".
     figures, overwrite
-        Folder for the drawings as SVG files; whether to replace files that this package has not written.
+        Folder for the drawings as SVG files; whether to replace files that this package has not
+        written.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
@@ -123,8 +132,8 @@ def report(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, a condition names something that is not measured, or a file of the report
-        is an input, mapped, or foreign without ``overwrite``.
+        If an argument is not as described, a condition names something that is not measured, or a
+        file of the report is an input, mapped, or foreign without ``overwrite``.
 
     Examples
     --------
@@ -146,7 +155,8 @@ def report(  # noqa: PLR0913
         raise ValueError(f"path must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
-    subject, folder = subject or Subject(), None if figures is None else Path(figures)
+    subject = subject or Subject()
+    folder = None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
     check_outputs(

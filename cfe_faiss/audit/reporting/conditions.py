@@ -165,18 +165,19 @@ class Condition:
     metric
         One of :data:`METRICS`.
     attribute
-        The sensitive attribute, or the intersection ("sex & race"), whose groups it is about. None: all of them, and
-        all people together.
+        The sensitive attribute, or the intersection ("sex & race"), whose groups it is about. None:
+        all of them, and all people together.
     at_least, at_most
-        Bounds of the number, both included; one of them at least. For metrics of compared models also the name of a
-        model, whose number is the bound.
+        Bounds of the number, both included; one of them at least. For metrics of compared models
+        also the name of a model, whose number is the bound.
     min_cases
         Groups of fewer cases are not judged, >= 1.
 
     Raises
     ------
     TypeError, ValueError
-        If the metric is unknown, a bound is not a number, none is given, or they contradict each other.
+        If the metric is unknown, a bound is not a number, none is given, or they contradict each
+        other.
 
     Examples
     --------
@@ -228,12 +229,14 @@ class Condition:
         ValueError
             If the text is not of this form.
         """
-        match, number = _TEXT.fullmatch(text), math.nan
+        match = _TEXT.fullmatch(text)
+        number = math.nan
         with suppress(ValueError):
             number = float(match["bound"]) if match else math.nan
         if match is None or not (math.isfinite(number) or match["metric"] in _OF_MODELS):
             raise ValueError(
-                f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got {text!r}"
+                f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got "
+                f"{text!r}"
             )
         bound = number if math.isfinite(number) else match["bound"]
         name = match["attribute"].strip() if match["attribute"] else None
@@ -252,12 +255,13 @@ class Condition:
     def judge(
         self, low: float, high: float, models: Mapping[str, float] = MappingProxyType({})
     ) -> Outcome:
-        """Return the outcome for a number with the interval [low, high], given the numbers of the models."""
+        """Return the outcome for a number with the interval [low, high]."""
         bounds = {
             name: models[value] if isinstance(value, str) else value
             for name, value in self._bounds()
         }
-        least, most = bounds.get("at_least", -math.inf), bounds.get("at_most", math.inf)
+        least = bounds.get("at_least", -math.inf)
+        most = bounds.get("at_most", math.inf)
         if high < least or low > most:
             return "fail"
         return "pass" if least <= low and high <= most else "cannot tell"
@@ -326,7 +330,9 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
 def check_all(
     conditions: Sequence[Condition], measured: Mapping[str, Sequence[Row]], sensitive: Sequence[str]
 ) -> tuple[Check, ...]:
-    """Return one check for each condition and group. A condition without a group gets one check, too.
+    """Return one check for each condition and group.
+
+    A condition without a group gets one check, too.
 
     ``measured`` has the rows of each section: numbers, ``attribute`` (None: everyone) and
     ``place``.
@@ -363,7 +369,7 @@ def check_all(
 
 
 def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
-    """Raise ValueError if a condition is about something that a report of these inputs does not measure."""
+    """Raise ValueError if a report of these inputs cannot measure a condition."""
     known = inputs.attributes_and_pairs
     for condition in conditions:
         if condition.attribute is not None:
@@ -388,7 +394,8 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
 
 
 def _check(condition: Condition, metric: Metric, row: Row, models: Mapping[str, float]) -> Check:
-    value, n = row[metric.key], row[metric.n]
+    value = row[metric.key]
+    n = row[metric.n]
     bounds = (
         ("low", "high")
         if f"{metric.key}_low" not in row

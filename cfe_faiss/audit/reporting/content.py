@@ -1,4 +1,4 @@
-"""From inputs to the content of a report: numbers, the words that templates make of them, and the subject."""
+"""From inputs to the content of a report: numbers, their words, and the subject."""
 
 import hashlib
 import json
@@ -169,7 +169,8 @@ def make_section(part: Part, inputs: Inputs) -> Section:
     unmet = next((need for need in part.needs if not inputs.has(need)), "")
     section = Section(missing=unmet) if unmet else part.numbers(inputs)
     prose = Prose(inputs, part.name, section.values)
-    title, purpose = prose.line("title"), prose.line("purpose")
+    title = prose.line("title")
+    purpose = prose.line("purpose")
     if section.missing:
         shared = Prose(inputs, "missing", section.values)
         reason = prose.line(section.missing) or shared.line(section.missing)
@@ -325,7 +326,8 @@ def _outcome(results: Sequence[Check]) -> str:
 def _print_unfinished(sections: Sequence[Section]) -> None:
     """Print the sentences of the sections before an interrupt on standard error."""
     lines = [
-        f"interrupted; complete: {join_words([section.title for section in sections]) or 'no section'}"
+        f"interrupted; complete: "
+        f"{join_words([section.title for section in sections]) or 'no section'}"
     ]
     for section in sections:
         lines += [line for line in (section.headline, *section.named, *section.described) if line]
@@ -333,9 +335,11 @@ def _print_unfinished(sections: Sequence[Section]) -> None:
 
 
 def scope(inputs: Inputs) -> tuple[str, ...]:
-    """Return sentences that describe the audit to readers who know neither the data nor the model."""
-    finder, removed = inputs.finder, inputs.finder.removed
-    total, count = len(finder.labels), len(inputs.nodes)
+    """Return sentences on the audit for readers who know neither the data nor the model."""
+    finder = inputs.finder
+    removed = inputs.finder.removed
+    total = len(finder.labels)
+    count = len(inputs.nodes)
     part = ("" if count == total else f"{count:,} of ") + plural(
         total, inputs.words["person"], inputs.words["people"]
     )
@@ -363,7 +367,7 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _leaks(inputs: Inputs) -> dict[str, list[str]]:
-    """Return the columns that determine the decisions, and the decisions that alone are known to them."""
+    """Return the columns that determine the decisions, and decisions known to them only."""
     finder = inputs.finder
     if finder.graph is not None:
         return {}
@@ -377,12 +381,10 @@ def _leaks(inputs: Inputs) -> dict[str, list[str]]:
 
 def facts(inputs: Inputs) -> dict[str, str]:
     """Return the known facts about the subject by name."""
-    finder, subject, graph, removed = (
-        inputs.finder,
-        inputs.subject,
-        inputs.finder.graph,
-        inputs.finder.removed,
-    )
+    finder = inputs.finder
+    subject = inputs.subject
+    graph = inputs.finder.graph
+    removed = inputs.finder.removed
     sizes = np.bincount(inputs.labels[inputs.labels >= 0], minlength=len(inputs.class_names))
     classes = [
         f"{show(name, _NAMES)} {size:,}"
@@ -390,7 +392,8 @@ def facts(inputs: Inputs) -> dict[str, str]:
         if size
     ]
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
-    people, person = inputs.words["people"], inputs.words["person"]
+    people = inputs.words["people"]
+    person = inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
     connections = ""
     if graph is not None:
@@ -445,7 +448,7 @@ def versions() -> dict[str, str]:
 
 
 def digest(*arrays: NDArray[Any]) -> str:
-    r"""Return the SHA-256 of arrays: of the dtype ("<f4"), the shape and the bytes of each, in C order.
+    r"""Return the SHA-256 of arrays: dtype ("<f4"), shape and bytes of each, in C order.
 
     Examples
     --------

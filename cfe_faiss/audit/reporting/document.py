@@ -1,4 +1,6 @@
-"""A report as plain data: sections, tables with charts, and case files; numbers and texts as readers see them.
+"""A report as plain data: sections, tables with charts, and case files.
+
+Numbers and texts as readers see them.
 
 The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class
 names its fields in JSON.
@@ -72,9 +74,11 @@ def group_name(attribute: object, value: object) -> str:
     >>> group_name("sex", "f"), group_name("sex & age", "f & 18-35")
     ('sex = f', 'sex = f, age = 18-35')
     """
-    names, values = str(attribute).split(" & "), str(value).split(" & ")
+    names = str(attribute).split(" & ")
+    values = str(value).split(" & ")
     if len(names) != len(values):
-        names, values = [str(attribute)], [str(value)]
+        names = [str(attribute)]
+        values = [str(value)]
     return ", ".join(f"{show(name)} = {show(one)}" for name, one in zip(names, values, strict=True))
 
 
@@ -233,7 +237,10 @@ def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
 
 def to_python(value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as one of Python; None for missing values, NaN and infinity."""
+    """Return a scalar of NumPy or pandas as one of Python.
+
+    None for missing values, NaN and infinity.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, str | bool | int):
@@ -283,11 +290,13 @@ class Plot:
         known = [
             number for number in (*numbers, *guides) if number is not None and math.isfinite(number)
         ] or [0, 1]
-        low, high = min(known), max(known)
+        low = min(known)
+        high = max(known)
         rough = (high - low or 1) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        first = math.floor(low / step + 1e-9)
+        last = math.ceil(high / step - 1e-9)
         return cls(
             tuple(round(step * i, 10) for i in range(first, max(last, first + 1) + 1)),
             guides,
@@ -306,7 +315,8 @@ class Column:
     title
         Its heading on the page.
     kind
-        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.document.number`.
+        Kind of its values: "text", "long", "flag", or a kind of
+        :func:`cfe_faiss.audit.reporting.document.number`.
     interval
         Keys of the bounds of its confidence interval.
     n
@@ -352,11 +362,13 @@ class Table:
     id
         Unique in the report.
     columns, rows
-        Every row has a value for every key of the columns and their intervals; None if it is not defined.
+        Every row has a value for every key of the columns and their intervals; None if it is not
+        defined.
     limit
         Number of rows on the page; the files hold all of them.
     group
-        Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
+        Key of a column that becomes headings between the rows. Rows of one heading are adjacent.
+        Empty for none.
     caption, reading, notes
         Its content, how to read one line, and sentences below it, from the template.
     """
@@ -380,7 +392,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Neighbour of a node: its name, the number of its predicted class, and whether the other node has it, too."""
+    """Neighbour of a node: name, predicted class, and whether the other node has it, too."""
 
     in_files: ClassVar = "name", "style", "shared"
 
@@ -474,12 +486,13 @@ class Section:
     tables, cases
         Its tables, some of them drawn, and its case files.
     measured
-        Rows with the numbers that conditions can be about, and the ``attribute`` and ``place`` of each.
+        Rows with the numbers that conditions can be about, and the ``attribute`` and ``place`` of
+        each.
     limits
         Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     missing
-        Why there is nothing to show; empty if there is something. A function of numbers names a macro, in the template
-        of the section or in ``missing.txt.j2``, which says it.
+        Why there is nothing to show; empty if there is something. A function of numbers names a
+        macro, in the template of the section or in ``missing.txt.j2``, which says it.
     id, title
         Its anchor and its heading.
     purpose
@@ -518,7 +531,7 @@ class Section:
 
 
 def as_json(value: Any) -> Any:
-    """Return a part of the report as JSON has it: of a record the fields that its class names in ``in_files``."""
+    """Return a part of the report as JSON: of a record the fields named in ``in_files``."""
     if hasattr(value, "in_files"):
         return {name: as_json(getattr(value, name)) for name in value.in_files}
     if isinstance(value, Mapping):

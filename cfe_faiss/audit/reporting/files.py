@@ -1,4 +1,6 @@
-"""The files of a report: the page, JSON, JUnit XML, CSV and drawings, written all together or not at all.
+"""The files of a report, written all together or not at all.
+
+They are the page, JSON, JUnit XML, CSV and drawings.
 
 Every text in a drawing is escaped.
 """
@@ -40,10 +42,15 @@ with extra("audit"):
     from markupsafe import Markup
 
 _SIZES = {"ROW": 20, "AXIS": 22, "LABEL": 330, "CHART": 400, "NUMBER": 190}
-"""Height of a row in a file and of an axis; widths of label, chart and number in a file; in pixels."""
-_EDGE, _LETTERS = 6, 44
+"""Height of a row in a file and of an axis; widths of label, chart and number in a file.
+
+In pixels.
+"""
+_EDGE = 6
+_LETTERS = 44
 """Margin left and right in per cent, and letters of a label in a file."""
-_SIDE, _RADIUS = 300, 92
+_SIDE = 300
+_RADIUS = 92
 """Side of the drawing of a neighbourhood, and radius of its ring, in pixels."""
 _CORNERS = {1: (4, -45), 2: (3, -90), 3: (4, -90), 4: (3, 90), 5: (5, -90)}
 """Number of corners, and angle of the first, of each mark but the circle."""
@@ -51,7 +58,10 @@ _CORNERS = {1: (4, -45), 2: (3, -90), 3: (4, -90), 4: (3, 90), 5: (5, -90)}
 
 @cache
 def environment() -> Environment:
-    """Return the environment of all templates. They call functions of this package by their names."""
+    """Return the environment of all templates.
+
+    They call functions of this package by their names.
+    """
     made = Environment(
         autoescape=True,
         undefined=StrictUndefined,
@@ -66,21 +76,23 @@ def environment() -> Environment:
 
 
 def draw(macro: str, *arguments: Any) -> Markup:
-    """Return what a macro of figures.svg.j2 draws, such as the row ("strip") or the axis of a chart."""
+    """Return what a macro of figures.svg.j2 draws, such as a row ("strip") or an axis."""
     return Markup(getattr(environment().get_template("figures.svg.j2").module, macro)(*arguments))
 
 
 def standalone_chart(table: Table, column: Column) -> str:
     """Return a chart of a table as an SVG file."""
     label = next(name.key for name in table.columns if name.key != table.group)
-    names, half = [show(row[label], 300) for row in table.rows], _LETTERS // 2
+    names = [show(row[label], 300) for row in table.rows]
+    half = _LETTERS // 2
     labels = [name if len(name) <= _LETTERS else f"{name[:half]}…{name[-half:]}" for name in names]
     return as_file(draw("standalone_chart", table, column, labels))
 
 
 def neighbourhood(side: Side, name: str) -> Markup:
     """Return a node and its neighbours, with ``name`` for screen readers."""
-    centre, count = _SIDE / 2, len(side.neighbours)
+    centre = _SIDE / 2
+    count = len(side.neighbours)
     angles = [-math.pi / 2 + 2 * math.pi * (i + 0.5) / max(count, 1) for i in range(count)]
     ring = [(math.cos(angle), math.sin(angle)) for angle in angles]
     places = [
@@ -104,14 +116,18 @@ def as_file(drawing: Markup) -> str:
 
 
 def at(value: float, plot: Plot) -> str:
-    """Return the place of a number in per cent of the width; the end of the scale for numbers beyond it."""
-    low, high = plot.ticks[0], plot.ticks[-1]
+    """Return the place of a number in per cent of the width.
+
+    The end of the scale for numbers beyond it.
+    """
+    low = plot.ticks[0]
+    high = plot.ticks[-1]
     share = (min(max(value, low), high) - low) / (high - low)
     return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
 
 
 def _chord(start: tuple[float, float], end: tuple[float, float], centre: float) -> str:
-    """Return the path of a curve between two places on the ring that bends around the node in the middle."""
+    """Return the path of a curve between two places on a ring, around the node in its middle."""
     x, y = ((start[i] + end[i]) / 2 - centre for i in (0, 1))
     # Two places on opposite sides have the centre between them: the curve then bends to one side.
     x, y = (x, y) if math.hypot(x, y) > 1 else ((start[1] - end[1]) / 4, (end[0] - start[0]) / 4)
@@ -156,7 +172,10 @@ def write_all(
 
 
 def page(content: Content) -> str:
-    """Return the page. Every text in it is escaped, and browsers are told to run no script and no other style."""
+    """Return the page.
+
+    Every text in it is escaped, and browsers are told to run no script and no other style.
+    """
     style = template("figure.css") + template("report.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -205,7 +224,10 @@ def junit(content: Content) -> str:
 
 
 def long_table(content: Content) -> str:
-    """Return a CSV file with a line for every number: section, table, name, value, n and interval."""
+    """Return a CSV file with one line per number.
+
+    Its columns are section, table, name, value, n and interval.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(REPORT_COLUMNS)
@@ -222,7 +244,8 @@ def _lines(section: str, table: Table) -> Iterator[list[Any]]:
     for row in table.rows:
         name = " | ".join(str(row[key]) for key in names if row[key] not in (None, ""))
         for column in measured:
-            value, n = row[column.key], None if column.n is None else row[column.n]
+            value = row[column.key]
+            n = None if column.n is None else row[column.n]
             if value is not None:
                 cells = section, table.id, name, column.key, value, n, *column.bounds(row)
                 yield [csv_text(cell) if isinstance(cell, str) else cell for cell in cells]

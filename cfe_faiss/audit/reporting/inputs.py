@@ -61,7 +61,8 @@ class Subject:
     files
         SHA-256 of the files that were read, by name.
     people
-        The plural noun for the audited rows, for example "applicants"; by default "people", or "nodes" with a graph.
+        The plural noun for the audited rows, for example "applicants"; by default "people", or
+        "nodes" with a graph.
     """
 
     title: str = ""
@@ -113,8 +114,8 @@ class Inputs:
     nodes
         The rows of the index with a predicted class, ascending, (m,) int64.
     labels, truth
-        Predicted and true class of each audited row, (m,) int32. A true class may be -1, unknown; ``truth`` is
-        None without any, or if only one decision shows it.
+        Predicted and true class of each audited row, (m,) int32. A true class may be -1, unknown;
+        ``truth`` is None without any, or if only one decision shows it.
     selective
         Names of the decisions that alone show the true class, such as "granted"; see
         :func:`cfe_faiss.finder.inputs.selective_classes`.
@@ -125,7 +126,8 @@ class Inputs:
     settings, subject
         Settings of the audit, and the names in it, all of them filled in.
     models
-        Predicted class of every row of the finder by each model, the finder's own first; None without others.
+        Predicted class of every row of the finder by each model, the finder's own first; None
+        without others.
     results
         Results that several sections use, by the function that computes them.
     """
@@ -152,7 +154,7 @@ class Inputs:
         return result
 
     def has(self, need: Need) -> bool:
-        """Return whether these inputs or their finder have something that a section or a condition needs."""
+        """Return whether the inputs or their finder have what a section or a condition needs."""
         known = getattr(self, need) if hasattr(self, need) else getattr(self.finder, need)
         return known is not None and not (isinstance(known, Sequence) and not known)
 
@@ -209,7 +211,10 @@ class Inputs:
 
     @cached_property
     def groups(self) -> Attributes:
-        """Group of each audited row by sensitive attribute. Numbers are cut by all rows, as in every audit."""
+        """Group of each audited row by sensitive attribute.
+
+        Numbers are cut by all rows, as in every audit.
+        """
         attributes = attributes_of(self.finder)
         found = groupings(
             attributes, self.nodes, self.sensitive, self.settings.bins, with_missing=False
@@ -225,7 +230,10 @@ class Inputs:
 
     @property
     def unfavourable(self) -> list[int]:
-        """The predicted classes other than the favourable ones, ascending; empty if none was named."""
+        """The predicted classes other than the favourable ones, ascending.
+
+        Empty if none was named.
+        """
         others = [
             int(label)
             for label in np.unique(self.labels)

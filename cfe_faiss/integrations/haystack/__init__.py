@@ -1,4 +1,7 @@
-"""Evidence search in Haystack: a document store and its retrievers. Needs the extra ``haystack``."""
+"""Evidence search in Haystack: a document store and its retrievers.
+
+Needs the extra ``haystack``.
+"""
 
 from cfe_faiss.integrations.haystack.document_store import EvidenceDocumentStore
 from cfe_faiss.integrations.haystack.retrievers import EvidenceEmbeddingRetriever, EvidenceRetriever

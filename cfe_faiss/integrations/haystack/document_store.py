@@ -1,4 +1,4 @@
-"""Haystack's document store over an evidence store, with its documents as rows and its filters as conditions."""
+"""Haystack's document store over an evidence store, whose rows are its documents."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ with extra("haystack"):
     from haystack.utils.filters import document_matches_filter
 
 REST = "_haystack"
-"""Metadata key of a row, often missing: fields of a document other than id, content, meta and a unit embedding."""
+"""Metadata key of a row: fields of a document other than id, content, meta, embedding."""
 
 WITHOUT_EMBEDDING = f"{REST}.without_embedding"
 """Field of a row: True for a document without an embedding, whose row has a vector of zeros."""
@@ -48,27 +48,29 @@ _TYPES = {bool: "boolean", int: "int", float: "float"}
 
 
 class EvidenceDocumentStore:
-    """Document store of Haystack that finds similar documents, and similar ones that a classifier labels differently.
+    """Document store of Haystack that also finds similar documents of other classes.
 
     Parameters
     ----------
     embedding_dim
         Length of the embeddings.
     label_key
-        Key of a document's predicted class in its ``meta``, a text, an integer or a boolean. A document without a
-        class, or with None, is found by similarity and is never evidence.
+        Key of a document's predicted class in its ``meta``, a text, an integer or a boolean. A
+        document without a class, or with None, is found by similarity and is never evidence.
     index
         Index of a new store, as :func:`cfe_faiss.index_factory` describes it; exact by default.
     path
-        Directory for :meth:`save_to_disk`. If it holds a store, that store is loaded with its index, so that a pipeline
-        from YAML finds its documents; if it is missing or empty, the store is new.
+        Directory for :meth:`save_to_disk`. If it holds a store, that store is loaded with its
+        index, so that a pipeline from YAML finds its documents; if it is missing or empty, the
+        store is new.
 
     Notes
     -----
-    Documents need no embedding: they are counted, filtered, saved and deleted like others, but no search finds them.
-    Embeddings are stored as float32 and returned with that precision; ``meta`` holds texts, numbers, booleans,
-    None, lists and dictionaries. The policy ``DuplicatePolicy.NONE`` means ``FAIL``. All methods may be called from
-    several threads at once, and changes are atomic.
+    Documents need no embedding: they are counted, filtered, saved and deleted like others, but no
+    search finds them. Embeddings are stored as float32 and returned with that precision; ``meta``
+    holds texts, numbers, booleans, None, lists and dictionaries. The policy
+    ``DuplicatePolicy.NONE`` means ``FAIL``. All methods may be called from several threads at once,
+    and changes are atomic.
 
     Filters are Haystack's, on all fields: ``id``, ``content``, ``meta.lang``, ``meta.author.name``,
     ``score``, and ``embedding``, ``blob`` and ``sparse_embedding`` by ``==`` and ``!=`` None.
@@ -141,7 +143,10 @@ class EvidenceDocumentStore:
         return default_from_dict(cls, data)
 
     def save_to_disk(self, path: str | None = None, *, overwrite: bool = False) -> None:
-        """Save all documents to a directory, by default ``self.path``; see :meth:`EvidenceStore.save`."""
+        """Save all documents to a directory, by default ``self.path``.
+
+        See :meth:`EvidenceStore.save`.
+        """
         target = self.path if path is None else path
         if target is None:
             raise ValueError("path must be given, here or to the constructor")
@@ -152,12 +157,13 @@ class EvidenceDocumentStore:
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Write documents; return their number, without documents skipped under ``DuplicatePolicy.SKIP``.
+        """Write documents; return their number, without those that the policy ``SKIP`` leaves out.
 
         Raises
         ------
         ValueError
-            If ``documents`` is no list of documents, one of them cannot be stored, or ``policy`` is no policy.
+            If ``documents`` is no list of documents, one of them cannot be stored, or ``policy`` is
+            no policy.
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
@@ -185,10 +191,8 @@ class EvidenceDocumentStore:
 
     def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
         if documents:
-            ids, embeddings = (
-                [document.id for document in documents],
-                [document.embedding for document in documents],
-            )
+            ids = [document.id for document in documents]
+            embeddings = [document.embedding for document in documents]
             vectors = embeddings_of("document", ids, embeddings, self.embedding_dim)
             rows = map(to_row, documents, np.linalg.norm(vectors, axis=1).tolist())
             put(write, rows, vectors, self.label_key)
@@ -206,7 +210,10 @@ class EvidenceDocumentStore:
         return self._store.delete(where=condition(filters, self.label_key))
 
     def update_by_filter(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """Set entries in the ``meta`` of the documents that match; return their number. FilterError without filters."""
+        """Set entries in the ``meta`` of the documents that match; return their number.
+
+        FilterError without filters.
+        """
         where = condition(filters, self.label_key)
         with self._writing.writing():
             documents = self._documents(where)
@@ -246,7 +253,7 @@ class EvidenceDocumentStore:
         return {key: {"type": _TYPES.get(type(value), "keyword")} for key, value in values.items()}
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the least and the greatest value of a key of ``meta`` as ``{"min": ..., "max": ...}``."""
+        """Return least and greatest value of a key of ``meta``: ``{"min": ..., "max": ...}``."""
         stored = _values(self._metas(None), metadata_field)
         values = [value for value in stored if isinstance(value, int | float | str)]
         try:
@@ -271,7 +278,8 @@ class EvidenceDocumentStore:
         search_term
             Text that the values contain, ignoring case.
         from_, size
-            Position of the first value to return, in the order of their texts, and number of values.
+            Position of the first value to return, in the order of their texts, and number of
+            values.
         filters
             Documents to take values from.
         """
@@ -283,7 +291,7 @@ class EvidenceDocumentStore:
     def count_unique_metadata_by_filter(
         self, filters: dict[str, Any], metadata_fields: list[str]
     ) -> dict[str, int]:
-        """Return the number of distinct values under each key of ``meta``, among the documents that match."""
+        """Return the number of distinct values of each key of ``meta`` in documents that match."""
         metas = self._metas(filters)
         return {
             field.removeprefix("meta."): len(_different_values(metas, field))
@@ -302,7 +310,10 @@ class EvidenceDocumentStore:
         top_k: int = 10,
         return_embedding: bool = False,
     ) -> list[Document]:
-        """Return the documents most similar to an embedding, best first; scores are cosine similarities."""
+        """Return the documents most similar to an embedding, best first.
+
+        Scores are cosine similarities.
+        """
         if top_k == 0:
             return []
         xq = np.asarray(query_embedding, np.float32)
@@ -324,8 +335,9 @@ class EvidenceDocumentStore:
         Parameters
         ----------
         query
-            The id of a document that is stored with an embedding, a document, or an embedding. A document with an
-            embedding is used with the class in its ``meta``; any other document must be stored.
+            The id of a document that is stored with an embedding, a document, or an embedding. A
+            document with an embedding is used with the class in its ``meta``; any other document
+            must be stored.
         label
             Predicted class of the query, if it is unknown or not the known one.
         filters
@@ -338,12 +350,14 @@ class EvidenceDocumentStore:
         Returns
         -------
         list of Document
-            Best first; scores are cosine similarities. Documents without a class are not among them.
+            Best first; scores are cosine similarities. Documents without a class are not among
+            them.
 
         Raises
         ------
         ValueError
-            If the id is not stored, the document has no embedding, or the class is missing or not known to the store.
+            If the id is not stored, the document has no embedding, or the class is missing or not
+            known to the store.
         """
         if top_k == 0:
             return []
@@ -388,14 +402,17 @@ class EvidenceDocumentStore:
         return condition(filters, self.label_key) if filters else {}
 
     def _search_filter(self, filters: Filters) -> dict[str, Any] | None:
-        """Return filters that also leave out documents without an embedding, if the store holds any."""
+        """Return filters that leave out documents without an embedding, if there are some."""
         return join_filters(
             {"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters)
         )
 
 
 def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
-    """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
+    """Return the distinct values under a key, ordered by their texts.
+
+    1, 1.0, "1" and True are four values.
+    """
     values = {
         (type(value).__name__, json.dumps(value, sort_keys=True, default=repr)): value
         for value in _values(metas, field)
@@ -423,7 +440,8 @@ def to_row(document: Document, norm: float) -> Row:
         raise ValueError(
             f"meta of document {document.id!r} must not use the key {REST!r}, which is reserved"
         )
-    blob, sparse = document.blob, document.sparse_embedding
+    blob = document.blob
+    sparse = document.sparse_embedding
     fields = {
         "without_embedding": True if document.embedding is None else None,
         "norm": norm if norm not in (0.0, 1.0) else None,
@@ -436,7 +454,10 @@ def to_row(document: Document, norm: float) -> Row:
 
 
 def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
-    """Return the documents of rows, with embeddings if there are vectors. The score of a hit is its similarity."""
+    """Return the documents of rows, with embeddings if there are vectors.
+
+    The score of a hit is its similarity.
+    """
     scores = found.similarity.tolist() if isinstance(found, Hits) else None
     return [
         _document(row, None if found.vectors is None else found.vectors[i], scores and scores[i])
@@ -448,7 +469,8 @@ def _document(row: Row, vector: NDArray[np.float32] | None, score: float | None)
     id_, meta, content = row
     fields: dict[str, Any] = meta.pop(REST, {})
     is_embedded = vector is not None and "without_embedding" not in fields
-    blob, sparse = fields.get("blob"), fields.get("sparse_embedding")
+    blob = fields.get("blob")
+    sparse = fields.get("sparse_embedding")
     return Document(
         id=id_,
         content=content,
@@ -486,8 +508,8 @@ def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[s
     Raises
     ------
     FilterError
-        If the filters are malformed or nested too deep, or an operator does not take a value; also while the store
-        compares, where an operator does not take a stored value.
+        If the filters are malformed or nested too deep, or an operator does not take a value; also
+        while the store compares, where an operator does not take a stored value.
     """
     if depth > MOST_NESTED:
         raise FilterError(f"filters must be nested {MOST_NESTED} deep at most, got deeper ones")
@@ -495,7 +517,8 @@ def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[s
         raise FilterError(f"a filter must be a dictionary, got {filters!r}")
     if "field" in filters:
         return _comparison(filters, label_key)
-    name, parts = _entry(filters, "operator"), _entry(filters, "conditions")
+    name = _entry(filters, "operator")
+    parts = _entry(filters, "conditions")
     if name not in ("AND", "OR", "NOT"):
         raise FilterError(f"unknown logical operator {name!r}; there are AND, OR and NOT")
     if not isinstance(parts, list) or not parts:
@@ -509,7 +532,8 @@ def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[s
 
 
 def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
-    name, value = _entry(filters, "operator"), _entry(filters, "value")
+    name = _entry(filters, "operator")
+    value = _entry(filters, "value")
     if name not in _COMPARISONS:
         raise FilterError(
             f"unknown comparison operator {name!r}; there are {', '.join(_COMPARISONS)}"
@@ -552,7 +576,7 @@ def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
 
 
 def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
-    """Return ``matches``, or an equal function for numbers and plain texts that takes a tenth of the time."""
+    """Return ``matches``, or an equal function for plain values that is ten times as fast."""
     if name in _ORDERED:
         compare = _ORDERED[name]
         if type(value) not in _NUMBERS:
@@ -568,7 +592,7 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value equals itself only: neither NaN nor a date (1969-07-21T20:17:40) of equal spellings."""
+    """Return whether a value equals itself only: no NaN and no date of several spellings."""
     is_number = type(value) in _NUMBERS and value == value
     return value is None or is_number or (type(value) is str and value[4:5] != "-")
 

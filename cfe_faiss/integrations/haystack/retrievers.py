@@ -25,7 +25,8 @@ class _Retriever:
     ) -> None:
         if not isinstance(document_store, EvidenceDocumentStore):
             raise TypeError(
-                f"document_store must be an EvidenceDocumentStore, got {type(document_store).__name__}"
+                f"document_store must be an EvidenceDocumentStore, got "
+                f"{type(document_store).__name__}"
             )
         self.document_store = document_store
         self.filters = filters
@@ -101,7 +102,8 @@ class EvidenceEmbeddingRetriever(_Retriever):
         query_embedding
             Embedding to search for.
         filters, top_k
-            In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters are joined.
+            In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters
+            are joined.
         """
         return {
             "documents": self.document_store.embedding_retrieval(
@@ -161,14 +163,17 @@ class EvidenceRetriever(_Retriever):
         query_embedding, label
             An embedding and its predicted class.
         document_id
-            In place of an embedding: a stored document, whose class is known unless ``label`` gives another.
+            In place of an embedding: a stored document, whose class is known unless ``label`` gives
+            another.
         filters, top_k
-            In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters are joined.
+            In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters
+            are joined.
 
         Raises
         ------
         ValueError
-            If not exactly one of ``query_embedding`` and ``document_id`` is given, or a class is missing or not known.
+            If not exactly one of ``query_embedding`` and ``document_id`` is given, or a class is
+            missing or not known.
         """
         if (query_embedding is None) == (document_id is None):
             raise ValueError("give either query_embedding and label, or document_id")

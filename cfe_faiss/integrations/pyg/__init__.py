@@ -1,4 +1,7 @@
-"""PyG's explainers compared with evidence, and its stores as inputs of jobs. Importing this loads torch and PyG."""
+"""PyG's explainers compared with evidence, and its stores as inputs of jobs.
+
+Importing this loads torch and PyG.
+"""
 
 from cfe_faiss.integrations.pyg.explain import EvidenceExplainer, ExplainedEvidence, explain_beside
 from cfe_faiss.integrations.pyg.stores import (

@@ -1,4 +1,4 @@
-"""Evidence as an algorithm for PyG's ``Explainer``, and explanations of a node and its evidence, side by side."""
+"""Evidence for PyG's ``Explainer``, and explanations of a node beside its evidence's."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -56,8 +56,9 @@ class EvidenceExplainer(ExplainerAlgorithm):
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described. When it explains: if the index is not one of the finder's searched nodes,
-        the graph has another number of nodes than the finder, or the model predicts another class for the node.
+        If an argument is not as described. When it explains: if the index is not one of the
+        finder's searched nodes, the graph has another number of nodes than the finder, or the model
+        predicts another class for the node.
 
     Examples
     --------
@@ -91,7 +92,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
         return f"EvidenceExplainer({self.finder!r}, k={self.k})"
 
     def supports(self) -> bool:
-        """Return whether the settings ask for masks of nodes that explain the predictions of a node classifier."""
+        """Return whether the settings ask for node masks of a classifier of nodes."""
         reasons = {
             "explains a model's predictions only": self.explainer_config.explanation_type
             == ExplanationType.model,
@@ -137,7 +138,8 @@ class EvidenceExplainer(ExplainerAlgorithm):
             )
         if n != len(self.finder.labels):
             raise ValueError(
-                f"x must have a row for each of the finder's {len(self.finder.labels)} nodes, got {n}"
+                f"x must have a row for each of the finder's {len(self.finder.labels)} nodes, got "
+                f"{n}"
             )
         check_class(self.finder, int(nodes[0]), target)
         return int(nodes[0])
@@ -174,10 +176,12 @@ def check_finder(finder: Any) -> EvidenceFinder:
 
 def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None:
     """Raise ValueError if the model predicts another class for a node than the finder holds."""
-    known, predicted = int(finder.labels[node]), int(target[node])
+    known = int(finder.labels[node])
+    predicted = int(target[node])
     if known != predicted:
         raise ValueError(
-            f"finder must hold the classes that the model predicts, got class {known} for node {node}, for which the "
+            f"finder must hold the classes that the model predicts, got class {known} for node "
+            f"{node}, for which the "
             f"model predicts {predicted}"
         )
 
@@ -185,7 +189,10 @@ def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None
 def attribute_differences(
     x: NDArray[np.float32], node: int, evidence: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return evidence minus node, in standard deviations of each column, (k, d); 0 in a constant column."""
+    """Return evidence minus node, in standard deviations of each column, (k, d).
+
+    0 in a constant column.
+    """
     spread = x.std(axis=0, dtype=np.float64)
     differences: NDArray[np.float64] = x[evidence].astype(np.float64) - x[node]
     differences /= np.where(spread > 0, spread, 1)
@@ -246,7 +253,7 @@ class ExplainedEvidence:
         return _of_largest(sums)
 
     def edge_importance(self) -> NDArray[np.float64]:
-        """Return the importance of each edge for each of ``nodes``, (1 + k, E), divided by the largest of the node.
+        """Return the importance of edges for ``nodes``, (1 + k, E), over the largest of the node.
 
         It is 0 for edges that the model does not read for that node.
 
@@ -262,28 +269,31 @@ class ExplainedEvidence:
         )
 
     def features(self, top: int = 10) -> pd.DataFrame:
-        """Return the importance of features for node and evidence, and their difference in these features.
+        """Return the importance of features for node and evidence, and how these differ.
 
         Parameters
         ----------
         top
-            For each node of the evidence, the features among the ``top`` most important ones for the node or for that
-            evidence; at least 1.
+            For each node of the evidence, the features among the ``top`` most important ones for
+            the node or for that evidence; at least 1.
 
         Returns
         -------
         DataFrame
-            ``node``, ``evidence``, ``feature``, ``node_importance`` and ``evidence_importance``, see
-            :meth:`feature_importance`; ``shared``, whether it is among the ``top`` for both; ``node_value`` and
-            ``evidence_value``, in original units if ``data`` has them (``x_raw``); ``difference``, evidence minus node
-            in standard deviations of ``data.x`` over all nodes. For each evidence by descending ``node_importance``.
+            ``node``, ``evidence``, ``feature``, ``node_importance`` and ``evidence_importance``,
+            see :meth:`feature_importance`; ``shared``, whether it is among the ``top`` for both;
+            ``node_value`` and ``evidence_value``, in original units if ``data`` has them
+            (``x_raw``); ``difference``, evidence minus node in standard deviations of ``data.x``
+            over all nodes. For each evidence by descending ``node_importance``.
 
             A feature that is important for both, and equal for both, does not explain their
             different classes.
         """
-        raw, x = feature_matrix(self.data), np.asarray(as_array("data.x", self.data.x), np.float32)
+        raw = feature_matrix(self.data)
+        x = np.asarray(as_array("data.x", self.data.x), np.float32)
         names = np.array(feature_names(self.data, x.shape[1]), dtype=object)
-        node, evidence = int(self.nodes[0]), self.nodes[1:]
+        node = int(self.nodes[0])
+        evidence = self.nodes[1:]
         differences = attribute_differences(x, node, evidence)
 
         def columns(
@@ -307,15 +317,16 @@ class ExplainedEvidence:
         Parameters
         ----------
         top
-            For each node of the evidence, the edges among the ``top`` most important ones for the node or for that
-            evidence; at least 1.
+            For each node of the evidence, the edges among the ``top`` most important ones for the
+            node or for that evidence; at least 1.
 
         Returns
         -------
         DataFrame
-            ``node``, ``evidence``, ``edge`` (its position in ``edge_index``), ``source``, ``target``,
-            ``node_importance`` and ``evidence_importance``, see :meth:`edge_importance`; ``shared``, whether the model
-            reads the edge for both. For each evidence by descending ``node_importance``.
+            ``node``, ``evidence``, ``edge`` (its position in ``edge_index``), ``source``,
+            ``target``, ``node_importance`` and ``evidence_importance``, see
+            :meth:`edge_importance`; ``shared``, whether the model reads the edge for both. For each
+            evidence by descending ``node_importance``.
         """
         ends = as_array("data.edge_index", self.data.edge_index)
 
@@ -335,7 +346,7 @@ class ExplainedEvidence:
     def _frame(
         self, importance: NDArray[np.float64], top: int, columns: Callable[..., dict[str, Any]]
     ) -> pd.DataFrame:
-        """Return the columns of the ``top`` features or edges of the node or of an evidence, for each evidence."""
+        """Return the columns of the ``top`` features or edges of the node or an evidence."""
         tables = []
         for place, other in enumerate(self.nodes[1:], start=1):
             chosen = np.union1d(_best(importance[0], top), _best(importance[place], top))
@@ -348,7 +359,7 @@ class ExplainedEvidence:
         return pd.concat(tables, ignore_index=True)
 
     def to_frame(self, top: int = 10) -> pd.DataFrame:
-        """Return one row for each node of the evidence: how similar the explanations are, and what they do not explain.
+        """Return a row per node of the evidence: similarity of explanations, and what is left.
 
         Parameters
         ----------
@@ -358,16 +369,18 @@ class ExplainedEvidence:
         Returns
         -------
         DataFrame
-            The columns of :meth:`cfe_faiss.finder.LocalEvidence.to_frame`. With masks of features also
-            ``shared_features``, the number of features among the ``top`` of both node and evidence; and
-            ``explained_difference``, the share of their squared difference (in standard deviations) that the ``top``
-            features of the node hold, NaN if they are equal. An explanation that distinguishes node and evidence has a
-            share near 1; features chosen at random have ``top / d`` on average. With masks of edges also
-            ``shared_edges``, the number of edges that the model reads for both.
+            The columns of :meth:`cfe_faiss.finder.LocalEvidence.to_frame`. With masks of features
+            also ``shared_features``, the number of features among the ``top`` of both node and
+            evidence; and ``explained_difference``, the share of their squared difference (in
+            standard deviations) that the ``top`` features of the node hold, NaN if they are equal.
+            An explanation that distinguishes node and evidence has a share near 1; features chosen
+            at random have ``top / d`` on average. With masks of edges also ``shared_edges``, the
+            number of edges that the model reads for both.
         """
         frame = self.found.to_frame()
         top = as_count("top", top)
-        node, evidence = int(self.nodes[0]), self.nodes[1:]
+        node = int(self.nodes[0])
+        evidence = self.nodes[1:]
         squares = (
             attribute_differences(
                 np.asarray(as_array("data.x", self.data.x), np.float32), node, evidence
@@ -398,8 +411,9 @@ class ExplainedEvidence:
         Returns
         -------
         matplotlib.figure.Figure
-            Not bound to a window or backend; write it with ``figure.savefig("explained.png")``. With masks of edges, a
-            second row shows the neighbours of each node; the width of a line is the importance of its edge.
+            Not bound to a window or backend; write it with ``figure.savefig("explained.png")``.
+            With masks of edges, a second row shows the neighbours of each node; the width of a line
+            is the importance of its edge.
 
         Raises
         ------
@@ -435,31 +449,35 @@ def explain_beside(
     Parameters
     ----------
     explainer
-        PyG's ``Explainer``, with ``GNNExplainer`` or another algorithm, that explains the predictions of a model.
+        PyG's ``Explainer``, with ``GNNExplainer`` or another algorithm, that explains the
+        predictions of a model.
     finder
         Finder over the same graph and the same model.
     data
-        The graph, PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``, ``node_ids``.
+        The graph, PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``,
+        ``node_ids``.
     node
         Among the finder's searched nodes.
     k
         Number of evidence nodes, >= 1; all of them are explained.
     call_with
-        Further keyword arguments for the explainer, and so for the model: ``{"edge_weight": data.edge_weight}``.
+        Further keyword arguments for the explainer, and so for the model:
+        ``{"edge_weight": data.edge_weight}``.
 
     Returns
     -------
     ExplainedEvidence
-        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call ``torch.manual_seed``
-        before for reproducible results.
+        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call
+        ``torch.manual_seed`` before for reproducible results.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If the node has no evidence, is not among the searched ones, the graph has another number of nodes than the
-        finder, or the model predicts another class than the finder holds for one of the nodes.
+        If the node has no evidence, is not among the searched ones, the graph has another number of
+        nodes than the finder, or the model predicts another class than the finder holds for one of
+        the nodes.
 
     Examples
     --------
@@ -508,7 +526,10 @@ def _of_largest(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _best(row: NDArray[np.float64], top: int) -> NDArray[np.int64]:
-    """Return the positions of the ``top`` largest values, without zeros; of equal values the first."""
+    """Return the positions of the ``top`` largest values, without zeros.
+
+    Of equal values the first.
+    """
     order = np.argsort(-row, kind="stable")[:top]
     return order[row[order] > 0]
 

@@ -1,4 +1,4 @@
-"""Figure of explanations: the importance of features for a node and its evidence, and their values."""
+"""Figure of explanations: importance of features for a node and its evidence."""
 
 import math
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 _DRAWN = 3
 """Evidence nodes that are drawn."""
 _NEIGHBORS = 12
-_WIDTH, _TITLE, _ROW, _AXIS, _PANEL = 11.0, 1.6, 0.42, 0.6, 3.0  # inches
+# inches
+_WIDTH = 11.0
+_TITLE = 1.6
+_ROW = 0.42
+_AXIS = 0.6
+_PANEL = 3.0
 
 
 def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
@@ -69,14 +74,17 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
 def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.int64]) -> None:
     axes.axis("off")
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    data, labels = explained.data, explained.found.labels
-    name, kind = node_name(data, int(nodes[0])), class_name(data, int(labels[nodes[0]]))
+    data = explained.data
+    labels = explained.found.labels
+    name = node_name(data, int(nodes[0]))
+    kind = class_name(data, int(labels[nodes[0]]))
     title = f"What matters for node {shorten(name, 16)}, predicted {shorten(kind, 24)}, and for its evidence"
     axes.text(0, 1, title, va="top", fontsize=16, weight="bold", color=INK, parse_math=False)
     similarities = explained.found.measure64()[0]
     texts = [
         f"{rank}: node {shorten(node_name(data, int(node)), 16)}, predicted "
-        f"{shorten(class_name(data, int(labels[node])), 20)}, KS {format_similarity(float(similarities[rank - 1]))}"
+        f"{shorten(class_name(data, int(labels[node])), 20)}, KS "
+        f"{format_similarity(float(similarities[rank - 1]))}"
         for rank, node in enumerate(nodes[1:], start=1)
     ]
     axes.text(
@@ -141,7 +149,7 @@ def _draw_values(axes: "Axes", values: NDArray[np.float64], colour: str) -> None
 
 
 def _draw_evidence(axes: "Axes", places: NDArray[np.float64]) -> None:
-    """Write the rank of each evidence at its value, one below the other, so that none hides another."""
+    """Write the rank of each evidence at its value, one below the other."""
     rows = np.arange(places.shape[1])
     for rank, row in enumerate(places):
         below = 0.26 * (rank - (len(places) - 1) / 2)
@@ -160,7 +168,9 @@ def _draw_neighbors(
     axes: "Axes", explained: "ExplainedEvidence", place: int, styles: dict[int, Any]
 ) -> None:
     """Draw a node surrounded by the sources of its most important edges."""
-    node, data, labels = int(explained.nodes[place]), explained.data, explained.found.labels
+    node = int(explained.nodes[place])
+    data = explained.data
+    labels = explained.found.labels
     sources, targets = as_array("data.edge_index", data.edge_index)
     importance = explained.edge_importance()[place]
     edges = np.flatnonzero((targets == node) & (sources != node) & (importance > 0))
@@ -171,7 +181,8 @@ def _draw_neighbors(
     axes.spines[:].set_visible(False)
     for turn, edge in enumerate(shown):
         angle = math.pi / 2 - 2 * math.pi * turn / len(shown)
-        x, y = math.cos(angle), math.sin(angle)
+        x = math.cos(angle)
+        y = math.sin(angle)
         colour, marker = styles[int(labels[sources[edge]])]
         axes.plot(
             [0, x],

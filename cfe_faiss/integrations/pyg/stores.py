@@ -58,8 +58,8 @@ def stored_features(store: FeatureStore, *attr: Any, **named_attr: Any) -> Store
     Parameters
     ----------
     store
-        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a class of the user. Rows are fetched
-        in blocks.
+        Any ``torch_geometric.data.FeatureStore``: ``Data``, ``HeteroData``, or a class of the user.
+        Rows are fetched in blocks.
     *attr, **named_attr
         Which tensor, as for ``store.get_tensor``, without an index.
 
@@ -108,21 +108,22 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
     store
         Any ``torch_geometric.data.GraphStore``.
     *attr, **named_attr
-        Which edges, as for ``store.get_edge_index``: ``edge_type`` and ``layout``. Without them, the only ones.
+        Which edges, as for ``store.get_edge_index``: ``edge_type`` and ``layout``. Without them,
+        the only ones.
 
     Returns
     -------
     StoredEdges
-        Input of :class:`cfe_faiss.scale.Job`, which copies it into its folder block by block. CSR and CSC layouts are
-        converted to an edge_index, so neighbours may be in any order.
+        Input of :class:`cfe_faiss.scale.Job`, which copies it into its folder block by block. CSR
+        and CSC layouts are converted to an edge_index, so neighbours may be in any order.
 
     Raises
     ------
     KeyError
         If the store has no such edges.
     ValueError
-        If no kind of edges is named and the store has not exactly one, if they join nodes of two types, or if their
-        tensors do not fit together.
+        If no kind of edges is named and the store has not exactly one, if they join nodes of two
+        types, or if their tensors do not fit together.
 
     Examples
     --------
@@ -149,7 +150,8 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
     if asked.layout.value == "coo":
         if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
             raise ValueError(
-                f"edges must be two vectors of one length, got shapes {ends[0].shape} and {ends[1].shape}"
+                f"edges must be two vectors of one length, got shapes {ends[0].shape} and "
+                f"{ends[1].shape}"
             )
         return StoredEdges((2, len(ends[0])), lambda end, edges: ends[end][edges])
     is_csr = asked.layout.value == "csr"
@@ -158,7 +160,10 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
 
 
 def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEdges:
-    """Return the edges of sparse rows. ``own`` is 0 if rows belong to sources, 1 if they belong to targets."""
+    """Return the edges of sparse rows.
+
+    ``own`` is 0 if rows belong to sources, 1 if they belong to targets.
+    """
     if pointers.ndim != 1 or others.ndim != 1 or len(pointers) < 1 or pointers[-1] != len(others):
         shapes = f"{pointers.shape} and {others.shape}"
         raise ValueError(

@@ -49,7 +49,8 @@ def foreign_symbols(symbols: list[str], level: str) -> list[str]:
 
 def main(folder: Path) -> str | None:
     """Return the complaints about the object files of a build folder; None if there are none."""
-    complaints, files = [], 0
+    complaints = []
+    files = 0
     for path in sorted(folder.rglob("*.o")):
         level = _LEVEL.search(path.as_posix())
         if level is None:

@@ -26,7 +26,8 @@ from cfe_faiss.base.checks import UNKNOWN
 _COMPARED = [f"{name}{end}" for name in ("ratio", "difference") for end in ("", "_low", "_high")]
 _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
-_BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_BINS = 5
+_THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _POINTS = (10, 20, 50, 100, 200, 500, 1000)
 _ALPHA = 0.05
 _HEADING = Column("heading", "Attribute")
@@ -40,7 +41,7 @@ _HALVES = (0.0, 0.5, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rates of all groups: the function's result, its rows and comparisons, and the rows of known groups."""
+    """Rates of all groups: the function's result, its comparisons, and the rows of groups."""
 
     metrics: GroupMetrics
     rows: list[dict[str, Any]]
@@ -67,7 +68,7 @@ def _metrics(
     classes: NDArray[np.int32],
     truth: NDArray[np.int32] | None,
 ) -> GroupMetrics:
-    """Return the rates of the groups of some rows of the finder, given their classes and true classes."""
+    """Return the rates of groups of rows of the finder, given classes and true classes."""
     return group_metrics(
         y_true=truth,
         y_pred=classes,
@@ -174,7 +175,7 @@ def _disparities_table(rates: Rates) -> Table:
 
 
 def counts_section(inputs: Inputs) -> Section:
-    """Return counts and bounds of every group, and the tables of New York's Local Law 144 (6 RCNY 5-301)."""
+    """Return counts and bounds of groups, and the tables of New York's Local Law 144."""
     rates = inputs.once(find_rates)
     unknown = any(row["unknown"] for row in rates.rows)
     bounds = (
@@ -225,7 +226,8 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
 
 def error_rates_section(inputs: Inputs) -> Section:
     """Return errors by group, and the deviation from equalised odds."""
-    rates, key = inputs.once(find_rates), "equalised_odds_difference"
+    rates = inputs.once(find_rates)
+    key = "equalised_odds_difference"
     known = [row for row in rates.comparisons if row[key] is not None]
     values = {}
     if known:
@@ -288,7 +290,7 @@ def outcomes_section(inputs: Inputs) -> Section:
 
 
 def calibration_section(inputs: Inputs) -> Section:
-    """Return the calibration of the probabilities by group, and the shares selected at other thresholds."""
+    """Return the calibration of probabilities by group, and the shares at other thresholds."""
     probabilities = inputs.finder.probabilities
     assert probabilities is not None
     shared: dict[str, Any] = {
@@ -341,7 +343,8 @@ def calibration_section(inputs: Inputs) -> Section:
 
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
-    names, k = inputs.attributes_and_pairs, inputs.settings.k
+    names = inputs.attributes_and_pairs
+    k = inputs.settings.k
     frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     columns = (
@@ -378,12 +381,13 @@ def consistency_section(inputs: Inputs) -> Section:
 
 
 def errors_section(inputs: Inputs) -> Section:
-    """Return the accuracy within the closest pairs (paper, section "Verifying Prediction Errors")."""
+    """Return the accuracy within the closest pairs (paper, "Verifying Prediction Errors")."""
     frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
         return Section(missing="no_truth_in_pairs")
-    overall, shown_row = rows[0] | {"feature": "all"}, rows[min(3, len(rows) - 1)]
+    overall = rows[0] | {"feature": "all"}
+    shown_row = rows[min(3, len(rows) - 1)]
     drawn = [row[key] for row in rows for key in ("low", "expected")]
     plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
     columns = (

@@ -45,10 +45,11 @@ _CHANGES = {
     **{kind: f"change: {name}" for kind, name in _TESTS.items()},
 }
 """Names of the tests of a change on the page."""
-_FINDINGS, _LEFT_OUT = 4, 40
+_FINDINGS = 4
+_LEFT_OUT = 40
 """Findings and attributes that are varied, at most."""
 _WORK = 1e9
-"""Rows times squared columns of all attributes that are left out in turn, at most (one at least): about 20 seconds."""
+"""Most rows times squared columns of attributes left out in turn: about 20 seconds."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
 _Answer = tuple[float, float, float]
@@ -56,7 +57,10 @@ _Answer = tuple[float, float, float]
 
 
 def find_effects(inputs: Inputs) -> DirectEffects | None:
-    """Run the direct tests, in one family with impact ratios and changes. None without groups or a favourable class."""
+    """Run the direct tests, in one family with impact ratios and changes.
+
+    None without groups or a favourable class.
+    """
     if not inputs.sensitive or not inputs.unfavourable:
         return None
     comparisons = inputs.once(find_rates).comparisons
@@ -106,16 +110,20 @@ def change_key(row: Mapping[Any, Any]) -> str:
 
 
 def change_rows(inputs: Inputs) -> list[_Row]:
-    """Return the tests of changes, adjusted over all tests of the report, as rows of the table of all tests."""
-    changes, effects = inputs.once(find_changes), inputs.once(find_effects)
+    """Return the tests of changes as rows of the table of all tests, adjusted over these."""
+    changes = inputs.once(find_changes)
+    effects = inputs.once(find_effects)
     rows = [] if changes is None else rows_of(changes.table)
     sizes = Counter((row["model"], row["attribute"], row["test"]) for row in rows)
     for row in rows:
         if effects is not None and row["p"] is not None:
             judge(row, effects.others[change_key(row)], effects.fdr)
-        model, kind, is_known = show(row["model"]), row["test"], row["p"] is not None
+        model = show(row["model"])
+        kind = row["test"]
+        is_known = row["p"] is not None
         place = inputs.group({"feature": row["attribute"], "value": row["value"]})
-        worse, better = number(row["worse"], "count"), number(row["better"], "count")
+        worse = number(row["worse"], "count")
+        better = number(row["better"], "count")
         moved = f"{worse} to an unfavourable decision, {better} from one" if kind == "rates" else ""
         row |= {
             "values": 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind],
@@ -135,7 +143,8 @@ def change_rows(inputs: Inputs) -> list[_Row]:
 
 def all_tests_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and the findings that survive the correction."""
-    effects, rates = inputs.once(find_effects), inputs.once(find_rates)
+    effects = inputs.once(find_effects)
+    rates = inputs.once(find_rates)
     assert effects is not None
     sizes = effects.table.groupby("attribute")["value"].nunique()
     direct = [
@@ -208,9 +217,13 @@ def _direct_row(inputs: Inputs, row: _Row) -> _Row:
 
 
 def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
-    """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
+    """Return the test of an impact ratio as a row.
+
+    Positive effects are to the disadvantage of the group.
+    """
     q = effects.others[row["feature"]]
-    known, named = row["p"] is not None, q <= effects.fdr
+    known = row["p"] is not None
+    named = q <= effects.fdr
     reference = group_name(row["feature"], row["reference"])
     detail = (
         ""
@@ -269,7 +282,10 @@ def _unexplained(named: Sequence[_Row]) -> list[_Row]:
 
 
 def _untold(rows: Sequence[_Row]) -> list[_Row]:
-    """Return by reason the groups that the direct tests cannot tell; an attribute for all its groups."""
+    """Return by reason the groups that the direct tests cannot tell.
+
+    An attribute for all its groups.
+    """
     tests = data_frame([row for row in rows if row["test"] != _RATIO])
     told = tests.loc[tests["p"].notna(), "group"]
     decisive = re.compile(r"^[\d.,]+ (decisive \w+) are (fewer than)")
@@ -279,14 +295,15 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     for (other_told, reason), of_reason in untold.groupby(["other_told", "reason"], sort=False):
         names: list[str] = []
         for attribute, lines in of_reason.groupby("attribute", sort=False):
-            groups, shown = sorted(set(lines["group"])), lines["values"].replace(2, 1).iloc[0]
+            groups = sorted(set(lines["group"]))
+            shown = lines["values"].replace(2, 1).iloc[0]
             names += [show(attribute)] if len(groups) == shown else groups
         found.append({"other_told": other_told, "names": names, "reason": reason})
     return found
 
 
 def sensitivity_section(inputs: Inputs) -> Section:
-    """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
+    """Return the p value of each named effect under other scalings, k, and attributes."""
     effects = inputs.once(find_effects)
     named = [] if effects is None else _find_named(effects)
     if not named:
@@ -312,7 +329,10 @@ def sensitivity_section(inputs: Inputs) -> Section:
 
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
-    """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
+    """Return the named tests of single attributes.
+
+    Of each attribute the value with the smallest p value.
+    """
     table = effects.table
     of_one = ~table["attribute"].str.contains(" & ", regex=False)
     findings = table[table["named"] & (table["same_as"] == "") & of_one].sort_values(
@@ -326,7 +346,10 @@ def _find_named(effects: DirectEffects) -> list[_Row]:
 def _choices(
     inputs: Inputs, encodings: Mapping[str, NDArray[Any]], named: Sequence[_Row]
 ) -> Iterator[tuple[str, list[_Answer]]]:
-    """Yield each choice with the named tests under it. Choices with the same vectors share neighbours and pairs."""
+    """Yield each choice with the named tests under it.
+
+    Choices with the same vectors share neighbours and pairs.
+    """
     k = inputs.settings.k
     reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
@@ -334,7 +357,8 @@ def _choices(
     for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
         yield f"k = {other}", tests
     for choice, X in encodings.items():
-        graph, metric = inputs.finder.graph, inputs.finder.metric
+        graph = inputs.finder.graph
+        metric = inputs.finder.metric
         vectors = (
             as_rows("X", X, None, metric)
             if graph is None
@@ -350,7 +374,10 @@ def _choices(
 def _tests(
     inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
 ) -> list[list[_Answer]]:
-    """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
+    """Return the named tests for each number of neighbours.
+
+    People of one set share their neighbours and pairs.
+    """
     rows = known_rows(finder, None)
     names = list(dict.fromkeys(row["attribute"] for row in named))
     known = groupings(attributes_of(finder), rows, names, inputs.settings.bins, with_missing=False)
@@ -379,7 +406,10 @@ def _tests(
 
 
 def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
-    """Return other numbers to make vectors of, by choice; none if the numbers behind the vectors are unknown."""
+    """Return other numbers to make vectors of, by choice.
+
+    None if the numbers behind the vectors are unknown.
+    """
     finder = inputs.finder
     refused = np.isin(finder.labels, inputs.unfavourable)
     x = getattr(finder.data, "x", None) if finder.graph is not None else finder.data
@@ -413,7 +443,7 @@ def _encodings_of_table(
     scale: Mapping[str, float] | None,
     refused: NDArray[np.bool_],
 ) -> dict[str, NDArray[Any]]:
-    """Return the vectors of a table under other scalings of its numbers, and without each column."""
+    """Return vectors of a table under other scalings of its numbers, or without a column."""
     compared = [
         name for name in attributes if name not in removed and can_be_encoded(attributes[name])
     ]
@@ -460,11 +490,11 @@ def _without_each(
 _VALUES = 8
 """Values of an attribute that are flipped into, at most."""
 _FLIPPED_ALONE = 1_000
-"""People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
+"""Most people who are flipped one at a time: each may take a pass over the whole graph."""
 
 
 def only_in_section(inputs: Inputs) -> Section:
-    """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
+    """Return pairs that differ in one sensitive attribute, beside pairs that agree in all."""
     tests = {
         name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence)
         for name in inputs.sensitive
@@ -493,7 +523,7 @@ def only_in_section(inputs: Inputs) -> Section:
 
 
 def flip_section(inputs: Inputs) -> Section:
-    """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
+    """Return the decisions that change when an attribute is flipped (paper, case study 2)."""
     rows: list[dict[str, Any]] = []
     measured: list[dict[str, Any]] = []
     limits: list[str] = []
@@ -567,7 +597,10 @@ def flip_section(inputs: Inputs) -> Section:
 
 
 def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
-    """Return the features of an attribute by its values; empty for one feature of its name, None without features."""
+    """Return the features of an attribute by its values.
+
+    Empty for one feature of its name, None without features.
+    """
     if hasattr(data, "iloc"):
         return {} if name in data.columns else None
     features = [str(feature) for feature in getattr(data, "feature_names", None) or []]
@@ -585,7 +618,8 @@ def _text(value: Any) -> str:
 
 def models_section(inputs: Inputs) -> Section:
     """Return the models side by side, and the changes from the first to each other one."""
-    changes, tests = inputs.once(find_changes), inputs.once(change_rows)
+    changes = inputs.once(find_changes)
+    tests = inputs.once(change_rows)
     assert changes is not None
     models = [_model(row) for row in rows_of(changes.models)]
     shown = [models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")), *models[1:]]
@@ -596,7 +630,8 @@ def models_section(inputs: Inputs) -> Section:
             f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}"
             for at in ("before", "after")
         }
-    baseline, measure = show(changes.baseline), measure_of(inputs.finder.metric)
+    baseline = show(changes.baseline)
+    measure = measure_of(inputs.finder.metric)
     favourable = f"Decided {inputs.words['favourable_class']}"
     selected = Column("selected", favourable, "share", low_high("selected"), "n")
     right = Column("accuracy", "Right", "share", low_high("accuracy"), "judged")

@@ -1,4 +1,4 @@
-"""The closest pairs with different decisions: their table, files of the first, and their balance in each attribute."""
+"""The closest pairs with different decisions: table, files of the first, and balance."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,7 +76,8 @@ class Pairs:
     found
         The nodes, (p,), most similar first.
     differing
-        For each pair the names of the attributes in which the two differ; two missing values are equal.
+        For each pair the names of the attributes in which the two differ; two missing values are
+        equal.
     rows
         The lines of their table.
     """
@@ -98,7 +99,8 @@ def find_pairs(inputs: Inputs) -> Pairs:
 
 
 def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
-    left, right = inputs.positions(found.source), inputs.positions(found.target)
+    left = inputs.positions(found.source)
+    right = inputs.positions(found.target)
     differ = {name: one.codes[left] != one.codes[right] for name, one in inputs.attributes.items()}
     differing = [[name for name in differ if differ[name][place]] for place in range(len(found))]
     class_names = np.array([*inputs.class_names, None], object)
@@ -117,7 +119,7 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
 
 
 def _count_pairs(inputs: Inputs) -> int:
-    """Return the number of pairs of audited nodes with different predicted classes, under any constraints."""
+    """Return the number of pairs of audited nodes with different predicted classes."""
     sizes = np.bincount(inputs.labels).astype(np.int64)
     return int(sizes.sum() ** 2 - (sizes**2).sum()) // 2
 
@@ -150,7 +152,8 @@ def strongest_section(inputs: Inputs) -> Section:
         )
         if len(dominated_places):
             values["is_better"] = True
-            pairs, places = dominated_pairs, dominated_places
+            pairs = dominated_pairs
+            places = dominated_places
     place, mine, theirs = _strongest(inputs, pairs, places)
     values |= {
         **pairs.rows[place],
@@ -162,7 +165,10 @@ def strongest_section(inputs: Inputs) -> Section:
 
 
 def _places_without_lack(inputs: Inputs, pairs: Pairs) -> Ints:
-    """Return the places of the pairs in which not both lack an attribute, unless everybody lacks it."""
+    """Return the places of the pairs of which one side at least has each attribute.
+
+    Attributes that everybody lacks do not count.
+    """
     lack = np.zeros(len(pairs.rows), bool)
     for name, both_lack in pairs.found.both_lack.items():
         if not inputs.attributes[name].missing.all():
@@ -178,12 +184,13 @@ def _find_dominated(
     grades: Floats,
     refused: NDArray[np.bool_],
 ) -> tuple[Pairs, Ints]:
-    """Return pairs, and the places among them whose refused side is at least as good in each of these columns.
+    """Return pairs, and the places of those whose refused side is at least as good.
 
     If none of the closest pairs is so, the nearest such pairs are searched, unless conditions are
     set on the pairs.
     """
-    source, target = inputs.positions(pairs.found.source), inputs.positions(pairs.found.target)
+    source = inputs.positions(pairs.found.source)
+    target = inputs.positions(pairs.found.target)
     worse = np.where(refused[source], source, target)
     other = np.where(refused[source], target, source)
     are_dominated = (
@@ -201,7 +208,7 @@ def _find_dominated(
 
 
 def find_directions(inputs: Inputs) -> Mapping[str, Any]:
-    """Return the better end of each column whose direction is known: named by the user, or learned from decisions."""
+    """Return the better end of each column whose direction is known: named or learned."""
     if not inputs.unfavourable:
         return {}
     if inputs.settings.better is not None:
@@ -235,7 +242,8 @@ def _strongest(inputs: Inputs, pairs: Pairs, places: Ints) -> tuple[int, str, st
 
 def pairs_section(inputs: Inputs) -> Section:
     """Return the table of the closest pairs."""
-    pairs, conditions = inputs.once(find_pairs), inputs.settings.where
+    pairs = inputs.once(find_pairs)
+    conditions = inputs.settings.where
     if not pairs.rows:
         return Section(missing="no_pairs")
     measure = pairs.found.measure
@@ -268,7 +276,7 @@ def pairs_section(inputs: Inputs) -> Section:
 
 
 def cases_section(inputs: Inputs) -> Section:
-    """Return the files of the closest pairs, with a picture of both neighbourhoods if there is a graph."""
+    """Return the files of the closest pairs, for a graph with a picture of neighbourhoods."""
     pairs = inputs.once(find_pairs)
     count = min(inputs.settings.cases, len(pairs.rows))
     if not count:
@@ -280,10 +288,16 @@ def cases_section(inputs: Inputs) -> Section:
 
 
 def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
-    """Return in words the rank of each of the first pairs among all pairs; pairs that are as near share a rank."""
-    first, total = pairs.found.D[:count], f"{_count_pairs(inputs):,} pairs"
+    """Return in words the rank of each of the first pairs among all pairs.
+
+    Pairs that are as near share a rank.
+    """
+    first = pairs.found.D[:count]
+    total = f"{_count_pairs(inputs):,} pairs"
     is_distance = pairs.found.metric == "l2"
-    nearer, equal, counted = np.zeros(count, np.int64), np.zeros(count, np.int64), 0
+    nearer = np.zeros(count, np.int64)
+    equal = np.zeros(count, np.int64)
+    counted = 0
     for block in evidence_pairs(inputs.finder.index, float(first[-1])):
         D = block.similarity[:, None]
         nearer += (first > D if is_distance else first < D).sum(axis=0)
@@ -306,7 +320,9 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
 
 
 def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
-    row, nodes, labels = pairs.rows[place], pairs.nodes(place), inputs.finder.labels
+    row = pairs.rows[place]
+    nodes = pairs.nodes(place)
+    labels = inputs.finder.labels
     a, b = (
         Side(node, *(row[f"{key}_{side}"] for key in _SIDE))
         for node, side in zip(nodes, "ab", strict=True)
@@ -323,10 +339,8 @@ def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
             label: label if len(inputs.class_names) <= STYLES else i
             for i, label in enumerate(classes)
         }
-        a, b = (
-            _with_neighbours(inputs, a, near_a, styles),
-            _with_neighbours(inputs, b, near_b, styles),
-        )
+        a = _with_neighbours(inputs, a, near_a, styles)
+        b = _with_neighbours(inputs, b, near_b, styles)
     return Case(
         place + 1,
         number(row["similarity"], "similarity") if "similarity" in row else None,
@@ -365,7 +379,8 @@ def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
 
 def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
     """Return decisions, true classes and differing attributes of a pair, side by side."""
-    row, places = pairs.rows[place], inputs.positions(np.array(pairs.nodes(place)))
+    row = pairs.rows[place]
+    places = inputs.positions(np.array(pairs.nodes(place)))
     further = [
         _difference(inputs.attributes[name], *places.tolist()) for name in pairs.differing[place]
     ]
@@ -390,7 +405,7 @@ def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
 
 
 def _difference(attribute: Attribute, a: int, b: int) -> dict[str, Any]:
-    """Return the values of an attribute in two rows, and their difference in standard deviations of a number."""
+    """Return an attribute of two rows, and the difference of numbers in standard deviations."""
     difference = None
     if attribute.numbers is not None:
         numbers = attribute.numbers.astype(np.float64)
@@ -405,21 +420,23 @@ def _difference(attribute: Attribute, a: int, b: int) -> dict[str, Any]:
 
 
 def balance_section(inputs: Inputs) -> Section:
-    """Return standardised mean differences between the two sides of the pairs, and between the classes.
+    """Return standardised mean differences between the sides of the pairs, and the classes.
 
     Austin, "Balance diagnostics for comparing the distribution of baseline covariates between
     treatment groups in propensity-score matched samples", Statistics in Medicine 28 (2009): d is
     the difference of the means over sqrt((s_A^2 + s_B^2) / 2). As in MatchIt, both columns use the
     spread of all nodes, so that they compare.
     """
-    found, chosen = inputs.once(find_pairs).found, _classes(inputs)
+    found = inputs.once(find_pairs).found
+    chosen = _classes(inputs)
     if not len(found):
         return Section(missing="no_pairs")
     if chosen is None:
         return Section(missing="no_class")
     first, name_a, name_b = chosen
     of_a = np.isin(inputs.labels, first)
-    left, right = inputs.positions(found.source), inputs.positions(found.target)
+    left = inputs.positions(found.source)
+    right = inputs.positions(found.target)
     used = of_a[left] != of_a[right]
     sides = np.where(of_a[left], [left, right], [right, left])[:, used]
     values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}
@@ -450,7 +467,10 @@ def balance_section(inputs: Inputs) -> Section:
 
 
 def _classes(inputs: Inputs) -> tuple[Sequence[int], str, str] | None:
-    """Return the classes of side A, and the names of both sides; None with more than two classes and no favourable."""
+    """Return the classes of side A, and the names of both sides.
+
+    None with more than two classes and no favourable.
+    """
     present = np.unique(inputs.labels).tolist()
     if len(present) == 2:
         favourable = [label for label in present if label in inputs.favourable]
@@ -463,7 +483,7 @@ def _classes(inputs: Inputs) -> tuple[Sequence[int], str, str] | None:
 
 
 def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
-    """Yield a number, or each common value of a text as 0 and 1: the value, and numbers, NaN if missing."""
+    """Yield numbers, NaN if missing, or each common value of a text as 0 and 1."""
     if attribute.numbers is not None:
         yield "", attribute.numbers.astype(np.float64)
     else:
@@ -484,7 +504,10 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
 def _balance_row(
     attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints
 ) -> dict[str, Any]:
-    """Return the means and differences of some numbers; ``sides`` has the rows of A and B of each pair, (2, p)."""
+    """Return the means and differences of some numbers.
+
+    ``sides`` has the rows of A and B of each pair, (2, p).
+    """
     values = data_frame({"number": numbers})["number"].dropna()
     groups = values.groupby(of_a[values.index])
     # Austin's variance of zeros and ones is p (1 - p), the sample variance is that of other
