@@ -205,7 +205,7 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
 
         - a pandas ``DataFrame`` whose index holds node ids, of numbers, texts, categories or
           booleans;
-        - a polars ``DataFrame``, whose row i describes node i;
+        - a polars ``DataFrame`` or PyArrow table, whose row i describes node i;
         - PyG ``Data`` or a similar object, whose row i describes node i: its ``attributes``, if
           this function made them; otherwise ``x_raw`` (or ``x``) with ``feature_names``, and
           ``sensitive`` with ``sensitive_name`` unless that is one of the features;
@@ -243,6 +243,8 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
         columns = {text: features.iloc[:, place] for place, text in enumerate(names)}
     elif hasattr(features, "get_columns"):  # polars
         columns = {column.name: column for column in features.get_columns()}
+    elif hasattr(features, "column_names"):  # Arrow
+        columns = features.to_pandas()
     elif not isinstance(features, Mapping):
         columns = _columns_of(features, name)
     arrays = {str(text): _as_array(values) for text, values in columns.items()}

@@ -29,6 +29,7 @@ from cfe_faiss.finder.results import PairEvidence
 from cfe_faiss.rows.metric import measure_of
 
 _LIMITS = (
+    # The first one is for graphs.
     "A pair that differs in these attributes only and is classified differently may still owe "
     "it to its neighbours in the graph: compare the share with that of the pairs that agree in "
     "all attributes.",
@@ -292,7 +293,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
         people[f"end_of_{keys[-1]}"] = place + people.groupby(keys).cumcount(ascending=False)
     return OnlyIn(
         table=data_frame([line, baseline]),
-        limits=_LIMITS,
+        limits=_LIMITS[finder.graph is None :],
         names=tuple(changing),
         confidence=confidence,
         nodes=len(rows),

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from cfe_faiss.cli.parser import Either, Group, argument, needing, source
@@ -84,16 +85,24 @@ UNKNOWN = argument(
     needs=("--features",),
     help="classes that stand for an unknown one, beside empty ones; default: -1, unless 1 is the only other class",
 )
+THRESHOLD = argument(
+    "--threshold",
+    metavar="CONDITION",
+    needs=("--features",),
+    refuses=("--predictions",),
+    help='in place of --predictions: a decision by a number of the table, such as "score>=5", which is favourable '
+    "if it holds",
+)
+IGNORE = argument(
+    "--ignore",
+    metavar="COLUMN",
+    nargs="+",
+    needs=("--features",),
+    help="columns that are neither compared nor reported",
+)
 MODEL = (
     PREDICTIONS,
-    argument(
-        "--threshold",
-        metavar="CONDITION",
-        needs=("--features",),
-        refuses=("--predictions", "--model"),
-        help='in place of --predictions: a decision by a number of the table, such as "score>=5", which is favourable '
-        "if it holds",
-    ),
+    replace(THRESHOLD, refuses=("--predictions", "--model")),
     argument(
         "--model",
         choices=MODELS,
@@ -153,13 +162,7 @@ OWN_FILES = Group(
             needs=("--features",),
             help="missing values of features: one standard deviation from known ones (default), or an error",
         ),
-        argument(
-            "--ignore",
-            metavar="COLUMN",
-            nargs="+",
-            needs=("--features",),
-            help="columns that are neither compared nor reported",
-        ),
+        IGNORE,
         argument(
             "--as-is",
             action="store_true",
@@ -221,7 +224,9 @@ OF_INDEX = (
             *TEXT_FORMAT,
             ID,
             *needing((PREDICTIONS,), "--features"),
+            THRESHOLD,
             UNKNOWN,
+            IGNORE,
         ),
         "The files that the index was built from; default: numbers.",
     ),

@@ -66,8 +66,12 @@ class Names:
         """
         if arguments.features is None:
             return cls(None)
-        if arguments.id is None and arguments.predictions is None:
-            raise ValueError("--features needs --id or --predictions: it names nodes or classes")
+        names = (arguments.id, arguments.predictions, arguments.threshold)
+        if all(name is None for name in names):
+            raise ValueError(
+                "--features needs --id, --predictions or --threshold: it names nodes or classes"
+            )
+        option = "--predictions" if arguments.threshold is None else "--threshold"
         own_table = read_columns(call(OwnFiles, arguments))
         own_table.table.problems.check()
         members = index.members()
@@ -85,15 +89,12 @@ class Names:
             "unknown": arguments.unknown,
             "complete": False,
         }
-        predicted = as_predictions(
-            own_table.predicted, n, own_table.class_names, "--predictions", **options
-        )
+        predicted = as_predictions(own_table.predicted, n, own_table.class_names, option, **options)
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
-                f"--predictions must be what the index was built from, got another class for "
-                f"{other:,} of "
-                f"{len(members.ids):,} nodes"
+                f"{option} must be what the index was built from, got another class for "
+                f"{other:,} of {len(members.ids):,} nodes"
             )
         return cls(own_table, predicted.class_names or ())
 

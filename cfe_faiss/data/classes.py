@@ -539,6 +539,7 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
     both = (labels != UNKNOWN) & (truth != UNKNOWN)
     predicted = Counter(labels[both].tolist())
     true = Counter(truth[both].tolist())
+    classes = []
     for side, counts, other in (("predicted", predicted, true), ("true", true, predicted)):
         total = counts.total()
         has_words = not _are_values(names) and counts.keys().isdisjoint(other)
@@ -547,8 +548,12 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
             share = counts[code] / total
             if share >= _LARGE_SHARE:
                 name = str(code) if names is None else class_name(names, code)
-                text = f"class {name!r} is {share:.0%} of the {side} classes and never among the others: {_REMEDY}"
-                warnings.warn(text, InputWarning, stacklevel=4)
+                classes.append(f"class {name!r} is {share:.0%} of the {side} classes")
+    if classes:
+        text = (
+            f"{', '.join(classes)}{',' * (len(classes) > 1)} and never among the others: {_REMEDY}"
+        )
+        warnings.warn(text, InputWarning, stacklevel=4)
 
 
 def in_words_of_decision(

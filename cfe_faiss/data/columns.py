@@ -265,12 +265,15 @@ class Table:
             ):
                 read_as_missing.append(name)
             notes += [f"{name} {', '.join(parts)}"] if parts else []
-        remedy = f"; {self.reading.remedy('keep_text', *read_as_missing)} reads texts as they stand"
+        remedy = ""
+        if read_as_missing:
+            keep_text = self.reading.remedy("keep_text", *read_as_missing)
+            remedy = f"; {keep_text} reads texts as they stand"
         if notes:
+            effect = ", those of attributes one standard deviation from a known value"
             self.problems.notes.append(
-                "missing values, those of attributes one standard deviation from a known value: "
-                f"{', '.join(notes)} of {len(self):,} rows of "
-                f"{self.name}{remedy if read_as_missing else ''}"
+                f"missing values{'' if self.reading.is_given else effect}: "
+                f"{', '.join(notes)} of {len(self):,} rows of {self.name}{remedy}"
             )
 
     def _as_numbers(

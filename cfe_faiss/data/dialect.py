@@ -21,6 +21,13 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _QUOTED = re.compile(rf'(^|[{re.escape("".join(SEPARATORS))}]) *"[^"]*(?:""[^"]*)*"', re.MULTILINE)
+_CHANGES = {
+    "na": "None in place of {}",
+    "categorical": "pandas categories for {}",
+    "decimal": "numbers with a point in place of {}",
+    "thousands": "numbers without {}",
+}
+"""Remedies for columns in memory, by the argument that tables have."""
 _INNER_LINE = "\0"
 """Stands for the end of a line within quotes."""
 
@@ -65,6 +72,8 @@ class Reading:
         Columns of numbers that are codes.
     are_options
         Whether errors name options of the command line, and not arguments.
+    is_given
+        Whether the columns are attributes in memory, for which there are no such arguments.
     """
 
     encoding: str | None = None
@@ -76,6 +85,7 @@ class Reading:
     keep_text: Sequence[str] = ()
     categorical: Sequence[str] = ()
     are_options: bool = False
+    is_given: bool = False
 
     def __post_init__(self) -> None:
         if self.header not in (None, "first", "none"):
@@ -114,6 +124,8 @@ class Reading:
 
     def remedy(self, argument: str, *values: str) -> str:
         """Return an argument with values as the user writes it."""
+        if self.is_given:
+            return _CHANGES[argument].format(", ".join(map(repr, values)))
         if self.are_options:
             return f"{self.shown(argument)} {shlex.join(values)}"
         several = argument not in (

@@ -269,7 +269,9 @@ def _attribute(model: Any, name: str) -> Any:
         return None
 
 
-def columns_of(model: Any, known: Sequence[str], where: str = "frame lacks") -> list[str] | None:
+def columns_of(
+    model: Any, known: Sequence[str], where: str = "frame lacks", table: str = "a frame"
+) -> list[str] | None:
     """Return the columns of a table that a model asks for, in its order; None if it knows no names.
 
     LightGBM writes blanks in names as underscores.
@@ -277,7 +279,8 @@ def columns_of(model: Any, known: Sequence[str], where: str = "frame lacks") -> 
     Raises
     ------
     ValueError
-        If the table lacks columns; the error names them, and ``where`` says what was searched.
+        If the table lacks columns; the error names them, ``where`` says what was searched, and
+        ``table`` what has to be given.
     """
     names = column_names(model)
     if names is None:
@@ -288,8 +291,8 @@ def columns_of(model: Any, known: Sequence[str], where: str = "frame lacks") -> 
         return None
     if missing:
         raise ValueError(
-            f"model was fitted on columns that {where}, {', '.join(missing[:8])}: give features "
-            f"with all its columns"
+            f"model was fitted on columns that {where}, {', '.join(missing[:8])}: give {table} with all "
+            "its columns"
             f"{did_you_mean(missing[0], known)}"
         )
     return [written[name] for name in names]
@@ -354,8 +357,8 @@ def _input(model: Any, data: Any, features: Any) -> Any:
     x = as_dense("data.x", getattr(data, "x", data))
     given = [] if features is None else list(as_attributes(features))
     known = list(map(str, getattr(data, "feature_names", None) or ()))
-    where = "neither features nor data.feature_names hold"
-    asked = columns_of(model, [*known, *given], where)
+    words = ("neither features nor data.feature_names hold", "features")
+    asked = columns_of(model, [*known, *given], *words)
     if asked is None:
         width = getattr(model, "n_features_in_", x.shape[1])
         if width != x.shape[1]:
@@ -366,7 +369,7 @@ def _input(model: Any, data: Any, features: Any) -> Any:
         return x
     if set(asked) <= set(given):
         return _columns(features, asked, len(x))
-    columns_of(model, known, where)  # refuses columns of both
+    columns_of(model, known, *words)  # refuses columns of both
     return pd.DataFrame(x, columns=known)[asked]
 
 

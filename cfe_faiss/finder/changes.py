@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.files.format import clone_index
-from cfe_faiss.finder.inputs import probabilities_of
+from cfe_faiss.finder.inputs import given_attributes, probabilities_of
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
@@ -56,18 +56,6 @@ class Source:
     columns: Bools | None = None
     settings: tuple[int, float] | None = None
     ks: KSVectors | None = None
-
-
-class Changes(TypedDict, total=False):
-    """Arguments of :meth:`cfe_faiss.EvidenceFinder.updated` that change rows or edges."""
-
-    add_edges: Any
-    remove_edges: Any
-    x: Mapping[Any, Any] | None
-    add_nodes: Any
-    remove_nodes: Any
-    edge_weight: Any
-    ids: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +111,7 @@ class _Rows:
 
 
 def updated(
-    finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any
+    finder: EvidenceFinder, changes: dict[str, Any], predictions: Any, features: Any
 ) -> tuple[EvidenceFinder, Ints]:
     """Return the finder after a change, and the rows whose vector or class changed, ascending."""
     rows = _check(finder, **changes)
@@ -156,13 +144,14 @@ def updated(
 
 def _check(  # noqa: PLR0913
     finder: EvidenceFinder,
-    add_edges: Any = None,
-    remove_edges: Any = None,
-    x: Mapping[Any, Any] | None = None,
-    add_nodes: Any = None,
-    remove_nodes: Any = (),
-    edge_weight: Any = None,
-    ids: Any = None,
+    *,
+    add_edges: Any,
+    remove_edges: Any,
+    x: Mapping[Any, Any] | None,
+    add_nodes: Any,
+    remove_nodes: Any,
+    edge_weight: Any,
+    ids: Any,
 ) -> _Rows:
     """Return the changes in row numbers."""
     if finder.scores is not None:
@@ -231,7 +220,7 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
                 "got None"
             )
         return finder.attributes
-    attributes = attributes_of(features, rows.n)
+    attributes = attributes_of(given_attributes(features), rows.n)
     for name in finder.sensitive:
         attributes.known("sensitive", name)
     return attributes

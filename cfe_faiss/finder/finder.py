@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
+from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
 from cfe_faiss.base.extras import pd
@@ -32,7 +32,7 @@ from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
-from cfe_faiss.finder.changes import Changes, Source, updated
+from cfe_faiss.finder.changes import Source, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
@@ -343,7 +343,7 @@ class EvidenceFinder:
         n = node_count(data)
         attributes = None
         if features is not None:
-            attributes = attributes_of(features, n)
+            attributes = attributes_of(inputs.given_attributes(features), n)
         elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
             attributes = attributes_of(data, n, "data")
         options: dict[str, Any] = {"node_type": node_type, "loader": loader, "unknown": unknown}
@@ -463,7 +463,9 @@ class EvidenceFinder:
             raise ValueError("model or scores must be given, got None")
         options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
         predicted = predictions_of(model, dense, features, complete=False, **options)
-        attributes = None if features is None else attributes_of(features, n)
+        attributes = (
+            None if features is None else attributes_of(inputs.given_attributes(features), n)
+        )
         searched = as_nodes("nodes", nodes, n)
         names = predicted.class_names
         if truth is not None:
@@ -632,7 +634,7 @@ class EvidenceFinder:
         check_index(index)
         inputs.check_numbers(index)
         members = index.members()
-        known = None if features is None else as_attributes(features)
+        known = None if features is None else inputs.given_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]
         lengths += [] if known is None else [int(known.ids.max(initial=-1)) + 1]
         n = max(lengths, default=int(members.ids.max(initial=-1)) + 1)
@@ -818,8 +820,18 @@ class EvidenceFinder:
         rows = self.searched("id", [id])
         return case_of(self, int(rows[0]), as_count("k", k), where)
 
-    def updated(
-        self, *, predictions: Any = None, features: Any = None, **changes: Unpack[Changes]
+    def updated(  # noqa: PLR0913
+        self,
+        *,
+        predictions: Any = None,
+        features: Any = None,
+        add_edges: Any = None,
+        remove_edges: Any = None,
+        edge_weight: Any = None,
+        x: Mapping[Any, Any] | None = None,
+        add_nodes: Any = None,
+        remove_nodes: Any = (),
+        ids: Any = None,
     ) -> tuple[EvidenceFinder, Array]:
         """Return a finder with other edges, rows or predictions, and the ids that changed.
 
@@ -836,18 +848,16 @@ class EvidenceFinder:
         features
             Attributes of all rows after the change. Required if the finder has attributes and rows
             change or come.
-        **changes
-            ``add_edges``, ``remove_edges``, ``edge_weight``
-                As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
-            ``x``
-                New features of some rows, id to row, (d,); without a graph new vectors.
-            ``add_nodes``
-                Features, or vectors, of new rows, (m, d). They follow the last row and are
-                searched.
-            ``remove_nodes``
-                Ids of rows that leave the graph and the index. Other rows keep their numbers.
-            ``ids``
-                Ids of new rows, (m,), if the finder has ids.
+        add_edges, remove_edges, edge_weight
+            As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
+        x
+            New features of some rows, id to row, (d,); without a graph new vectors.
+        add_nodes
+            Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
+        remove_nodes
+            Ids of rows that leave the graph and the index. Other rows keep their numbers.
+        ids
+            Ids of new rows, (m,), if the finder has ids.
 
         Returns
         -------
@@ -874,6 +884,15 @@ class EvidenceFinder:
         >>> new.local([0], k=1).evidence, finder.local([0], k=1).evidence
         (array([[2]]), array([[1]]))
         """
+        changes = {
+            "add_edges": add_edges,
+            "remove_edges": remove_edges,
+            "x": x,
+            "add_nodes": add_nodes,
+            "remove_nodes": remove_nodes,
+            "edge_weight": edge_weight,
+            "ids": ids,
+        }
         new, rows = updated(self, changes, predictions, features)
         return new, new.names(rows)
 

@@ -24,6 +24,7 @@ from cfe_faiss.data.classes import (
     true_classes,
 )
 from cfe_faiss.data.columns import Table
+from cfe_faiss.data.dialect import Reading
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
 from cfe_faiss.data.roles import Roles, check_categories, column_names
@@ -225,6 +226,31 @@ def gap_conditions(
     where = replace(where, caliper={**where.caliper, name: -gap}, max_changed=most)
     table = Attributes({**known, name: scores}, np.arange(len(scores)))
     return {"where": where, "attributes": table, "rules": Rules(neighbors="any")}
+
+
+def given_attributes(features: Any) -> Attributes:
+    """Return attributes in any form of :func:`cfe_faiss.attributes.table.as_attributes`, read as those of a table.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for ``as_attributes``, or if nearly all cells of a column are numbers, but not all.
+    """
+    attributes = as_attributes(features)
+    is_ready = attributes is getattr(features, "attributes", features)
+    if is_ready:
+        return attributes
+    columns = features.items() if isinstance(features, pd.DataFrame | Mapping) else ()
+    categories = [
+        str(name)
+        for name, column in columns
+        if isinstance(getattr(column, "dtype", None), pd.CategoricalDtype)
+    ]
+    reading = Reading(categorical=categories, is_given=True)
+    table = Table("features", attributes.to_frame().reset_index(drop=True), reading)
+    frame = table.frame(table.columns)
+    table.problems.check()
+    return as_attributes(frame.set_index(attributes.ids))
 
 
 # --- a table --------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ NAMES = "--features bom.csv --id patient"
         ),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
         ("build out --dataset patients --id patient", "--id has no effect without --features"),
-        ("local good --features bom.csv", "--features needs --id or --predictions"),
+        ("local good --features bom.csv", "--features needs --id, --predictions or --threshold"),
         ("local good --id patient", "--id has no effect without --features"),
         (
             f"local good {NAMES} --nodes zz",

@@ -185,3 +185,27 @@ def test_a_table_is_not_compared_by_the_papers_index(
     assert "compares by cosine" in capsys.readouterr().err
     assert main(["build", "my.index", *NAMES, "--scale", "incomes=2"]) == 2
     assert "did you mean 'income'?" in capsys.readouterr().err
+
+
+def test_classes_of_an_index_by_a_threshold_have_names(
+    people: pd.DataFrame, output: Any, error: Any
+) -> None:
+    table = ["--features", "people.csv", "--id", "person", "--ignore", "loan"]
+    threshold = ["--threshold", "income>=40"]
+    note = "cfe-faiss: note: classes: 0 is income<40, 1 is income>=40\n"
+    output("build", "people.cfe", *table, *threshold, notes=note)
+    incomes = people.set_index("person")["income"]
+    rows = records(output("local", "people.cfe", *table, *threshold, "-k", 2, "--json"), "json")
+    assert {row["node_label"] for row in rows} == {"income<40", "income>=40"}
+    for row in rows:
+        assert (incomes[row["node"]] >= 40) == (row["node_label"] == "income>=40")
+        assert (incomes[row["evidence"]] >= 40) == (row["evidence_label"] == "income>=40")
+    target = ["--target", "income>=40", "--exact", "job"]
+    unfound = f"cfe-faiss: note: fewer than 10 found for {(incomes >= 40).sum()} of 300 nodes\n"
+    text = output("local", "people.cfe", *table, *threshold, *target, "--json", notes=unfound)
+    rows = records(text, "json")
+    assert {row["evidence_label"] for row in rows} == {"income>=40"}
+    other = "--threshold must be what the index was built from, got another class"
+    assert other in error("local", "people.cfe", *table, "--threshold", "income>=30")
+    both = ["--predictions", "people.csv:loan"]
+    assert "--predictions" in error("local", "people.cfe", *table, *threshold, *both)

@@ -221,3 +221,16 @@ def test_german_credit_and_unlabelled_people(
     )
     assert status == 0
     assert "no true class for 20 of 240 rows" in capsys.readouterr().err
+
+
+def test_classes_of_one_side_only_are_one_warning() -> None:
+    frame = pd.DataFrame({"a": range(20), "loan": ["no", "yes"] * 10, "paid": ["good", "bad"] * 10})
+    words = (
+        "class 'no' is 50% of the predicted classes, class 'yes' is 50% of the predicted classes, class 'bad' is 50% "
+        "of the true classes, class 'good' is 50% of the true classes, and never among the others"
+    )
+    with pytest.warns(cfe.InputWarning) as warned:
+        cfe.EvidenceFinder.from_table(frame, "loan", truth="paid")
+    assert [
+        str(one.message).partition(":")[0] for one in warned if "never" in str(one.message)
+    ] == [words]

@@ -234,3 +234,12 @@ def test_outliers_are_minus_one() -> None:
     finder = cfe.EvidenceFinder.from_table(PEOPLE, model)
     assert finder.class_names == ("-1", "1")
     assert_array_equal(2 * finder.labels - 1, model.predict(PEOPLE[["debt", "age"]]))
+
+
+def test_a_table_that_lacks_columns_of_a_model_is_named_as_given() -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
+    model = LogisticRegression().fit(frame, [0, 0, 1, 1])
+    with pytest.raises(ValueError, match="that frame lacks, b: give a frame with all its columns"):
+        cfe.EvidenceFinder.from_table(frame[["a"]], model)
+    with pytest.raises(ValueError, match="hold, b: give features with all its columns"):
+        cfe.EvidenceFinder.from_vectors(frame, model, features=frame[["a"]])

@@ -324,3 +324,9 @@ def test_an_error_at_any_line_leaves_the_finder_as_it_is(
         if not raised:
             break
         line += step
+
+
+def test_an_unknown_change_is_named_with_the_method() -> None:
+    finder = cfe.EvidenceFinder.from_vectors(np.eye(3), [0, 1, 1])
+    with pytest.raises(TypeError, match=r"updated\(\) got an unexpected keyword argument 'edges'"):
+        finder.updated(edges=[[0], [1]])

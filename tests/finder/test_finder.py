@@ -886,3 +886,47 @@ def test_columns_of_pandas_without_an_index(kind: str) -> None:
     finder = cfe.EvidenceFinder.from_vectors(np.eye(6), values, truth=values)
     assert_array_equal(finder.labels, [0, 2, 1] * 2)
     assert_array_equal(finder.truth, finder.labels)
+
+
+_CELLS = {
+    "age": [*map(str, range(20, 60)), None, "n/a"],
+    "city": ["here", "there"] * 20 + ["here", ""],
+}
+
+
+@pytest.mark.parametrize("way", ["pandas", "mapping", "polars", "arrow"])
+def test_attributes_mean_the_same_as_columns_of_a_table(way: str, data: Data) -> None:
+    frame = pd.DataFrame({**_CELLS, "code": pd.Categorical(_CELLS["age"])})
+    if way != "pandas":
+        frame = frame.drop(columns="code")
+    given: Any = {
+        "pandas": lambda: frame,
+        "mapping": lambda: dict(frame.items()),
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "arrow": lambda: pytest.importorskip("pyarrow").Table.from_pandas(frame),
+    }[way]()
+    vectors = np.random.default_rng(0).normal(size=(42, 3))
+    decisions = ["yes", "no"] * 21
+    finder = cfe.EvidenceFinder.from_vectors(vectors, decisions)
+    small = Data(x=torch.from_numpy(vectors), edge_index=torch.empty((2, 0), dtype=torch.int64))
+    problem = (
+        r"features: column 'age' holds numbers, but 'n/a' \(row 42\) cannot be read as one: give None in place of "
+        "'n/a' if they are missing, or pandas categories for 'age' if all are codes of categories"
+    )
+    for make in (
+        lambda features: cfe.EvidenceFinder.from_vectors(vectors, decisions, features=features),
+        lambda features: cfe.EvidenceFinder.from_data(small, decisions, features=features),
+        lambda features: cfe.EvidenceFinder.from_index(finder.index, features=features),
+        lambda features: finder.updated(predictions=[0, 1] * 21, features=features)[0],
+    ):
+        with pytest.raises(ValueError, match=problem):
+            make(given)
+    mended = frame.replace({"age": {"n/a": None}})
+    note = "^missing values: age 2, city 1"
+    with pytest.warns(cfe.base.checks.InputNote, match=note):
+        made = cfe.EvidenceFinder.from_vectors(vectors, decisions, features=mended)
+    assert made.attributes is not None
+    assert_array_equal(made.attributes["age"].numbers, [*range(20, 60), np.nan, np.nan])
+    assert made.attributes["city"].values == ("here", "there")
+    if way == "pandas":
+        assert made.attributes["code"].numbers is None
