@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.base.checks import as_array
-from cfe_faiss.rows.metric import PADDING, Metric, as_metric
+from cfe_faiss.rows.metric import PADDING, Metric, as_metric, is_distance
 
 
 def average_similarity(D: ArrayLike) -> float:
@@ -85,7 +85,7 @@ def recall(
             raise ValueError(
                 f"{name} must have the shape of I, (n, k), got {array.shape} and {ids.shape}"
             )
-    if as_metric("metric", metric) == "l2":
+    if is_distance(as_metric("metric", metric)):
         similarities = 0 - similarities
         exact_similarities = 0 - exact_similarities
     wanted = (exact_ids >= 0).sum(axis=1)

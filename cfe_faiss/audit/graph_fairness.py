@@ -15,7 +15,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
-from cfe_faiss.rows.metric import Metric
+from cfe_faiss.rows.metric import Metric, is_distance
 
 _BIAS_LIMITS = (
     "The figure depends on the similarity as much as on the model: pairs that it does not hold are "
@@ -443,7 +443,7 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
 def _similarities(D: NDArray[Any], metric: Metric) -> Floats:
     """Return numbers >= 0 that are larger for nearer nodes, from D as FAISS returns it."""
     values = D.astype(np.float64)
-    return np.exp(-values.clip(0) / 2) if metric == "l2" else values.clip(0)
+    return np.exp(-values.clip(0) / 2) if is_distance(metric) else values.clip(0)
 
 
 def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:

@@ -39,7 +39,7 @@ from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
-from cfe_faiss.rows.metric import measure_of, measured, threshold_of
+from cfe_faiss.rows.metric import is_distance, measure_of, measured, threshold_of
 
 _LIMITS = (
     "A change of evidence shows where decisions moved. It does not show which model is right.",
@@ -138,7 +138,7 @@ def changes_above(
 
 def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.float32]) -> Frame:
     return data_frame(
-        {"source": source, "target": target, "away": D if finder.metric == "l2" else -D}
+        {"source": source, "target": target, "away": D if is_distance(finder.metric) else -D}
     )
 
 
@@ -549,10 +549,11 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
     after = models[name]
     sides = {side: changes[side].to_numpy() for side in ("source", "target")}
     columns: _Columns = {"model": name} | {side: finder.names(rows) for side, rows in sides.items()}
-    is_distance = finder.metric == "l2"
     away = changes["away"].to_numpy()
     columns[measure_of(finder.metric)] = (
-        measured(away, "l2") if is_distance else finder.measure64(*sides.values())
+        measured(away, finder.metric)
+        if is_distance(finder.metric)
+        else finder.measure64(*sides.values())
     )
     is_after = changes["after"].to_numpy()
     columns["change"] = np.select(

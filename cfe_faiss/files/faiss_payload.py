@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.arrays import Array, Ints
+from cfe_faiss.rows.codecs import SCALAR_BY_TYPE
 from cfe_faiss.rows.metric import Metric, faiss_metric
 
 _MAX_UNTRAINED_LISTS = 1 << 20
@@ -227,15 +228,15 @@ def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
 def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the scalar quantizer of an inverted file and return the code size."""
     (qtype,) = bytes_.numbers("i")
-    if qtype not in (faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16):
+    if qtype not in SCALAR_BY_TYPE:
         raise ValueError(f"its scalar quantizer is of type {qtype}")
-    in_bytes = qtype == faiss.ScalarQuantizer.QT_8bit
-    code_size = d if in_bytes else 2 * d
+    scalar = SCALAR_BY_TYPE[qtype]
+    code_size = d * scalar.size
     bytes_.numbers("if")  # training options for the range, unused afterwards
     bytes_.same("Q", d, "the dimension of the scalar quantizer")
     bytes_.same("Q", code_size, "the code size of the scalar quantizer")
     levels = bytes_.vector("<f4")
-    if len(levels) != (2 * d if in_bytes and trained else 0):
+    if len(levels) != (2 * d if scalar.has_levels and trained else 0):
         raise ValueError(f"its scalar quantizer has {len(levels)} levels")
     # The upper half holds the range widths. Both ends of a range must be finite.
     ends = levels[:d].astype(np.float64) + levels[d:]

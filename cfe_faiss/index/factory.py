@@ -16,6 +16,7 @@ from cfe_faiss.index.ivf import (
 )
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.codecs import SCALAR
 from cfe_faiss.rows.faiss_functions import stock_factory
 from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
@@ -23,7 +24,6 @@ _WITH_IDS = "IDMap2,EvidenceFlat"
 _TRANSFORMED = re.compile(r"(?P<transforms>.+,)(?P<evidence>(?<!IDMap2,)(IDMap2,)?Evidence.*)")
 _IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+|auto)(x(?P<partitions>\d+))?(_HNSW(?P<links>\d*))?")
 _PQ = re.compile(r"PQ(?P<M>\d+)(x(?P<nbits>\d+))?")
-_SCALAR = {"SQ8": faiss.ScalarQuantizer.QT_8bit, "SQfp16": faiss.ScalarQuantizer.QT_fp16}
 _EXACT = {"EvidenceFlat": IndexEvidenceFlat, _WITH_IDS: IndexEvidenceIDMap2}
 _LINKS = 32  # FAISS's default
 _REFINE = ("RFlat", "Refine(Flat)")
@@ -162,10 +162,11 @@ def _inverted_file(
     rest = codec[1:]
     product = _PQ.fullmatch(kind)
     if product is None:
-        if kind != "Flat" and kind not in _SCALAR:
+        if kind != "Flat" and kind not in SCALAR:
+            known = "".join(f"',{name}', " for name in SCALAR)
             raise ValueError(
-                f"description must go on with ',Flat', ',SQfp16', ',SQ8' or ',PQ<M>,RFlat' after "
-                f"{head!r}, got {kind!r}"
+                f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, got "
+                f"{kind!r}"
             )
         if rest:
             raise ValueError(
@@ -174,7 +175,7 @@ def _inverted_file(
         if kind == "Flat":
             return IndexEvidenceIVF(d, nlist, partitions, metric=metric)
         return IndexEvidenceIVFScalarQuantizer(
-            d, nlist, partitions, qtype=_SCALAR[kind], metric=metric
+            d, nlist, partitions, qtype=SCALAR[kind].qtype, metric=metric
         )
     M = int(product["M"])
     nbits = int(product["nbits"] or 8)

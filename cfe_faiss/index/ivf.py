@@ -31,13 +31,11 @@ from cfe_faiss.rows.metric import (
     as_rows,
     faiss_metric,
     flipped,
+    is_distance,
 )
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 
-_CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
-_LARGEST_HALF = 65504
-_NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
 _BITS = 8
 CODEWORDS = 256
 _MOST = 1e9
@@ -246,9 +244,9 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         d = as_count("d", d)
         nlist = ivf_base.as_nlist(nlist)
         self._metric = as_metric("metric", metric)
-        if qtype not in _CODECS:
+        if qtype not in codecs.SCALAR_BY_TYPE:
             raise ValueError(
-                f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}"
+                f"qtype must be {codecs.TYPE_NAMES} of faiss.ScalarQuantizer, got {qtype!r}"
             )
         # Codes without residuals decode independently of their list, so supplementary partitions
         # can refer to them.
@@ -295,18 +293,21 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         chosen = metric_of("ivf", ivf, metric)
         if not ivf.is_trained:
             raise ValueError("ivf must be trained, got an untrained index")
-        if ivf.sq.qtype not in _CODECS or ivf.by_residual:
+        if ivf.sq.qtype not in codecs.SCALAR_BY_TYPE or ivf.by_residual:
             raise ValueError(
-                f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype "
-                f"{ivf.sq.qtype}, "
-                f"by_residual {ivf.by_residual}"
+                f"ivf must be of type {codecs.TYPE_NAMES} with by_residual False, got qtype "
+                f"{ivf.sq.qtype}, by_residual {ivf.by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
         index.sq = ivf.sq
         return index._adopt(ivf, labels, nprobe, stock_codes(ivf)[0])
 
+    @property
+    def _scalar(self) -> codecs.ScalarCodec:
+        return codecs.SCALAR_BY_TYPE[self.sq.qtype]
+
     def _settings(self) -> str:
-        return f"partitions={self.partitions}, qtype={_NAMES[self.sq.qtype]}"
+        return f"partitions={self.partitions}, qtype={self._scalar.type_name}"
 
     def _construct(self, stock: Any) -> None:
         given = stock.d, stock.nlist, stock.sq.qtype, stock.metric_type, False
@@ -316,22 +317,18 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
     # --- codes ------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, Floats]:
-        codec = _CODECS[self.sq.qtype]
-        trained = faiss.vector_to_array(self.sq.trained)
-        return codec, trained.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS
+        if not self._scalar.has_levels:
+            return self._scalar.codec, codecs.NO_LEVELS
+        return self._scalar.codec, faiss.vector_to_array(self.sq.trained).reshape(2, -1)
 
     def _new_rows(
         self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s
     ) -> tuple[Any, Any, Any, Any]:
-        if (
-            X is not None
-            and self.sq.qtype == faiss.ScalarQuantizer.QT_fp16
-            and X.size
-            and abs(X).max() > _LARGEST_HALF
-        ):
+        scalar = self._scalar
+        if scalar.largest < np.inf and X is not None and X.size and abs(X).max() > scalar.largest:
             raise ValueError(
-                f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got "
-                f"{abs(X).max():g}"
+                f"vectors must have components up to {scalar.largest:.0f} for {scalar.type_name}, "
+                f"got {abs(X).max():g}"
             )
         return super()._new_rows(codes, X, ids, lists)
 
@@ -505,7 +502,8 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             k_factor = params.k_factor
             params = part_of(params, "base_index_params")
         if name == "range_search":
-            radius = many * k_factor if (self.metric == "l2") == (many > 0) else many / k_factor
+            widened = is_distance(self.metric) == (many > 0)
+            radius = many * k_factor if widened else many / k_factor
             return super()._of_stock(
                 name, (x, radius), params, further, partial(self._refine_range, many)
             )
@@ -545,7 +543,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         scores = self._scores(snapshot, x, query, I)
         D = flipped(scores, self.metric)
         limit = np.float32(threshold)
-        is_within = limit > D if self.metric == "l2" else limit < D
+        is_within = limit > D if is_distance(self.metric) else limit < D
         lims = np.append(0, np.cumsum(is_within))[starts].astype(lims.dtype)
         return tuple(like(x, part) for part in (lims, D[is_within], I[is_within]))
 

@@ -13,6 +13,9 @@ codec      bytes per vector    component i of a row with the codes c
 with the same bits in every engine.
 """
 
+from typing import NamedTuple
+
+import faiss
 import numpy as np
 
 from cfe_faiss.base.arrays import Floats
@@ -24,12 +27,40 @@ SQ8 = 2
 NO_LEVELS = np.empty((2, 0), np.float32)
 
 
+class ScalarCodec(NamedTuple):
+    """A scalar codec: the codec, FAISS's name of its type, its size, and its largest number.
+
+    ``size`` is the number of bytes per component.
+    """
+
+    codec: int
+    type_name: str
+    size: int
+    has_levels: bool
+    largest: float
+
+    @property
+    def qtype(self) -> int:
+        """Number of its type in ``faiss.ScalarQuantizer``."""
+        return int(getattr(faiss.ScalarQuantizer, self.type_name))
+
+
+SCALAR = {
+    "SQ8": ScalarCodec(SQ8, "QT_8bit", 1, True, np.inf),
+    "SQfp16": ScalarCodec(FP16, "QT_fp16", 2, False, 65504.0),
+}
+"""Scalar codecs by their names in descriptions of indexes."""
+SCALAR_BY_TYPE = {scalar.qtype: scalar for scalar in SCALAR.values()}
+TYPE_NAMES = " or ".join(scalar.type_name for scalar in SCALAR.values())
+
 _HALF_ROUNDING = 2.0**-11  # relative rounding error of a component
 
 
 def row_size(codec: int, d: int) -> int:
     """Return the number of bytes per vector."""
-    return {FLAT: 4 * d, FP16: 2 * d, SQ8: d}[codec]
+    if codec == FLAT:
+        return 4 * d
+    return d * next(scalar.size for scalar in SCALAR.values() if scalar.codec == codec)
 
 
 def norm_bound(codec: int, levels: Floats, length: float = 1.0) -> float:

@@ -78,19 +78,24 @@ def lengths(X: Floats) -> Doubles:
     return np.sqrt(squares)
 
 
+def is_distance(metric: str) -> bool:
+    """Return whether D is a distance, smaller for nearer vectors, and not a similarity."""
+    return metric == "l2"
+
+
 def flipped(values: Floats, metric: str) -> Floats:
     """Return D from scores, or scores from D, with FAISS's padding."""
-    return 0 - values if metric == "l2" else values
+    return 0 - values if is_distance(metric) else values
 
 
 def measure_of(metric: Metric) -> str:
-    """Return what results call the nearness of two rows: "similarity", or "distance" for "l2"."""
-    return "distance" if metric == "l2" else "similarity"
+    """Return what results call the nearness of two rows: "similarity" or "distance"."""
+    return "distance" if is_distance(metric) else "similarity"
 
 
 def measured(D: Floats, metric: Metric) -> Array:
     """Return D in the unit that results show: a distance, or the similarity."""
-    if metric != "l2":
+    if not is_distance(metric):
         return D
     distances = np.sqrt(D.astype(np.float64))
     distances[-D == PADDING] = np.inf
@@ -136,7 +141,7 @@ def score_at(threshold: float, metric: str) -> float:
     No score reaches these, because vectors have limited lengths. So all scores are above the least
     of them, and infinite thresholds need no special case.
     """
-    score = -threshold if metric == "l2" else threshold
+    score = -threshold if is_distance(metric) else threshold
     largest = float(np.finfo(np.float32).max)
     return float(np.float32(min(max(score, -largest), largest)))
 
@@ -146,7 +151,7 @@ def next_threshold(threshold: float, metric: str) -> float:
     score = np.float32(score_at(threshold, metric))
     with np.errstate(over="ignore"):
         following = float(np.nextafter(score, np.float32(np.inf)))
-    return -following if metric == "l2" else following
+    return -following if is_distance(metric) else following
 
 
 def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) -> float:

@@ -35,7 +35,7 @@ from cfe_faiss.base.checks import as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
-from cfe_faiss.rows.metric import as_rows, measure_of, measured
+from cfe_faiss.rows.metric import as_rows, is_distance, measure_of, measured
 
 _RATIO = "impact ratio"
 _TESTS = {"direction": "closest pairs", "situation": "nearest neighbours"}
@@ -91,7 +91,7 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
         models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs)
-    nearest = 0.0 if found.metric == "l2" else 1.0
+    nearest = 0.0 if is_distance(found.metric) else 1.0
     return compare_models(
         inputs.finder,
         models,

@@ -39,6 +39,7 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
+from cfe_faiss.rows.metric import is_distance
 
 _NAMES = 6
 """Names of attributes in one cell, at most."""
@@ -294,13 +295,12 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     """
     first = pairs.found.D[:count]
     total = f"{_count_pairs(inputs):,} pairs"
-    is_distance = pairs.found.metric == "l2"
     nearer = np.zeros(count, np.int64)
     equal = np.zeros(count, np.int64)
     counted = 0
     for block in evidence_pairs(inputs.finder.index, float(first[-1])):
         D = block.similarity[:, None]
-        nearer += (first > D if is_distance else first < D).sum(axis=0)
+        nearer += (first > D if is_distance(pairs.found.metric) else first < D).sum(axis=0)
         equal += (first == D).sum(axis=0)
         counted += len(block)
         if counted > _COUNTED:
