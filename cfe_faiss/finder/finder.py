@@ -299,6 +299,8 @@ class EvidenceFinder:
             them: a DataFrame of pandas (its index holds the nodes) or polars, a mapping, a matrix.
             Default: the ``attributes``, ``feature_names`` or ``sensitive`` of ``data``, if it has
             one of them. The similarity does not use them.
+            Texts of which 95 % are numbers are a column of numbers, as in :meth:`from_table`; pandas
+            categories stay categories.
         without
             Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by
             ``data.feature_names``), one-hot groups of columns, or attributes of ``features`` that
