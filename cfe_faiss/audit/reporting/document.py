@@ -96,6 +96,8 @@ def number(value: float | None, kind: str) -> str:
     ['12.3%', '> 99.9%', '100%', '< 0.1%', 'not defined']
     >>> number(-0.5, "signed"), number(0.0412, "points"), number(0.0412, "gap")
     ('−0.500', '+4.1 points', '4.1 points')
+    >>> number(-0.00004, "signed"), number(-0.00004, "points")
+    ('+0.000', '+0.0 points')
     >>> [number(value, "similarity") for value in (0.75, 1 - 1e-12, 1.0)]
     ['0.750000', '> 0.999999', '1']
     >>> [number(value, "number") for value in (12500.0, 12440.25, 0.30710003, 0.00001234, -2)]
@@ -125,18 +127,18 @@ def _format_in_unit(value: float) -> str:
     if not math.isfinite(value):
         return str(value)
     if value == round(value) or abs(value) >= 1000:
-        return f"{value:,.0f}"
+        return f"{value:z,.0f}"
     return np.format_float_positional(float(f"{value:.4g}"), trim="-")
 
 
 _KINDS: dict[str, Callable[[float], str]] = {
     "count": "{:,.0f}".format,
     "share": _share,
-    "score": "{:.3f}".format,
-    "signed": "{:+.3f}".format,
-    "points": lambda value: f"{100 * value:+.1f} points",
-    "+points": lambda value: f"{100 * value:+.1f}",
-    "gap": lambda value: f"{100 * value:.1f} points",
+    "score": "{:z.3f}".format,
+    "signed": "{:+z.3f}".format,
+    "points": lambda value: f"{100 * value:+z.1f} points",
+    "+points": lambda value: f"{100 * value:+z.1f}",
+    "gap": lambda value: f"{100 * value:z.1f} points",
     "number": _format_in_unit,
     "side": _format_in_unit,
     "p-value": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
