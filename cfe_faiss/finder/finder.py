@@ -294,8 +294,8 @@ class EvidenceFinder:
             logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
         features
             The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
-            pandas (its index holds the nodes) or polars, a mapping, a matrix. Texts of which 95 % are numbers are numbers,
-            as in :meth:`from_table`. Default: the ``attributes``, ``feature_names`` or ``sensitive`` of ``data``.
+            pandas (its index holds the nodes) or polars, a mapping, a matrix. Texts of which 95 % are numbers are
+            numbers, as in :meth:`from_table`. Default: ``attributes``, ``feature_names`` or ``sensitive`` of ``data``.
         without
             Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
             one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
