@@ -139,10 +139,13 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32
     if array.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
     lowest = UNKNOWN if unknown else 0
-    # A NumPy reduction takes 1 us, too long for a single query.
-    least, most = (
-        (lowest, lowest) if n == 0 else 2 * array.tolist() if n == 1 else (array.min(), array.max())
-    )
+    if n == 1:  # a NumPy reduction takes 1 us, too long for a single query
+        least = most = array[0]
+    elif n:
+        least = array.min()
+        most = array.max()
+    else:
+        least = most = lowest
     if not (lowest <= least and most < _MAX_LABEL):
         wrong = (array < lowest) | (array >= _MAX_LABEL)
         raise ValueError(

@@ -202,9 +202,8 @@ class Job:
         # One construction at a time: the others wait, and then find this job.
         with alone_in(self.directory), _new_inputs(self.directory, sources, overwrite) as inputs:
             n, d = _check_shapes(inputs)
-            target = (
-                None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
-            )
+            wanted = 0.95 if recall is None else recall
+            target = None if exact else as_number("recall", wanted, 0.0, 1.0)
             settings = Settings(
                 n,
                 d,

@@ -224,14 +224,9 @@ def _reach(address: str) -> None:
     if address == "auto":
         # As Ray does: the variable, or the note of the last `ray start`.
         note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
-        named = os.environ.get("RAY_ADDRESS", "auto")
-        address = (
-            named
-            if named not in ("", "auto")
-            else note.read_text().strip()
-            if note.exists()
-            else ""
-        )
+        address = os.environ.get("RAY_ADDRESS", "auto")
+        if address in ("", "auto"):
+            address = note.read_text().strip() if note.exists() else ""
         if not address:
             return  # Ray reports at once that there is no cluster
     host, _, port = address.rpartition(":")
