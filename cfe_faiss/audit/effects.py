@@ -424,8 +424,7 @@ def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Boo
         first = group & (np.cumsum(group, axis=1, dtype=np.int32) <= k)
         shares.append(share((first & unfavourable).sum(axis=1), first.sum(axis=1)))
     difference = shares[0] - shares[1]
-    flags: Bools = difference[~np.isnan(difference)] >= threshold - _ROUNDING
-    return flags
+    return difference[~np.isnan(difference)] >= threshold - _ROUNDING
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

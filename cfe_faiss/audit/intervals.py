@@ -328,8 +328,7 @@ def _ratios_where(
         above = (excess > 0) | ((excess == 0) & (score < 0))  # without variance the score is 0
         low = np.where(above, middle, low)
         high = np.where(above, high, middle)
-    bounds: Floats = np.exp((low + high) / 2)
-    return bounds
+    return np.exp((low + high) / 2)
 
 
 def clustered_wilson(

@@ -179,8 +179,7 @@ def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
     np.add.at(table, (group.codes, codes), labels != UNKNOWN)
     eligible = table.sum() - table.sum(axis=0)
     same = np.nan_to_num(share(table.sum(axis=1, keepdims=True) - table, eligible), nan=1)
-    of_each: Floats = 1 - same[group.codes, codes]
-    return of_each
+    return 1 - same[group.codes, codes]
 
 
 def consistency(  # noqa: PLR0913

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.cli.inputs import make_finder, read_inputs
-from cfe_faiss.cli.options import (
+from cfe_faiss.cli.output import announce, note
+from cfe_faiss.cli.parser import (
     DATA_ROOT,
     DATASETS,
     FEATURES,
@@ -21,9 +22,13 @@ from cfe_faiss.cli.options import (
     SEARCHED,
     TEXT_FORMAT,
     WITHOUT,
+    Either,
+    argument,
+    call,
+    command,
+    flag,
+    needing,
 )
-from cfe_faiss.cli.output import announce, note
-from cfe_faiss.cli.parser import Either, argument, call, command, flag, needing
 from cfe_faiss.data.classes import as_predictions, note_classes
 from cfe_faiss.data.read import read_matrix
 from cfe_faiss.data.roles import Ids

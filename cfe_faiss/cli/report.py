@@ -22,7 +22,7 @@ from cfe_faiss.cli.inputs import (
     number,
     read_inputs,
 )
-from cfe_faiss.cli.options import (
+from cfe_faiss.cli.parser import (
     CONSTRAINTS,
     DATA_ROOT,
     DATASET,
@@ -32,8 +32,13 @@ from cfe_faiss.cli.options import (
     SEARCHED,
     TEXT_FORMAT,
     WITHOUT,
+    Either,
+    Group,
+    argument,
+    call,
+    command,
+    source,
 )
-from cfe_faiss.cli.parser import Either, Group, argument, call, command, source
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.new_file import new_file

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from cfe_faiss.cli.options import FORMAT
 from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import Either, Group, argument, call, command, commands_of
+from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, call, command, commands_of
 
 _COMMANDS = commands_of(
     "scale",

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.cli.inputs import Inputs, as_file, constraints, read_inputs, train_model
-from cfe_faiss.cli.options import (
+from cfe_faiss.cli.output import note, write
+from cfe_faiss.cli.parser import (
     CONSTRAINTS,
     DATA_ROOT,
     DATASETS,
@@ -26,11 +27,13 @@ from cfe_faiss.cli.options import (
     OF_INDEX,
     OWN_FILES,
     TEXT_FORMAT,
+    Either,
+    argument,
+    call,
+    command,
 )
-from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import Either, argument, call, command
 from cfe_faiss.data.classes import as_predictions, class_numbers
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import OwnFiles, OwnTable, attributes_of_files, read_columns, read_nodes

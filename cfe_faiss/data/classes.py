@@ -26,8 +26,7 @@ from cfe_faiss.base.checks import (
     did_you_mean,
 )
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
-from cfe_faiss.data.columns import Table
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading, Table
 
 TRUTH_VALUES = "False", "True"
 """Names of the classes of boolean predictions, whose numbers are 0 and 1."""
@@ -627,5 +626,4 @@ class Threshold:
             raise ValueError(f"{argument} must be of a column of numbers, got {self.column!r}")
         is_favourable = _COMPARISONS[self.comparison](scores, float(self.limit))
         names = np.array([*self.names, None], object)
-        classes: Array = names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]
-        return classes
+        return names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]

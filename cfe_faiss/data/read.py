@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
 from cfe_faiss.base.extras import extra, pd
-from cfe_faiss.data.columns import Problems, Table, note
-from cfe_faiss.data.dialect import (
+from cfe_faiss.data.columns import (
     DEFAULT,
     ContentError,
+    Problems,
     Reading,
+    Table,
     decode,
     find_separator,
+    note,
     split_lines,
 )
 from cfe_faiss.files.regular import open_regular

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import pd
-from cfe_faiss.data.columns import Table, parse_ids
-from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
 

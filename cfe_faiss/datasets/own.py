@@ -12,8 +12,7 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.classes import Threshold, as_predictions, note_classes, true_classes
-from cfe_faiss.data.columns import Table
-from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.columns import DEFAULT, Reading, Table
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
 from cfe_faiss.data.roles import Ids, Roles, Source, check_categories

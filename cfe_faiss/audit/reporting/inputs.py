@@ -206,8 +206,7 @@ class Inputs:
 
     def positions(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of audited rows in :attr:`nodes`."""
-        found: NDArray[np.int64] = np.searchsorted(self.nodes, nodes)
-        return found
+        return np.searchsorted(self.nodes, nodes)
 
     @cached_property
     def groups(self) -> Attributes:
