@@ -111,7 +111,9 @@ def evidence_figure(  # noqa: PLR0913
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> data = SimpleNamespace(x=[[1.0, 3.0], [1.1, 5.0], [0.9, 3.0]], edge_index=[[0, 1], [2, 2]], y=[0, 1, 0])
+    >>> data = SimpleNamespace(
+    ...     x=[[1.0, 3.0], [1.1, 5.0], [0.9, 3.0]], edge_index=[[0, 1], [2, 2]], y=[0, 1, 0]
+    ... )
     >>> figure = evidence_figure(data, 0, 1, labels=[0, 1, 0], similarity=0.98)
     >>> figure.axes[0].texts[0].get_text()
     'Nodes 0 and 1: similar, yet predicted differently'
@@ -266,13 +268,11 @@ def _draw_neighbourhood(
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     places = radius * directions
     chords = [_chord(places[i], places[j]) for i, j in node.near.edges]
-    faint: dict[str, Any] = {
-        "facecolors": "none",
-        "edgecolors": FAINT,
-        "linewidths": 0.9,
-        "alpha": 0.45,
-    }
-    axes.add_collection(PathCollection(chords, zorder=1, **faint))
+    axes.add_collection(
+        PathCollection(
+            chords, facecolors="none", edgecolors=FAINT, linewidths=0.9, alpha=0.45, zorder=1
+        )
+    )
     axes.add_collection(
         LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
     )
@@ -280,12 +280,15 @@ def _draw_neighbourhood(
         node.near.drawn, node.near.shared, places, directions, strict=True
     ):
         colour, marker = styles[int(predicted[v])]
-        look: dict[str, Any] = {
-            "color": colour,
-            "markeredgecolor": INK,
-            "markeredgewidth": 3.0 if shared else 0.8,
-        }
-        axes.plot(*place, marker=marker, markersize=9 + 9 * scale, zorder=3, **look)
+        axes.plot(
+            *place,
+            marker=marker,
+            markersize=9 + 9 * scale,
+            color=colour,
+            markeredgecolor=INK,
+            markeredgewidth=3.0 if shared else 0.8,
+            zorder=3,
+        )
         reach = radius + 0.13 + 0.07 * scale
         side = "left" if x > 0 else "right"
         _write(
@@ -356,13 +359,17 @@ def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
     axes.axis("off")
     looks = [(*style, 0.8) for style in styles.values()] + [("white", "o", 3.0)]
     for label, (colour, marker, width) in zip(labels, looks, strict=False):
-        look: dict[str, Any] = {
-            "color": colour,
-            "markeredgecolor": INK,
-            "markeredgewidth": width,
-            "markersize": 11,
-        }
-        axes.plot([], [], linestyle="none", marker=marker, label=label, **look)
+        axes.plot(
+            [],
+            [],
+            linestyle="none",
+            marker=marker,
+            markersize=11,
+            color=colour,
+            markeredgecolor=INK,
+            markeredgewidth=width,
+            label=label,
+        )
     legend = axes.legend(
         title="Predicted class",
         title_fontproperties={"size": 10.5, "weight": "bold"},

@@ -158,24 +158,28 @@ def flip(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar with ``x``, (n, d).
-        Values are in the units of ``x_raw``, if present.
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar
+        with ``x``, (n, d). Values are in the units of ``x_raw``, if present.
     name
-        A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
+        A column of the table, a feature of ``data.feature_names``, or an attribute of several
+        columns.
     values
-        Values to give to the nodes, which must occur; by default each other value, if there are at most 10.
+        Values to give to the nodes, which must occur; by default each other value, if there are at
+        most 10.
     columns
-        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
-        ``data.feature_attributes``.
+        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By
+        default ``data.feature_attributes``.
     nodes
         The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
-        Whether all nodes change together: two values are exchanged, of more all nodes take the same. By default only
-        the node's own features change.
+        Whether all nodes change together: two values are exchanged, of more all nodes take the
+        same. By default only the node's own features change.
     by, bins
-        Attributes whose groups get rates, and cuts as in :func:`cfe_faiss.audit.discrimination_scores`.
+        Attributes whose groups get rates, and cuts as in
+        :func:`cfe_faiss.audit.discrimination_scores`.
     hops
-        Edges over which a node's features reach: the layers of a network. By default measured. Not with ``at_once``.
+        Edges over which a node's features reach: the layers of a network. By default measured. Not
+        with ``at_once``.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -189,7 +193,8 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or nodes of one pass disturb each other in spite of ``hops``.
+        If an argument is not as described, or nodes of one pass disturb each other in spite of
+        ``hops``.
 
     Examples
     --------
@@ -197,7 +202,9 @@ def flip(  # noqa: PLR0913
     >>> from torch_geometric.data import Data
     >>> x = torch.tensor([[0.0, 2.0], [1.0, 0.5], [1.0, 3.0]])
     >>> data = Data(x=x, edge_index=torch.tensor([[0, 1], [1, 0]]), feature_names=["sex", "income"])
-    >>> finder = EvidenceFinder.from_data(data, lambda x, edge_index: (x[:, 0] + x[:, 1] > 2).long())
+    >>> def model(x, edge_index):
+    ...     return (x[:, 0] + x[:, 1] > 2).long()
+    >>> finder = EvidenceFinder.from_data(data, model)
     >>> test = flip(finder, "sex")
     >>> test.to_frame()
        node  value  flipped  before  after  changed
@@ -509,8 +516,16 @@ def _rates(
                 nodes, hits = (
                     len(np.unique(node[own & turn & which])) for which in (True, changed)
                 )
-                line = {"feature": group.name, "group": value, "value": before, "flipped": after}
-                lines.append(line | {"nodes": nodes, "changed": hits})
+                lines.append(
+                    {
+                        "feature": group.name,
+                        "group": value,
+                        "value": before,
+                        "flipped": after,
+                        "nodes": nodes,
+                        "changed": hits,
+                    }
+                )
     frame = data_frame(lines)
     low, high = wilson(frame["changed"], frame["nodes"], confidence)
     return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)

@@ -276,7 +276,9 @@ def groupings(
     --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"sex": ["f", "m", "f"], "age": [20, 35, 50]})
-    >>> sex, age, both = groupings(people, np.array([0, 2]), bins={"age": [18, 35]}, intersections=[("sex", "age")])
+    >>> sex, age, both = groupings(
+    ...     people, np.array([0, 2]), bins={"age": [18, 35]}, intersections=[("sex", "age")]
+    ... )
     >>> sex.values, sex.codes
     (['f', 'm'], array([0, 0]))
     >>> age.values, age.codes

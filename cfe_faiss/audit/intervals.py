@@ -211,7 +211,8 @@ def newcombe(
     (0.0524, 0.3339)
     """
     x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
-    (low1, high1), (low0, high0) = wilson(x1, n1, confidence), wilson(x0, n0, confidence)
+    low1, high1 = wilson(x1, n1, confidence)
+    low0, high0 = wilson(x0, n0, confidence)
     p1 = share(x1, n1)
     p0 = share(x0, n0)
     difference = p1 - p0
@@ -495,9 +496,11 @@ def compare_rates(
         "p",
         "power",
     )
-    columns: dict[str, NDArray[Any]] = {"ranked": ranked, "reference": np.zeros(g, bool)}
-    columns |= {name: np.full(g, np.nan) for name in names} | {
-        "verdict": np.full(g, "cannot tell", dtype=object)
+    columns: dict[str, NDArray[Any]] = {
+        "ranked": ranked,
+        "reference": np.zeros(g, bool),
+        **{name: np.full(g, np.nan) for name in names},
+        "verdict": np.full(g, "cannot tell", dtype=object),
     }
     if not compared.any():
         return columns

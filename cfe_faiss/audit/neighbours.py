@@ -41,6 +41,7 @@ _SMALLEST_CELL = 5
 _AXES = 16
 _DRAWS = 200
 _SEED = 0
+_EXPECTED = ("expected", "expected_low", "expected_high")
 _COLUMNS = (
     "feature",
     "value",
@@ -69,28 +70,34 @@ def discrimination_scores(  # noqa: PLR0913
     memory: int | None = None,
     progress: bool = False,
 ) -> Frame:
-    """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
+    """Return the discrimination score DS of every value of every attribute.
 
     The score of a value is the mean, over the nodes that have it, of the share of their top-k
-    evidence that lacks it. Scores are descriptive; :func:`direct_effects` has the tests.
+    evidence that lacks it (paper, section "Revealing Unfairness"). Scores are descriptive;
+    :func:`direct_effects` has the tests.
 
     Parameters
     ----------
     finder
         Evidence comes from all its searched nodes; its attributes are scored.
     nodes
-        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones
+        count once.
     k
         Evidence per node, >= 1; the paper takes 10.
     columns, intersections
-        Attributes to score, by default all of them; tuples of columns whose combined values are scored, too.
+        Attributes to score, by default all of them; tuples of columns whose combined values are
+        scored, too.
     bins
-        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from columns to a number of
-        bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
+        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from
+        columns to a number of bins or to edges overrides this: Table 2 has
+        ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
-        Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
+        Names of columns or intersections ("sex & race") to list first; by default
+        ``finder.sensitive``.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+        the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -156,16 +163,19 @@ def discrimination_scores(  # noqa: PLR0913
         score = group_means(lacking, own, size)
         expected = np.where(cases > 0, (n - holders) / max(n - 1, 1), np.nan)
         by_class = group_means(_share_without(group, members.labels)[places], own, size)
-        pairs = np.bincount(own, counts, size).astype(np.int64)
-        columns_of = (
-            group.name,
-            group.values,
-            group.name in marked,
-            score,
-            expected,
-            score - expected,
+        blocks.append(
+            {
+                "feature": group.name,
+                "value": group.values,
+                "sensitive": group.name in marked,
+                "score": score,
+                "expected": expected,
+                "difference": score - expected,
+                "class_expected": by_class,
+                "nodes": cases,
+                "evidence": np.bincount(own, counts, size).astype(np.int64),
+            }
         )
-        blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
     frame = stack(blocks, _COLUMNS)
     return frame.sort_values(
         ["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True
@@ -196,7 +206,10 @@ def consistency(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
+    """Return the share of nodes that are closer to their evidence than to their own class.
+
+    Each group has its share. The nearest evidence is compared with the nearest node of the same
+    class.
 
     The share counts the nodes that the model treats differently from their most similar node: 0 is
     consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for
@@ -207,12 +220,14 @@ def consistency(  # noqa: PLR0913
     finder
         Its searched nodes are compared.
     nodes
-        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones
+        count once.
     columns, bins, intersections
-        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
-        list of columns, gives the line of all nodes only.
+        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without
+        attributes, or an empty list of columns, gives the line of all nodes only.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
+        the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -241,9 +256,10 @@ def consistency(  # noqa: PLR0913
 
     Notes
     -----
-    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in the expectation and in
-    the clusters of the interval: with more copies than that, the interval is too narrow. Two exact searches of all
-    nodes, and n_c**2 * d multiplications for each class of n_c nodes.
+    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in
+    the expectation and in the clusters of the interval: with more copies than that, the interval is
+    too narrow. Two exact searches of all nodes, and n_c**2 * d multiplications for each class of
+    n_c nodes.
 
     Examples
     --------
@@ -299,20 +315,19 @@ def consistency(  # noqa: PLR0913
         hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
         mean = float(closer[own].mean()) if own.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
-        expectation = dict(
-            zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True)
-        )
-        line = {
-            "feature": group.name,
-            "value": group.values[value],
-            "share": mean,
-            "low": low,
-            "high": high,
-        }
-        line |= expectation | {"difference": mean - by_exchange[0]}
         rows.append(
-            line
-            | {"nodes": int(own.sum()), "closer": int(hits.sum()), "tied": int(tied[own].sum())}
+            {
+                "feature": group.name,
+                "value": group.values[value],
+                "share": mean,
+                "low": low,
+                "high": high,
+                **dict(zip(_EXPECTED, by_exchange, strict=True)),
+                "difference": mean - by_exchange[0],
+                "nodes": int(own.sum()),
+                "closer": int(hits.sum()),
+                "tied": int(tied[own].sum()),
+            }
         )
     return data_frame(rows)
 
@@ -362,7 +377,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the accuracy within the top-k global evidence, as a curve in k (paper, "Verifying Prediction Errors").
+    """Return the accuracy within the top-k global evidence, as a curve in k.
+
+    See the paper, "Verifying Prediction Errors".
 
     Parameters
     ----------
@@ -398,17 +415,20 @@ def error_rate_by_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two nodes of a pair have
-      the same true class, at least one prediction is wrong by construction. A low accuracy says that the model's
-      border runs through similar nodes, not that similarity makes it err. For a model that is always right it is 1.
-    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being in a pair does not
-      change the error rate. 200 seeded random exchanges within the cells of a k-d tree give the mean and the range.
-      Where the error rate does not change within a cell, the accuracy is outside of the range in 2 to 6 % of 50 samples
-      at 95 % (``benchmarks/calibration_rates.py``).
-    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right and the other
-      wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if the true classes
-      are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained on other nodes, least often
-      for many pairs (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
+    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two
+      nodes of a pair have the same true class, at least one prediction is wrong by construction. A
+      low accuracy says that the model's border runs through similar nodes, not that similarity
+      makes it err. For a model that is always right it is 1.
+    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being
+      in a pair does not change the error rate. 200 seeded random exchanges within the cells of a
+      k-d tree give the mean and the range. Where the error rate does not change within a cell, the
+      accuracy is outside of the range in 2 to 6 % of 50 samples at 95 %
+      (``benchmarks/calibration_rates.py``).
+    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right
+      and the other wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 %
+      of the trials if the true classes are drawn again for the same predictions, and in 90 to
+      98.5 % if the model is trained on other nodes, least often for many pairs
+      (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
 
     Examples
     --------
@@ -435,8 +455,16 @@ def error_rate_by_evidence(  # noqa: PLR0913
     right = (truth == members.labels)[judged]
 
     most = int(points.max(initial=1))
-    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
-    pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
+    pairs = global_evidence(
+        index,
+        most,
+        exact=exact,
+        per_node=per_node,
+        nprobe=nprobe,
+        recall=recall,
+        memory=memory,
+        progress=progress,
+    )
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it
@@ -456,19 +484,21 @@ def error_rate_by_evidence(  # noqa: PLR0913
     )
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
-    columns = {
-        "k": points,
-        "pairs": np.minimum(points, len(pairs)),
-        "nodes": count,
-        "errors": count - hits,
-    }
-    columns |= {"accuracy": share(hits, count), "low": low, "high": high}
-    columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
     overall = share_columns("overall", right.sum(), len(right), confidence)
-    columns |= {name: float(bound) for name, bound in overall.items()} | {
-        "overall_nodes": len(right)
-    }
-    return data_frame(columns)
+    return data_frame(
+        {
+            "k": points,
+            "pairs": np.minimum(points, len(pairs)),
+            "nodes": count,
+            "errors": count - hits,
+            "accuracy": share(hits, count),
+            "low": low,
+            "high": high,
+            **dict(zip(_EXPECTED, expected, strict=True)),
+            **{name: float(bound) for name, bound in overall.items()},
+            "overall_nodes": len(right),
+        }
+    )
 
 
 # --- exchange among near people, the null model of measures of neighbours -------------------------

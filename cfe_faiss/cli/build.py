@@ -111,7 +111,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
                 "--dataset",
                 choices=NAMES,
                 metavar="NAME",
-                help=f"a known data set; a model is trained unless --predictions is given: {DATASETS}",
+                help=f"a known data set; a model is trained unless --predictions is given: "
+                f"{DATASETS}",
             ),
             FEATURES,
             argument(
@@ -127,7 +128,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
     argument(
         "--index",
         metavar="DESCRIPTION",
-        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or "
+        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or "
+        ",PQ<M>,RFlat, or "
         "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file "
         "beyond",
     ),
@@ -164,8 +166,11 @@ def run_build(arguments: argparse.Namespace) -> None:
     """Write an index file."""
     as_count("seed", arguments.seed, 0)
     steps = {"num_layers": arguments.layers, "alpha": arguments.alpha}
-    settings: dict[str, Any] = {name: value for name, value in steps.items() if value is not None}
-    settings |= {"directed": arguments.directed, "progress": True}
+    settings: dict[str, Any] = {
+        **{name: value for name, value in steps.items() if value is not None},
+        "directed": arguments.directed,
+        "progress": True,
+    }
     metric: Metric = "cosine"
     if arguments.vectors or (arguments.features and arguments.features.suffix == ".npy"):
         vectors, labels = _read_matrix(arguments, settings)

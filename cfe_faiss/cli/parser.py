@@ -68,7 +68,8 @@ class _Help(argparse.HelpFormatter):
 
 PARSER = _Parser(
     prog="cfe-faiss",
-    description="Find counterfactual evidence: similar nodes that a model puts in different classes.",
+    description="Find counterfactual evidence: similar nodes that a model puts in different "
+    "classes.",
     epilog="Results go to standard output, progress and notes to standard error.",
 )
 """The parser of the command line. The modules of the commands add these to it."""
@@ -273,7 +274,8 @@ TEXT_FORMAT = needing(
         argument(
             "--header",
             choices=("first", "none"),
-            help="whether the first line of text files has the names of the columns; with none they are called 1, 2, "
+            help="whether the first line of text files has the names of the columns; with none "
+            "they are called 1, 2, "
             "...; default: first, unless it holds numbers only",
         ),
         argument(
@@ -313,7 +315,8 @@ FEATURES = argument(
     "--features",
     metavar="FILE",
     type=Path,
-    help="a table, one row per node: .csv, .tsv or .txt (also .gz, .bz2, .xz and .zip), .parquet or .xlsx with a "
+    help="a table, one row per node: .csv, .tsv or .txt (also .gz, .bz2, .xz and .zip), .parquet "
+    "or .xlsx with a "
     "header; or a matrix without one, .npy, .csv or .txt",
 )
 ID = argument(
@@ -324,21 +327,24 @@ ID = argument(
 )
 PREDICTIONS = source(
     "--predictions",
-    help="predicted class of every node, a number or a text; or a column of probabilities for each class",
+    help="predicted class of every node, a number or a text; or a column of probabilities for each "
+    "class",
 )
 UNKNOWN = argument(
     "--unknown",
     metavar="VALUE",
     nargs="+",
     needs=("--features",),
-    help="classes that stand for an unknown one, beside empty ones; default: -1, unless 1 is the only other class",
+    help="classes that stand for an unknown one, beside empty ones; default: -1, unless 1 is the "
+    "only other class",
 )
 THRESHOLD = argument(
     "--threshold",
     metavar="CONDITION",
     needs=("--features",),
     refuses=("--predictions",),
-    help='in place of --predictions: a decision by a number of the table, such as "score>=5", which is favourable '
+    help='in place of --predictions: a decision by a number of the table, such as "score>=5", '
+    "which is favourable "
     "if it holds",
 )
 IGNORE = argument(
@@ -355,19 +361,22 @@ MODEL = (
         "--model",
         choices=MODELS,
         refuses=("--predictions",),
-        help="the model to train, with --truth for own files; default: gcn for a data set, none for own files",
+        help="the model to train, with --truth for own files; default: gcn for a data set, none "
+        "for own files",
     ),
 )
 SEARCHED = argument(
     "--nodes",
     metavar="WHICH",
-    help="test, all, or a file of ids or with a mask (0, 1); default: test if there is a split, else all",
+    help="test, all, or a file of ids or with a mask (0, 1); default: test if there is a split, "
+    "else all",
 )
 WITHOUT = argument(
     "--without",
     metavar="NAME",
     nargs="+",
-    help="attributes by which nodes are not compared; columns that go one to one with them leave, too",
+    help="attributes by which nodes are not compared; columns that go one to one with them leave, "
+    "too",
 )
 OWN_FILES = Group(
     "own files",
@@ -377,7 +386,8 @@ OWN_FILES = Group(
             "--edges",
             "FILE[:A,B]",
             needs=("--features",),
-            help="two columns of ids; without ids also a pair of row numbers per line in .csv or .txt, edge_index "
+            help="two columns of ids; without ids also a pair of row numbers per line in .csv or "
+            ".txt, edge_index "
             "(2, E) in .npy, a SciPy sparse matrix in .npz",
         ),
         argument(
@@ -395,7 +405,8 @@ OWN_FILES = Group(
         source(
             "--split",
             needs=("--features",),
-            help="train, val or test for each node; default: at random, half, a quarter, a quarter of every class",
+            help="train, val or test for each node; default: at random, half, a quarter, a quarter "
+            "of every class",
         ),
         argument(
             "--categorical",
@@ -408,7 +419,8 @@ OWN_FILES = Group(
             "--missing",
             choices=("keep", "error"),
             needs=("--features",),
-            help="missing values of features: one standard deviation from known ones (default), or an error",
+            help="missing values of features: one standard deviation from known ones (default), or "
+            "an error",
         ),
         IGNORE,
         argument(

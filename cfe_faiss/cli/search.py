@@ -87,12 +87,15 @@ class Names:
             )
         if own_table.predicted is None:
             return cls(own_table)
-        options: dict[str, Any] = {
-            "are_names": True,
-            "unknown": arguments.unknown,
-            "complete": False,
-        }
-        predicted = as_predictions(own_table.predicted, n, own_table.class_names, option, **options)
+        predicted = as_predictions(
+            own_table.predicted,
+            n,
+            own_table.class_names,
+            option,
+            are_names=True,
+            unknown=arguments.unknown,
+            complete=False,
+        )
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
@@ -148,7 +151,8 @@ class Names:
         "--nodes",
         metavar="NODE",
         nargs="+",
-        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the index",
+        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
+        "index",
     ),
     argument(
         "-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"
@@ -267,8 +271,11 @@ def _write(
         ]
         values = np.concatenate(parts or [np.empty(0)])
     members = index.members()
-    columns = {side: names.nodes(nodes) for side, nodes in sides.items()}
-    columns |= {**others, measure_of(index.metric): values}
+    columns = {
+        **{side: names.nodes(nodes) for side, nodes in sides.items()},
+        **others,
+        measure_of(index.metric): values,
+    }
     for side, nodes in sides.items():
         columns[f"{side}_label"] = names.labels(members.labels[np.searchsorted(members.ids, nodes)])
     write(columns, arguments.format)

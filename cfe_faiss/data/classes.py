@@ -35,7 +35,10 @@ _LARGE_SHARE = 0.25
 """A class of this share of one side that never occurs on the other is named."""
 _FEWEST_ROWS = 20
 """Rows from which on the classes of both sides are compared, if they are numbers."""
-_REMEDY = "write both in the same words, or name the favourable true classes in truth_favourable (--truth-favourable)"
+_REMEDY = (
+    "write both in the same words, or name the favourable true classes in truth_favourable "
+    "(--truth-favourable)"
+)
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _OPPOSITES = {">=": "<", "<=": ">", ">": "<=", "<": ">="}
 _THRESHOLD = re.compile(r"\s*(.+?)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
@@ -62,7 +65,8 @@ class Predictions:
     def __repr__(self) -> str:
         scores = "no scores" if self.scores is None else f"scores {self.scores.shape}"
         count = len(np.unique(self.labels))
-        return f"Predictions({len(self.labels):,} nodes, {count} {'class' if count == 1 else 'classes'}, {scores})"
+        noun = "class" if count == 1 else "classes"
+        return f"Predictions({len(self.labels):,} nodes, {count} {noun}, {scores})"
 
 
 # --- names and codes ------------------------------------------------------------------------------

@@ -366,7 +366,10 @@ class Table:
         )
         if again.sum() >= _PEOPLE_SHARE * len(texts):
             options = self.reading.remedy("without", name), self.reading.remedy("person", name)
-            remedy += f"; if it names people with several rows, {' and '.join(options)} of an audit count people"
+            remedy += (
+                f"; if it names people with several rows, {' and '.join(options)} of an audit "
+                "count people"
+            )
         self.check(
             again,
             lambda row: (
@@ -529,7 +532,8 @@ class Table:
                     [] if point == self.reading.point else [self.reading.remedy("decimal", point)]
                 )
                 given += [] if mark is None else [self.reading.remedy("thousands", mark)]
-                return f"{' '.join(given)} if that is the mark of {'thousands' if mark else 'decimals'}"
+                meaning = "thousands" if mark else "decimals"
+                return f"{' '.join(given)} if that is the mark of {meaning}"
         return ""
 
 
@@ -546,9 +550,11 @@ class _CellsError(ValueError):
         columns = " and ".join(
             f"column {name!r} holds numbers, but {text}" for name, text in cells.items()
         )
-        remedies = [marks] if marks else []
-        remedies += [f"{reading.remedy('na', *words)} if they are missing"] if words else []
-        remedies.append(f"{reading.remedy('categorical', *cells)} if all are codes of categories")
+        remedies = [
+            *([marks] if marks else []),
+            *([f"{reading.remedy('na', *words)} if they are missing"] if words else []),
+            f"{reading.remedy('categorical', *cells)} if all are codes of categories",
+        ]
         super().__init__(
             f"{table.name}: {columns} cannot be read as one: give {', or '.join(remedies)}"
         )

@@ -29,7 +29,6 @@ from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.columns import (
     DEFAULT,
     ContentError,
-    Problems,
     Reading,
     Table,
     decode,
@@ -282,7 +281,6 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
         counts = counts[filled]
         numbers = [numbers[place] for place in filled]
     width = Counter(counts.tolist()).most_common(1)[0][0]
-    problems = Problems()
     try:
         grid = pd.read_csv(
             io.StringIO(text.rstrip("\n ")),
@@ -300,12 +298,7 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
             f"{name} must be a table: {error} (is a quotation mark missing?)"
         ) from error
     table = Table(
-        name,
-        grid,
-        reading,
-        True,
-        lines=numbers if len(grid) == len(counts) else None,
-        problems=problems,
+        name, grid, reading, is_text=True, lines=numbers if len(grid) == len(counts) else None
     )
     return _with_names(table, counts, empty, headless=separator is None)
 

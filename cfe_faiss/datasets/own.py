@@ -182,7 +182,8 @@ class OwnGraph:
 
     def __repr__(self) -> str:
         n, d = self.x.shape
-        return f"OwnGraph({self.name!r}, {n:,} nodes, {len(self.attributes)} attributes in {d} columns)"
+        count = len(self.attributes)
+        return f"OwnGraph({self.name!r}, {n:,} nodes, {count} attributes in {d} columns)"
 
     @property
     def node_ids(self) -> NDArray[Any] | None:
@@ -418,8 +419,11 @@ def attributes_of_files(
     counts = counts[counts > 0]
     if files.missing == "error" and len(counts):
         name, *others = counts.index
-        text = f"column {name!r} lacks a value here and in {counts[name] - 1:,} other of {len(columns):,} rows"
-        text += "".join(f", column {other!r} in {counts[other]:,}" for other in others)
+        text = (
+            f"column {name!r} lacks a value here and in {counts[name] - 1:,} other of "
+            f"{len(columns):,} rows"
+            + "".join(f", column {other!r} in {counts[other]:,}" for other in others)
+        )
         remedy = table.reading.remedy("missing", "keep")
         with table.problems.collect():
             table.check(columns[name].isna(), lambda _: f"{text}; {remedy} keeps them")

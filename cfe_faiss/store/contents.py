@@ -64,16 +64,22 @@ KINDS: tuple[str, ...] = (
     "lists",
     "mappings",
     "datetimes",
+    "datetimes with a time zone",
+    "dates",
+    "times",
+    "durations",
+    "bytes",
 )
-KINDS += ("datetimes with a time zone", "dates", "times", "durations", "bytes")
 _KIND_OF = {
     type(MISSING): Kind.NO_VALUE,
     type(None): Kind.NULL,
     bool: Kind.BOOLEAN,
+    int: Kind.NUMBER,
+    float: Kind.NUMBER,
+    Decimal: Kind.NUMBER,
+    str: Kind.TEXT,
     list: Kind.LIST,
-}
-_KIND_OF |= dict.fromkeys((int, float, Decimal), Kind.NUMBER) | {str: Kind.TEXT, dict: Kind.MAPPING}
-_KIND_OF |= {
+    dict: Kind.MAPPING,
     datetime: Kind.DATETIME,
     date: Kind.DATE,
     time: Kind.TIME,
@@ -530,8 +536,9 @@ class Contents:
         if query.rules is not None:
             return self.index.answer(query, effort)
         nprobe, recall, exact, memory = effort[:4]  # search_evidence has a fast path for one query
-        how: dict[str, Any] = {"recall": recall, "exact": exact, "memory": memory}
-        return self.index.search_evidence(query.X, query.labels, query.k, nprobe, **how)
+        return self.index.search_evidence(
+            query.X, query.labels, query.k, nprobe, recall=recall, exact=exact, memory=memory
+        )
 
     def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
         with self.index.holding() as snapshot:

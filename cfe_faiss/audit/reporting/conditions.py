@@ -183,8 +183,9 @@ class Condition:
     --------
     >>> Condition("impact_ratio", "sex", at_least=0.8)
     Condition(metric='impact_ratio', attribute='sex', at_least=0.8, at_most=None, min_cases=30)
-    >>> str(Condition.parse("impact_ratio[sex & race] >= 0.8")), str(Condition.parse("evidence_pairs<=v1"))
-    ('impact_ratio[sex & race] >= 0.8', 'evidence_pairs <= v1')
+    >>> texts = ("impact_ratio[sex & race] >= 0.8", "evidence_pairs<=v1")
+    >>> [str(Condition.parse(text)) for text in texts]
+    ['impact_ratio[sex & race] >= 0.8', 'evidence_pairs <= v1']
     """
 
     metric: str
@@ -302,7 +303,10 @@ class Check:
             else f", interval {self.low:.4f} to {self.high:.4f}"
         )
         reason = f"; {self.reason}" if self.reason else ""
-        return f"{self.outcome}: {self.condition}, {self.name}: {value} (n = {self.n:,}{bounds}){reason}"
+        return (
+            f"{self.outcome}: {self.condition}, {self.name}: {value} "
+            f"(n = {self.n:,}{bounds}){reason}"
+        )
 
     @property
     def name(self) -> str:
