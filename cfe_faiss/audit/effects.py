@@ -604,9 +604,9 @@ def direct_effects(  # noqa: PLR0913
             value_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
             tested.append(_Tested(people, codes == code, value_lines))
             lines += value_lines
-    given = (others or {}).items()
     further = {
-        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given
+        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p
+        for name, p in (others or {}).items()
     }
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):

@@ -257,11 +257,13 @@ def flip(  # noqa: PLR0913
     node, target, after = _results(run, passes, known, progress)
     names = np.empty(len(run.values), dtype=object)
     names[:] = run.values
-    value = _plain(names[run.codes[node]])
-    flipped = _plain(names[target])
-    entries = dict(
-        zip(_ENTRY, (finder.names(node), value, flipped, before[node], after), strict=True)
-    )
+    entries = {
+        "node": finder.names(node),
+        "value": _plain(names[run.codes[node]]),
+        "flipped": _plain(names[target]),
+        "before": before[node],
+        "after": after,
+    }
     moves = (
         data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
     )
@@ -364,8 +366,6 @@ def _columns(
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
     x = as_array("data.x", data.x)
-    if x.ndim != 2:
-        raise ValueError(f"data.x must have shape (n, d), got {x.shape}")
     raw = x if getattr(data, "x_raw", None) is None else as_array("data.x_raw", data.x_raw)
     if raw.shape != x.shape:
         raise ValueError(f"data.x_raw must have the shape of data.x, {x.shape}, got {raw.shape}")
@@ -576,7 +576,6 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
         n, the whole connected component, if every probed node reaches all of its component. None if
         outputs of other components are reached, or a node's own output is not.
     """
-    n = joined.shape[0]
     hops = 0
     seen_end = False
     for node in _probes(joined):
@@ -586,7 +585,7 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
             return None
         hops = max(hops, int(distance[reached].max()))
         seen_end |= bool((~reached & np.isfinite(distance)).any())
-    return hops if seen_end else n
+    return hops if seen_end else joined.shape[0]
 
 
 def independent_batches(
@@ -596,12 +595,11 @@ def independent_batches(
 
     Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.
     """
-    n = joined.shape[0]
     if hops is None:
         return [nodes[place : place + 1] for place in range(len(nodes))]
     if hops == 0:
         return [nodes] if len(nodes) else []
-    if hops >= n:  # all of a connected component
+    if hops >= joined.shape[0]:  # all of a connected component
         component = data_frame({"component": connected_components(joined)[1][nodes]})
         colour = component.groupby("component").cumcount().to_numpy()
     else:
@@ -621,8 +619,7 @@ def _probes(joined: Csr) -> list[int]:
 
 
 def _colours(nodes: NDArray[np.int64], joined: Csr, hops: int) -> NDArray[np.int64]:
-    n = joined.shape[0]
-    place = np.full(n, -1)
+    place = np.full(joined.shape[0], -1)
     place[nodes] = np.arange(len(nodes))
     colour = np.full(len(nodes), -1)
     for begin in range(0, len(nodes), _BLOCK):

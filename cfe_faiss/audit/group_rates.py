@@ -206,11 +206,10 @@ class GroupMetrics(TableResult):
                 f"favourable must be one of {', '.join(self.classes)}, got {favourable!r}"
             )
         table = self.table[self.table["class"] == selected]
-        features = set(table["feature"])
         for name in (sex, race):
             check_known("sex and race must name attributes of the table", name, self.names)
         crossed = {f"{sex} & {race}": ("sex", "race"), f"{race} & {sex}": ("race", "sex")}
-        both = next((name for name in crossed if name in features), None)
+        both = next((name for name in crossed if name in set(table["feature"])), None)
         if both is None:
             raise ValueError(
                 f"the table must hold the intersection of {sex!r} and {race!r}: see intersections"

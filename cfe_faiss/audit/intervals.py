@@ -249,11 +249,10 @@ def paired_difference(
     >>> low.round(3), high.round(3)
     (array([-0.508,    nan]), array([-0.013,    nan]))
     """
-    z = normal_quantile(confidence)
     up, down, n = _floats(gained, lost, cases)
     p = (up + 1) / (n + 2)
     q = (down + 1) / (n + 2)
-    half = z * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
+    half = normal_quantile(confidence) * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
     known = np.where(n > 0, 0.0, np.nan)
     return np.clip(p - q - half, -1, 1) + known, np.clip(p - q + half, -1, 1) + known
 

@@ -396,9 +396,15 @@ def compare_models(  # noqa: PLR0913
             groups = groupings(
                 attributes_of(finder), rows, names, bins, intersections, with_missing=False
             )
-        everyone = Grouping.of_all(len(rows))
         samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
-        lines += change_of_rates(models, rows, bad, [everyone, *groups], persons[rows], confidence)
+        lines += change_of_rates(
+            models,
+            rows,
+            bad,
+            [Grouping.of_all(len(rows)), *groups],
+            persons[rows],
+            confidence,
+        )
         lines += change_of_effects(samples, models, groups, k)
     for line, q in zip(
         lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True
@@ -462,7 +468,6 @@ def as_models(
         raise ValueError(f"{argument} must hold another model at least, got none")
     models = {_model_name("baseline", baseline): finder.labels}
     count = finder.class_count
-    n = len(finder.labels)
     for name, values in predictions.items():
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(
@@ -470,7 +475,11 @@ def as_models(
             )
         title = f"{argument}[{name!r}]"
         given = as_predictions(
-            values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns")
+            values,
+            len(finder.labels),
+            finder.class_names,
+            title,
+            are_names=hasattr(finder.data, "columns"),
         )
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")

@@ -176,8 +176,7 @@ def discrimination_scores(  # noqa: PLR0913
                 "evidence": np.bincount(own, counts, size).astype(np.int64),
             }
         )
-    frame = stack(blocks, _COLUMNS)
-    return frame.sort_values(
+    return stack(blocks, _COLUMNS).sort_values(
         ["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True
     )
 
@@ -356,10 +355,10 @@ def _nearest_of_all(
     """Return pairs of a position in ``places`` and a nearest member, up to 16 for each."""
     ids = members.ids[places]
     absent = np.full(len(ids), members.labels.max(initial=0) + 1, np.int32)  # excludes no vector
-    X = index.reconstruct_batch(ids)
-    D, I = index.answer(Query(_MOST_TIES + 1, X=X, labels=absent), effort)
-    scores = flipped(D, index.metric)
-    row, column = np.nonzero((nearest[:, None] <= scores) & (I >= 0) & (ids[:, None] != I))
+    query = Query(_MOST_TIES + 1, X=index.reconstruct_batch(ids), labels=absent)
+    D, I = index.answer(query, effort)
+    is_nearest = nearest[:, None] <= flipped(D, index.metric)
+    row, column = np.nonzero(is_nearest & (I >= 0) & (ids[:, None] != I))
     return row, np.searchsorted(members.ids, I[row, column])
 
 
@@ -454,10 +453,9 @@ def error_rate_by_evidence(  # noqa: PLR0913
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
     right = (truth == members.labels)[judged]
 
-    most = int(points.max(initial=1))
     pairs = global_evidence(
         index,
-        most,
+        int(points.max(initial=1)),
         exact=exact,
         per_node=per_node,
         nprobe=nprobe,

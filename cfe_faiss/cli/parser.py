@@ -215,10 +215,9 @@ def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument
 
 def check_effects(arguments: argparse.Namespace) -> None:
     """Raise ValueError for an option without one that it needs, or with one that it refuses."""
-    options = vars(arguments).items()
     given = {
         flag(name)
-        for name, value in options
+        for name, value in vars(arguments).items()
         if value is not None and value is not False and value != []
     }
     for name, declared in arguments.declared.items():

@@ -262,10 +262,9 @@ def check_names(predictions: Predictions, data: Any) -> None:
     names = predictions.class_names
     has_numbers = getattr(data, "y", None) is not None and class_names_of(data) is None
     if names is not None and not _are_values(names) and has_numbers:
-        shown = ", ".join(names[:8])
         raise ValueError(
-            f"data must have class_names, the text of each class of data.y: the model predicts "
-            f"{shown}"
+            "data must have class_names, the text of each class of data.y: the model predicts "
+            f"{', '.join(names[:8])}"
         )
 
 
@@ -602,10 +601,9 @@ class Threshold:
         """Return the threshold of a text such as "score>=5"; ValueError for another text."""
         parts = _THRESHOLD.fullmatch(text)
         if parts is None:
-            argument = reading.shown("threshold")
             raise ValueError(
-                f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got "
-                f"{text!r}"
+                f"{reading.shown('threshold')} must be like 'score>=5', a column, >=, >, <= or <, "
+                f"a number; got {text!r}"
             )
         return cls(parts[1], parts[2], parts[3])
 
@@ -626,8 +624,10 @@ class Threshold:
         """
         scores = table.numbers(table.known("threshold", self.column))
         if scores is None:
-            argument = table.reading.shown("threshold")
-            raise ValueError(f"{argument} must be of a column of numbers, got {self.column!r}")
+            raise ValueError(
+                f"{table.reading.shown('threshold')} must be of a column of numbers, got "
+                f"{self.column!r}"
+            )
         is_favourable = _COMPARISONS[self.comparison](scores, float(self.limit))
         names = np.array([*self.names, None], object)
         return names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]

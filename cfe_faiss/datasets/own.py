@@ -278,17 +278,13 @@ def read_columns(files: OwnFiles) -> OwnTable:
             with table.problems.collect():
                 ignored.append(table.known("FILE:COLUMN", name))
     ids = Ids.of_rows(len(table))
-    predicted: Any = None
-    names: tuple[str, ...] | None = None
-    truth: Any = None
-    masks = None
+    found: dict[str, Any] = {}
     with table.problems.collect():
         ids = Ids.of_column(table, files.id)
     if files.threshold is not None:
         with table.problems.collect():
             threshold = Threshold.parse(files.threshold, table.reading)
-            predicted = threshold.classes(table)
-            names = threshold.names
+            found = {"predicted": threshold.classes(table), "class_names": threshold.names}
             table = replace(table, cells=table.cells.drop(columns=[threshold.column]))
     if table.problems.texts:  # other files may name columns of this one, and its ids
         return OwnTable(table, ids, tuple(ignored))
@@ -296,11 +292,12 @@ def read_columns(files: OwnFiles) -> OwnTable:
         if files.predictions is not None:
             predicted = read_classes(files.predictions, ids, complete=True)
             names = tuple(predicted.columns) if predicted.ndim == 2 else None
+            found = {"predicted": predicted, "class_names": names}
         if files.truth is not None:
-            truth = read_classes(files.truth, ids)
+            found["truth"] = read_classes(files.truth, ids)
         if files.split is not None:
-            masks = read_split(files.split, ids)
-    return OwnTable(table, ids, tuple(ignored), predicted, names, truth, masks)
+            found["masks"] = read_split(files.split, ids)
+    return OwnTable(table, ids, tuple(ignored), **found)
 
 
 def read_own(files: OwnFiles) -> OwnGraph:

@@ -168,10 +168,8 @@ class Values:
             for value in self.values[len(self._numbers) :]
         ]
         if new:
-            exact = all(map(float_holds, new))
-            self._numbers = np.concatenate(
-                [self._numbers, np.array(new, np.float64 if exact else object)]
-            )
+            dtype = np.float64 if all(map(float_holds, new)) else object
+            self._numbers = np.concatenate([self._numbers, np.array(new, dtype)])
         return self._numbers
 
 
@@ -598,11 +596,10 @@ class Contents:
 
     def remove(self, rows: NDArray[np.int64]) -> None:
         """Remove rows, (m,), each once."""
-        keys = self.table.keys[rows]
         names = self.table.ids[rows].tolist()
         after, steps = self.table.without(rows)
         with self.index.changing() as transaction:
-            stored = np.sort(transaction.snapshot.find(keys))
+            stored = np.sort(transaction.snapshot.find(self.table.keys[rows]))
             transaction.remove(stored, [*steps, setting(self, "table", after)])
         for name in names:
             self._keys.pop(name, None)

@@ -355,18 +355,17 @@ def check_all(
             if row["place"] not in condition.models
         ]
         if not rows:
-            reason = "no such group"
             checks.append(
                 Check(
                     condition,
                     condition.attribute,
-                    "no group",
-                    None,
-                    0,
-                    None,
-                    None,
-                    "cannot tell",
-                    reason,
+                    group="no group",
+                    value=None,
+                    n=0,
+                    low=None,
+                    high=None,
+                    outcome="cannot tell",
+                    reason="no such group",
                 )
             )
     return tuple(checks)
@@ -374,13 +373,12 @@ def check_all(
 
 def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     """Raise ValueError if a report of these inputs cannot measure a condition."""
-    known = inputs.attributes_and_pairs
     for condition in conditions:
         if condition.attribute is not None:
             check_known(
                 "require must be about sensitive attributes or two of them crossed",
                 condition.attribute,
-                known,
+                inputs.attributes_and_pairs,
             )
         section = METRICS[condition.metric].section
         if section in inputs.settings.skip:

@@ -359,9 +359,8 @@ def _choices(
         yield f"k = {other}", tests
     for choice, X in encodings.items():
         graph = inputs.finder.graph
-        metric = inputs.finder.metric
         vectors = (
-            as_rows("X", X, None, metric)
+            as_rows("X", X, None, inputs.finder.metric)
             if graph is None
             else ks_vectors(X.astype(np.float32), graph)
         )
