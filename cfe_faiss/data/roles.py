@@ -312,7 +312,10 @@ def check_categories(
         shown = f"column {texts[0]!r} has {different}, which is no category"
     else:
         numbers = ", ".join(f"{name!r} {counts[name]:,}" for name in texts)
-        shown = f"columns of more than {MOST_VALUES} different texts, which are no categories: {numbers}"
+        shown = (
+            f"columns of more than {MOST_VALUES} different texts, which are no categories: "
+            f"{numbers}"
+        )
     distinct = [name for name in texts if counts[name] == len(columns)]
     remedies = [
         f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out",
