@@ -153,11 +153,9 @@ def direction_test(  # noqa: PLR0913
 ) -> DirectionTest:
     """Test whether the carriers of a value stand on one side of the closest pairs.
 
-    The two people of a pair have different decisions.
-
-    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one
-    pair, at most a fifth as many pairs as people. The test asks whether the unfavourable side
-    carries the value more often than the vectors explain.
+    The pairs of people with different decisions are chosen by vectors and decisions alone: the most
+    similar first, each person in one pair, at most a fifth as many pairs as people. The test asks
+    whether the unfavourable side carries the value more often than the vectors explain.
 
     Parameters
     ----------
@@ -174,12 +172,10 @@ def direction_test(  # noqa: PLR0913
     alpha
         Largest p value of a finding, in (0, 1).
     bins
-        How numbers with more than 10 values become groups, see
-        :func:`cfe_faiss.audit.groups.groupings`.
+        Cuts of numbers into groups, see :func:`cfe_faiss.audit.groups.groupings`.
     person
-        Where people have several rows: the attribute that tells whose a row is, or one value for
-        each row. A person then counts once, and is never compared with itself. A row without a
-        value is a person, by default every row.
+        Attribute that tells whose each row is, or a value for each row: a person counts once, and
+        is never compared with itself. A row without a value is a person, by default every row.
 
     Returns
     -------
@@ -201,8 +197,7 @@ def direction_test(  # noqa: PLR0913
     References
     ----------
     .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters",
-       Proceedings of the Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum,
-       "Observational Studies", 2002, chapter 4.
+       Proc. Cambridge Phil. Soc. 44, 1948. ``gamma``: Rosenbaum, "Observational Studies", 2002.
 
     Examples
     --------
@@ -555,8 +550,7 @@ def direct_effects(  # noqa: PLR0913
 
     Notes
     -----
-    Neighbours, pairs and the basis of the null model are computed once for each set of people with
-    a known value.
+    People with the same known values share neighbours, pairs and the basis of the null model.
 
     *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with
     the carriers of the earlier findings as columns of the null model. Then each finding is tested

@@ -75,8 +75,7 @@ def fine_tune(  # noqa: PLR0913
         The evidence, with row numbers ``source`` and ``target``, see
         :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
     role
-        "training": the evidence nodes join the training nodes. "validation": they replace the
-        validation nodes.
+        "training": evidence nodes join the training nodes; "validation": they replace these nodes.
     seeds
         Each gives one run from the same weights; runs differ in the randomness of training only.
     inplace

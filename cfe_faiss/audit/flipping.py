@@ -161,11 +161,9 @@ def flip(  # noqa: PLR0913
         Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar
         with ``x``, (n, d). Values are in the units of ``x_raw``, if present.
     name
-        A column of the table, a feature of ``data.feature_names``, or an attribute of several
-        columns.
+        A column, a feature of ``data.feature_names``, or an attribute of several columns.
     values
-        Values to give to the nodes, which must occur; by default each other value, if there are at
-        most 10.
+        Values to give to the nodes, which must occur; default: all others, if at most 10 occur.
     columns
         Of an attribute with a column of 0 and 1 for each value: the feature of each value. By
         default ``data.feature_attributes``.
@@ -175,11 +173,9 @@ def flip(  # noqa: PLR0913
         Whether all nodes change together: two values are exchanged, of more all nodes take the
         same. By default only the node's own features change.
     by, bins
-        Attributes whose groups get rates, and cuts as in
-        :func:`cfe_faiss.audit.discrimination_scores`.
+        Attributes whose groups get rates; cuts, see :func:`cfe_faiss.audit.groups.groupings`.
     hops
-        Edges over which a node's features reach: the layers of a network. By default measured. Not
-        with ``at_once``.
+        Edges over which a node's features reach, not with ``at_once``. By default measured.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -193,8 +189,7 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or nodes of one pass disturb each other in spite of
-        ``hops``.
+        If an argument is not as described, or ``hops`` is less than the reach of the model.
 
     Examples
     --------

@@ -273,34 +273,27 @@ def group_metrics(  # noqa: PLR0913
 ) -> GroupMetrics:
     """Return selection rates, impact ratios, error rates and equalised odds of groups.
 
-    Intersections of attributes are groups, too.
-
     The arguments are named as in fairlearn's ``MetricFrame``. Rows are matched by position.
 
     Parameters
     ----------
     y_true
-        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error
-        rates.
+        True classes, (n,), in the words of ``y_pred`` or in others; None: no error rates.
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
-        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names
-        to arrays, a frame.
+        Attributes: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
     favourable, truth_favourable
         Classes that count as selected, together, by name or number; by default each in turn,
         against the rest. True classes that agree, if the truth has different names ("repaid").
     intersections
-        Tuples of attributes whose combinations are groups, too; by default all attributes together,
-        if several.
+        Tuples of attributes whose combinations are groups, too; default: all together, if several.
     bins, confidence
-        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of
-        intervals, in (0, 1).
+        Cuts of numbers, see :func:`cfe_faiss.audit.groups.groupings`; level of intervals in (0, 1).
     class_names, unknown
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
-        By attribute (or "sex & race"): the group that the others are compared with. Default: the
-        largest ranked one.
+        By attribute (or "sex & race"): the group to compare with. Default: the largest ranked one.
     person
         Person of each row, (n,). Rows without a value, and by default all, are different people.
         Intervals, tests and verdicts count people, and allow for similar decisions on the rows of
@@ -329,9 +322,7 @@ def group_metrics(  # noqa: PLR0913
     --------
     >>> sex = ["f"] * 100 + ["m"] * 100 + [None] * 10
     >>> decisions = ["granted"] * 20 + ["refused"] * 80 + ["granted"] * 50 + ["refused"] * 60
-    >>> metrics = group_metrics(
-    ...     y_pred=decisions, sensitive_features={"sex": sex}, favourable="granted"
-    ... )
+    >>> metrics = group_metrics(y_pred=decisions, sensitive_features=sex, favourable="granted")
     >>> metrics.table[["value", "count", "selected", "verdict", "ratio", "ratio_high"]].round(2)
          value  count  selected    verdict  ratio  ratio_high
     0             210        70               NaN         NaN

@@ -81,23 +81,18 @@ def discrimination_scores(  # noqa: PLR0913
     finder
         Evidence comes from all its searched nodes; its attributes are scored.
     nodes
-        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones
-        count once.
+        Ids of the nodes to score, (n,), or a mask; default: all. Repeated ones count once.
     k
         Evidence per node, >= 1; the paper takes 10.
     columns, intersections
-        Attributes to score, by default all of them; tuples of columns whose combined values are
-        scored, too.
+        Attributes to score, default: all; tuples of columns whose combined values are scored, too.
     bins
-        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from
-        columns to a number of bins or to edges overrides this: Table 2 has
-        ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
+        Number of quantile bins of numbers with more than 10 values, or by column this number or
+        the edges: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
-        Names of columns or intersections ("sex & race") to list first; by default
-        ``finder.sensitive``.
+        Columns or intersections ("sex & race") to list first; default: ``finder.sensitive``.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+        Effort, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; default: the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -111,8 +106,7 @@ def discrimination_scores(  # noqa: PLR0913
         - ``expected``: (n - m) / (n - 1), where m of n nodes have the value: the mean score if the
           attribute were shuffled over the nodes.
         - ``difference``: score minus ``expected``.
-        - ``class_expected``: the score if evidence were drawn at random among all nodes of other
-          predicted classes.
+        - ``class_expected``: the score of random evidence among all nodes of other classes.
         - ``nodes``, ``evidence``: numbers of nodes and of pairs.
 
     Raises
@@ -207,26 +201,21 @@ def consistency(  # noqa: PLR0913
 ) -> Frame:
     """Return the share of nodes that are closer to their evidence than to their own class.
 
-    Each group has its share. The nearest evidence is compared with the nearest node of the same
-    class.
-
-    The share counts the nodes that the model treats differently from their most similar node: 0 is
-    consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for
-    predicted classes and with KS as the similarity. :doc:`/user_guide/audit` has the method.
+    The share of a group counts the nodes that the model treats differently from their most similar
+    node: 0 is consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one
+    neighbour, for predicted classes and with KS as the similarity; see :doc:`/user_guide/audit`.
 
     Parameters
     ----------
     finder
         Its searched nodes are compared.
     nodes
-        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones
-        count once.
+        Ids of the nodes to judge, (n,), or a mask; default: all. Repeated ones count once.
     columns, bins, intersections
         Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without
         attributes, or an empty list of columns, gives the line of all nodes only.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
-        the index's own.
+        Effort, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; default: the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -244,8 +233,7 @@ def consistency(  # noqa: PLR0913
           among near neighbours, and the range that holds ``confidence`` of such exchanges. A share
           below the range is no finding.
         - ``difference``: share - expected.
-        - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly)
-          closer.
+        - ``nodes``, ``closer``: judged nodes, and those whose evidence is (strictly) closer.
         - ``tied``: nodes with several equally near nearest nodes, such as copies.
 
     Raises
@@ -376,9 +364,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the accuracy within the top-k global evidence, as a curve in k.
-
-    See the paper, "Verifying Prediction Errors".
+    """Return the accuracy within the top-k global evidence (paper, "Verifying Prediction Errors").
 
     Parameters
     ----------
@@ -414,20 +400,17 @@ def error_rate_by_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two
-      nodes of a pair have the same true class, at least one prediction is wrong by construction. A
-      low accuracy says that the model's border runs through similar nodes, not that similarity
-      makes it err. For a model that is always right it is 1.
+    - Selection: the pairs are chosen for being close *and* predicted differently. Of two nodes with
+      the same true class, at least one prediction is wrong by construction. A low accuracy says
+      that the model's border runs through similar nodes, not that similarity makes it err.
     - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being
-      in a pair does not change the error rate. 200 seeded random exchanges within the cells of a
-      k-d tree give the mean and the range. Where the error rate does not change within a cell, the
-      accuracy is outside of the range in 2 to 6 % of 50 samples at 95 %
-      (``benchmarks/calibration_rates.py``).
-    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right
-      and the other wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 %
-      of the trials if the true classes are drawn again for the same predictions, and in 90 to
-      98.5 % if the model is trained on other nodes, least often for many pairs
-      (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
+      in a pair does not change the error rate. 200 seeded random exchanges within these cells give
+      mean and range. Without such a change the accuracy is outside of the range in 2 to 6 % of 50
+      samples at 95 % (``benchmarks/calibration_rates.py``).
+    - The band treats nodes as independent, but of a pair often one is right and the other wrong. In
+      simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if true
+      classes are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained
+      on other nodes (``benchmarks/coverage.py``). Points are nested: read the band pointwise.
 
     Examples
     --------
