@@ -295,9 +295,8 @@ def group_metrics(  # noqa: PLR0913
     reference
         By attribute (or "sex & race"): the group to compare with. Default: the largest ranked one.
     person
-        Person of each row, (n,). Rows without a value, and by default all, are different people.
-        Intervals, tests and verdicts count people, and allow for similar decisions on the rows of
-        one person. Counts and rates count rows.
+        Person of each row, (n,); rows without a value, and by default all, are different people.
+        Intervals and tests count people, who may be decided alike; counts and rates count rows.
 
     Returns
     -------
