@@ -296,7 +296,7 @@ def group_metrics(  # noqa: PLR0913
         By attribute (or "sex & race"): the group to compare with. Default: the largest ranked one.
     person
         Person of each row, (n,); rows without a value, and by default all, are different people.
-        Intervals and tests count people, who may be decided alike; counts and rates count rows.
+        Intervals and tests count people, as the rows of one often agree; counts and rates, rows.
 
     Returns
     -------
