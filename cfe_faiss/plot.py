@@ -1,18 +1,163 @@
-"""Figure of one pair of counterfactual evidence, in the style of the paper's Figure 1."""
+"""Figure of one pair of counterfactual evidence, and the features in which its nodes differ."""
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cfe_faiss.audit import features as nodes
+from cfe_faiss.attributes.table import feature_names
 from cfe_faiss.base.arrays import Doubles, Int32s
-from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.checks import as_count, as_labels, as_matrix, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_measure
+from cfe_faiss.data import classes
 from cfe_faiss.graph.csr import as_graph
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
+
+
+@dataclass(frozen=True)
+class FeatureDifference:
+    """One feature of two nodes.
+
+    Parameters
+    ----------
+    name
+        Name of the feature.
+    source, target
+        Its values, unscaled.
+    difference
+        (target - source) / standard deviation of the feature over all nodes.
+    """
+
+    name: str
+    source: float
+    target: float
+    difference: float
+
+
+def differing_features(
+    data: Any, source: int, target: int, count: int | None = None
+) -> list[FeatureDifference]:
+    """Return the features in which two nodes differ, the largest difference first.
+
+    Differences are compared in standard deviations of the feature over all nodes; equal ones keep
+    the features' order.
+
+    Parameters
+    ----------
+    data
+        PyG ``Data`` or any object with ``x`` of shape (n, d); with ``x_raw``, (n, d), the values
+        are read from there; with ``feature_names``, d names, these name the features.
+    source, target
+        Nodes, 0..n-1.
+    count
+        Largest number of features to return; default: all that differ.
+
+    Returns
+    -------
+    list of FeatureDifference
+        Empty for two nodes with the same features. O(n) time for each feature that differs.
+
+    Raises
+    ------
+    TypeError
+        If the features are not numbers, or a node or ``count`` is not an integer.
+    ValueError
+        If the shapes do not fit, a feature is NaN or infinite, a node is out of range, or ``count``
+        < 1.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> data = SimpleNamespace(x=[[20, 1], [40, 1], [60, 0]], feature_names=["age", "employed"])
+    >>> [row.name for row in differing_features(data, 0, 1)]
+    ['age']
+    >>> differing_features(data, 1, 2, count=1)
+    [FeatureDifference(name='employed', source=1.0, target=0.0, difference=-2.1213203435596424)]
+    """
+    values = feature_matrix(data)
+    names = feature_names(data, values.shape[1])
+    source = as_node("source", source, len(values))
+    target = as_node("target", target, len(values))
+    limit = None if count is None else as_count("count", count)
+    change = values[target].astype(np.float64) - values[source]
+    columns = np.flatnonzero(change)
+    change = change[columns]
+    # column by column, so that a large matrix is never copied to float64
+    change /= np.array([values[:, column].std(dtype=np.float64) for column in columns])
+    order = np.argsort(-np.abs(change), kind="stable")[:limit]
+    return [
+        FeatureDifference(names[c], float(values[source, c]), float(values[target, c]), float(z))
+        for c, z in zip(columns[order], change[order], strict=True)
+    ]
+
+
+def feature_matrix(data: Any) -> NDArray[np.float32]:
+    """Return the unscaled features, (n, d), float32: ``data.x_raw``, or ``data.x`` without it.
+
+    Raises
+    ------
+    TypeError
+        If they are not numbers.
+    ValueError
+        If they are not a matrix or not finite.
+    """
+    raw = getattr(data, "x_raw", None)
+    return as_matrix("data.x", data.x) if raw is None else as_matrix("data.x_raw", raw)
+
+
+def class_name(data: Any, label: int) -> str:
+    """Return ``data.class_names[label]``, or "class <label>" where it has none for it.
+
+    Examples
+    --------
+    >>> class_name(None, 3)
+    'class 3'
+    """
+    return str(classes.class_name(getattr(data, "class_names", None), label))
+
+
+def node_name(data: Any, node: int) -> str:
+    """Return ``data.node_ids[node]``, or the node's number where its user has given no ids.
+
+    Examples
+    --------
+    >>> node_name(None, 3)
+    '3'
+    """
+    ids = getattr(data, "node_ids", None)
+    return str(node if ids is None else ids[node])
+
+
+def format_value(value: float) -> str:
+    """Return a feature's value for a reader: whole numbers in full, others to four digits.
+
+    Examples
+    --------
+    >>> format_value(12500.0), format_value(0.30710003), format_value(1001.25)
+    ('12,500', '0.3071', '1,001')
+    """
+    whole = value == round(value) or abs(value) >= 1e3
+    return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:,.4g}"
+
+
+def as_node(name: str, value: Any, n: int) -> int:
+    """Return ``value`` as the number of one of n nodes.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer.
+    ValueError
+        If it is not in 0..n-1.
+    """
+    node = as_count(name, value, 0)
+    if node >= n:
+        raise ValueError(f"{name} must lie in 0..{n - 1}, got {node}")
+    return node
+
 
 __all__ = ["evidence_figure"]
 
@@ -111,7 +256,9 @@ def evidence_figure(  # noqa: PLR0913
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> data = SimpleNamespace(x=[[1.0, 3.0], [1.1, 5.0], [0.9, 3.0]], edge_index=[[0, 1], [2, 2]], y=[0, 1, 0])
+    >>> data = SimpleNamespace(
+    ...     x=[[1.0, 3.0], [1.1, 5.0], [0.9, 3.0]], edge_index=[[0, 1], [2, 2]], y=[0, 1, 0]
+    ... )
     >>> figure = evidence_figure(data, 0, 1, labels=[0, 1, 0], similarity=0.98)
     >>> figure.axes[0].texts[0].get_text()
     'Nodes 0 and 1: similar, yet predicted differently'
@@ -119,12 +266,12 @@ def evidence_figure(  # noqa: PLR0913
     with extra("plot"):
         from matplotlib.figure import Figure
 
-    n, d = nodes.feature_matrix(data).shape
+    n, d = feature_matrix(data).shape
     predicted = as_labels("labels", labels, n)
     y_true = getattr(data, "y", None)
     truth = None if y_true is None else as_labels("data.y", y_true, n, unknown=True)
-    source = nodes.as_node("source", source, n)
-    target = nodes.as_node("target", target, n)
+    source = as_node("source", source, n)
+    target = as_node("target", target, n)
     if predicted[source] == predicted[target]:
         raise ValueError(
             f"source and target must be predicted different classes, got class {predicted[source]} "
@@ -139,16 +286,16 @@ def evidence_figure(  # noqa: PLR0913
         subtitle = f"distance {format_measure('distance', distance)}"
     max_neighbors = as_count("max_neighbors", max_neighbors)
     features = as_count("features", features)
-    differing = nodes.differing_features(data, source, target)
+    differing = differing_features(data, source, target)
     graph = as_graph(data, n)
 
     pair = []
     for v, other in ((source, target), (target, source)):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
         near = surroundings(graph, v, other, predicted, max_neighbors)
-        pair.append(_Node(v, nodes.node_name(data, v), int(predicted[v]), true, near))
+        pair.append(_Node(v, node_name(data, v), int(predicted[v]), true, near))
     styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
-    legend = [shorten(nodes.class_name(data, label), 22) for label in styles]
+    legend = [shorten(class_name(data, label), 22) for label in styles]
     if any(node.near.shared.any() for node in pair):
         legend.append("in both neighbourhoods")
     rows = differing[:features]
@@ -237,7 +384,7 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
         (0.18, "True class", node.true),
     ):
         if label is not None:
-            _write(axes, 0.12, y, f"{word}: {shorten(nodes.class_name(data, label), 32)}", 11.5)
+            _write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -266,13 +413,11 @@ def _draw_neighbourhood(
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     places = radius * directions
     chords = [_chord(places[i], places[j]) for i, j in node.near.edges]
-    faint: dict[str, Any] = {
-        "facecolors": "none",
-        "edgecolors": FAINT,
-        "linewidths": 0.9,
-        "alpha": 0.45,
-    }
-    axes.add_collection(PathCollection(chords, zorder=1, **faint))
+    axes.add_collection(
+        PathCollection(
+            chords, facecolors="none", edgecolors=FAINT, linewidths=0.9, alpha=0.45, zorder=1
+        )
+    )
     axes.add_collection(
         LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
     )
@@ -280,19 +425,22 @@ def _draw_neighbourhood(
         node.near.drawn, node.near.shared, places, directions, strict=True
     ):
         colour, marker = styles[int(predicted[v])]
-        look: dict[str, Any] = {
-            "color": colour,
-            "markeredgecolor": INK,
-            "markeredgewidth": 3.0 if shared else 0.8,
-        }
-        axes.plot(*place, marker=marker, markersize=9 + 9 * scale, zorder=3, **look)
+        axes.plot(
+            *place,
+            marker=marker,
+            markersize=9 + 9 * scale,
+            color=colour,
+            markeredgecolor=INK,
+            markeredgewidth=3.0 if shared else 0.8,
+            zorder=3,
+        )
         reach = radius + 0.13 + 0.07 * scale
         side = "left" if x > 0 else "right"
         _write(
             axes,
             reach * x,
             reach * y,
-            shorten(nodes.node_name(data, v), 10),
+            shorten(node_name(data, v), 10),
             7 + 3.5 * scale,
             ha="center" if abs(x) < 0.2 and not crowded else side,
             # Names of a crowded ring point outwards, so that they take only their height on the
@@ -335,7 +483,7 @@ def _surroundings(data: Any, node: _Node) -> str:
     if near.degree == 0:
         return "no neighbours"
     plural = "s" if near.degree > 1 else ""
-    name = shorten(nodes.class_name(data, node.predicted), 24)
+    name = shorten(class_name(data, node.predicted), 24)
     words = f"{near.degree:,} neighbour{plural}, {near.same:,} predicted {name}"
     hidden = near.degree - len(near.drawn)
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
@@ -356,13 +504,17 @@ def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
     axes.axis("off")
     looks = [(*style, 0.8) for style in styles.values()] + [("white", "o", 3.0)]
     for label, (colour, marker, width) in zip(labels, looks, strict=False):
-        look: dict[str, Any] = {
-            "color": colour,
-            "markeredgecolor": INK,
-            "markeredgewidth": width,
-            "markersize": 11,
-        }
-        axes.plot([], [], linestyle="none", marker=marker, label=label, **look)
+        axes.plot(
+            [],
+            [],
+            linestyle="none",
+            marker=marker,
+            markersize=11,
+            color=colour,
+            markeredgecolor=INK,
+            markeredgewidth=width,
+            label=label,
+        )
     legend = axes.legend(
         title="Predicted class",
         title_fontproperties={"size": 10.5, "weight": "bold"},
@@ -396,7 +548,7 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
 
 
 def _draw_features(
-    axes: "Axes", rows: list[nodes.FeatureDifference], pair: list[_Node], styles: _Styles
+    axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles
 ) -> None:
     """Draw a table of three columns: names with both values, a chart, and differences."""
     for shaded in range(0, len(rows), 2):
@@ -414,8 +566,8 @@ def _draw_features(
     for y, row in enumerate(rows):
         _write(axes, 0.009, y, shorten(row.name, 40), 11)
         numbers = (
-            nodes.format_value(row.source),
-            nodes.format_value(row.target),
+            format_value(row.source),
+            format_value(row.target),
             f"{row.difference:+.2f}",
         )
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):

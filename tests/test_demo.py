@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from cfe_faiss import EvidenceFinder, demo
-from cfe_faiss.audit.features import class_name, differing_features, format_value
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, train
+from cfe_faiss.plot import class_name, differing_features, format_value
 
 CARD = re.compile(r"Pair (\d+), similarity (\S+) +node (\d+) +node (\d+)\n((?:  .*\n)+)")
 

@@ -389,8 +389,7 @@ class _Values:
 def _ranks(codes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the mean rank of each value, from 0, where codes ascend with the values."""
     counts = np.bincount(codes)
-    ranks: NDArray[np.float64] = (np.cumsum(counts) - (counts + 1) / 2)[codes]
-    return ranks
+    return (np.cumsum(counts) - (counts + 1) / 2)[codes]
 
 
 def _explained_share(a: _Values, b: _Values) -> float:

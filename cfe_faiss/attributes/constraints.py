@@ -161,7 +161,8 @@ class Constraints:
         return bool(self._changed_fields())
 
     def __repr__(self) -> str:
-        return f"Constraints({', '.join(f'{name}={value!r}' for name, value in self._changed_fields().items())})"
+        given = (f"{name}={value!r}" for name, value in self._changed_fields().items())
+        return f"Constraints({', '.join(given)})"
 
     def _changed_fields(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults."""
@@ -217,7 +218,8 @@ class Constraints:
             else:
                 said.append(f"evidence with {name} {' or '.join(sorted(map(str, values)))}")
         if self.target is not None:
-            said.append(f"evidence of class {' or '.join(map(str, self.target))}")  # type: ignore[arg-type]
+            classes = map(str, self.target)  # type: ignore[arg-type]
+            said.append(f"evidence of class {' or '.join(classes)}")
         if self.max_changed is not None:
             said.append(
                 f"at most {self.max_changed} attribute{'s' * (self.max_changed != 1)} different"

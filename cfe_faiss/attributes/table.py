@@ -149,8 +149,10 @@ class Attributes(Mapping[str, Attribute]):
         """
         rows: NDArray[np.int64] = self.frame.index.get_indexer(ids)  # type: ignore[arg-type]
         if (rows < 0).any():
-            absent = ids[int(np.argmin(rows))]
-            raise ValueError(f"the attributes must describe every node, got no row for {absent}")
+            raise ValueError(
+                "the attributes must describe every node, got no row for "
+                f"{ids[int(np.argmin(rows))]}"
+            )
         return rows
 
     def take(self, ids: NDArray[np.int64]) -> Self:

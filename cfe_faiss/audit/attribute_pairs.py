@@ -125,9 +125,11 @@ class OnlyIn(TableResult):
     baseline: float
     _finder: EvidenceFinder
     _people: Frame
-    """Nodes with a pair of different classes, by the set of nodes that agree, then by class: ``id``; ``change``, a
-    number of the values that may differ; positions after the last node of the class and of the
-    set."""
+    """Nodes with a pair of different classes, by the set of nodes that agree, then by class.
+
+    Columns: ``id``; ``change``, a number of the values that may differ; positions after the last
+    node of the class and of the set.
+    """
 
     def __repr__(self) -> str:
         different, pairs = self.table[["different", "pairs"]].iloc[1]
@@ -179,17 +181,24 @@ class OnlyIn(TableResult):
             )
             nearest = order.head(limit)
         nodes = {end: nearest[end].to_numpy(np.int64) for end in ("source", "target")}
-        columns: dict[str, Any] = {end: finder.names(ids) for end, ids in nodes.items()}
-        columns[measure] = nearest[measure].to_numpy(np.float64)
-        columns |= {f"{end}_label": finder.labels[ids] for end, ids in nodes.items()}
         attributes = attributes_of(finder).select(self.names)
         frames = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
-        columns |= {
-            f"{end} {name}": frames[end][name].to_numpy() for name in self.names for end in nodes
+        columns = {
+            **{end: finder.names(ids) for end, ids in nodes.items()},
+            measure: nearest[measure].to_numpy(np.float64),
+            **{f"{end}_label": finder.labels[ids] for end, ids in nodes.items()},
+            **{
+                f"{end} {name}": frames[end][name].to_numpy()
+                for name in self.names
+                for end in nodes
+            },
         }
-        table = data_frame(columns)
-        total = self.different
-        return OnlyInPairs(source=nodes["source"], target=nodes["target"], total=total, table=table)
+        return OnlyInPairs(
+            source=nodes["source"],
+            target=nodes["target"],
+            total=self.different,
+            table=data_frame(columns),
+        )
 
     def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
         # The partners of a node are the nodes of its set in later classes: one range.
@@ -256,7 +265,8 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     Examples
     --------
     >>> people = {"sex": ["f", "m", "f", "m"], "job": ["cook", "cook", "smith", "smith"]}
-    >>> finder = EvidenceFinder.from_vectors([[1, 0], [1, 0.1], [0, 1], [0, 1]], [0, 1, 1, 1], features=people)
+    >>> X = [[1, 0], [1, 0.1], [0, 1], [0, 1]]
+    >>> finder = EvidenceFinder.from_vectors(X, [0, 1, 1, 1], features=people)
     >>> found = only_in(finder, ["sex"])
     >>> found
     OnlyIn(sex: 1 of 2 pairs classified differently; 0 of 0 pairs that agree in all)
@@ -325,14 +335,16 @@ def _line(agreement: str, sets: Frame, confidence: float) -> dict[str, Any]:
     sets = sets[sets["pairs"] > 0]
     nodes, pairs, different = map(int, sets[["nodes", "pairs", "different"]].sum())
     low, high = clustered_wilson(sets["different"], sets["pairs"], confidence)
-    line = {
+    return {
         "agreement": agreement,
         "groups": len(sets),
         "nodes": nodes,
         "pairs": pairs,
         "different": different,
+        "share": different / pairs if pairs else np.nan,
+        "low": low,
+        "high": high,
     }
-    return line | {"share": different / pairs if pairs else np.nan, "low": low, "high": high}
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)

@@ -151,11 +151,11 @@ def direction_test(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     person: Any = None,
 ) -> DirectionTest:
-    """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
+    """Test whether the carriers of a value stand on one side of the closest pairs.
 
-    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one
-    pair, at most a fifth as many pairs as people. The test asks whether the unfavourable side
-    carries the value more often than the vectors explain.
+    The pairs of people with different decisions are chosen by vectors and decisions alone: the most
+    similar first, each person in one pair, at most a fifth as many pairs as people. The test asks
+    whether the unfavourable side carries the value more often than the vectors explain.
 
     Parameters
     ----------
@@ -172,10 +172,10 @@ def direction_test(  # noqa: PLR0913
     alpha
         Largest p value of a finding, in (0, 1).
     bins
-        How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
+        Cuts of numbers into groups, see :func:`cfe_faiss.audit.groups.groupings`.
     person
-        Where people have several rows: the attribute that tells whose a row is, or one value for each row. A person
-        then counts once, and is never compared with itself. A row without a value is a person, by default every row.
+        Attribute that tells whose each row is, or a value for each row: a person counts once, and
+        is never compared with itself. A row without a value is a person, by default every row.
 
     Returns
     -------
@@ -189,15 +189,15 @@ def direction_test(  # noqa: PLR0913
 
     Notes
     -----
-    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a ridge-logistic regression of
-    carrying the value on a basis of the vectors [1]_. People with a missing value are left out first. Ties are broken
-    by a fixed seed. The result does not depend on the order of rows.
-    O(n^2 d) for the pairs, O(n d^2) for the test.
+    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a
+    ridge-logistic regression of carrying the value on a basis of the vectors [1]_. People with a
+    missing value are left out first. Ties are broken by a fixed seed. The result does not depend on
+    the order of rows. O(n^2 d) for the pairs, O(n d^2) for the test.
 
     References
     ----------
-    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters", Proceedings of the
-       Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum, "Observational Studies", 2002, chapter 4.
+    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters",
+       Proc. Cambridge Phil. Soc. 44, 1948. ``gamma``: Rosenbaum, "Observational Studies", 2002.
 
     Examples
     --------
@@ -221,9 +221,10 @@ def direction_test(  # noqa: PLR0913
     if fields["verdict"] not in FINDINGS:
         fields["gamma"] = np.nan
     sides = {"unfavourable": refused, "favourable": granted}
-    pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
-    pairs |= {measure_of(finder.metric): values} | {
-        f"{side}_carries": carries[own] for side, own in sides.items()
+    pairs = {
+        **{side: finder.names(people.rows[own]) for side, own in sides.items()},
+        measure_of(finder.metric): values,
+        **{f"{side}_carries": carries[own] for side, own in sides.items()},
     }
     return DirectionTest(**fields, pairs=data_frame(pairs))
 
@@ -424,8 +425,7 @@ def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Boo
         first = group & (np.cumsum(group, axis=1, dtype=np.int32) <= k)
         shares.append(share((first & unfavourable).sum(axis=1), first.sum(axis=1)))
     difference = shares[0] - shares[1]
-    flags: Bools = difference[~np.isnan(difference)] >= threshold - _ROUNDING
-    return flags
+    return difference[~np.isnan(difference)] >= threshold - _ROUNDING
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -470,7 +470,8 @@ class DirectEffects(TableResult):
 
     def __repr__(self) -> str:
         told = int(self.table["p"].notna().sum())
-        return f"DirectEffects({len(self)} tests, {told} can tell, {int(self.table['named'].sum())} named)"
+        named = int(self.table["named"].sum())
+        return f"DirectEffects({len(self)} tests, {told} can tell, {named} named)"
 
 
 def adjusted_p_values(p: ArrayLike) -> Floats:
@@ -549,7 +550,7 @@ def direct_effects(  # noqa: PLR0913
 
     Notes
     -----
-    Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
+    People with the same known values share neighbours, pairs and the basis of the null model.
 
     *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with
     the carriers of the earlier findings as columns of the null model. Then each finding is tested
@@ -597,9 +598,9 @@ def direct_effects(  # noqa: PLR0913
             value_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
             tested.append(_Tested(people, codes == code, value_lines))
             lines += value_lines
-    given = (others or {}).items()
     further = {
-        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given
+        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p
+        for name, p in (others or {}).items()
     }
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
@@ -706,9 +707,12 @@ def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[
     counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
     no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
     for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
-        numbers = {
+        yield {
             "test": name,
             "n_carriers": people.count(carries),
             "n_others": people.count(~carries),
+            "p": test.p_value,
+            "few": test.few,
+            **asdict(test),
+            **pairs,
         }
-        yield numbers | {"p": test.p_value, "few": test.few} | asdict(test) | pairs

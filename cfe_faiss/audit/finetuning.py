@@ -60,20 +60,22 @@ def fine_tune(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> FineTuning:
-    """Go on training a model with the nodes of the evidence, and compare it on the test nodes that remain.
+    """Go on training a model with the nodes of the evidence.
 
-    The paper's "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both
-    readings of it.
+    The models before and after are compared on the test nodes that remain. See the paper's
+    "Fine-tuning with Counterfactual Evidences"; :doc:`/how_to/fine_tuning` has both readings of it.
 
     Parameters
     ----------
     finder
-        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits. Its data is PyG
-        ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on the same device.
+        Its model is a trained ``torch.nn.Module``, called as ``model(x, edge_index)`` for logits.
+        Its data is PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and
+        ``test_mask``, on the same device.
     pairs
-        The evidence, with row numbers ``source`` and ``target``, see :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
+        The evidence, with row numbers ``source`` and ``target``, see
+        :meth:`cfe_faiss.EvidenceFinder.top_pairs`.
     role
-        "training": the evidence nodes join the training nodes. "validation": they replace the validation nodes.
+        "training": evidence nodes join the training nodes; "validation": they replace these nodes.
     seeds
         Each gives one run from the same weights; runs differ in the randomness of training only.
     inplace
@@ -99,8 +101,9 @@ def fine_tune(  # noqa: PLR0913
 
     Notes
     -----
-    ``control`` is the same training without the evidence nodes: fine-tuning gains ``after - control``. The test nodes
-    that remain are easier than the test set. Nodes without a true class (-1) are left out.
+    ``control`` is the same training without the evidence nodes: fine-tuning gains
+    ``after - control``. The test nodes that remain are easier than the test set. Nodes without a
+    true class (-1) are left out.
 
     Examples
     --------
@@ -139,13 +142,17 @@ def fine_tune(  # noqa: PLR0913
 
     def train_copy(on: Any, seed: int) -> Any:
         other = deepcopy(model)
-        options: dict[str, Any] = {
-            "epochs": epochs,
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "patience": patience,
-        }
-        loop.train(other, on, **options, class_weights=class_weights, seed=seed, progress=progress)
+        loop.train(
+            other,
+            on,
+            epochs=epochs,
+            lr=lr,
+            weight_decay=weight_decay,
+            patience=patience,
+            class_weights=class_weights,
+            seed=seed,
+            progress=progress,
+        )
         return other
 
     before = judge(model)
@@ -155,11 +162,16 @@ def fine_tune(  # noqa: PLR0913
     if inplace:
         model.load_state_dict(tuned[0].state_dict())
         model.eval()
-    columns: dict[str, Any] = {"seed": runs, "tuned": len(evidence), "nodes": len(remaining)}
     hits = {"before": np.broadcast_to(before, after.shape), "after": after, "control": control}
     measured = {name: right.astype(float) for name, right in hits.items()}
-    columns |= {name: share(right.sum(axis=1), len(remaining)) for name, right in measured.items()}
-    columns |= {"fixed": (after & ~before).sum(axis=1), "broken": (before & ~after).sum(axis=1)}
+    columns: dict[str, Any] = {
+        "seed": runs,
+        "tuned": len(evidence),
+        "nodes": len(remaining),
+        **{name: share(right.sum(axis=1), len(remaining)) for name, right in measured.items()},
+        "fixed": (after & ~before).sum(axis=1),
+        "broken": (before & ~after).sum(axis=1),
+    }
     for other in ("before", "control"):
         measured[f"after - {other}"] = measured["after"] - measured[other]
     lines = [_summary(name, values, confidence) for name, values in measured.items()]
@@ -201,5 +213,12 @@ def _summary(name: str, values: Floats, confidence: float) -> dict[str, Any]:
     bounds = (-1.0, 1.0) if " - " in name else (0.0, 1.0)
     low, high = bootstrap_mean(values.mean(axis=0), confidence, bounds=bounds)
     std = per_seed.std(ddof=1) if seeds > 1 else np.nan
-    line = {"measure": name, "mean": per_seed.mean(), "std": std, "low": low, "high": high}
-    return line | {"nodes": nodes, "seeds": seeds}
+    return {
+        "measure": name,
+        "mean": per_seed.mean(),
+        "std": std,
+        "low": low,
+        "high": high,
+        "nodes": nodes,
+        "seeds": seeds,
+    }

@@ -158,24 +158,24 @@ def flip(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar with ``x``, (n, d).
-        Values are in the units of ``x_raw``, if present.
+        Has a model, which is called again, and its data: a table; a matrix; PyG ``Data`` or similar
+        with ``x``, (n, d). Values are in the units of ``x_raw``, if present.
     name
-        A column of the table, a feature of ``data.feature_names``, or an attribute of several columns.
+        A column, a feature of ``data.feature_names``, or an attribute of several columns.
     values
-        Values to give to the nodes, which must occur; by default each other value, if there are at most 10.
+        Values to give to the nodes, which must occur; default: all others, if at most 10 occur.
     columns
-        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By default
-        ``data.feature_attributes``.
+        Of an attribute with a column of 0 and 1 for each value: the feature of each value. By
+        default ``data.feature_attributes``.
     nodes
         The nodes to judge, as ids or as a mask of shape (n,); by default all rows.
     at_once
-        Whether all nodes change together: two values are exchanged, of more all nodes take the same. By default only
-        the node's own features change.
+        Whether all nodes change together: two values are exchanged, of more all nodes take the
+        same. By default only the node's own features change.
     by, bins
-        Attributes whose groups get rates, and cuts as in :func:`cfe_faiss.audit.discrimination_scores`.
+        Attributes whose groups get rates; cuts, see :func:`cfe_faiss.audit.groups.groupings`.
     hops
-        Edges over which a node's features reach: the layers of a network. By default measured. Not with ``at_once``.
+        Edges over which a node's features reach, not with ``at_once``. By default measured.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -189,7 +189,7 @@ def flip(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or nodes of one pass disturb each other in spite of ``hops``.
+        If an argument is not as described, or ``hops`` is less than the reach of the model.
 
     Examples
     --------
@@ -197,7 +197,9 @@ def flip(  # noqa: PLR0913
     >>> from torch_geometric.data import Data
     >>> x = torch.tensor([[0.0, 2.0], [1.0, 0.5], [1.0, 3.0]])
     >>> data = Data(x=x, edge_index=torch.tensor([[0, 1], [1, 0]]), feature_names=["sex", "income"])
-    >>> finder = EvidenceFinder.from_data(data, lambda x, edge_index: (x[:, 0] + x[:, 1] > 2).long())
+    >>> def model(x, edge_index):
+    ...     return (x[:, 0] + x[:, 1] > 2).long()
+    >>> finder = EvidenceFinder.from_data(data, model)
     >>> test = flip(finder, "sex")
     >>> test.to_frame()
        node  value  flipped  before  after  changed
@@ -250,11 +252,13 @@ def flip(  # noqa: PLR0913
     node, target, after = _results(run, passes, known, progress)
     names = np.empty(len(run.values), dtype=object)
     names[:] = run.values
-    value = _plain(names[run.codes[node]])
-    flipped = _plain(names[target])
-    entries = dict(
-        zip(_ENTRY, (finder.names(node), value, flipped, before[node], after), strict=True)
-    )
+    entries = {
+        "node": finder.names(node),
+        "value": _plain(names[run.codes[node]]),
+        "flipped": _plain(names[target]),
+        "before": before[node],
+        "after": after,
+    }
     moves = (
         data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
     )
@@ -357,8 +361,6 @@ def _columns(
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
     x = as_array("data.x", data.x)
-    if x.ndim != 2:
-        raise ValueError(f"data.x must have shape (n, d), got {x.shape}")
     raw = x if getattr(data, "x_raw", None) is None else as_array("data.x_raw", data.x_raw)
     if raw.shape != x.shape:
         raise ValueError(f"data.x_raw must have the shape of data.x, {x.shape}, got {raw.shape}")
@@ -509,8 +511,16 @@ def _rates(
                 nodes, hits = (
                     len(np.unique(node[own & turn & which])) for which in (True, changed)
                 )
-                line = {"feature": group.name, "group": value, "value": before, "flipped": after}
-                lines.append(line | {"nodes": nodes, "changed": hits})
+                lines.append(
+                    {
+                        "feature": group.name,
+                        "group": value,
+                        "value": before,
+                        "flipped": after,
+                        "nodes": nodes,
+                        "changed": hits,
+                    }
+                )
     frame = data_frame(lines)
     low, high = wilson(frame["changed"], frame["nodes"], confidence)
     return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)
@@ -561,7 +571,6 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
         n, the whole connected component, if every probed node reaches all of its component. None if
         outputs of other components are reached, or a node's own output is not.
     """
-    n = joined.shape[0]
     hops = 0
     seen_end = False
     for node in _probes(joined):
@@ -571,7 +580,7 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
             return None
         hops = max(hops, int(distance[reached].max()))
         seen_end |= bool((~reached & np.isfinite(distance)).any())
-    return hops if seen_end else n
+    return hops if seen_end else joined.shape[0]
 
 
 def independent_batches(
@@ -581,12 +590,11 @@ def independent_batches(
 
     Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.
     """
-    n = joined.shape[0]
     if hops is None:
         return [nodes[place : place + 1] for place in range(len(nodes))]
     if hops == 0:
         return [nodes] if len(nodes) else []
-    if hops >= n:  # all of a connected component
+    if hops >= joined.shape[0]:  # all of a connected component
         component = data_frame({"component": connected_components(joined)[1][nodes]})
         colour = component.groupby("component").cumcount().to_numpy()
     else:
@@ -606,8 +614,7 @@ def _probes(joined: Csr) -> list[int]:
 
 
 def _colours(nodes: NDArray[np.int64], joined: Csr, hops: int) -> NDArray[np.int64]:
-    n = joined.shape[0]
-    place = np.full(n, -1)
+    place = np.full(joined.shape[0], -1)
     place[nodes] = np.arange(len(nodes))
     colour = np.full(len(nodes), -1)
     for begin in range(0, len(nodes), _BLOCK):

@@ -294,12 +294,11 @@ def group_disparity(
         count = int(own.sum())
         cost = (weight * distance)[own]
         mean = float(cost.mean()) if count else np.nan
-        a = i[own]
-        b = j[own]
+        neighbours = j[own]
         residual = cost - mean
-        both = group.codes[b] == code
+        both = group.codes[neighbours] == code
         # A pair within the group appears in both directions, which are the same pair.
-        at_node = np.bincount(a, residual, n) + np.bincount(b, residual, n)
+        at_node = np.bincount(i[own], residual, n) + np.bincount(neighbours, residual, n)
         variance = (
             (at_node**2).sum() - (residual[~both] ** 2).sum() - 2 * (residual[both] ** 2).sum()
         )

@@ -206,11 +206,10 @@ class GroupMetrics(TableResult):
                 f"favourable must be one of {', '.join(self.classes)}, got {favourable!r}"
             )
         table = self.table[self.table["class"] == selected]
-        features = set(table["feature"])
         for name in (sex, race):
             check_known("sex and race must name attributes of the table", name, self.names)
         crossed = {f"{sex} & {race}": ("sex", "race"), f"{race} & {sex}": ("race", "sex")}
-        both = next((name for name in crossed if name in features), None)
+        both = next((name for name in crossed if name in set(table["feature"])), None)
         if both is None:
             raise ValueError(
                 f"the table must hold the intersection of {sex!r} and {race!r}: see intersections"
@@ -246,8 +245,6 @@ class GroupMetrics(TableResult):
         last: dict[str, Any] = dict.fromkeys(columns, "Unknown") | {
             "applicants": count,
             "selected": selected,
-        }
-        last |= {
             "selection_rate": selected / count if count else np.nan,
             "impact_ratio": np.nan,
             "excluded": False,
@@ -274,33 +271,32 @@ def group_metrics(  # noqa: PLR0913
     reference: Mapping[str, Any] | None = None,
     person: Any = None,
 ) -> GroupMetrics:
-    """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
+    """Return selection rates, impact ratios, error rates and equalised odds of groups.
 
     The arguments are named as in fairlearn's ``MetricFrame``. Rows are matched by position.
 
     Parameters
     ----------
     y_true
-        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error rates.
+        True classes, (n,), in the words of ``y_pred`` or in others; None: no error rates.
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
-        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
+        Attributes: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
     favourable, truth_favourable
         Classes that count as selected, together, by name or number; by default each in turn,
         against the rest. True classes that agree, if the truth has different names ("repaid").
     intersections
-        Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
+        Tuples of attributes whose combinations are groups, too; default: all together, if several.
     bins, confidence
-        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of intervals, in (0, 1).
+        Cuts of numbers, see :func:`cfe_faiss.audit.groups.groupings`; level of intervals in (0, 1).
     class_names, unknown
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
-        By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
+        By attribute (or "sex & race"): the group to compare with. Default: the largest ranked one.
     person
-        Person of each row, (n,). Rows without a value, and by default all, are different people.
-        Intervals, tests and verdicts count people, and allow for similar decisions on the rows of
-        one person. Counts and rates count rows.
+        Person of each row, (n,); rows without a value, and by default all, are different people.
+        Intervals and tests count people, as the rows of one often agree; counts and rates, rows.
 
     Returns
     -------
@@ -314,17 +310,18 @@ def group_metrics(  # noqa: PLR0913
 
     Notes
     -----
-    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR § 1607.4 D, the
-    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et al., NIPS 2016. Rates: Wilson's
-    interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences: Koopman (Biometrics 40, 1984)
-    and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in place of the normal quantile.
-    Rates near 0 or 1 of small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
+    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR §
+    1607.4 D, the "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et
+    al., NIPS 2016. Rates: Wilson's interval at the level confidence^(1/G) for G groups (Šidák).
+    Ratios and differences: Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17,
+    1998), with Tukey's studentized range in place of the normal quantile. Rates near 0 or 1 of
+    small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
 
     Examples
     --------
     >>> sex = ["f"] * 100 + ["m"] * 100 + [None] * 10
     >>> decisions = ["granted"] * 20 + ["refused"] * 80 + ["granted"] * 50 + ["refused"] * 60
-    >>> metrics = group_metrics(y_pred=decisions, sensitive_features={"sex": sex}, favourable="granted")
+    >>> metrics = group_metrics(y_pred=decisions, sensitive_features=sex, favourable="granted")
     >>> metrics.table[["value", "count", "selected", "verdict", "ratio", "ratio_high"]].round(2)
          value  count  selected    verdict  ratio  ratio_high
     0             210        70               NaN         NaN
@@ -432,21 +429,27 @@ def _table(  # noqa: PLR0913
     actual = np.isin(true, selected_classes)
     judged = true != UNKNOWN
     is_selective = bool(selective_classes(positive.astype(np.int32), judged))
-    outcomes = {
-        "TP": positive & actual,
-        "FP": positive & ~actual,
-        "TN": ~positive & ~actual,
-        "FN": ~positive & actual,
+    masks = {
+        "count": np.ones(len(places), bool),
+        "selected": positive,
+        "judged": judged,
+        "TP": judged & positive & actual,
+        "FP": judged & positive & ~actual,
+        "TN": judged & ~positive & ~actual,
+        "FN": judged & ~positive & actual,
+        "right": judged & (labels == true),
     }
-    outcomes["right"] = labels == true
-    masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
-    masks |= {key: judged & mask for key, mask in outcomes.items()}
     n = {
         key: np.bincount(places[mask], minlength=g + 1).astype(np.int64)
         for key, mask in masks.items()
     }
-    cases = {"count": masks["count"], "judged": judged, "selected": judged & positive}
-    cases |= {"true": judged & actual, "false": judged & ~actual}
+    cases = {
+        "count": masks["count"],
+        "judged": judged,
+        "selected": judged & positive,
+        "true": judged & actual,
+        "false": judged & ~actual,
+    }
     parts = {
         key: independent_share(places[mask], persons[mask], g + 1) for key, mask in cases.items()
     }
@@ -475,13 +478,19 @@ def _table(  # noqa: PLR0913
     for key, values in compared.items():
         nothing: Any = {"b": False, "O": ""}.get(values.dtype.kind, np.nan)
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
-    columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each, parts["selected"])
     counted = 0 if is_selective else 1  # errors of the other decision are unknown
-    columns |= share_columns("accuracy", n["right"], counted * n["judged"], each, parts["judged"])
-    columns |= share_columns("fpr", n["FP"], counted * (n["FP"] + n["TN"]), each, parts["false"])
-    columns |= share_columns("fnr", n["FN"], counted * (n["FN"] + n["TP"]), each, parts["true"])
-    table = data_frame(columns)
+    negatives = counted * (n["FP"] + n["TN"])
+    positives = counted * (n["FN"] + n["TP"])
+    table = data_frame(
+        {
+            **columns,
+            **{key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")},
+            **share_columns("precision", n["TP"], n["TP"] + n["FP"], each, parts["selected"]),
+            **share_columns("accuracy", n["right"], counted * n["judged"], each, parts["judged"]),
+            **share_columns("fpr", n["FP"], negatives, each, parts["false"]),
+            **share_columns("fnr", n["FN"], positives, each, parts["true"]),
+        }
+    )
     return (table if n["count"][g] else table.iloc[:g]), (parts["true"], parts["false"])
 
 
@@ -497,6 +506,7 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         (verdict for verdict in _VERDICTS if (compared["verdict"] == verdict).any()), "cannot tell"
     )
     reference = known[known["reference"]]
+    shown = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
     line: dict[str, Any] = {
         **table[["class", "feature"]].iloc[0],
         "groups": len(known),
@@ -505,9 +515,8 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         "p": ranked["p"].min(),
         "power": ranked["power"].min(),
         "reference": next(iter(reference["value"]), ""),
+        **dict.fromkeys(shown),
     }
-    shown = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
-    line |= dict.fromkeys(shown)
     lines = compared[compared["verdict"] == verdict]
     if len(lines):
         distance = np.minimum(lines["ratio"], 1 / lines["ratio"])
@@ -517,10 +526,12 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         )
         line |= {name: shown_line[name] for name in shown}
         if shown_line["ratio"] > 1:  # the reference is the group that is selected less often
-            line |= {"value": line["reference"], "reference": line["value"]} | turned(
-                shown_line, shown
-            )
-            line["count"] = reference["count"].iloc[0]
+            line |= {
+                "value": line["reference"],
+                "reference": line["value"],
+                **turned(shown_line, shown),
+                "count": reference["count"].iloc[0],
+            }
     of_true, of_false = (part[known.index] for part in independent)
     if table["accuracy"].isna().all():  # errors are unknown
         of_true = np.zeros(len(known))
@@ -529,16 +540,13 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
     fp, tn = (known[name].to_numpy() * of_false for name in ("FP", "TN"))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
+        gaps = (tpr[f"difference{end}"], fpr[f"difference{end}"])
         line |= {
-            f"{name}_difference{end}": gap[f"difference{end}"]
-            for name, gap in (("tpr", tpr), ("fpr", fpr))
+            f"tpr_difference{end}": gaps[0],
+            f"fpr_difference{end}": gaps[1],
+            f"equalised_odds_difference{end}": float(np.maximum(*gaps)),
+            f"equalised_odds_ratio{end}": float(np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"])),
         }
-        line[f"equalised_odds_difference{end}"] = float(
-            np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"])
-        )
-        line[f"equalised_odds_ratio{end}"] = float(
-            np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"])
-        )
     return line
 
 

@@ -101,10 +101,9 @@ def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
     """
     as_bytes = np.ascontiguousarray(vectors).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
     distinct, place = np.unique(as_bytes, return_inverse=True)
-    order: Ints = (
+    return (
         np.lexsort((*reversed(keys), place)) if len(distinct) < len(vectors) else np.argsort(place)
     )
-    return order
 
 
 def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
@@ -277,7 +276,9 @@ def groupings(
     --------
     >>> import pandas as pd
     >>> people = pd.DataFrame({"sex": ["f", "m", "f"], "age": [20, 35, 50]})
-    >>> sex, age, both = groupings(people, np.array([0, 2]), bins={"age": [18, 35]}, intersections=[("sex", "age")])
+    >>> sex, age, both = groupings(
+    ...     people, np.array([0, 2]), bins={"age": [18, 35]}, intersections=[("sex", "age")]
+    ... )
     >>> sex.values, sex.codes
     (['f', 'm'], array([0, 0]))
     >>> age.values, age.codes

@@ -211,7 +211,8 @@ def newcombe(
     (0.0524, 0.3339)
     """
     x1, n1, x0, n0 = _floats(successes, cases, other_successes, other_cases)
-    (low1, high1), (low0, high0) = wilson(x1, n1, confidence), wilson(x0, n0, confidence)
+    low1, high1 = wilson(x1, n1, confidence)
+    low0, high0 = wilson(x0, n0, confidence)
     p1 = share(x1, n1)
     p0 = share(x0, n0)
     difference = p1 - p0
@@ -248,11 +249,10 @@ def paired_difference(
     >>> low.round(3), high.round(3)
     (array([-0.508,    nan]), array([-0.013,    nan]))
     """
-    z = normal_quantile(confidence)
     up, down, n = _floats(gained, lost, cases)
     p = (up + 1) / (n + 2)
     q = (down + 1) / (n + 2)
-    half = z * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
+    half = normal_quantile(confidence) * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
     known = np.where(n > 0, 0.0, np.nan)
     return np.clip(p - q - half, -1, 1) + known, np.clip(p - q + half, -1, 1) + known
 
@@ -328,8 +328,7 @@ def _ratios_where(
         above = (excess > 0) | ((excess == 0) & (score < 0))  # without variance the score is 0
         low = np.where(above, middle, low)
         high = np.where(above, high, middle)
-    bounds: Floats = np.exp((low + high) / 2)
-    return bounds
+    return np.exp((low + high) / 2)
 
 
 def clustered_wilson(
@@ -496,9 +495,11 @@ def compare_rates(
         "p",
         "power",
     )
-    columns: dict[str, NDArray[Any]] = {"ranked": ranked, "reference": np.zeros(g, bool)}
-    columns |= {name: np.full(g, np.nan) for name in names} | {
-        "verdict": np.full(g, "cannot tell", dtype=object)
+    columns: dict[str, NDArray[Any]] = {
+        "ranked": ranked,
+        "reference": np.zeros(g, bool),
+        **{name: np.full(g, np.nan) for name in names},
+        "verdict": np.full(g, "cannot tell", dtype=object),
     }
     if not compared.any():
         return columns

@@ -190,13 +190,14 @@ def change_of_rates(
         for place, (code, line) in enumerate(counts.to_dict("index").items()):
             test = paired_test(int(worse[code]), int(better[code]))
             line |= {key: line[key] / line["n"] for key in ("before", "after")}
-            line |= {
+            yield {
+                **_line(name, group, code, "rates", test),
+                **line,
                 "effect": line["after"] - line["before"],
                 "low": low[place],
                 "high": high[place],
                 "few": False,
             }
-            yield _line(name, group, code, "rates", test) | line
 
 
 def change_of_effects(
@@ -365,8 +366,10 @@ def compare_models(  # noqa: PLR0913
 
     Examples
     --------
-    >>> finder = EvidenceFinder.from_vectors([[1.0, 0.0], [0.9, 0.1], [0.8, 0.3]], ["no", "yes", "yes"])
-    >>> compare_models(finder, {"v2": ["no", "no", "yes"]}, k=1).directions[["before", "after", "count"]]
+    >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3]]
+    >>> finder = EvidenceFinder.from_vectors(X, ["no", "yes", "yes"])
+    >>> comparison = compare_models(finder, {"v2": ["no", "no", "yes"]}, k=1)
+    >>> comparison.directions[["before", "after", "count"]]
       before after  count
     0    yes    no      1
     """
@@ -393,9 +396,15 @@ def compare_models(  # noqa: PLR0913
             groups = groupings(
                 attributes_of(finder), rows, names, bins, intersections, with_missing=False
             )
-        everyone = Grouping.of_all(len(rows))
         samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
-        lines += change_of_rates(models, rows, bad, [everyone, *groups], persons[rows], confidence)
+        lines += change_of_rates(
+            models,
+            rows,
+            bad,
+            [Grouping.of_all(len(rows)), *groups],
+            persons[rows],
+            confidence,
+        )
         lines += change_of_effects(samples, models, groups, k)
     for line, q in zip(
         lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True
@@ -459,7 +468,6 @@ def as_models(
         raise ValueError(f"{argument} must hold another model at least, got none")
     models = {_model_name("baseline", baseline): finder.labels}
     count = finder.class_count
-    n = len(finder.labels)
     for name, values in predictions.items():
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(
@@ -467,7 +475,11 @@ def as_models(
             )
         title = f"{argument}[{name!r}]"
         given = as_predictions(
-            values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns")
+            values,
+            len(finder.labels),
+            finder.class_names,
+            title,
+            are_names=hasattr(finder.data, "columns"),
         )
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
@@ -549,18 +561,17 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
     after = models[name]
     sides = {side: changes[side].to_numpy() for side in ("source", "target")}
     columns: _Columns = {"model": name} | {side: finder.names(rows) for side, rows in sides.items()}
-    away = changes["away"].to_numpy()
-    columns[measure_of(finder.metric)] = (
-        measured(away, finder.metric)
-        if is_distance(finder.metric)
-        else finder.measure64(*sides.values())
-    )
     is_after = changes["after"].to_numpy()
-    columns["change"] = np.select(
-        [changes["before"] & is_after, is_after], ["stays", "appears"], "disappears"
-    )
     equal = [labels[sides["source"]] == labels[sides["target"]] for labels in (before, after)]
-    columns["equal"] = np.select(equal, [first, name], "")
+    columns |= {
+        measure_of(finder.metric): measured(changes["away"].to_numpy(), finder.metric)
+        if is_distance(finder.metric)
+        else finder.measure64(*sides.values()),
+        "change": np.select(
+            [changes["before"] & is_after, is_after], ["stays", "appears"], "disappears"
+        ),
+        "equal": np.select(equal, [first, name], ""),
+    }
     for side, rows in sides.items():
         columns[f"{side}_before"] = _class_names(finder, before[rows])
         columns[f"{side}_after"] = _class_names(finder, after[rows])

@@ -41,6 +41,7 @@ _SMALLEST_CELL = 5
 _AXES = 16
 _DRAWS = 200
 _SEED = 0
+_EXPECTED = ("expected", "expected_low", "expected_high")
 _COLUMNS = (
     "feature",
     "value",
@@ -69,28 +70,29 @@ def discrimination_scores(  # noqa: PLR0913
     memory: int | None = None,
     progress: bool = False,
 ) -> Frame:
-    """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
+    """Return the discrimination score DS of every value of every attribute.
 
     The score of a value is the mean, over the nodes that have it, of the share of their top-k
-    evidence that lacks it. Scores are descriptive; :func:`direct_effects` has the tests.
+    evidence that lacks it (paper, section "Revealing Unfairness"). Scores are descriptive;
+    :func:`direct_effects` has the tests.
 
     Parameters
     ----------
     finder
         Evidence comes from all its searched nodes; its attributes are scored.
     nodes
-        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to score, (n,), or a mask; default: all. Repeated ones count once.
     k
         Evidence per node, >= 1; the paper takes 10.
     columns, intersections
-        Attributes to score, by default all of them; tuples of columns whose combined values are scored, too.
+        Attributes to score, default: all; tuples of columns whose combined values are scored, too.
     bins
-        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from columns to a number of
-        bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
+        Number of quantile bins of numbers with more than 10 values, or by column this number or
+        the edges: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
     sensitive
-        Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
+        Columns or intersections ("sex & race") to list first; default: ``finder.sensitive``.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+        Effort, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; default: the index's own.
     progress
         Whether to show a progress bar on standard error.
 
@@ -104,8 +106,7 @@ def discrimination_scores(  # noqa: PLR0913
         - ``expected``: (n - m) / (n - 1), where m of n nodes have the value: the mean score if the
           attribute were shuffled over the nodes.
         - ``difference``: score minus ``expected``.
-        - ``class_expected``: the score if evidence were drawn at random among all nodes of other
-          predicted classes.
+        - ``class_expected``: the score of random evidence among all nodes of other classes.
         - ``nodes``, ``evidence``: numbers of nodes and of pairs.
 
     Raises
@@ -156,18 +157,20 @@ def discrimination_scores(  # noqa: PLR0913
         score = group_means(lacking, own, size)
         expected = np.where(cases > 0, (n - holders) / max(n - 1, 1), np.nan)
         by_class = group_means(_share_without(group, members.labels)[places], own, size)
-        pairs = np.bincount(own, counts, size).astype(np.int64)
-        columns_of = (
-            group.name,
-            group.values,
-            group.name in marked,
-            score,
-            expected,
-            score - expected,
+        blocks.append(
+            {
+                "feature": group.name,
+                "value": group.values,
+                "sensitive": group.name in marked,
+                "score": score,
+                "expected": expected,
+                "difference": score - expected,
+                "class_expected": by_class,
+                "nodes": cases,
+                "evidence": np.bincount(own, counts, size).astype(np.int64),
+            }
         )
-        blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
-    frame = stack(blocks, _COLUMNS)
-    return frame.sort_values(
+    return stack(blocks, _COLUMNS).sort_values(
         ["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True
     )
 
@@ -179,8 +182,7 @@ def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
     np.add.at(table, (group.codes, codes), labels != UNKNOWN)
     eligible = table.sum() - table.sum(axis=0)
     same = np.nan_to_num(share(table.sum(axis=1, keepdims=True) - table, eligible), nan=1)
-    of_each: Floats = 1 - same[group.codes, codes]
-    return of_each
+    return 1 - same[group.codes, codes]
 
 
 def consistency(  # noqa: PLR0913
@@ -197,23 +199,23 @@ def consistency(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
+    """Return the share of nodes that are closer to their evidence than to their own class.
 
-    The share counts the nodes that the model treats differently from their most similar node: 0 is
-    consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for
-    predicted classes and with KS as the similarity. :doc:`/user_guide/audit` has the method.
+    The share of a group counts the nodes that the model treats differently from their most similar
+    node: 0 is consistent. It is one minus the consistency of Zemel et al. (ICML 2013) with one
+    neighbour, for predicted classes and with KS as the similarity; see :doc:`/user_guide/audit`.
 
     Parameters
     ----------
     finder
         Its searched nodes are compared.
     nodes
-        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+        Ids of the nodes to judge, (n,), or a mask; default: all. Repeated ones count once.
     columns, bins, intersections
-        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
-        list of columns, gives the line of all nodes only.
+        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without
+        attributes, or an empty list of columns, gives the line of all nodes only.
     nprobe, recall, exact, memory
-        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+        Effort, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; default: the index's own.
     confidence
         Of the intervals, in (0, 1).
     progress
@@ -231,8 +233,7 @@ def consistency(  # noqa: PLR0913
           among near neighbours, and the range that holds ``confidence`` of such exchanges. A share
           below the range is no finding.
         - ``difference``: share - expected.
-        - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly)
-          closer.
+        - ``nodes``, ``closer``: judged nodes, and those whose evidence is (strictly) closer.
         - ``tied``: nodes with several equally near nearest nodes, such as copies.
 
     Raises
@@ -242,9 +243,10 @@ def consistency(  # noqa: PLR0913
 
     Notes
     -----
-    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in the expectation and in
-    the clusters of the interval: with more copies than that, the interval is too narrow. Two exact searches of all
-    nodes, and n_c**2 * d multiplications for each class of n_c nodes.
+    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in
+    the expectation and in the clusters of the interval: with more copies than that, the interval is
+    too narrow. Two exact searches of all nodes, and n_c**2 * d multiplications for each class of
+    n_c nodes.
 
     Examples
     --------
@@ -300,20 +302,19 @@ def consistency(  # noqa: PLR0913
         hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
         mean = float(closer[own].mean()) if own.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
-        expectation = dict(
-            zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True)
-        )
-        line = {
-            "feature": group.name,
-            "value": group.values[value],
-            "share": mean,
-            "low": low,
-            "high": high,
-        }
-        line |= expectation | {"difference": mean - by_exchange[0]}
         rows.append(
-            line
-            | {"nodes": int(own.sum()), "closer": int(hits.sum()), "tied": int(tied[own].sum())}
+            {
+                "feature": group.name,
+                "value": group.values[value],
+                "share": mean,
+                "low": low,
+                "high": high,
+                **dict(zip(_EXPECTED, by_exchange, strict=True)),
+                "difference": mean - by_exchange[0],
+                "nodes": int(own.sum()),
+                "closer": int(hits.sum()),
+                "tied": int(tied[own].sum()),
+            }
         )
     return data_frame(rows)
 
@@ -342,10 +343,10 @@ def _nearest_of_all(
     """Return pairs of a position in ``places`` and a nearest member, up to 16 for each."""
     ids = members.ids[places]
     absent = np.full(len(ids), members.labels.max(initial=0) + 1, np.int32)  # excludes no vector
-    X = index.reconstruct_batch(ids)
-    D, I = index.answer(Query(_MOST_TIES + 1, X=X, labels=absent), effort)
-    scores = flipped(D, index.metric)
-    row, column = np.nonzero((nearest[:, None] <= scores) & (I >= 0) & (ids[:, None] != I))
+    query = Query(_MOST_TIES + 1, X=index.reconstruct_batch(ids), labels=absent)
+    D, I = index.answer(query, effort)
+    is_nearest = nearest[:, None] <= flipped(D, index.metric)
+    row, column = np.nonzero(is_nearest & (I >= 0) & (ids[:, None] != I))
     return row, np.searchsorted(members.ids, I[row, column])
 
 
@@ -363,7 +364,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
-    """Return the accuracy within the top-k global evidence, as a curve in k (paper, "Verifying Prediction Errors").
+    """Return the accuracy within the top-k global evidence (paper, "Verifying Prediction Errors").
 
     Parameters
     ----------
@@ -399,17 +400,17 @@ def error_rate_by_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two nodes of a pair have
-      the same true class, at least one prediction is wrong by construction. A low accuracy says that the model's
-      border runs through similar nodes, not that similarity makes it err. For a model that is always right it is 1.
-    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being in a pair does not
-      change the error rate. 200 seeded random exchanges within the cells of a k-d tree give the mean and the range.
-      Where the error rate does not change within a cell, the accuracy is outside of the range in 2 to 6 % of 50 samples
-      at 95 % (``benchmarks/calibration_rates.py``).
-    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right and the other
-      wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if the true classes
-      are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained on other nodes, least often
-      for many pairs (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
+    - Selection: the pairs are chosen for being close *and* predicted differently. Of two nodes with
+      the same true class, at least one prediction is wrong by construction. A low accuracy says
+      that the model's border runs through similar nodes, not that similarity makes it err.
+    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being
+      in a pair does not change the error rate. 200 seeded random exchanges within these cells give
+      mean and range. Without such a change the accuracy is outside of the range in 2 to 6 % of 50
+      samples at 95 % (``benchmarks/calibration_rates.py``).
+    - The band treats nodes as independent, but of a pair often one is right and the other wrong. In
+      simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if true
+      classes are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained
+      on other nodes (``benchmarks/coverage.py``). Points are nested: read the band pointwise.
 
     Examples
     --------
@@ -435,9 +436,16 @@ def error_rate_by_evidence(  # noqa: PLR0913
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
     right = (truth == members.labels)[judged]
 
-    most = int(points.max(initial=1))
-    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
-    pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
+    pairs = global_evidence(
+        index,
+        int(points.max(initial=1)),
+        exact=exact,
+        per_node=per_node,
+        nprobe=nprobe,
+        recall=recall,
+        memory=memory,
+        progress=progress,
+    )
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it
@@ -457,19 +465,21 @@ def error_rate_by_evidence(  # noqa: PLR0913
     )
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
-    columns = {
-        "k": points,
-        "pairs": np.minimum(points, len(pairs)),
-        "nodes": count,
-        "errors": count - hits,
-    }
-    columns |= {"accuracy": share(hits, count), "low": low, "high": high}
-    columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
     overall = share_columns("overall", right.sum(), len(right), confidence)
-    columns |= {name: float(bound) for name, bound in overall.items()} | {
-        "overall_nodes": len(right)
-    }
-    return data_frame(columns)
+    return data_frame(
+        {
+            "k": points,
+            "pairs": np.minimum(points, len(pairs)),
+            "nodes": count,
+            "errors": count - hits,
+            "accuracy": share(hits, count),
+            "low": low,
+            "high": high,
+            **dict(zip(_EXPECTED, expected, strict=True)),
+            **{name: float(bound) for name, bound in overall.items()},
+            "overall_nodes": len(right),
+        }
+    )
 
 
 # --- exchange among near people, the null model of measures of neighbours -------------------------

@@ -53,7 +53,10 @@ def calibration_curves(
     --------
     >>> sex = ["f"] * 4 + ["m"] * 4
     >>> curves = calibration_curves(
-    ...     y_true=[0, 0, 1, 1, 0, 1, 1, 1], y_prob=[0.2, 0.2, 0.7, 0.8] * 2, sensitive_features={"sex": sex}, n_bins=2
+    ...     y_true=[0, 0, 1, 1, 0, 1, 1, 1],
+    ...     y_prob=[0.2, 0.2, 0.7, 0.8] * 2,
+    ...     sensitive_features={"sex": sex},
+    ...     n_bins=2,
     ... )
     >>> curves[["feature", "value", "bin", "count", "predicted", "observed"]].tail(4).round(2)
       feature value  bin  count  predicted  observed
@@ -73,13 +76,16 @@ def calibration_curves(
         count = np.bincount(cells, minlength=size)
         right, total = (np.bincount(cells, values[known], size) for values in (truth, prob))
         some = np.flatnonzero(count)
-        block = {
-            "feature": group.name,
-            "value": [group.values[cell // n_bins] for cell in some],
-            "bin": some % n_bins,
-        }
-        block |= {"count": count[some], "predicted": total[some] / count[some]}
-        blocks.append(block | share_columns("observed", right[some], count[some], confidence))
+        blocks.append(
+            {
+                "feature": group.name,
+                "value": [group.values[cell // n_bins] for cell in some],
+                "bin": some % n_bins,
+                "count": count[some],
+                "predicted": total[some] / count[some],
+                **share_columns("observed", right[some], count[some], confidence),
+            }
+        )
     return stack(blocks)
 
 
@@ -117,7 +123,9 @@ def threshold_curves(
     Examples
     --------
     >>> curves = threshold_curves(
-    ...     y_prob=[0.2, 0.6, 0.4, 0.9], sensitive_features={"sex": ["f", "f", "m", "m"]}, thresholds=[0.5, 0.8]
+    ...     y_prob=[0.2, 0.6, 0.4, 0.9],
+    ...     sensitive_features={"sex": ["f", "f", "m", "m"]},
+    ...     thresholds=[0.5, 0.8],
     ... )
     >>> curves.loc[curves["feature"] == "sex", ["value", "threshold", "rate"]]
       value  threshold  rate
@@ -138,17 +146,16 @@ def threshold_curves(
         for code, value in enumerate(group.values):
             own = group.codes == code
             parts = {"rate": own, "tpr": own & (truth == 1), "fpr": own & (truth == 0)}
-            columns = {
-                "feature": group.name,
-                "value": value,
-                "threshold": points,
-                "count": int(own.sum()),
-            }
             blocks.append(
-                columns
-                | {
-                    name: share(selected[part].sum(axis=0), part.sum())
-                    for name, part in parts.items()
+                {
+                    "feature": group.name,
+                    "value": value,
+                    "threshold": points,
+                    "count": int(own.sum()),
+                    **{
+                        name: share(selected[part].sum(axis=0), part.sum())
+                        for name, part in parts.items()
+                    },
                 }
             )
     return stack(blocks)

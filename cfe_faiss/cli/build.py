@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.cli.inputs import make_finder, read_inputs
-from cfe_faiss.cli.options import (
+from cfe_faiss.cli.output import announce, note
+from cfe_faiss.cli.parser import (
     DATA_ROOT,
     DATASETS,
     FEATURES,
@@ -21,9 +22,13 @@ from cfe_faiss.cli.options import (
     SEARCHED,
     TEXT_FORMAT,
     WITHOUT,
+    Either,
+    argument,
+    call,
+    command,
+    flag,
+    needing,
 )
-from cfe_faiss.cli.output import announce, note
-from cfe_faiss.cli.parser import Either, argument, call, command, flag, needing
 from cfe_faiss.data.classes import as_predictions, note_classes
 from cfe_faiss.data.read import read_matrix
 from cfe_faiss.data.roles import Ids
@@ -106,7 +111,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
                 "--dataset",
                 choices=NAMES,
                 metavar="NAME",
-                help=f"a known data set; a model is trained unless --predictions is given: {DATASETS}",
+                help=f"a known data set; a model is trained unless --predictions is given: "
+                f"{DATASETS}",
             ),
             FEATURES,
             argument(
@@ -122,7 +128,8 @@ def run_demo(arguments: argparse.Namespace) -> None:
     argument(
         "--index",
         metavar="DESCRIPTION",
-        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or "
+        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or "
+        ",PQ<M>,RFlat, or "
         "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file "
         "beyond",
     ),
@@ -159,8 +166,11 @@ def run_build(arguments: argparse.Namespace) -> None:
     """Write an index file."""
     as_count("seed", arguments.seed, 0)
     steps = {"num_layers": arguments.layers, "alpha": arguments.alpha}
-    settings: dict[str, Any] = {name: value for name, value in steps.items() if value is not None}
-    settings |= {"directed": arguments.directed, "progress": True}
+    settings: dict[str, Any] = {
+        **{name: value for name, value in steps.items() if value is not None},
+        "directed": arguments.directed,
+        "progress": True,
+    }
     metric: Metric = "cosine"
     if arguments.vectors or (arguments.features and arguments.features.suffix == ".npy"):
         vectors, labels = _read_matrix(arguments, settings)

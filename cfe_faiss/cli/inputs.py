@@ -15,7 +15,7 @@ from cfe_faiss.base.checks import as_count, did_you_mean
 from cfe_faiss.cli.output import announce
 from cfe_faiss.cli.parser import call
 from cfe_faiss.data.classes import class_numbers
-from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.columns import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
 from cfe_faiss.data.read import SUFFIXES
 from cfe_faiss.data.roles import Ids, Source

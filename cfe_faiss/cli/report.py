@@ -22,7 +22,7 @@ from cfe_faiss.cli.inputs import (
     number,
     read_inputs,
 )
-from cfe_faiss.cli.options import (
+from cfe_faiss.cli.parser import (
     CONSTRAINTS,
     DATA_ROOT,
     DATASET,
@@ -32,8 +32,13 @@ from cfe_faiss.cli.options import (
     SEARCHED,
     TEXT_FORMAT,
     WITHOUT,
+    Either,
+    Group,
+    argument,
+    call,
+    command,
+    source,
 )
-from cfe_faiss.cli.parser import Either, Group, argument, call, command, source
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.new_file import new_file
@@ -81,7 +86,8 @@ from cfe_faiss.finder import EvidenceFinder
                 nargs="+",
                 action="extend",
                 default=[],
-                help="the class that counts as selected, or several together; default: each in turn",
+                help="the class that counts as selected, or several together; default: each in "
+                "turn",
             ),
             argument(
                 "--truth-favourable",
@@ -90,7 +96,8 @@ from cfe_faiss.finder import EvidenceFinder
                 action="extend",
                 default=[],
                 needs=("--truth",),
-                help="the true classes that agree with --favourable, if the truth has words of its own, such as repaid",
+                help="the true classes that agree with --favourable, if the truth has words of its "
+                "own, such as repaid",
             ),
             WITHOUT,
             argument(
@@ -154,7 +161,8 @@ from cfe_faiss.finder import EvidenceFinder
                 "--compare",
                 "[NAME=]FILE[:COLUMN]",
                 default=[],
-                help="predictions of another model, as in --predictions, to compare with v1, the audited one; may be "
+                help="predictions of another model, as in --predictions, to compare with v1, the "
+                "audited one; may be "
                 "repeated; default names: v2, v3, ...",
             ),
             argument(
@@ -162,7 +170,8 @@ from cfe_faiss.finder import EvidenceFinder
                 metavar="CONDITION",
                 action="append",
                 default=[],
-                help='such as "impact_ratio>=0.8", "impact_ratio[sex]>=0.8" or "evidence_pairs<=v1"; may be repeated',
+                help='such as "impact_ratio>=0.8", "impact_ratio[sex]>=0.8" or '
+                '"evidence_pairs<=v1"; may be repeated',
             ),
             argument(
                 "--min-cases",
@@ -342,13 +351,14 @@ def _other_models(
         models[name] = values = read_classes(file, inputs.ids, complete=True)
         if arguments.dataset is None:  # numbers are names of classes
             names = finder.class_names or ()
-            options: dict[str, Any] = {
-                "are_names": True,
-                "unknown": arguments.unknown,
-                "complete": False,
-            }
             labels = as_predictions(
-                values, len(values), names, f"compare[{name!r}]", **options
+                values,
+                len(values),
+                names,
+                f"compare[{name!r}]",
+                are_names=True,
+                unknown=arguments.unknown,
+                complete=False,
             ).labels
             models[name] = np.array([*names, None], object)[labels]
     return models

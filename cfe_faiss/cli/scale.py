@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from cfe_faiss.cli.options import FORMAT
 from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import Either, Group, argument, call, command, commands_of
+from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, call, command, commands_of
 
 _COMMANDS = commands_of(
     "scale",
@@ -199,16 +198,19 @@ def show_status(arguments: argparse.Namespace) -> None:
     from cfe_faiss.scale import Job
 
     stages = Job(arguments.directory).status()
-    columns: dict[str, Any] = {"stage": [stage.name for stage in stages]}
-    columns["finished"] = [stage.finished for stage in stages]
-    columns["of"] = [stage.blocks for stage in stages]
+    columns: dict[str, Any] = {
+        "stage": [stage.name for stage in stages],
+        "finished": [stage.finished for stage in stages],
+        "of": [stage.blocks for stage in stages],
+    }
     titles = {
         "bytes": "written",
         "peak_bytes": "peak memory",
         "seconds": "time",
         "cpu_seconds": "processors",
+        "seconds_left": "left",
     }
-    for field, title in {**titles, "seconds_left": "left"}.items():
+    for field, title in titles.items():
         values = [getattr(stage, field) for stage in stages]
         values = [np.nan if value is None else value for value in values]
         if arguments.format is None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.cli.inputs import Inputs, as_file, constraints, read_inputs, train_model
-from cfe_faiss.cli.options import (
+from cfe_faiss.cli.output import note, write
+from cfe_faiss.cli.parser import (
     CONSTRAINTS,
     DATA_ROOT,
     DATASETS,
@@ -26,11 +27,13 @@ from cfe_faiss.cli.options import (
     OF_INDEX,
     OWN_FILES,
     TEXT_FORMAT,
+    Either,
+    argument,
+    call,
+    command,
 )
-from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import Either, argument, call, command
 from cfe_faiss.data.classes import as_predictions, class_numbers
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import OwnFiles, OwnTable, attributes_of_files, read_columns, read_nodes
@@ -84,12 +87,15 @@ class Names:
             )
         if own_table.predicted is None:
             return cls(own_table)
-        options: dict[str, Any] = {
-            "are_names": True,
-            "unknown": arguments.unknown,
-            "complete": False,
-        }
-        predicted = as_predictions(own_table.predicted, n, own_table.class_names, option, **options)
+        predicted = as_predictions(
+            own_table.predicted,
+            n,
+            own_table.class_names,
+            option,
+            are_names=True,
+            unknown=arguments.unknown,
+            complete=False,
+        )
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
@@ -145,7 +151,8 @@ class Names:
         "--nodes",
         metavar="NODE",
         nargs="+",
-        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the index",
+        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
+        "index",
     ),
     argument(
         "-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"
@@ -264,8 +271,11 @@ def _write(
         ]
         values = np.concatenate(parts or [np.empty(0)])
     members = index.members()
-    columns = {side: names.nodes(nodes) for side, nodes in sides.items()}
-    columns |= {**others, measure_of(index.metric): values}
+    columns = {
+        **{side: names.nodes(nodes) for side, nodes in sides.items()},
+        **others,
+        measure_of(index.metric): values,
+    }
     for side, nodes in sides.items():
         columns[f"{side}_label"] = names.labels(members.labels[np.searchsorted(members.ids, nodes)])
     write(columns, arguments.format)

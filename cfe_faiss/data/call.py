@@ -28,7 +28,10 @@ _WHOLE = ("data", "batch", "graph", "g")
 """Names of a first parameter for the whole graph."""
 _FEATURES = ("x", "input", "inputs", "features", "feature", "h", "X")
 """Names of a first parameter for features, also if it is the only parameter."""
-_CUT = "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give the predictions"
+_CUT = (
+    "ClusterLoader, GraphSAINT and RandomNodeLoader cut edges, so that their batches do not give "
+    "the predictions"
+)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -167,8 +170,10 @@ def _find_required(
                 len(data.x), dtype=torch.int64, device=data.x.device
             )  # all nodes of one graph
         if value is None:
-            text = f"data must have {_plain(one.name)}, which the model requires, got {type(data).__name__} without it"
-            raise ValueError(text)
+            raise ValueError(
+                f"data must have {_plain(one.name)}, which the model requires, got "
+                f"{type(data).__name__} without it"
+            )
         values[one.name] = value
     return values
 

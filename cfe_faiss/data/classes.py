@@ -26,8 +26,7 @@ from cfe_faiss.base.checks import (
     did_you_mean,
 )
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
-from cfe_faiss.data.columns import Table
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading, Table
 
 TRUTH_VALUES = "False", "True"
 """Names of the classes of boolean predictions, whose numbers are 0 and 1."""
@@ -36,7 +35,10 @@ _LARGE_SHARE = 0.25
 """A class of this share of one side that never occurs on the other is named."""
 _FEWEST_ROWS = 20
 """Rows from which on the classes of both sides are compared, if they are numbers."""
-_REMEDY = "write both in the same words, or name the favourable true classes in truth_favourable (--truth-favourable)"
+_REMEDY = (
+    "write both in the same words, or name the favourable true classes in truth_favourable "
+    "(--truth-favourable)"
+)
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _OPPOSITES = {">=": "<", "<=": ">", ">": "<=", "<": ">="}
 _THRESHOLD = re.compile(r"\s*(.+?)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
@@ -63,7 +65,8 @@ class Predictions:
     def __repr__(self) -> str:
         scores = "no scores" if self.scores is None else f"scores {self.scores.shape}"
         count = len(np.unique(self.labels))
-        return f"Predictions({len(self.labels):,} nodes, {count} {'class' if count == 1 else 'classes'}, {scores})"
+        noun = "class" if count == 1 else "classes"
+        return f"Predictions({len(self.labels):,} nodes, {count} {noun}, {scores})"
 
 
 # --- names and codes ------------------------------------------------------------------------------
@@ -259,10 +262,9 @@ def check_names(predictions: Predictions, data: Any) -> None:
     names = predictions.class_names
     has_numbers = getattr(data, "y", None) is not None and class_names_of(data) is None
     if names is not None and not _are_values(names) and has_numbers:
-        shown = ", ".join(names[:8])
         raise ValueError(
-            f"data must have class_names, the text of each class of data.y: the model predicts "
-            f"{shown}"
+            "data must have class_names, the text of each class of data.y: the model predicts "
+            f"{', '.join(names[:8])}"
         )
 
 
@@ -599,10 +601,9 @@ class Threshold:
         """Return the threshold of a text such as "score>=5"; ValueError for another text."""
         parts = _THRESHOLD.fullmatch(text)
         if parts is None:
-            argument = reading.shown("threshold")
             raise ValueError(
-                f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got "
-                f"{text!r}"
+                f"{reading.shown('threshold')} must be like 'score>=5', a column, >=, >, <= or <, "
+                f"a number; got {text!r}"
             )
         return cls(parts[1], parts[2], parts[3])
 
@@ -623,9 +624,10 @@ class Threshold:
         """
         scores = table.numbers(table.known("threshold", self.column))
         if scores is None:
-            argument = table.reading.shown("threshold")
-            raise ValueError(f"{argument} must be of a column of numbers, got {self.column!r}")
+            raise ValueError(
+                f"{table.reading.shown('threshold')} must be of a column of numbers, got "
+                f"{self.column!r}"
+            )
         is_favourable = _COMPARISONS[self.comparison](scores, float(self.limit))
         names = np.array([*self.names, None], object)
-        classes: Array = names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]
-        return classes
+        return names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]

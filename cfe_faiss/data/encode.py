@@ -80,7 +80,8 @@ def encode(
     Examples
     --------
     >>> from cfe_faiss.attributes.table import as_attributes
-    >>> encoding = encode(as_attributes({"age": [20, 40, np.nan, 30], "sex": ["f", "m", "f", "m"]}), scale={"age": 2})
+    >>> people = as_attributes({"age": [20, 40, np.nan, 30], "sex": ["f", "m", "f", "m"]})
+    >>> encoding = encode(people, scale={"age": 2})
     >>> encoding.names
     ('age', 'age=(missing)', 'sex=f', 'sex=m')
     >>> encoding.x[:2].round(2)

@@ -37,7 +37,7 @@ def predict(
     Parameters
     ----------
     model
-        A ``torch.nn.Module`` or any other callable, called once with the arguments of its signature:
+        A ``torch.nn.Module`` or any other callable, called once by its signature:
 
         - ``model(data)`` if its first parameter is named ``data``, ``batch``, ``graph`` or ``g``,
           or is its only parameter (and not named like features, ``x`` for example);
@@ -73,12 +73,12 @@ def predict(
     Raises
     ------
     TypeError
-        If the model is not as described, or its output is neither numbers nor texts, or has several parts.
+        If the model is not as described, or its output has several parts, or other values.
     ValueError
-        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge weights or types that it
-        does not accept; if the output has another shape, NaN, a negative class, or one column of numbers in [0, 1]
-        only; or if the batches are not as described: one has no ``n_id`` (as from ``ClusterLoader``,
-        ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack edges), or a node is not a seed, or twice.
+        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge weights
+        or types that it does not accept; if the output has another shape, NaN, a negative class, or
+        one column of numbers in [0, 1] only; or if a batch has no ``n_id`` (``ClusterLoader``,
+        ``GraphSAINTSampler``, ``RandomNodeLoader`` cut edges), or a node is no seed, or twice.
 
     Examples
     --------
@@ -291,7 +291,8 @@ def columns_of(
         return None
     if missing:
         raise ValueError(
-            f"model was fitted on columns that {where}, {', '.join(missing[:8])}: give {table} with all "
+            f"model was fitted on columns that {where}, {', '.join(missing[:8])}: give {table} "
+            "with all "
             "its columns"
             f"{did_you_mean(missing[0], known)}"
         )

@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
 from cfe_faiss.base.extras import extra, pd
-from cfe_faiss.data.columns import Problems, Table, note
-from cfe_faiss.data.dialect import (
+from cfe_faiss.data.columns import (
     DEFAULT,
     ContentError,
     Reading,
+    Table,
     decode,
     find_separator,
+    note,
     split_lines,
 )
 from cfe_faiss.files.regular import open_regular
@@ -280,7 +281,6 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
         counts = counts[filled]
         numbers = [numbers[place] for place in filled]
     width = Counter(counts.tolist()).most_common(1)[0][0]
-    problems = Problems()
     try:
         grid = pd.read_csv(
             io.StringIO(text.rstrip("\n ")),
@@ -298,12 +298,7 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
             f"{name} must be a table: {error} (is a quotation mark missing?)"
         ) from error
     table = Table(
-        name,
-        grid,
-        reading,
-        True,
-        lines=numbers if len(grid) == len(counts) else None,
-        problems=problems,
+        name, grid, reading, is_text=True, lines=numbers if len(grid) == len(counts) else None
     )
     return _with_names(table, counts, empty, headless=separator is None)
 

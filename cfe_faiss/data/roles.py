@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import pd
-from cfe_faiss.data.columns import Table, parse_ids
-from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
 
@@ -64,7 +63,12 @@ class Source:
         columns = tuple(texts[1:]) or source.columns
         return replace(source, columns=columns, name=name if is_named else "")
 
-    def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
+    def read(
+        self,
+        id: str | None = None,  # noqa: A002 - the name of a field
+        *,
+        empty: bool = False,
+    ) -> tuple[Table, tuple[str, ...]]:
         """Return the table of :func:`read_table`, and the names of its columns but for the ids.
 
         The text behind ``FILE:`` is the name of one column or, if there is none of this name, of
@@ -263,9 +267,11 @@ class Roles:
         ``model`` counts if it is a text: the name of the column of the predicted classes.
         """
         single = {"id": self.id, "truth": self.truth, "model": model, "weights": self.weights}
-        others = [(argument, name) for argument, name in single.items() if isinstance(name, str)]
-        others += [("probabilities", name) for name in column_names(self.probabilities)]
-        others += [("ignore", name) for name in self.ignore]
+        others = [
+            *((argument, name) for argument, name in single.items() if isinstance(name, str)),
+            *(("probabilities", name) for name in column_names(self.probabilities)),
+            *(("ignore", name) for name in self.ignore),
+        ]
         roles = {name: argument for argument, name in others}
         left_out = [
             *(("sensitive", name) for name in self.sensitive),
@@ -306,13 +312,17 @@ def check_categories(
         shown = f"column {texts[0]!r} has {different}, which is no category"
     else:
         numbers = ", ".join(f"{name!r} {counts[name]:,}" for name in texts)
-        shown = f"columns of more than {MOST_VALUES} different texts, which are no categories: {numbers}"
+        shown = (
+            f"columns of more than {MOST_VALUES} different texts, which are no categories: "
+            f"{numbers}"
+        )
     distinct = [name for name in texts if counts[name] == len(columns)]
     remedies = [
-        f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"
-    ]
-    remedies += [
-        f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]
+        f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out",
+        *(
+            f"{table.reading.remedy('id', name)} takes {name!r} for the ids"
+            for name in distinct[:1]
+        ),
     ]
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
 

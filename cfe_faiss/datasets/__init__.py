@@ -61,8 +61,8 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     name
         "german", "bail", "cora", "pubmed", "facebook", "amazon" or "patients".
     root
-        The folder that holds the files. Default: the environment variable ``CFE_DATA`` where it is set, else ``data``
-        in the working directory.
+        The folder that holds the files. Default: the environment variable ``CFE_DATA`` where it is
+        set, else ``data`` in the working directory.
     seed
         Seed of the split, at least 0.
 
@@ -96,7 +96,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     ValueError
         If the name is unknown, the seed negative, or a file does not hold what it should.
     FileNotFoundError
-        If files are missing and cannot be downloaded; it says which, where to put them and where they come from.
+        If files are missing and cannot be downloaded; it says where they come from and belong.
     ImportError
         If torch, PyG or pandas is missing.
 

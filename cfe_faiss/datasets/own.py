@@ -12,8 +12,7 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.classes import Threshold, as_predictions, note_classes, true_classes
-from cfe_faiss.data.columns import Table
-from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.columns import DEFAULT, Reading, Table
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
 from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
@@ -183,7 +182,8 @@ class OwnGraph:
 
     def __repr__(self) -> str:
         n, d = self.x.shape
-        return f"OwnGraph({self.name!r}, {n:,} nodes, {len(self.attributes)} attributes in {d} columns)"
+        count = len(self.attributes)
+        return f"OwnGraph({self.name!r}, {n:,} nodes, {count} attributes in {d} columns)"
 
     @property
     def node_ids(self) -> NDArray[Any] | None:
@@ -278,17 +278,13 @@ def read_columns(files: OwnFiles) -> OwnTable:
             with table.problems.collect():
                 ignored.append(table.known("FILE:COLUMN", name))
     ids = Ids.of_rows(len(table))
-    predicted: Any = None
-    names: tuple[str, ...] | None = None
-    truth: Any = None
-    masks = None
+    found: dict[str, Any] = {}
     with table.problems.collect():
         ids = Ids.of_column(table, files.id)
     if files.threshold is not None:
         with table.problems.collect():
             threshold = Threshold.parse(files.threshold, table.reading)
-            predicted = threshold.classes(table)
-            names = threshold.names
+            found = {"predicted": threshold.classes(table), "class_names": threshold.names}
             table = replace(table, cells=table.cells.drop(columns=[threshold.column]))
     if table.problems.texts:  # other files may name columns of this one, and its ids
         return OwnTable(table, ids, tuple(ignored))
@@ -296,11 +292,12 @@ def read_columns(files: OwnFiles) -> OwnTable:
         if files.predictions is not None:
             predicted = read_classes(files.predictions, ids, complete=True)
             names = tuple(predicted.columns) if predicted.ndim == 2 else None
+            found = {"predicted": predicted, "class_names": names}
         if files.truth is not None:
-            truth = read_classes(files.truth, ids)
+            found["truth"] = read_classes(files.truth, ids)
         if files.split is not None:
-            masks = read_split(files.split, ids)
-    return OwnTable(table, ids, tuple(ignored), predicted, names, truth, masks)
+            found["masks"] = read_split(files.split, ids)
+    return OwnTable(table, ids, tuple(ignored), **found)
 
 
 def read_own(files: OwnFiles) -> OwnGraph:
@@ -419,8 +416,11 @@ def attributes_of_files(
     counts = counts[counts > 0]
     if files.missing == "error" and len(counts):
         name, *others = counts.index
-        text = f"column {name!r} lacks a value here and in {counts[name] - 1:,} other of {len(columns):,} rows"
-        text += "".join(f", column {other!r} in {counts[other]:,}" for other in others)
+        text = (
+            f"column {name!r} lacks a value here and in {counts[name] - 1:,} other of "
+            f"{len(columns):,} rows"
+            + "".join(f", column {other!r} in {counts[other]:,}" for other in others)
+        )
         remedy = table.reading.remedy("missing", "keep")
         with table.problems.collect():
             table.check(columns[name].isna(), lambda _: f"{text}; {remedy} keeps them")

@@ -27,7 +27,7 @@ from cfe_faiss.data.classes import (
     note_unknown,
     true_classes,
 )
-from cfe_faiss.data.dialect import Reading, ReadingOptions
+from cfe_faiss.data.columns import Reading, ReadingOptions
 from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
@@ -545,7 +545,7 @@ class EvidenceFinder:
         class_names, unknown, index, nodes
             As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
         **reading
-            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as ``decimal=","``.
+            How to read the table: arguments of :class:`cfe_faiss.data.columns.Reading`, such as ``decimal=","``.
 
         Raises
         ------

@@ -23,8 +23,7 @@ from cfe_faiss.data.classes import (
     note_classes,
     true_classes,
 )
-from cfe_faiss.data.columns import Table
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
 from cfe_faiss.data.roles import Roles, check_categories, column_names

@@ -160,11 +160,10 @@ def check(model: torch.nn.Module, data: Any) -> None:
     for name in _PARTS:
         if getattr(data, name, None) is None:
             raise ValueError(f"data must have {name}, got {data!r}")
+    y = as_labels("data.y", data.y, len(data.x), unknown=True)
     for name in _MASKS[:2]:
         if not data[name].any():
             raise ValueError(f"{name} must hold at least one node, got none of {len(data.x)}")
-    y = as_labels("data.y", data.y, len(data.x), unknown=True)
-    for name in _MASKS[:2]:
         unknown = np.flatnonzero((y == UNKNOWN) & np.asarray(to_host(data[name]), bool))
         if len(unknown):
             raise ValueError(

@@ -181,9 +181,8 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
     stored = np.isin(members.ids, table.keys)
-    ids = members.ids[stored]
-    labels = members.labels[stored]
-    if not (np.array_equal(ids, table.keys) and np.array_equal(labels, table.labels)):
+    are_equal = np.array_equal(members.ids[stored], table.keys)
+    if not (are_equal and np.array_equal(members.labels[stored], table.labels)):
         raise _damage(folder, "its index is not of the same rows")
     if not stored.all():  # an earlier version left rows of an interrupted change in the index
         index = with_ids(read_index(paths["index"]))
@@ -449,8 +448,10 @@ def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
     ``class_names`` are all classes: they decide the type of their column.
     """
     if not _are_of_one_kind(rows.labels):
-        remedy = "give all rows labels of one kind by relabel"
-        raise TypeError(f"labels must be of one kind in a table, got {class_names!r:.80}; {remedy}")
+        raise TypeError(
+            f"labels must be of one kind in a table, got {class_names!r:.80}; give all rows labels "
+            "of one kind by relabel"
+        )
     names = class_names if _are_of_one_kind(class_names) else ()
     labels = _array([*names, *rows.labels])[len(names) :]
     columns = {

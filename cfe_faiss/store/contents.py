@@ -64,16 +64,22 @@ KINDS: tuple[str, ...] = (
     "lists",
     "mappings",
     "datetimes",
+    "datetimes with a time zone",
+    "dates",
+    "times",
+    "durations",
+    "bytes",
 )
-KINDS += ("datetimes with a time zone", "dates", "times", "durations", "bytes")
 _KIND_OF = {
     type(MISSING): Kind.NO_VALUE,
     type(None): Kind.NULL,
     bool: Kind.BOOLEAN,
+    int: Kind.NUMBER,
+    float: Kind.NUMBER,
+    Decimal: Kind.NUMBER,
+    str: Kind.TEXT,
     list: Kind.LIST,
-}
-_KIND_OF |= dict.fromkeys((int, float, Decimal), Kind.NUMBER) | {str: Kind.TEXT, dict: Kind.MAPPING}
-_KIND_OF |= {
+    dict: Kind.MAPPING,
     datetime: Kind.DATETIME,
     date: Kind.DATE,
     time: Kind.TIME,
@@ -162,10 +168,8 @@ class Values:
             for value in self.values[len(self._numbers) :]
         ]
         if new:
-            exact = all(map(float_holds, new))
-            self._numbers = np.concatenate(
-                [self._numbers, np.array(new, np.float64 if exact else object)]
-            )
+            dtype = np.float64 if all(map(float_holds, new)) else object
+            self._numbers = np.concatenate([self._numbers, np.array(new, dtype)])
         return self._numbers
 
 
@@ -530,8 +534,9 @@ class Contents:
         if query.rules is not None:
             return self.index.answer(query, effort)
         nprobe, recall, exact, memory = effort[:4]  # search_evidence has a fast path for one query
-        how: dict[str, Any] = {"recall": recall, "exact": exact, "memory": memory}
-        return self.index.search_evidence(query.X, query.labels, query.k, nprobe, **how)
+        return self.index.search_evidence(
+            query.X, query.labels, query.k, nprobe, recall=recall, exact=exact, memory=memory
+        )
 
     def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
         with self.index.holding() as snapshot:
@@ -591,11 +596,10 @@ class Contents:
 
     def remove(self, rows: NDArray[np.int64]) -> None:
         """Remove rows, (m,), each once."""
-        keys = self.table.keys[rows]
         names = self.table.ids[rows].tolist()
         after, steps = self.table.without(rows)
         with self.index.changing() as transaction:
-            stored = np.sort(transaction.snapshot.find(keys))
+            stored = np.sort(transaction.snapshot.find(self.table.keys[rows]))
             transaction.remove(stored, [*steps, setting(self, "table", after)])
         for name in names:
             self._keys.pop(name, None)

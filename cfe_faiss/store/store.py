@@ -183,8 +183,10 @@ class EvidenceStore:
             return bool(self._contents.rows_of([id_])[0] >= 0)
 
     def __repr__(self) -> str:
-        names = self.class_names
-        return f"EvidenceStore(d={self.d}, rows={len(self):,}, classes={len(names)}, index={self._contents.index!r})"
+        return (
+            f"EvidenceStore(d={self.d}, rows={len(self):,}, classes={len(self.class_names)}, "
+            f"index={self._contents.index!r})"
+        )
 
     def _mask(self, where: Any) -> Mask | None:
         return mask_of(where, self._contents.table, self._contents.rows_of)
@@ -359,7 +361,8 @@ class EvidenceStore:
                 raise TypeError(
                     "labels must be left out where ids is a mapping from ids to classes"
                 )
-            ids, labels = list(ids), list(ids.values())
+            labels = list(ids.values())
+            ids = list(ids)
         with self._lock.writing():
             rows = self._distinct_rows(ids)
             classes = check_labels("labels", labels, len(rows))

@@ -261,9 +261,9 @@ def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
     listed = _one_each("documents", "texts, one for each id", documents, len(ids))
     if _are_plain(listed):
         return listed
-    pairs = zip(listed, ids, strict=True)
     return [
-        None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in pairs
+        None if text is None else _text(text, f"the document of {id_!r}")
+        for text, id_ in zip(listed, ids, strict=True)
     ]
 
 
@@ -272,10 +272,9 @@ def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     listed = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
     if _are_valid(listed):
         return [mapping.copy() for mapping in listed]
-    pairs = zip(listed, ids, strict=True)
     return [
         {} if mapping is None else _mapping(mapping, (f"metadata of {id_!r}",))
-        for mapping, id_ in pairs
+        for mapping, id_ in zip(listed, ids, strict=True)
     ]
 
 

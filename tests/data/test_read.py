@@ -22,7 +22,7 @@ import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.read import as_table, read_graph, read_matrix, read_table
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own import OwnFiles, read_own

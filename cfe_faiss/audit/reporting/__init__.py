@@ -90,7 +90,7 @@ def report(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        Its searched rows with a predicted class are audited. Its model, if it has one, is called for the flip test.
+        Its searched rows with a predicted class are audited. The flip test calls its model.
     path
         The page to write; its name must end in ".html".
     sensitive
@@ -103,18 +103,18 @@ def report(  # noqa: PLR0913
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
     compare, subject
-        Predictions of other models by name, see :func:`compare_models`; names of data, model and people.
+        Predictions of other models, see :func:`compare_models`; names of data, model and people.
     k, pairs, cases
         Numbers of evidence per node, of closest pairs, and of case files.
     bins, confidence
-        Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
+        Cuts of numbers, see :func:`cfe_faiss.audit.groups.groupings`; level of intervals in (0, 1).
     reference, better
-        By attribute: the group that the others are compared with, see :func:`group_metrics`; by column: its better end,
-        see :func:`dominated`, in which the refused person of the strongest case is at least as good.
+        By attribute: the group to compare with, see :func:`group_metrics`; by column: the better
+        end, in which the refused person of the strongest case is as good, see :func:`dominated`.
     person, skip
-        Attribute that says whose each row is: tests count people; ids of sections to leave out, as "sensitivity".
+        Attribute that says whose each row is: tests count people; ids of sections to leave out.
     figures, overwrite
-        Folder for the drawings as SVG files; whether to replace files that this package has not written.
+        Folder for drawings as SVG files; whether to replace files of other programs.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
@@ -126,8 +126,8 @@ def report(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, a condition names something that is not measured, or a file of the report
-        is an input, mapped, or foreign without ``overwrite``.
+        If an argument is not as described, a condition names something that is not measured, or a
+        file of the report is an input, mapped, or foreign without ``overwrite``.
 
     Examples
     --------

@@ -183,8 +183,9 @@ class Condition:
     --------
     >>> Condition("impact_ratio", "sex", at_least=0.8)
     Condition(metric='impact_ratio', attribute='sex', at_least=0.8, at_most=None, min_cases=30)
-    >>> str(Condition.parse("impact_ratio[sex & race] >= 0.8")), str(Condition.parse("evidence_pairs<=v1"))
-    ('impact_ratio[sex & race] >= 0.8', 'evidence_pairs <= v1')
+    >>> texts = ("impact_ratio[sex & race] >= 0.8", "evidence_pairs<=v1")
+    >>> [str(Condition.parse(text)) for text in texts]
+    ['impact_ratio[sex & race] >= 0.8', 'evidence_pairs <= v1']
     """
 
     metric: str
@@ -302,7 +303,10 @@ class Check:
             else f", interval {self.low:.4f} to {self.high:.4f}"
         )
         reason = f"; {self.reason}" if self.reason else ""
-        return f"{self.outcome}: {self.condition}, {self.name}: {value} (n = {self.n:,}{bounds}){reason}"
+        return (
+            f"{self.outcome}: {self.condition}, {self.name}: {value} "
+            f"(n = {self.n:,}{bounds}){reason}"
+        )
 
     @property
     def name(self) -> str:
@@ -351,18 +355,17 @@ def check_all(
             if row["place"] not in condition.models
         ]
         if not rows:
-            reason = "no such group"
             checks.append(
                 Check(
                     condition,
                     condition.attribute,
-                    "no group",
-                    None,
-                    0,
-                    None,
-                    None,
-                    "cannot tell",
-                    reason,
+                    group="no group",
+                    value=None,
+                    n=0,
+                    low=None,
+                    high=None,
+                    outcome="cannot tell",
+                    reason="no such group",
                 )
             )
     return tuple(checks)
@@ -370,13 +373,12 @@ def check_all(
 
 def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     """Raise ValueError if a report of these inputs cannot measure a condition."""
-    known = inputs.attributes_and_pairs
     for condition in conditions:
         if condition.attribute is not None:
             check_known(
                 "require must be about sensitive attributes or two of them crossed",
                 condition.attribute,
-                known,
+                inputs.attributes_and_pairs,
             )
         section = METRICS[condition.metric].section
         if section in inputs.settings.skip:

@@ -452,7 +452,8 @@ def digest(*arrays: NDArray[Any]) -> str:
 
     Examples
     --------
-    >>> digest(np.array([1, 2], np.int32)) == hashlib.sha256(b"<i4 (2,)" + b"\1\0\0\0\2\0\0\0").hexdigest()
+    >>> content = b"<i4 (2,)" + b"\1\0\0\0\2\0\0\0"
+    >>> digest(np.array([1, 2], np.int32)) == hashlib.sha256(content).hexdigest()
     True
     """
     hashed = hashlib.sha256()

@@ -178,12 +178,20 @@ def page(content: Content) -> str:
     """
     style = template("figure.css") + template("report.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    values = {"report": content.numbers, "sections": content.sections, "checks": content.checks}
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
     return (
         environment()
         .get_template("report.html.j2")
-        .render(policy=policy, style=Markup(style), **values)
+        .render(
+            policy=policy,
+            style=Markup(style),
+            report=content.numbers,
+            sections=content.sections,
+            checks=content.checks,
+        )
     )
 
 

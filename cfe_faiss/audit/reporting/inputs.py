@@ -206,8 +206,7 @@ class Inputs:
 
     def positions(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of audited rows in :attr:`nodes`."""
-        found: NDArray[np.int64] = np.searchsorted(self.nodes, nodes)
-        return found
+        return np.searchsorted(self.nodes, nodes)
 
     @cached_property
     def groups(self) -> Attributes:
@@ -215,9 +214,12 @@ class Inputs:
 
         Numbers are cut by all rows, as in every audit.
         """
-        attributes = attributes_of(self.finder)
         found = groupings(
-            attributes, self.nodes, self.sensitive, self.settings.bins, with_missing=False
+            attributes_of(self.finder),
+            self.nodes,
+            self.sensitive,
+            self.settings.bins,
+            with_missing=False,
         )
         return Attributes(
             {one.name: (one.codes.astype(np.int32), tuple(one.values)) for one in found}, self.nodes
@@ -348,7 +350,7 @@ def _check_texts(attributes: Attributes) -> None:
         try:
             "".join([name, *map(str, values)]).encode()
         except UnicodeEncodeError as error:
-            bad = error.object[error.start]
             raise ValueError(
-                f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}"
+                "attributes must hold Unicode texts, got the surrogate "
+                f"{error.object[error.start]!r} in {name!r}"
             ) from None

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.audit.features import as_node, feature_matrix
 from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
+from cfe_faiss.plot import as_node, feature_matrix
 
 with extra("gnn"):
     import pandas as pd

@@ -7,11 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.audit.features import class_name, feature_matrix, format_value, node_name
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
-from cfe_faiss.plot import FAINT, INK, PAPER, RULE, class_styles, shorten
+from cfe_faiss.plot import (
+    FAINT,
+    INK,
+    PAPER,
+    RULE,
+    class_name,
+    class_styles,
+    feature_matrix,
+    format_value,
+    node_name,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import OwnFiles, read_own

@@ -182,7 +182,6 @@ def counts_section(inputs: Inputs) -> Section:
         Column("ratio_least", "Least possible ratio", "score", n="count"),
         Column("ratio_most", "Largest possible ratio", "score", n="count"),
     )
-    difference = low_high("difference")
     columns = (
         _HEADING,
         _GROUP,
@@ -190,7 +189,7 @@ def counts_section(inputs: Inputs) -> Section:
         Column("share", "Share of all", "share"),
         Column("selected", "Selected", "count"),
         Column("rate", "Share selected", "share", interval=low_high("rate"), n="count"),
-        Column("difference", "Difference", "points", interval=difference, n="count"),
+        Column("difference", "Difference", "points", interval=low_high("difference"), n="count"),
         *(bounds if unknown else ()),
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
@@ -343,9 +342,12 @@ def calibration_section(inputs: Inputs) -> Section:
 
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
-    names = inputs.attributes_and_pairs
-    k = inputs.settings.k
-    frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
+    frame = discrimination_scores(
+        inputs.finder,
+        k=inputs.settings.k,
+        sensitive=inputs.attributes_and_pairs,
+        **inputs.options,
+    )
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     columns = (
         Column("group", "Value"),
@@ -361,9 +363,11 @@ def discrimination_section(inputs: Inputs) -> Section:
 
 def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
-    confidence = inputs.settings.confidence
     frame = consistency(
-        inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options
+        inputs.finder,
+        columns=inputs.sensitive,
+        confidence=inputs.settings.confidence,
+        **inputs.options,
     )
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:

@@ -67,13 +67,14 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
     if changes := inputs.once(find_changes):
         others |= {change_key(row): row["p"] for row in changes.table.to_dict("records")}
-    tested: dict[str, Any] = {
-        "sensitive": inputs.sensitive,
-        "unfavourable": [inputs.class_names[label] for label in inputs.unfavourable],
-        "k": inputs.settings.k,
-    }
     return direct_effects(
-        inputs.finder, others=others, person=inputs.persons, **tested, **inputs.options
+        inputs.finder,
+        sensitive=inputs.sensitive,
+        unfavourable=[inputs.class_names[label] for label in inputs.unfavourable],
+        k=inputs.settings.k,
+        others=others,
+        person=inputs.persons,
+        **inputs.options,
     )
 
 
@@ -358,9 +359,8 @@ def _choices(
         yield f"k = {other}", tests
     for choice, X in encodings.items():
         graph = inputs.finder.graph
-        metric = inputs.finder.metric
         vectors = (
-            as_rows("X", X, None, metric)
+            as_rows("X", X, None, inputs.finder.metric)
             if graph is None
             else ks_vectors(X.astype(np.float32), graph)
         )
@@ -546,16 +546,13 @@ def flip_section(inputs: Inputs) -> Section:
             left_out.append(("too_few" if count < 2 else "too_many", name, count))
             continue
         for how, nodes in ways.items():
-            way: dict[str, Any] = {
-                "nodes": inputs.finder.names(nodes),
-                "at_once": how == "all at once",
-            }
             test = flip(
                 inputs.finder,
                 name,
                 columns=columns or None,
+                nodes=inputs.finder.names(nodes),
+                at_once=how == "all at once",
                 confidence=inputs.settings.confidence,
-                **way,
             )
             frame = test.rates[test.rates["nodes"] > 0].assign(attribute=name, how=how)
             frame[["value", "flipped"]] = frame[["value", "flipped"]].map(_text)

@@ -112,10 +112,12 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
         columns[f"true_{side}"] = (
             None if inputs.truth is None else class_names[inputs.truth[positions]]
         )
-    columns[found.measure] = found.measure64()
-    columns["attributes_differing"] = [len(names) for names in differing]
-    columns["differing"] = [", ".join(names) or "none" for names in differing]
-    columns["which"] = [list_first(map(show, names), _NAMES) or "none" for names in differing]
+    columns |= {
+        found.measure: found.measure64(),
+        "attributes_differing": [len(names) for names in differing],
+        "differing": [", ".join(names) or "none" for names in differing],
+        "which": [list_first(map(show, names), _NAMES) or "none" for names in differing],
+    }
     return Pairs(found, differing, rows_of(data_frame(columns)))
 
 
@@ -439,8 +441,13 @@ def balance_section(inputs: Inputs) -> Section:
     right = inputs.positions(found.target)
     used = of_a[left] != of_a[right]
     sides = np.where(of_a[left], [left, right], [right, left])[:, used]
-    values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}
-    values |= {"used": int(used.sum()), "left_out": int((~used).sum())}
+    values: dict[str, Any] = {
+        "a": name_a,
+        "b": name_b,
+        "guide": GUIDE,
+        "used": int(used.sum()),
+        "left_out": int((~used).sum()),
+    }
     if not used.any():
         return Section(values, missing="no_side")
     lines = [(one.name, *line) for one in inputs.attributes.values() for line in _lines(one)]
@@ -531,6 +538,10 @@ def _balance_row(
         change = row[f"mean_a_{side}"] - row[f"mean_b_{side}"]
         with np.errstate(divide="ignore"):
             row[f"smd_{side}"] = np.divide(change, spread) if change else change
-    differing = (pairs["a"] != pairs["b"]).mean()
-    distances = {"distance": abs(row["smd_pairs"]), "distance_all": abs(row["smd_all"])}
-    return row | distances | {"differing": differing, "pairs": len(pairs)}
+    return {
+        **row,
+        "distance": abs(row["smd_pairs"]),
+        "distance_all": abs(row["smd_all"]),
+        "differing": (pairs["a"] != pairs["b"]).mean(),
+        "pairs": len(pairs),
+    }

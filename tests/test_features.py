@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.audit.features import class_name, differing_features, format_value
+from cfe_faiss.plot import class_name, differing_features, format_value
 
 PEOPLE = SimpleNamespace(
     x=[[0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.5, 1.0, 0.0]],
