@@ -88,15 +88,15 @@ def search(queries: Queries, progress: str | None) -> Results:
 
     Ties: first query first, then smaller id.
     """
-    storage = queries.snapshot
+    snapshot = queries.snapshot
     allowed = queries.allowed
     conditions = queries.conditions
     assert conditions is not None  # the engine is for queries under conditions
     nq = len(queries)
-    n = storage.n
+    n = snapshot.n
     k = queries.k
-    rows = storage.members.rows
-    ids = storage.members.ids
+    rows = snapshot.members.rows
+    ids = snapshot.members.ids
     capacity = np.concatenate([np.full(nq, k), np.full(n, conditions.uses)])
 
     def find(number: int, free: Bools) -> Found:
@@ -107,7 +107,7 @@ def search(queries: Queries, progress: str | None) -> Results:
         scans = exact.scans_of_queries(
             replace(queries, usable=queries.usable & free[:nq], allowed=usable)
         )
-        work = estimate_work(storage, nq)
+        work = estimate_work(snapshot, nq)
         query, found, scores = exact.find_best(
             scans, number, work=work, progress=progress, select=exact.select_directed
         )
@@ -124,22 +124,22 @@ def search(queries: Queries, progress: str | None) -> Results:
 
 
 def pairs(
-    find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int
+    find_best: Callable[[int, Bools], Found], snapshot: Snapshot, uses: int, wanted: int
 ) -> Found:
     """Return pairs of ids, each id in at most ``uses`` pairs.
 
     ``find_best`` returns the best pairs of given rows.
     """
-    rows = storage.members.rows
-    ids = storage.members.ids
+    rows = snapshot.members.rows
+    ids = snapshot.members.ids
 
     def find(number: int, free: Bools) -> Found:
-        allowed = np.zeros(storage.n, bool)
+        allowed = np.zeros(snapshot.n, bool)
         allowed[rows] = free
         source, target, scores = find_best(number, allowed)
         return np.searchsorted(ids, source), np.searchsorted(ids, target), scores
 
     source, target, scores = greedy(
-        find, np.full(storage.n, uses), min(wanted, storage.n * uses // 2)
+        find, np.full(snapshot.n, uses), min(wanted, snapshot.n * uses // 2)
     )
     return ids[source], ids[target], scores
