@@ -75,14 +75,27 @@ inline void check_results(const Scores& D, const Ids& I, std::size_t nq) {
   require(D.columns > 0, "D and I must have at least one column");
 }
 
-// A NumPy array that owns the numbers of a vector.
+// A NumPy array of memory that it keeps alive; read-only if the numbers are constant.
+template <class Number>
+nb::ndarray<nb::numpy, Number, nb::ndim<1>> as_array(Number* data, std::size_t size,
+                                                     std::shared_ptr<const void> owner) {
+  auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
+  nb::capsule capsule(kept.release(),
+                      [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
+  return {data, {size}, capsule};
+}
+
 template <class Number>
 nb::ndarray<nb::numpy, Number, nb::ndim<1>> as_array(std::vector<Number>&& values) {
-  auto owned = std::make_unique<std::vector<Number>>(std::move(values));
-  Number* data = owned->data();
-  const std::size_t size = owned->size();
-  nb::capsule owner(owned.release(), [](void* vector) noexcept { delete static_cast<std::vector<Number>*>(vector); });
-  return {data, {size}, owner};
+  const auto owner = std::make_shared<std::vector<Number>>(std::move(values));
+  return as_array(owner->data(), owner->size(), owner);
+}
+
+// The result of a function that is called while a guard lives.
+template <class Guard, class Function>
+auto within(const Function& function) {
+  const Guard guard;
+  return function();
 }
 
 // Releases the GIL for a long call. `watch` notices Ctrl-C every 50 ms and calls `progress` with the number of tasks

@@ -101,16 +101,6 @@ Shared shared(const Array& array) {
   });
 }
 
-// A read-only NumPy array of shared memory.
-template <class Number>
-nb::ndarray<nb::numpy, const Number, nb::ndim<1>> as_shared_array(const Number* data, std::size_t size,
-                                                                  std::shared_ptr<const void> owner) {
-  auto kept = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
-  nb::capsule capsule(kept.release(),
-                      [](void* held) noexcept { delete static_cast<std::shared_ptr<const void>*>(held); });
-  return {data, {size}, capsule};
-}
-
 void make_table(Table* place, Ints sizes, std::size_t further, std::size_t d, std::size_t code_size,
                 const std::optional<Array1<const std::int32_t>>& labels,
                 const std::optional<Array2<const float>>& vectors,
@@ -158,24 +148,16 @@ Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Float
 }
 
 nb::object references(Table& table) {
-  std::optional<References> kept;
-  {
-    const WithoutGil section;
-    kept = table.references();
-  }
+  const auto kept = within<WithoutGil>([&] { return table.references(); });
   if (!kept) return nb::none();
-  return nb::make_tuple(as_shared_array(kept->rows.data(), kept->rows.size(), kept->owner),
-                        as_shared_array(kept->starts.data(), kept->starts.size(), kept->owner));
+  return nb::make_tuple(as_array(kept->rows.data(), kept->rows.size(), kept->owner),
+                        as_array(kept->starts.data(), kept->starts.size(), kept->owner));
 }
 
 nb::object vectors(Table& table) {
-  Shared taken;
-  {
-    const WithoutGil section;
-    taken = table.vectors();
-  }
-  return nb::cast(as_shared_array(reinterpret_cast<const float*>(taken.get()),
-                                  table.size() * table.vector_size() / sizeof(float), taken));
+  const Shared taken = within<WithoutGil>([&] { return table.vectors(); });
+  return nb::cast(
+      as_array(reinterpret_cast<const float*>(taken.get()), table.size() * table.vector_size() / sizeof(float), taken));
 }
 
 // --- changes ---
@@ -262,12 +244,7 @@ std::ptrdiff_t first_stored(Table& table, const FaissLists& lists, Ints ids) {
 
 auto rows_of(Table& table, const FaissLists& lists, Ints ids) {
   locate(table, lists);
-  std::vector<std::int64_t> rows;
-  {
-    const WithoutGil section;
-    rows = table.rows_of(ids);
-  }
-  return as_array(std::move(rows));
+  return as_array(within<WithoutGil>([&] { return table.rows_of(ids); }));
 }
 
 bool is_as_left(const Table& table, const FaissLists& lists, const Change* change) {

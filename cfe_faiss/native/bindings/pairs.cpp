@@ -68,8 +68,7 @@ std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors 
   set_filters(tile, filter, filter_y);
   if (ids_y) tile.y.ids = ids_of(tile.y, *ids_y);
   require(ids_y || tile.x.filter.ids_each == 0, "ids_y must be given where ids are excluded");
-  const PairsWritten written = kernels().collect_tile(tile, threshold, first, {rows, columns, scores});
-  return {written.count, written.next};
+  return kernels().collect_tile(tile, threshold, first, {rows, columns, scores});
 }
 
 // --- the similarity join ---

@@ -36,13 +36,8 @@ void check_lists(const Rows& rows, Ints lists) {
   for (std::size_t list = 0; list < rows.nlist(); ++list) rows.check_list(list);
 }
 
-nb::ndarray<nb::numpy, std::uint32_t, nb::ndim<1>> checksums(const Rows& rows) {
-  std::vector<std::uint32_t> sums;
-  {
-    const nb::gil_scoped_release released;
-    sums = rows.checksums();
-  }
-  return as_array(std::move(sums));
+auto checksums(const Rows& rows) {
+  return as_array(within<nb::gil_scoped_release>([&] { return rows.checksums(); }));
 }
 
 // In a mapped file vectors may have odd addresses, which NumPy does not accept.

@@ -58,7 +58,7 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
   set_rotation(options);
   set_center(options);
   lay_out(options);
-  allocate(options);
+  allocate();
   const auto task = [&](std::size_t number) {
     AlignedVector<float> memory(2 * columns_ * kBlockRows + columns_);
     const PackMemory parts{memory.data(), memory.data() + columns_ * kBlockRows,
@@ -99,14 +99,9 @@ void Blocks::lay_out(const BlocksOptions& options) {
   const std::size_t references = options.reference_starts.empty() ? 0 : options.reference_starts.size() - 1;
   const std::size_t number = rows_.nlist() + references;
   require(options.wanted.empty() || options.wanted.size() == number, "wanted must have one value for each list");
-  if (references > 0) {
-    require(ascends(options.reference_starts, options.references.size()),
-            "reference_starts must ascend from 0 to the number of references");
-  }
-  require(all_below(options.references, rows_.size()), "references must be numbers of rows");
-  std::vector<std::uint32_t> copies(references > 0 ? rows_.size() : 0, 1);
-  for (const std::int32_t row : options.references)
-    copies_ = std::max<std::size_t>(copies_, ++copies[static_cast<std::size_t>(row)]);
+  require(references == 0 || ascends(options.reference_starts, options.references.size()),
+          "reference_starts must ascend from 0 to the number of references");
+  copies_ = rows_.most_copies(options.references);
   runs_follow_ = options.allowed.empty();
   starts_.assign(1, 0);
   for (std::size_t list = 0; list < number; ++list) {
@@ -120,7 +115,7 @@ void Blocks::lay_out(const BlocksOptions& options) {
   require(starts_.back() < (std::int64_t{1} << 27), "there must be fewer than 2**27 blocks");
 }
 
-void Blocks::allocate(const BlocksOptions&) {
+void Blocks::allocate() {
   const auto blocks = static_cast<std::size_t>(starts_.back());
   const bool bytes = element_ == Element::kByte;
   data_ = AlignedVector<std::int32_t>(blocks * words_ * kBlockRows);

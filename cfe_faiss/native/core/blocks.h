@@ -66,7 +66,7 @@ class Blocks {
   void set_rotation(const BlocksOptions& options);
   void set_center(const BlocksOptions& options);
   void lay_out(const BlocksOptions& options);
-  void allocate(const BlocksOptions& options);
+  void allocate();
   // The allowed rows of a list, rows of unknown label first; -1 for the empty lanes that follow these.
   std::vector<std::int64_t> rows_of(std::size_t list, const BlocksOptions& options) const;
   void pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory);

@@ -16,7 +16,7 @@ struct ListCentroids {
   float* mean;
   float* const* class_means;  // for each of the labels
   double* counts;             // scratch: rows of each label, and of all
-  double* totals;             // scratch: sums of each label, and of all, (labels + 1, ranking_length(metric, d))
+  double* totals;             // sums of each label, and of all, (labels + 1, ranking_length(metric, d)); zero at first
   Policy policy = Policy::kOther;
 };
 

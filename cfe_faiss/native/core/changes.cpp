@@ -6,7 +6,8 @@
 #include <limits>
 #include <numeric>
 #include <ranges>
-#include <thread>
+
+#include "core/parallel.h"
 
 namespace cfe {
 
@@ -471,22 +472,11 @@ void Table::apply_to_list(const ListChange& change, const NewRows& rows, std::by
 void Table::apply(const Change& change, const NewRows& rows) noexcept {
   follow_ids(change, numbers<std::int64_t>(rows.ids, change.added));
   std::atomic<std::size_t> next{0};
-  const auto take_lists = [&](std::vector<std::byte>& buffer) {
+  const auto take_lists = [&](std::size_t thread) {
     for (std::size_t i = next++; i < change.lists.size(); i = next++)
-      apply_to_list(change.lists[i], rows, buffer.data());
+      apply_to_list(change.lists[i], rows, buffers_[thread].data());
   };
-  std::vector<std::thread> helpers;
-  const auto start_helper = [&](std::vector<std::byte>& buffer) {
-    try {
-      helpers.emplace_back(take_lists, std::ref(buffer));
-      return true;
-    } catch (const std::exception&) {
-      return false;  // fewer helpers do
-    }
-  };
-  for (std::size_t t = 1; t < buffers_.size() && start_helper(buffers_[t]); ++t) continue;
-  take_lists(buffers_[0]);
-  for (std::thread& helper : helpers) helper.join();
+  parallel_for(buffers_.size(), static_cast<int>(buffers_.size()), std::ref(take_lists), {});
   for (auto& buffer : buffers_) buffer = {};
   n_ = n_ + change.added - change.removed;
 }

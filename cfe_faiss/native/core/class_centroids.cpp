@@ -74,10 +74,10 @@ void ChangedLists::add(const Rows& rows, std::size_t list, double small_share, s
   for (std::size_t m = first + 1; m < labels_.size(); ++m) class_means.push_back(means_.data() + m * length);
   std::vector<float> x(rows.d());
   std::vector<double> counts(class_means.size() + 1);
-  const auto totals = std::make_unique_for_overwrite<double[]>(counts.size() * length);
+  std::vector<double> totals(counts.size() * length);
   const ListsView lists{rows.view(), nullptr, nullptr, 0};
   kernels().list_centroids({lists, list, std::span(labels_).subspan(first + 1), center.data(),
-                            means_.data() + first * length, class_means.data(), counts.data(), totals.get()},
+                            means_.data() + first * length, class_means.data(), counts.data(), totals.data()},
                            x.data());
   lists_.push_back(static_cast<std::int64_t>(list));
   starts_.push_back(labels_.size());

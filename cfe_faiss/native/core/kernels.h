@@ -75,7 +75,8 @@ struct Kernels {
   void (*scan_tile)(const Tile& tile, const TileResults& of_x, const SearchMemory& memory);
   void (*scan_tile_both)(const Tile& tile, const TileResults& of_x, const TileResults& of_y, const SearchMemory& memory,
                          const SearchMemory& of_columns, std::size_t columns);
-  PairsWritten (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row, const PairBuffer& found);
+  std::pair<std::size_t, std::size_t> (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row,
+                                                      const PairBuffer& found);
 
   // The similarity join.
   float (*box_distance)(const float* low, const float* high, const float* other_low, const float* other_high);

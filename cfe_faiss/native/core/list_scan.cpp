@@ -24,10 +24,7 @@ ListScan::ListScan(const Rows& rows, std::span<const std::int32_t> references,
             reference_starts.empty() ? 0 : reference_starts.size() - 1} {
   require(ascends(reference_starts, references.size()),
           "reference_starts must ascend and run from 0 to the number of references");
-  require(all_below(references, rows.size()), "references must be rows");
-  std::vector<std::size_t> copies(references.empty() ? 0 : rows.size(), 1);
-  for (const std::int32_t row : references)
-    view_.copies = std::max(view_.copies, ++copies[static_cast<std::size_t>(row)]);
+  view_.copies = rows.most_copies(references);
 }
 
 void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const Matrix<std::int64_t>& I) const {
@@ -95,9 +92,9 @@ void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& wa
         class_means.push_back(of.entry_means[entry].data());
       }
       counts.resize(labels.size() + 1);
-      const auto totals = std::make_unique_for_overwrite<double[]>(counts.size() * of.means.columns);
+      std::vector<double> totals(counts.size() * of.means.columns);
       kernels().list_centroids({view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(),
-                                counts.data(), totals.get(), of.policy},
+                                counts.data(), totals.data(), of.policy},
                                x.data());
     }
   };

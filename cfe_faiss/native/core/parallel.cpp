@@ -3,7 +3,6 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 namespace cfe {
@@ -41,39 +40,26 @@ class Work {
   std::exception_ptr error_;
 };
 
-// Starts up to `threads` threads; fewer if the system refuses. Returns false if there are fewer.
-bool start(std::size_t threads, const std::function<void()>& help, std::vector<std::thread>& helpers) {
-  try {
-    for (std::size_t i = 0; i < threads; ++i) helpers.emplace_back(help);
-    return true;
-  } catch (const std::system_error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 void parallel_for(std::size_t tasks, int threads, const std::function<void(std::size_t)>& task, const Watch& watch) {
   Work work(tasks, task);
   const auto others =
       std::min<std::size_t>(threads > 1 ? static_cast<std::size_t>(threads - 1) : 0, tasks ? tasks - 1 : 0);
+  const auto take_all = [&work](const Watch& told) {
+    try {
+      while (work.take_one())
+        if (told) told(work.done());
+    } catch (...) {
+      work.fail(std::current_exception());
+    }
+  };
   std::vector<std::thread> helpers;
   try {
-    helpers.reserve(others);
-    const auto help = [&work] {
-      try {
-        while (work.take_one()) {
-        }
-      } catch (...) {
-        work.fail(std::current_exception());
-      }
-    };
-    static_cast<void>(start(others, help, helpers));
-    while (work.take_one())
-      if (watch) watch(work.done());
-  } catch (...) {
-    work.fail(std::current_exception());
+    for (std::size_t i = 0; i < others; ++i) helpers.emplace_back(take_all, Watch());
+  } catch (const std::exception&) {  // the system refuses: fewer helpers do
   }
+  take_all(watch);
   for (std::thread& helper : helpers) helper.join();
   work.throw_error();
 }

@@ -12,7 +12,8 @@ namespace cfe {
 using Watch = std::function<void(std::size_t done)>;
 
 // Calls `task` once for each number below `tasks`, on up to `threads` threads, of which one is the caller's. The first
-// exception of a task is thrown again here, after all threads have ended.
+// exception of a task is thrown again here, after all threads have ended. Without memory or threads, the caller's
+// thread takes all tasks.
 void parallel_for(std::size_t tasks, int threads, const std::function<void(std::size_t)>& task, const Watch& watch);
 
 // Calls `task(first, stop)` for runs of up to `most` of some numbered things.

@@ -116,6 +116,14 @@ void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* 
   kernels().gather_rows(view(), wanted, X, ids);
 }
 
+std::size_t Rows::most_copies(std::span<const std::int32_t> references) const {
+  require(all_below(references, size()), "references must be rows");
+  std::vector<std::size_t> copies(references.empty() ? 0 : size(), 1);
+  std::size_t most = 1;
+  for (const std::int32_t row : references) most = std::max(most, ++copies[static_cast<std::size_t>(row)]);
+  return most;
+}
+
 void Rows::copy_ids(std::span<std::int64_t> ids) const {
   check_ids();
   for (std::size_t list = 0; list < nlist(); ++list) {

@@ -68,6 +68,9 @@ class Rows {
   RowsView view() const;
   // Copies vectors, (wanted, d), and ids, (wanted,), of some rows. Throws std::out_of_range if a row does not exist.
   void gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const;
+  // The largest number of lists that hold the same row: its own, and those of references. Throws std::invalid_argument
+  // if these are no rows.
+  std::size_t most_copies(std::span<const std::int32_t> references) const;
   // Copies the ids of all rows.
   void copy_ids(std::span<std::int64_t> ids) const;
 

@@ -44,11 +44,6 @@ struct PairBuffer {
   std::span<float> scores;
 };
 
-// Number of pairs written, and the next row.
-struct PairsWritten {
-  std::size_t count, next;
-};
-
 // Adds the eligible rows of y to the results of x.
 void scan_tile(const Tile& tile, const TileResults& of_x);
 

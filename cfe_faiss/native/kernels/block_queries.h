@@ -62,21 +62,6 @@ CFE_INLINE StoredRow stored_row(const RowsView& rows, std::int64_t row) {
   return {rows.codes[list] + rows.row_size * place, rows.ids[list][place]};
 }
 
-// Whether no product with the vector can overflow. Rows of a damaged file may hold anything.
-CFE_INLINE bool is_sound(const float* x, std::size_t d) {
-  F32x16 sums = F32x16::all(0);
-  std::size_t i = 0;
-  for (; i + kLanes <= d; i += kLanes) {
-    const F32x16 some = F32x16::load(x + i);
-    sums += some * some;
-  }
-  float total = 0, lanes[kLanes];
-  sums.store(lanes);
-  for (; i < d; ++i) total += x[i] * x[i];
-  for (const float lane : lanes) total += lane;
-  return total <= kLongest;
-}
-
 // --- 16 lanes ---
 
 CFE_INLINE void clear(float* lanes, std::size_t count) {

@@ -6,21 +6,6 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-CFE_INLINE float sum_of_lanes(const F32x16& v) {
-  float numbers[kLanes];
-  v.store(numbers);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int lane = 0; lane < width; ++lane) numbers[lane] += numbers[lane + width];
-  return numbers[0];
-}
-
-CFE_INLINE float largest_lane(const F32x16& v) {
-  float numbers[kLanes], most = 0;
-  v.store(numbers);
-  for (const float number : numbers) most = number > most ? number : most;
-  return most;
-}
-
 // The product of two rows, or their squared distance, for screening only.
 template <bool kDistance = false>
 CFE_INLINE float dot(const float* x, const float* y, std::size_t d) {
@@ -33,10 +18,13 @@ CFE_INLINE float dot(const float* x, const float* y, std::size_t d) {
   for (; i + 4 * kLanes <= d; i += 4 * kLanes)
     for (int c = 0; c < 4; ++c) add(i + c * kLanes, sums[c]);
   for (; i + kLanes <= d; i += kLanes) add(i, sums[0]);
-  float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  float total = sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
   for (; i < d; ++i) total += kDistance ? (x[i] - y[i]) * (x[i] - y[i]) : x[i] * y[i];
   return total;
 }
+
+// Whether no product with the vector can overflow. Rows of a damaged file may hold anything.
+CFE_INLINE bool is_sound(const float* x, std::size_t d) { return dot(x, x, d) <= kLongest; }
 
 // Writes x times the rotation, (columns,).
 CFE_INLINE void rotate_single(const BlocksView& blocks, const float* x, float* rotated) {
@@ -85,7 +73,7 @@ CFE_INLINE SingleCodes encode_single(const BlocksView& blocks, const float* x, i
       words[(i / 4 + w) * kLanes] = static_cast<std::int32_t>(word);
     }
   }
-  return {scale, __builtin_sqrtf(sum_of_lanes(squares)), __builtin_sqrtf(sum_of_lanes(error)), __builtin_sqrtf(tail)};
+  return {scale, __builtin_sqrtf(sum(squares)), __builtin_sqrtf(sum(error)), __builtin_sqrtf(tail)};
 }
 
 }  // namespace cfe::CFE_LEVEL::block

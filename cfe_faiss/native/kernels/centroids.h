@@ -28,35 +28,31 @@ CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, double co
                                                      : std::sqrt(variance / static_cast<double>(d)));
 }
 
-// Moves the float32 sums of the classes and, last, of all rows to the totals; `is_first` if these are not set yet.
-CFE_INLINE void move_sums(const ListCentroids& of, std::size_t length, bool is_first) {
+// Moves the float32 sums of the classes and, last, of all rows to the totals.
+CFE_INLINE void move_sums(const ListCentroids& of, std::size_t length) {
   const std::size_t classes = of.labels.size();
   for (std::size_t c = 0; c <= classes; ++c) {
     float* sum = c < classes ? of.class_means[c] : of.mean;
     double* total = of.totals + c * length;
     for (std::size_t i = 0; i < length; ++i) {
-      total[i] = (is_first ? 0 : total[i]) + static_cast<double>(sum[i]);
+      total[i] += static_cast<double>(sum[i]);
       sum[i] = 0;
     }
   }
 }
 
-// Turns sums into the means of the classes and of all rows. The sums are in the totals if `in_totals`, else in place of
-// the means.
-CFE_INLINE void finish_means(const ListCentroids& of, std::size_t length, bool in_totals) {
+// Turns the totals into the means of the classes and of all rows.
+CFE_INLINE void finish_means(const ListCentroids& of, std::size_t length) {
   const RowsView& rows = of.lists.rows;
   const std::size_t classes = of.labels.size();
   const bool own_class = of.policy == Policy::kOwn;
   const double* all = of.totals + classes * length;
-  for (std::size_t i = 0; in_totals && i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
+  for (std::size_t i = 0; i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
   for (std::size_t c = 0; c < classes; ++c) {
     float* class_mean = of.class_means[c];
     const double* of_class = of.totals + c * length;
-    for (std::size_t i = 0; i < length; ++i) {
-      const auto sum = in_totals ? static_cast<float>(of_class[i]) : class_mean[i];
-      const auto others = in_totals ? static_cast<float>(all[i] - of_class[i]) : of.mean[i] - class_mean[i];
-      class_mean[i] = own_class ? sum : others;
-    }
+    for (std::size_t i = 0; i < length; ++i)
+      class_mean[i] = static_cast<float>(own_class ? of_class[i] : all[i] - of_class[i]);
     finish_mean(rows.metric, class_mean, rows.d, own_class ? of.counts[c] : of.counts[classes] - of.counts[c]);
   }
   finish_mean(rows.metric, of.mean, rows.d, of.counts[classes]);
@@ -70,12 +66,6 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   for (std::size_t c = 0; c <= classes; ++c) of.counts[c] = 0;
   const std::size_t length = ranking_length(rows.metric, d);
   std::size_t summed = 0;
-  bool in_totals = false;
-  const auto end_part = [&]() CFE_LAMBDA {
-    move_sums(of, length, !in_totals);
-    in_totals = true;
-    summed = 0;
-  };
   const auto add = [&](float* to, float square) CFE_LAMBDA {
     add_to(to, x, d);
     if (!unit) to[d] += square;
@@ -96,10 +86,10 @@ void list_centroids_of(const ListCentroids& of, float* x) {
         of.counts[c] += 1;
         break;
       }
-    if (++summed == kRowsOfSum) end_part();
+    if (++summed % kRowsOfSum == 0) move_sums(of, length);
   });
-  if (in_totals) end_part();
-  finish_means(of, length, in_totals);
+  move_sums(of, length);
+  finish_means(of, length);
 }
 
 // Writes the mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.

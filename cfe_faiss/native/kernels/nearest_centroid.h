@@ -45,15 +45,6 @@ CFE_INLINE void raise_tile(const float* X, std::size_t rows, const CentroidBlock
   for (; r < rows; ++r) raise_lanes<1, B>(X + r * centroids.d, centroids, block, maxima + r);
 }
 
-CFE_INLINE float largest_of(const F32x16& v) {
-  float numbers[kLanes];
-  v.store(numbers);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int lane = 0; lane < width; ++lane)
-      numbers[lane] = numbers[lane + width] > numbers[lane] ? numbers[lane + width] : numbers[lane];
-  return numbers[0];
-}
-
 // Takes the centroid if its score is larger than the best so far, or equal with a smaller number.
 CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std::size_t number, float& best,
                             std::int32_t& nearest) {
@@ -79,7 +70,7 @@ CFE_INLINE float margin_of(const float* x, const CentroidBlocks& centroids, floa
 // The number of the nearest centroid, and its score if `wanted`.
 CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, bool wanted,
                                float& best) {
-  const float largest = largest_of(maxima.first);
+  const float largest = largest_lane(maxima.first);
   const F32x16 bound = F32x16::all(largest - 2 * margin_of(x, centroids, largest));
   const Mask near = bits(maxima.first >= bound);
   std::int32_t block[kLanes], nearest = 0;

@@ -135,9 +135,10 @@ void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults
   }
 }
 
-// Writes out the eligible pairs of a tile with similarity >= threshold, from row `first` on. A row is begun only if all
-// of it would fit.
-PairsWritten collect_tile(const Tile& tile, float threshold, std::size_t first_row, const PairBuffer& found) {
+// Writes out the eligible pairs of a tile with similarity >= threshold, from row `first_row` on. A row is begun only if
+// all of it would fit. Returns the number of pairs, and the next row.
+std::pair<std::size_t, std::size_t> collect_tile(const Tile& tile, float threshold, std::size_t first_row,
+                                                 const PairBuffer& found) {
   std::size_t count = 0;
   const FilterView& filter = tile.x.filter;
   // Pairs that must not be found have products of -infinity, which no threshold may reach.

@@ -104,6 +104,15 @@ CFE_INLINE float sum(const F32x16& v) {
   return (four[0] + four[1]) + (four[2] + four[3]);
 }
 
+CFE_INLINE float largest_lane(const F32x16& v) {
+  float numbers[kLanes];
+  v.store(numbers);
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int lane = 0; lane < width; ++lane)
+      numbers[lane] = numbers[lane + width] > numbers[lane] ? numbers[lane + width] : numbers[lane];
+  return numbers[0];
+}
+
 // The sum of each of four vectors.
 CFE_INLINE Float4 sums_of(const Float4& a, const Float4& b, const Float4& c, const Float4& d) {
   const Float4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);

@@ -256,7 +256,7 @@ TEST(blocks_refuse_what_does_not_fit) {
   refused("only bytes", [&](BlocksOptions& options) { options.rotation.rows = 6; });
   refused("center must", [&](BlocksOptions& options) { options.center = std::span(rotation).first(6); });
   refused("must ascend", [&](BlocksOptions& options) { options.reference_starts = one; });
-  refused("numbers of rows", [&](BlocksOptions& options) {
+  refused("must be rows", [&](BlocksOptions& options) {
     options.reference_starts = one;
     options.references = outside;
   });

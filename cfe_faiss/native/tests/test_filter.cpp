@@ -217,8 +217,8 @@ TEST(an_infinite_threshold_does_not_reach_excluded_pairs) {
   std::vector<std::int32_t> rows(4), columns(4);
   std::vector<float> scores(4);
   const Tile tile{Metric::kIp, 2, {X.data(), of_x, nullptr}, {X.data(), of_y, nullptr}, S.data(), 0};
-  const PairsWritten written = kernels().collect_tile(tile, -kInfinity, 0, {rows, columns, scores});
-  CHECK(written.count == 3 && written.next == 2);
+  const auto [count, next] = kernels().collect_tile(tile, -kInfinity, 0, {rows, columns, scores});
+  CHECK(count == 3 && next == 2);
 }
 
 }  // namespace cfe
