@@ -23,8 +23,7 @@ from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.coarse.drift import drift
-from cfe_faiss.coarse.partitions import assign, train_partitions
+from cfe_faiss.coarse.partitions import assign, drift, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin

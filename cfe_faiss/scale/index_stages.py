@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_labels, as_unit_rows
 from cfe_faiss.base.temporary import release
-from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
+from cfe_faiss.coarse.partitions import nearest_numbers, spherical_kmeans, training_rows
 from cfe_faiss.files.format import write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.scale.inputs import Settings, Task
