@@ -38,9 +38,9 @@ from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes,
 from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
+from cfe_faiss.search.conditions import selected_rows
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import NO_ROWS
-from cfe_faiss.search.selection import selected_rows
 
 Arrays = dict[str, Array]
 

@@ -41,8 +41,7 @@ from cfe_faiss.rows.label_keys import arrays_of, table_from
 from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
-from cfe_faiss.search.blocks import Choice, Element
-from cfe_faiss.search.derived import Carried, Derived
+from cfe_faiss.search.derived import Carried, Choice, Derived, Element
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16

@@ -14,8 +14,8 @@ from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.faiss_functions import is_same
+from cfe_faiss.search.conditions import selector_of
 from cfe_faiss.search.query import Effort, Query, Rules
-from cfe_faiss.search.selection import selector_of
 
 T = TypeVar("T", bound=Array)
 

@@ -22,8 +22,8 @@ from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
-from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.conditions import accepted, calls_python, selector_of, with_ids
+from cfe_faiss.search.derived import Derived, Element
 from cfe_faiss.search.query import (
     Calibration,
     Certified,
@@ -34,7 +34,6 @@ from cfe_faiss.search.query import (
     Results,
     Rules,
 )
-from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
 _EXACTLY = Effort(exact=True)

@@ -17,9 +17,10 @@ from cfe_faiss.base.values import order_of
 from cfe_faiss.coarse.class_centroids import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import exact, greedy, lists, recall
+from cfe_faiss.search import exact, lists, recall
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.pairs import search_greedily
 from cfe_faiss.search.query import (
     Calibration,
     Certified,
@@ -66,7 +67,7 @@ def search(
             raise ValueError(
                 "params.where must not limit how often evidence is used together with rules"
             )
-        return greedy.search(queries, progress)
+        return search_greedily(queries, progress)
     parts = _plan_parts(queries, effort, nq)
     found = [_run(part, plan, progress) for _, part, plan in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))

@@ -20,9 +20,8 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.lists import rank_lists
+from cfe_faiss.search.lists import rank_lists, routed
 from cfe_faiss.search.query import Plan, Queries
 from cfe_faiss.search.tiles import slices
 
@@ -42,7 +41,7 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     if plan.nprobe >= snapshot.lists:
         return result
     if plan.engine == "groups":
-        groups, probed = grouping.routed(derived.class_means, queries, plan.nprobe)
+        groups, probed = routed(derived.class_means, queries, plan.nprobe)
         order = groups.order
         probed = np.repeat(probed, np.diff(groups.starts), axis=0)
     else:

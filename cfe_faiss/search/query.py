@@ -20,8 +20,7 @@ from cfe_faiss.coarse.class_centroids import NEIGHBORS
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.metric import PADDING, score_at
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.search.conditions import Conditions, Side, make_conditions
-from cfe_faiss.search.selection import selected
+from cfe_faiss.search.conditions import Conditions, Side, make_conditions, selected
 
 MEMORY = 1 << 31
 """Default memory for copies of vectors, in bytes."""

@@ -20,7 +20,7 @@ from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import lists
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.grouping import small_groups
+from cfe_faiss.search.lists import small_groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results, Rules
 from cfe_faiss.search.tiles import slices
 
