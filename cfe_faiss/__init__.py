@@ -21,11 +21,12 @@ from cfe_faiss.files.format import (
     deserialize_index,
     read_header,
     read_index,
+    register,
     serialize_index,
+    unregister,
     verify_index,
     write_index,
 )
-from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2

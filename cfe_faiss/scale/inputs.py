@@ -20,7 +20,7 @@ from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.read import open_parquet
 from cfe_faiss.files.forms import BOOLEAN, LARGEST, NATURAL, integer, number, optional, text
-from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.outputs import new_file
 from cfe_faiss.files.records import Record
 from cfe_faiss.scale.manifest import DONE, SPECIFICATION, digest_of, path_of_stage
 

@@ -16,8 +16,7 @@ from tqdm import tqdm
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_classes
-from cfe_faiss.files.new_file import new_folder
-from cfe_faiss.files.outputs import path_within
+from cfe_faiss.files.outputs import new_folder, path_within
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from cfe_faiss.files.forms import ANY_MAPPING, CHECKSUM, NATURAL, check, number, text
-from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import is_ours, path_within
+from cfe_faiss.files.outputs import is_ours, new_file, path_within
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"

@@ -32,8 +32,15 @@ from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files import forms
 from cfe_faiss.files.format import read_header, read_index, write_file
-from cfe_faiss.files.new_file import moving, sync_folder
-from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
+from cfe_faiss.files.outputs import (
+    check_not_mapped,
+    check_owner,
+    is_one_of,
+    is_ours,
+    moving,
+    path_within,
+    sync_folder,
+)
 from cfe_faiss.files.records import Record
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf import IndexEvidenceIVF
