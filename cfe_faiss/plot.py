@@ -11,8 +11,7 @@ from cfe_faiss.base.arrays import Doubles, Int32s
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_measure
-from cfe_faiss.graph.csr import as_graph
-from cfe_faiss.graph.surroundings import Surroundings, surroundings
+from cfe_faiss.graph.csr import Surroundings, as_graph, surroundings
 
 __all__ = ["evidence_figure"]
 

@@ -21,7 +21,7 @@ from cfe_faiss.base.checks import (
     is_missing,
     to_host,
 )
-from cfe_faiss.base.derived import derived
+from cfe_faiss.base.threads import derived
 
 NOT_STORED = -2
 """Code of a label that is not in a table."""

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import ClassCentroids, ListScan
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
-from cfe_faiss.base.derived import derived
-from cfe_faiss.base.threads import num_threads
+from cfe_faiss.base.threads import derived, num_threads
 from cfe_faiss.coarse.partitions import nearest_centroids, nearest_numbers, spherical_kmeans
 from cfe_faiss.rows.metric import METRICS, Metric, lengths
 from cfe_faiss.rows.snapshot import Snapshot

@@ -17,7 +17,7 @@ from cfe_faiss.data.classes import Predictions, as_predictions
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.files.format import clone_index
 from cfe_faiss.finder.inputs import given_attributes, probabilities_of
-from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
+from cfe_faiss.graph.csr import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.index.factory import check_ids_stay

@@ -35,7 +35,7 @@ from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import Source, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.edges import parts_for_the_model
+from cfe_faiss.graph.csr import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence

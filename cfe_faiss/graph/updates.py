@@ -16,7 +16,7 @@ from cfe_faiss.base.checks import as_array, as_count, as_dense, as_matrix, as_nu
 from cfe_faiss.base.values import as_ids, as_nodes
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.changing import ChangingGraph, Write, grow
-from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.csr import as_weights
 from cfe_faiss.graph.ks import normalise, relative_lengths
 
 _FULL = 0.75  # share of the work of all rows above which all are computed

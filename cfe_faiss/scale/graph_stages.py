@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.temporary import release
-from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.csr import as_weights
 from cfe_faiss.graph.ks import normalise, relative_lengths
-from cfe_faiss.scale.inputs import Input, Settings, Task
+from cfe_faiss.scale.job_files import Input, Settings, Task
 from cfe_faiss.scale.tasks import Stage
 
 EDGES_PER_BLOCK = 1 << 24

@@ -20,9 +20,11 @@ from cfe_faiss.files.outputs import new_folder, path_within
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import (
+from cfe_faiss.scale import graph_stages, index_stages
+from cfe_faiss.scale.job_files import (
+    Finished,
     Input,
+    Manifest,
     Settings,
     Source,
     paths_of,
@@ -30,7 +32,6 @@ from cfe_faiss.scale.inputs import (
     store_input,
     write_job,
 )
-from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
@@ -333,8 +334,8 @@ class Job:
 
     def _stages(self) -> list[Stage]:
         settings = self._settings
-        of_graph = graph_stages.stages(settings, self._inputs)
-        return of_graph + index_stages.stages(settings) + pair_stages.stages(settings)
+        of_index = index_stages.stages(settings) + index_stages.pair_stages(settings)
+        return graph_stages.stages(settings, self._inputs) + of_index
 
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""

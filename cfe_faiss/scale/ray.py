@@ -20,7 +20,7 @@ from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.rows.metric import Metric
-from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
 from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results

@@ -55,7 +55,7 @@ from cfe_faiss.rows.faiss_functions import (
     total,
 )
 from cfe_faiss.rows.metric import METRICS
-from cfe_faiss.scale.manifest import Manifest
+from cfe_faiss.scale.job_files import Manifest
 from cfe_faiss.search.answer import search
 from cfe_faiss.search.query import Effort, Queries
 

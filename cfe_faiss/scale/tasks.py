@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cfe_faiss.base.threads import use_threads
-from cfe_faiss.scale.inputs import Task
-from cfe_faiss.scale.manifest import Finished, WrittenFile
+from cfe_faiss.scale.job_files import Finished, Task, WrittenFile
 
 _ATTEMPTS = 4  # attempts of a task whose worker died
 _POLL = 1.0  # seconds

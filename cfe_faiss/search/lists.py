@@ -26,8 +26,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks
 from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.derived import once
-from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, run
+from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
 from cfe_faiss.coarse.class_centroids import Routes, nearest_lists, ranked
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.derived import ROWS_OF_BLOCK, Derived, Groups, blocks_of, bytes_of_block

@@ -15,7 +15,7 @@ import numpy as np
 
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Ints
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.derived import derived, once
+from cfe_faiss.base.threads import derived, once
 from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import lists
