@@ -445,7 +445,7 @@ def collect_tile(
 # --- the similarity join ---
 
 class JoinTree:
-    """Blocks of rows and the tree above them, with the fields of :class:`cfe_faiss.search.join.Blocks`.
+    """Blocks of rows and the tree above them, with the fields of :class:`cfe_faiss.search.join.JoinBlocks`.
 
     Raises
     ------

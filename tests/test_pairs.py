@@ -86,7 +86,7 @@ def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) 
     expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
     with joined():
         monkeypatch.setattr(join, "_COARSE_PAIR", 1e9)
-        monkeypatch.setattr(join.Blocks, "scans", None)
+        monkeypatch.setattr(join.JoinBlocks, "scans", None)
         assert listed(cfe.global_evidence(index, 20)) == listed(expected[0])
         assert list(map(listed, cfe.evidence_pairs(index, 0.5))) == list(map(listed, expected[1]))
 

@@ -52,7 +52,7 @@ For fewer, the first query takes up to 3 ms longer.
 """
 _SHORTEST = 0.9
 """Least length of a vector of a stock index that a codec moved into its range."""
-_KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
+_SETTINGS = ("theta", "weighted", "complete", "routing")  # attributes that files hold by name
 _OF_STOCK = (
     "nprobe",
     "is_trained",
@@ -365,21 +365,22 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if self.checks is not None:
             rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
+        no_centroids = np.zeros((self.partitions, self.nlist, self.d), np.float32)
+        references, reference_starts = table.references() or (NO_REFERENCES, NO_STARTS)
         snapshot = Snapshot(
             rows,
             self.d,
-            codec,
-            levels,
-            self._all_centroids()
-            if trained
-            else np.zeros((self.partitions, self.nlist, self.d), np.float32),
-            *(table.references() or (NO_REFERENCES, NO_STARTS)),
-            self._pq_codes() if trained else None,
-            not mapped,
-            self.is_trained,
-            None if mapped else partial(table.rows_of, lists),
-            self.label_keys,
-            codecs.norm_bound(codec, levels, self._longest),
+            codec=codec,
+            levels=levels,
+            centroids=self._all_centroids() if trained else no_centroids,
+            references=references,
+            reference_starts=reference_starts,
+            pq=self._pq_codes() if trained else None,
+            in_memory=not mapped,
+            is_trained=self.is_trained,
+            lookup=None if mapped else partial(table.rows_of, lists),
+            label_keys=self.label_keys,
+            longest=codecs.norm_bound(codec, levels, self._longest),
         )
         derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
         derived.calibrations |= self._calibrations or {}
@@ -614,8 +615,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         snapshot = self.snapshot()
         self._check_lists(self._faiss_lists())
         self._check_mapped()
-        parameters = {name: getattr(self, name) for name in _KEPT}
+        parameters = {name: getattr(self, name) for name in _SETTINGS}
         parameters |= {
+            "metric": self.metric,
             "choice": "" if self._pinned is None else "/".join(self._pinned),
             "longest": self._longest,
         }
@@ -668,10 +670,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         check: Callable[[], None] | None = None,
     ) -> None:
         """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
-        vars(self).update(
-            {name: parameters[name] for name in _KEPT[:-1]},
-            _metric=parameters.get("metric", "cosine"),
-        )
+        for name in _SETTINGS:
+            setattr(self, name, parameters[name])
+        self._metric = parameters.get("metric", "cosine")
         self._take_over(stock)
         self._supplementary = arrays["centroids"]
         self._centroids = None

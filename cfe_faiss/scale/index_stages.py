@@ -46,7 +46,7 @@ from cfe_faiss.search.exact import (
     pairs_between,
     run_until_full,
 )
-from cfe_faiss.search.join import Blocks, blocks_along, directions_of
+from cfe_faiss.search.join import JoinBlocks, directions_of, join_blocks_along
 from cfe_faiss.search.tiles import slices
 
 _NODES = 1 << 17  # nodes of one part of a table
@@ -61,7 +61,9 @@ _PAIR_BYTES = 200  # per pair, while pairs are sorted and written
 _PAIRS = 1 << 20  # largest number of pairs in one write
 _EVIDENCE = ("node", "evidence", "similarity")
 _PAIR = ("source", "target", "similarity")
-_ARRAYS = tuple(field.name for field in fields(Blocks) if field.name not in ("storage", "largest"))
+_ARRAYS = tuple(
+    field.name for field in fields(JoinBlocks) if field.name not in ("snapshot", "largest")
+)
 
 
 def stages(settings: Settings) -> list[Stage]:
@@ -238,11 +240,11 @@ def _open(folder: Path, *_: int) -> ShardedEvidenceIndex:
 def cut_into_groups(task: Task, groups: int) -> None:
     """Write the order of the lists by groups, directions, and a bound for the best pairs."""
     index = open_index(task)
-    storage = index.storage()
-    sizes = np.diff(storage.starts)
+    snapshot = index.storage()
+    sizes = np.diff(snapshot.starts)
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
-    rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
-    directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
+    rows = np.arange(0, snapshot.n, max(1, snapshot.n // _SAMPLE))
+    directions = directions_of(snapshot, rows[snapshot.labels[rows] != UNKNOWN])
     best = (
         _best_in(task, "evidence", task.settings.shards, _EVIDENCE)[2]
         if task.settings.pairs
@@ -274,12 +276,12 @@ def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) ->
 def sketch(task: Task, groups: int) -> None:
     """Write the tree of a group."""
     index = open_index(task)
-    storage = index.storage()
-    borders = storage.n * task.block // groups, storage.n * (task.block + 1) // groups
-    rows = _rows_between(storage, task.read("groups", 0, "lists"), *borders)
-    rows = rows[storage.labels[rows] != UNKNOWN]
+    snapshot = index.storage()
+    borders = snapshot.n * task.block // groups, snapshot.n * (task.block + 1) // groups
+    rows = _rows_between(snapshot, task.read("groups", 0, "lists"), *borders)
+    rows = rows[snapshot.labels[rows] != UNKNOWN]
     blocks = (
-        blocks_along(storage, rows, np.asarray(task.read("groups", 0, "directions")))
+        join_blocks_along(snapshot, rows, np.asarray(task.read("groups", 0, "directions")))
         if len(rows)
         else None
     )
@@ -292,12 +294,12 @@ def sketch(task: Task, groups: int) -> None:
 
 
 def _rows_between(
-    storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int
+    snapshot: Snapshot, lists: NDArray[np.int64], first: int, stop: int
 ) -> NDArray[np.int64]:
     """Return the rows at positions ``first`` to ``stop - 1`` of ``lists``, ascending."""
-    sizes = np.diff(storage.starts)[lists]
+    sizes = np.diff(snapshot.starts)[lists]
     ends = np.cumsum(sizes)
-    shifts = storage.starts[lists] - (ends - sizes)
+    shifts = snapshot.starts[lists] - (ends - sizes)
     taken = np.diff(np.clip(ends, first, stop), prepend=first)
     return np.sort(np.arange(first, stop) + np.repeat(shifts, taken))
 
@@ -305,18 +307,18 @@ def _rows_between(
 # --- pairs of groups ------------------------------------------------------------------------------
 
 
-def _joins(task: Task, groups: int) -> Iterator[tuple[Blocks, Blocks | None]]:
+def _joins(task: Task, groups: int) -> Iterator[tuple[JoinBlocks, JoinBlocks | None]]:
     """Yield the group of a task with None, for itself, and with each of its partners.
 
     Trees are mapped from files.
     """
-    storage = open_index(task).storage()
-    blocks = _read(task, storage, task.block)
+    snapshot = open_index(task).storage()
+    blocks = _read(task, snapshot, task.block)
     if blocks is None:
         return
     yield blocks, None
     for partner in partners_of(task.block, groups):
-        others = _read(task, storage, partner)
+        others = _read(task, snapshot, partner)
         if others is not None:
             yield blocks, others
             release(*(getattr(others, name) for name in _ARRAYS))
@@ -331,29 +333,29 @@ def partners_of(number: int, groups: int) -> list[int]:
     return [(number + step) % groups for step in range(1, last + 1)]
 
 
-def _read(task: Task, storage: Snapshot, number: int) -> Blocks | None:
+def _read(task: Task, snapshot: Snapshot, number: int) -> JoinBlocks | None:
     """Return the tree of a group, mapped; None if the group has no rows."""
     if not len(task.read("sketch", number, "rows")):
         return None
     arrays = {name: task.read("sketch", number, name) for name in _ARRAYS}
-    return Blocks(storage, largest=float(task.read("sketch", number, "largest")[0]), **arrays)
+    return JoinBlocks(snapshot, largest=float(task.read("sketch", number, "largest")[0]), **arrays)
 
 
-def _scans(blocks: Blocks, others: Blocks | None, threshold: float) -> list[Scan]:
+def _scans(blocks: JoinBlocks, others: JoinBlocks | None, threshold: float) -> list[Scan]:
     """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost.
 
     Without ``others``, the pairs are within the blocks.
     """
     rows = len(blocks.rows)
     pairs_to_compare = rows * (rows / 2 if others is None else len(others.rows))
-    if blocks.cost(threshold, others) <= pairs_to_compare * blocks.storage.d:
+    if blocks.cost(threshold, others) <= pairs_to_compare * blocks.snapshot.d:
         return blocks.scans(others, threshold)
     if others is None:
-        return all_pairs(blocks.storage, _by_label(blocks))
-    return pairs_between(blocks.storage, _by_label(blocks), _by_label(others))
+        return all_pairs(blocks.snapshot, _by_label(blocks))
+    return pairs_between(blocks.snapshot, _by_label(blocks), _by_label(others))
 
 
-def _by_label(blocks: Blocks) -> NDArray[np.int64]:
+def _by_label(blocks: JoinBlocks) -> NDArray[np.int64]:
     return blocks.rows[np.argsort(blocks.labels, kind="stable")]
 
 

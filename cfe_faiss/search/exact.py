@@ -83,7 +83,7 @@ def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
 
     S holds their scores.
     """
-    metric = x.storage.native.metric
+    metric = x.snapshot.native.metric
     margin = x.margin(y)
     _native.scan_tile(
         metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, margin, x.filter, y.filter
@@ -95,7 +95,7 @@ def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
 
 def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     """Return the exact D, I of all stored vectors: each unordered pair is multiplied once."""
-    storage = queries.snapshot
+    snapshot = queries.snapshot
     width = min(queries.k, queries.snapshot.n)
     rows, cuts, blocks = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
@@ -111,7 +111,7 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
                     scan_tile(x, y, S, D_x, I_x)
                 continue
             later_lock, D_y, I_y = best[y.start]
-            metric = x.storage.native.metric
+            metric = x.snapshot.native.metric
             margin = x.margin(y)
             sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
             with lock, later_lock:
@@ -119,8 +119,8 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
                     metric, S, *sides, D_x, I_x, D_y, I_y, margin, x.filter, y.filter
                 )
 
-    run(scan, blocks, work=estimate_work(storage, storage.n), progress=progress)
-    all_D, all_I = make_results(storage.n, width)
+    run(scan, blocks, work=estimate_work(snapshot, snapshot.n), progress=progress)
+    all_D, all_I = make_results(snapshot.n, width)
     all_D[rows] = D
     all_I[rows] = I
     return all_D.take(queries.rows, axis=0), all_I.take(queries.rows, axis=0)
@@ -139,7 +139,7 @@ def _collect(
     scores = np.empty(size, np.float32)
     sides = (x.X, x.labels, y.X, y.labels)
     filters = (y.ids, x.filter, y.filter)
-    metric = x.storage.native.metric
+    metric = x.snapshot.native.metric
     margin = x.margin(y)
     row = 0
     while row < len(S):
@@ -174,21 +174,21 @@ def scans_of_queries(queries: Queries) -> list[Scan]:
     return scans_of(block for _, block in tiles.of_queries(queries))
 
 
-def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
+def all_pairs(snapshot: Snapshot, rows: Ints | None = None) -> list[Scan]:
     """Return scans that find all evidence pairs of a threshold, one per chunk of rows.
 
     ``rows`` are in ascending order of label; None for all rows of known label.
     """
-    pairs = tiles.pairs_by_label(storage, storage.by_label if rows is None else rows)
+    pairs = tiles.pairs_by_label(snapshot, snapshot.by_label if rows is None else rows)
     return scans_of(pairs.blocks, once=True)
 
 
-def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
+def pairs_between(snapshot: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
     """Return scans that find all evidence pairs of ``rows`` with ``others``.
 
     Both arrays of rows are in ascending order of label.
     """
-    return scans_of(tiles.tiles_between(storage, rows, others))
+    return scans_of(tiles.tiles_between(snapshot, rows, others))
 
 
 def search_range(queries: Queries, threshold: float) -> Ranges:

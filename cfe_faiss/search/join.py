@@ -61,8 +61,8 @@ _SCORED_PAIR = 4000
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Blocks of nearby rows: all rows of known label, ordered along a tree.
+class JoinBlocks:
+    """JoinBlocks of nearby rows: all rows of known label, ordered along a tree.
 
     The blocks are the leaves of a complete binary tree. Its nodes are numbered as in a heap: the
     children of node i are 2i + 1 and 2i + 2, and the last ``number`` nodes are the blocks in order.
@@ -70,7 +70,7 @@ class Blocks:
 
     Attributes
     ----------
-    storage
+    snapshot
         Snapshot that holds the vectors.
     rows
         Snapshot row of each row, (n,) int64.
@@ -90,7 +90,7 @@ class Blocks:
         int32.
     """
 
-    storage: Snapshot
+    snapshot: Snapshot
     rows: Ints
     labels: Int32s
     coarse: Floats
@@ -119,13 +119,13 @@ class Blocks:
         return [
             scan
             for a, b in pairwise(wide)
-            for scan in all_pairs(self.storage, self.rows[by_label[a:b]])
+            for scan in all_pairs(self.snapshot, self.rows[by_label[a:b]])
         ]
 
-    def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
+    def scans(self, others: "JoinBlocks | None" = None, floor: float = -math.inf) -> list[Scan]:
         """Return scans of each block with itself and later blocks, or with ``others``.
 
-        ``others`` must have the same storage, and sketches along the same directions. Blocks
+        ``others`` must have the same snapshot, and sketches along the same directions. JoinBlocks
         without a pair at or above ``floor`` with ``others`` are skipped.
         """
         return [
@@ -133,7 +133,7 @@ class Blocks:
             for i in self._blocks_near(others, floor)
         ]
 
-    def cost(self, threshold: float, others: "Blocks | None" = None) -> float:
+    def cost(self, threshold: float, others: "JoinBlocks | None" = None) -> float:
         """Estimate the time of all :meth:`scans`, in multiplications, from a sample of blocks."""
         near = self._blocks_near(others, threshold)
         step = min(128, -(-len(near) // 4))
@@ -150,7 +150,7 @@ class Blocks:
         prices = np.array([_ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR], float)
         return float(seen.sum(axis=0) @ prices) * len(near) / max(1, len(sample))
 
-    def _blocks_near(self, others: "Blocks | None", threshold: float) -> Sequence[int]:
+    def _blocks_near(self, others: "JoinBlocks | None", threshold: float) -> Sequence[int]:
         """Return the blocks that may have pairs up to a threshold with rows of another tree."""
         if others is None:
             return range(self.number)
@@ -163,7 +163,7 @@ class Blocks:
         return numbers
 
     def _candidates(
-        self, others: "Blocks", i: int, threshold: Threshold, seen: Ints
+        self, others: "JoinBlocks", i: int, threshold: Threshold, seen: Ints
     ) -> Iterator[tuple[float, Ints, Ints]]:
         """Yield threshold and rows of the pairs of block i that may reach it, in parts.
 
@@ -179,7 +179,7 @@ class Blocks:
             if count:
                 yield wanted, found[0, :count], found[1, :count]
 
-    def _screens(self, others: "Blocks", threshold: float) -> tuple[np.float32, float]:
+    def _screens(self, others: "JoinBlocks", threshold: float) -> tuple[np.float32, float]:
         """Return the smallest inner product and the largest distance of sketches that pass."""
         largest = max(self.largest, others.largest)
         margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, largest)
@@ -191,41 +191,43 @@ class Blocks:
             1 + _GAP_ROUNDING
         )
 
-    def _pairs_of_block(self, others: "Blocks", i: int, threshold: Threshold) -> Iterator[Found]:
+    def _pairs_of_block(
+        self, others: "JoinBlocks", i: int, threshold: Threshold
+    ) -> Iterator[Found]:
         seen = np.zeros(4, np.int64)
         start, stop = self.starts[i : i + 2]
         for wanted, first, second in self._candidates(others, i, threshold, seen):
-            X, ids = self.storage.rows(self.rows[start:stop])
-            for part in slices(len(first), max(_BLOCK, _FLOATS // self.storage.d)):
+            X, ids = self.snapshot.rows(self.rows[start:stop])
+            for part in slices(len(first), max(_BLOCK, _FLOATS // self.snapshot.d)):
                 found, places = np.unique(second[part], return_inverse=True)
-                Y, other_ids = others.storage.rows(others.rows[found])
+                Y, other_ids = others.snapshot.rows(others.rows[found])
                 own = first[part] - start
                 scores = np.empty(len(own), np.float32)
-                row_scores(self.storage.native.metric, X, Y, own, places, scores)
+                row_scores(self.snapshot.native.metric, X, Y, own, places, scores)
                 good = np.flatnonzero(scores >= wanted)
                 if len(good):
                     yield ids[own[good]], other_ids[places[good]], scores[good]
 
 
-def blocks_of(storage: Snapshot) -> Blocks | None:
-    """Return the blocks of a storage; None if it has fewer than 2 rows of known label.
+def join_blocks_of(snapshot: Snapshot) -> JoinBlocks | None:
+    """Return the blocks of a snapshot; None if it has fewer than 2 rows of known label.
 
     Rows that are not finite (from a damaged file) are left out, because their similarities reach no
     threshold.
     """
-    rows = np.sort(storage.by_label)
+    rows = np.sort(snapshot.by_label)
     if len(rows) < 2:
         return None
-    blocks = blocks_along(storage, rows, directions_of(storage, rows))
+    blocks = join_blocks_along(snapshot, rows, directions_of(snapshot, rows))
     return None if blocks is None or len(blocks.rows) < 2 else blocks
 
 
-def blocks_along(storage: Snapshot, rows: Ints, directions: Doubles) -> Blocks | None:
+def join_blocks_along(snapshot: Snapshot, rows: Ints, directions: Doubles) -> JoinBlocks | None:
     """Return the blocks of rows of known label, with sketches along the given directions.
 
     None if no row is finite.
     """
-    coarse, fine, norms = _sketches(storage, rows, directions)
+    coarse, fine, norms = _sketches(snapshot, rows, directions)
     finite = np.isfinite(norms)
     if not finite.any():
         return None
@@ -239,32 +241,32 @@ def blocks_along(storage: Snapshot, rows: Ints, directions: Doubles) -> Blocks |
     coarse = coarse[order]
     fine = fine[order]
     rows = rows[order]
-    labels = storage.labels[rows]
+    labels = snapshot.labels[rows]
     starts = _starts(len(rows), levels)
     low = _fold(np.minimum, coarse, starts)
     high = _fold(np.maximum, coarse, starts)
     lowest = _fold(np.minimum, labels, starts)
     highest = _fold(np.maximum, labels, starts)
     node_labels = np.where(lowest == highest, lowest, UNKNOWN).astype(np.int32)
-    return Blocks(
-        storage, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels
+    return JoinBlocks(
+        snapshot, rows, labels, coarse, fine, float(norms.max()), starts, low, high, node_labels
     )
 
 
 # --- sketches -------------------------------------------------------------------------------------
 
 
-def directions_of(storage: Snapshot, rows: Ints) -> Doubles:
+def directions_of(snapshot: Snapshot, rows: Ints) -> Doubles:
     """Return the leading principal directions (of the second moment) of some rows, (d, at most 64).
 
     They come from orthogonal iteration over a sample, and need not be exact: the bound holds for
     any orthonormal directions.
     """
     rng = np.random.default_rng(0)
-    size = min(len(rows), _SAMPLE, max(_BLOCK, 2 * _FLOATS // storage.d))
-    sample = storage.rows(np.sort(rng.choice(rows, size, replace=False)))[0].astype(np.float64)
+    size = min(len(rows), _SAMPLE, max(_BLOCK, 2 * _FLOATS // snapshot.d))
+    sample = snapshot.rows(np.sort(rng.choice(rows, size, replace=False)))[0].astype(np.float64)
     sample = sample[np.isfinite(sample).all(axis=1)]
-    directions = rng.standard_normal((storage.d, min(storage.d, _DIRECTIONS)))
+    directions = rng.standard_normal((snapshot.d, min(snapshot.d, _DIRECTIONS)))
     for _ in range(_POWER_STEPS):
         directions = np.linalg.qr(product(sample.T, product(sample, directions)))[0]
     projected = product(sample, directions)
@@ -272,7 +274,9 @@ def directions_of(storage: Snapshot, rows: Ints) -> Doubles:
     return principal
 
 
-def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Floats, Floats, Doubles]:
+def _sketches(
+    snapshot: Snapshot, rows: Ints, directions: Doubles
+) -> tuple[Floats, Floats, Doubles]:
     """Return coarse and fine sketches of rows, and squared norms of the coarse ones."""
     leading = min(COARSE - 1, directions.shape[1])
     coarse = np.zeros((len(rows), COARSE), np.float32)
@@ -282,7 +286,7 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
     # Bound of the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2. The error of a sum
     # of d products is at most d * 2**-53 (Higham, section 3.1). Directions from a QR factorisation
     # are orthonormal to a small multiple of 2**-53. The factor 8 is a safety factor.
-    rounding = 8 * (storage.d + _DIRECTIONS) * 2.0**-53
+    rounding = 8 * (snapshot.d + _DIRECTIONS) * 2.0**-53
 
     def left(squares: Doubles, coordinates: Doubles) -> Doubles:
         difference = squares - np.einsum("ij,ij->i", coordinates, coordinates)
@@ -290,7 +294,7 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
         return root
 
     def project(part: slice) -> None:
-        X = storage.rows(rows[part])[0].astype(np.float64)
+        X = snapshot.rows(rows[part])[0].astype(np.float64)
         squares = np.einsum("ij,ij->i", X, X)
         coordinates = product(X, directions)
         coarse[part, :leading] = coordinates[:, :leading]
@@ -302,8 +306,8 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
     with np.errstate(invalid="ignore", over="ignore"):
         run(
             project,
-            slices(len(rows), max(1, _FLOATS // 4 // storage.d)),
-            work=float(fine.size) * storage.d,
+            slices(len(rows), max(1, _FLOATS // 4 // snapshot.d)),
+            work=float(fine.size) * snapshot.d,
         )
     return coarse, fine, norms
 

@@ -19,7 +19,7 @@ from cfe_faiss.rows.metric import make_results
 from cfe_faiss.search import exact, tiles
 from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.exact import NOTHING, Found, Scan, Threshold
-from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
+from cfe_faiss.search.join import BYTES_PER_ROW, JoinBlocks, join_blocks_of
 from cfe_faiss.search.query import Queries, Results
 from cfe_faiss.search.tiles import estimate_work
 
@@ -44,7 +44,7 @@ class CandidatePairs:
     """Candidate pairs: all pairs of stored rows, or the pairs that meet conditions.
 
     ``queries`` are all stored rows. ``memory`` limits the sketches of a join, in bytes. In the
-    methods, ``free`` is a mask of the storage rows that a pair may contain, (n,) bool; None for all
+    methods, ``free`` is a mask of the rows that a pair may contain, (n,) bool; None for all
     rows.
     """
 
@@ -61,13 +61,13 @@ class CandidatePairs:
         return tiles.estimate_pairs_work(snapshot, conditions)
 
     @derived
-    def blocks(self) -> Blocks | None:
+    def blocks(self) -> JoinBlocks | None:
         """Blocks of the join; None if it is not worth its memory, or its bounds do not hold."""
         snapshot = self.queries.snapshot
         if snapshot.metric != "cosine":
             return None
         fits = self.memory is None or BYTES_PER_ROW * snapshot.n <= self.memory
-        return blocks_of(snapshot) if fits and self.work > _WORTH_BLOCKS else None
+        return join_blocks_of(snapshot) if fits and self.work > _WORTH_BLOCKS else None
 
     def best(self, k: int, progress: str | None) -> Found:
         """Return the k best pairs, best first."""

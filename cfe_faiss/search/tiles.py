@@ -43,7 +43,7 @@ class Chunk:
 
     Attributes
     ----------
-    storage
+    snapshot
         Snapshot that is searched.
     X, ids, labels
         Vectors (n, d), ids (n,) and labels (n,).
@@ -57,7 +57,7 @@ class Chunk:
         Under conditions: node numbers in the graph, (n,).
     """
 
-    storage: Snapshot
+    snapshot: Snapshot
     X: Floats
     ids: Ints
     labels: Int32s
@@ -71,18 +71,18 @@ class Chunk:
 
     @classmethod
     def of(
-        cls, storage: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any
+        cls, snapshot: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any
     ) -> "Chunk":
         """Return the chunk of these vectors and ids.
 
         ``further``: start, filter, neighbors and nodes.
         """
         X, ids = vectors
-        return cls(storage, X, ids, labels, *storage.tile_sides(X), *further)
+        return cls(snapshot, X, ids, labels, *snapshot.tile_sides(X), *further)
 
     def margin(self, other: "Chunk") -> float:
         """Bound the error of the scores of the two chunks in :func:`products`."""
-        return self.storage.tile_margin(self.longest, other.longest)
+        return self.snapshot.tile_margin(self.longest, other.longest)
 
     def excludes(self, other: "Chunk") -> bool:
         """Return whether the labels of the two chunks rule out every pair."""
@@ -124,9 +124,9 @@ def slices(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def estimate_work(storage: Snapshot, nq: int) -> float:
+def estimate_work(snapshot: Snapshot, nq: int) -> float:
     """Return the number of multiplications to compare ``nq`` queries with all rows."""
-    return float(nq) * storage.n * storage.d
+    return float(nq) * snapshot.n * snapshot.d
 
 
 def of_queries(queries: Queries) -> list[tuple[Ints, Tiles]]:
@@ -171,27 +171,27 @@ def _block_height(queries: Queries, nq: int) -> int:
 # --- by label -------------------------------------------------------------------------------------
 
 
-def _reader(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], tuple[Floats, Ints]]:
+def _reader(snapshot: Snapshot, rows: Ints, passes: int) -> Callable[[slice], tuple[Floats, Ints]]:
     """Return a reader of vectors and ids of a slice of rows, which are read ``passes`` times."""
-    if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
-        X, ids = storage.copied(rows)
+    if passes > 1 and 4 * len(rows) * snapshot.d <= _COPIED and not (np.diff(rows) == 1).all():
+        X, ids = snapshot.copied(rows)
         return lambda cut: (X[cut], ids[cut])
-    return lambda cut: storage.rows(rows[cut])
+    return lambda cut: snapshot.rows(rows[cut])
 
 
 def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
-    storage = queries.snapshot
+    snapshot = queries.snapshot
     rows = queries.candidates()
     labels = queries.labels
     xq = queries.fetch(slice(None))
-    row_labels = storage.labels[rows]
+    row_labels = snapshot.labels[rows]
     order = np.argsort(labels, kind="stable")
     blocks = [order[cut] for cut in slices(len(order), _block_height(queries, len(queries)))]
-    read = _reader(storage, rows, len(blocks))
+    read = _reader(snapshot, rows, len(blocks))
 
     def tiles(block: Ints) -> Iterator[Tile]:
         x = Chunk.of(
-            storage,
+            snapshot,
             (xq[block], block),
             labels[block],
             0,
@@ -207,26 +207,26 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
             slice(first + cut.start, first + cut.stop)
             for cut in slices(stop - first, TILE // len(block))
         )
-        ys = (Chunk.of(storage, read(cut), row_labels[cut]) for cut in cuts)
+        ys = (Chunk.of(snapshot, read(cut), row_labels[cut]) for cut in cuts)
         return _multiply(x, (y for y in ys if not x.excludes(y)))
 
     return [(block, partial(tiles, block)) for block in blocks]
 
 
-def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None) -> PairTiles:
+def pairs_by_label(snapshot: Snapshot, rows: Ints, queries: Queries | None = None) -> PairTiles:
     """Return the tiles of rows, in ascending order of label, with each other.
 
     ``queries`` are all stored rows.
     """
     cuts = slices(len(rows), CHUNK)
-    labels = storage.labels[rows]
-    read = _reader(storage, rows, len(cuts))
+    labels = snapshot.labels[rows]
+    read = _reader(snapshot, rows, len(cuts))
 
     def chunk(cut: slice) -> Chunk:
         if queries is None:
-            return Chunk.of(storage, read(cut), labels[cut], cut.start)
+            return Chunk.of(snapshot, read(cut), labels[cut], cut.start)
         rules = queries.filter(queries.in_order[rows[cut]], masked=False)
-        return Chunk.of(storage, read(cut), labels[cut], cut.start, rules, queries.neighbors)
+        return Chunk.of(snapshot, read(cut), labels[cut], cut.start, rules, queries.neighbors)
 
     def tiles(i: int) -> Iterator[Tile]:
         x = chunk(cuts[i])
@@ -235,11 +235,11 @@ def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None
     return PairTiles(rows, cuts, [partial(tiles, i) for i in range(len(cuts))])
 
 
-def tiles_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
+def tiles_between(snapshot: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
     """Return the tiles of ``rows`` with ``others``, both by label, in chunks of ``rows``."""
 
     def chunk(part: Ints) -> Chunk:
-        return Chunk.of(storage, storage.rows(part), storage.labels[part])
+        return Chunk.of(snapshot, snapshot.rows(part), snapshot.labels[part])
 
     def tiles(cut: slice) -> Iterator[Tile]:
         x = chunk(rows[cut])
@@ -260,17 +260,17 @@ class _SortedChunks:
 
     def __init__(
         self,
-        storage: Snapshot,
+        snapshot: Snapshot,
         conditions: Conditions,
         usable: Bools,
         height: int = 0,
         queries: Queries | None = None,
     ) -> None:
-        self.storage = storage
+        self.snapshot = snapshot
         self.conditions = conditions
         self.queries = queries
         self.side = conditions.rows if queries is None or queries.side is None else queries.side
-        self.labels = storage.labels if queries is None else queries.labels
+        self.labels = snapshot.labels if queries is None else queries.labels
         height = height or _height(conditions)
         chosen = np.flatnonzero(usable)
         limits = conditions.limits
@@ -301,16 +301,16 @@ class _SortedChunks:
         ):  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
             values = np.column_stack([direction * self.side.evidence[rows], values])
             limits = np.vstack([(1, np.inf), limits])
-        asking = self.queries or Queries.of_rows(self.storage, rows)
+        asking = self.queries or Queries.of_rows(self.snapshot, rows)
         vectors = (
-            self.storage.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
+            self.snapshot.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
         )
         chosen = slice(None) if self.queries is None else rows
         rules = asking.filter(
             chosen, values, limits, self.conditions.max_changed or 0, masked=False
         )
         of_chunk = self.cuts[i].start, rules, asking.neighbors, self.side.nodes[rows]
-        return Chunk.of(self.storage, vectors, self.labels[rows], *of_chunk)
+        return Chunk.of(self.snapshot, vectors, self.labels[rows], *of_chunk)
 
     def met_by(self, others: "_SortedChunks", i: int, first: int = 0) -> list[int]:
         """Return the chunks from ``first`` on that may have a pair with a chunk of ``others``."""
@@ -369,7 +369,7 @@ def _height(conditions: Conditions) -> int:
 
 
 def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
-    storage = queries.snapshot
+    snapshot = queries.snapshot
     conditions = queries.conditions
     assert conditions is not None  # checked by the caller
     height = min(_height(conditions), _block_height(queries, int(np.count_nonzero(queries.usable))))
@@ -377,9 +377,9 @@ def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
         conditions.evidence if queries.allowed is None else conditions.evidence & queries.allowed
     )
     if queries.neighbors != "any":
-        evidence = evidence & (storage.labels != UNKNOWN)
-    xs = _SortedChunks(storage, conditions, queries.usable, height, queries)
-    ys = _SortedChunks(storage, conditions, evidence, min(TILE // height, _WIDEST * CHUNK))
+        evidence = evidence & (snapshot.labels != UNKNOWN)
+    xs = _SortedChunks(snapshot, conditions, queries.usable, height, queries)
+    ys = _SortedChunks(snapshot, conditions, evidence, min(TILE // height, _WIDEST * CHUNK))
 
     def tiles(i: int) -> Iterator[Tile]:
         return xs.tiles(i, map(ys.chunk, ys.met_by(xs, i)))
@@ -388,12 +388,12 @@ def _queries_by_conditions(queries: Queries) -> list[tuple[Ints, Tiles]]:
 
 
 def pairs_by_conditions(
-    storage: Snapshot, conditions: Conditions, allowed: Bools | None = None
+    snapshot: Snapshot, conditions: Conditions, allowed: Bools | None = None
 ) -> PairTiles:
     """Return the tiles of rows with each other whose pairs may meet the conditions."""
-    usable = conditions.usable & (storage.labels != UNKNOWN)
+    usable = conditions.usable & (snapshot.labels != UNKNOWN)
     return _pair_tiles(
-        _SortedChunks(storage, conditions, usable if allowed is None else usable & allowed)
+        _SortedChunks(snapshot, conditions, usable if allowed is None else usable & allowed)
     )
 
 
@@ -407,9 +407,9 @@ def _pair_tiles(chunks: _SortedChunks) -> PairTiles:
     return PairTiles(chunks.rows, chunks.cuts, [partial(tiles, i) for i in range(len(chunks))])
 
 
-def estimate_pairs_work(storage: Snapshot, conditions: Conditions) -> float:
+def estimate_pairs_work(snapshot: Snapshot, conditions: Conditions) -> float:
     """Estimate the number of multiplications of the pairs of :func:`pairs_by_conditions`."""
-    usable = conditions.usable & (storage.labels != UNKNOWN)
-    chunks = _SortedChunks(storage, conditions, usable)
+    usable = conditions.usable & (snapshot.labels != UNKNOWN)
+    chunks = _SortedChunks(snapshot, conditions, usable)
     tiles = sum(len(chunks.met_by(chunks, i, i)) for i in range(len(chunks)))
-    return min(float(tiles) * TILE, len(chunks.rows) ** 2 / 2) * storage.d
+    return min(float(tiles) * TILE, len(chunks.rows) ** 2 / 2) * snapshot.d

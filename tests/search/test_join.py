@@ -29,13 +29,13 @@ def stored(index: cfe.IndexEvidenceIDMap2) -> NDArray[np.float32]:
     return numbers.reshape(index.ntotal, index.d)
 
 
-def small_blocks(index: cfe.IndexEvidenceIDMap2, rows: int = 6) -> join.Blocks | None:
+def small_blocks(index: cfe.IndexEvidenceIDMap2, rows: int = 6) -> join.JoinBlocks | None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BLOCK", rows)
-        return join.blocks_of(index.storage())
+        return join.join_blocks_of(index.storage())
 
 
-def pairs_at(blocks: join.Blocks, threshold: float) -> list[tuple[int, int, np.float32]]:
+def pairs_at(blocks: join.JoinBlocks, threshold: float) -> list[tuple[int, int, np.float32]]:
     """Return all that the scans find, best first, ties by ids."""
     return listed(blocks.scans(), threshold)
 
@@ -89,7 +89,7 @@ def test_two_trees_have_the_pairs_of_their_rows(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BLOCK", 6)
         one, other = (
-            join.blocks_along(storage, rows, directions) if len(rows) else None
+            join.join_blocks_along(storage, rows, directions) if len(rows) else None
             for rows in (known[chosen], known[~chosen])
         )
     if one is None or other is None:
@@ -129,7 +129,7 @@ def test_blocks_that_are_far_from_another_tree_are_left_out() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BLOCK", 10)
         first, last = (
-            join.blocks_along(storage, rows, directions)
+            join.join_blocks_along(storage, rows, directions)
             for rows in np.split(np.argsort(storage.row_ids), 2)
         )
     assert first is not None
@@ -137,7 +137,7 @@ def test_blocks_that_are_far_from_another_tree_are_left_out() -> None:
     assert len(first.scans(last, 0.999)) < first.number / 2
     assert len(first.scans(last, -1.0)) == len(first.scans(last)) == first.number
     alike, others = (
-        join.blocks_along(of_one_label.storage(), rows, directions)
+        join.join_blocks_along(of_one_label.storage(), rows, directions)
         for rows in np.split(np.arange(200), 2)
     )
     assert alike is not None
@@ -152,7 +152,7 @@ def test_sketches_bound_every_inner_product(d: int) -> None:
     index = labelled(X, labels)
     blocks = small_blocks(index)
     assert blocks is not None
-    vectors = blocks.storage.rows(blocks.rows)[0].astype(np.float64)
+    vectors = blocks.snapshot.rows(blocks.rows)[0].astype(np.float64)
     coarse, fine = blocks.coarse.astype(np.float64), blocks.fine.astype(np.float64)
     bound = coarse @ coarse.T
     finer = bound - np.outer(coarse[:, -1], coarse[:, -1]) + fine @ fine.T
@@ -172,7 +172,7 @@ def test_principal_directions_make_the_bound_tight() -> None:
         size=(2000, 100)
     )
     index = labelled(X.astype(np.float32), rng.integers(0, 3, 2000))
-    blocks = join.blocks_of(index.storage())
+    blocks = join.join_blocks_of(index.storage())
     assert blocks is not None
     assert blocks.coarse[:, -1].max() < 0.01
 
@@ -216,7 +216,7 @@ def test_neighbours_are_pairs_of_two_blocks() -> None:
         for source, target, _ in find(lambda: -2.0)
         for pair in zip(source.tolist(), target.tolist(), strict=True)
     }
-    ids = blocks.storage.rows(blocks.rows)[1]
+    ids = blocks.snapshot.rows(blocks.rows)[1]
     expected = {
         (min(ids[i], ids[j]), max(ids[i], ids[j]))
         for first, last in zip(blocks.starts[:-1:2], blocks.starts[2::2], strict=True)
