@@ -99,9 +99,8 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     width = min(queries.k, queries.snapshot.n)
     rows, cuts, blocks = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
-    best = {
-        cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts
-    }  # by the start of a chunk
+    # By the start of a chunk.
+    best = {cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts}
 
     def scan(of_chunk: Tiles) -> None:
         for x, y, S in of_chunk():
@@ -207,12 +206,12 @@ def search_range(queries: Queries, threshold: float) -> Ranges:
 
 def select_directed(found: list[Found], k: int) -> Found:
     """Return the k best pairs. Ties: smaller first id, then smaller second id."""
-    first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    pairs = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    scores = pairs[2]
     if len(scores) > 2 * k:
         near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
-        first = first[near]
-        second = second[near]
-        scores = scores[near]
+        pairs = [part[near] for part in pairs]
+    first, second, scores = pairs
     order = np.lexsort((second, first, -scores))[:k]
     return first[order], second[order], scores[order]
 

@@ -86,19 +86,25 @@ def _search_once(
     """
     snapshot = queries.snapshot
     effort = plan.effort
-    searcher = Derived.of(snapshot).searcher(queries.neighbors) if effort.class_aware else None
+    derived = Derived.of(snapshot)
+    searcher = derived.searcher(queries.neighbors) if effort.class_aware else None
     nprobe = min(nprobe, snapshot.lists)
 
     def probe(chosen: Any) -> None:
         D = found[0][chosen]
         I = found[1][chosen]
-        if searcher is None:
-            _rank_and_scan(queries, chosen, nprobe, effort, D, I)
-        else:
-            X = queries.fetch(chosen)
-            labels = queries.labels[chosen]
-            rules = queries.filter(chosen)
+        X = queries.fetch(chosen)
+        labels = queries.labels[chosen]
+        rules = queries.filter(chosen)
+        if searcher is not None:
             searcher.search(X, labels, nprobe, bool(effort.complete), D, I, rules)
+        else:
+            lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
+            if snapshot.pq is not None and nprobe < snapshot.lists:  # screens by codes
+                scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
+                derived.scan.scan_codes(snapshot.pq, X, labels, lists, scored, D, I, rules)
+            else:
+                derived.scan.scan(X, labels, lists, snapshot.margin, D, I, rules)
         found[0][chosen] = D
         found[1][chosen] = I
 
@@ -108,23 +114,6 @@ def _search_once(
     chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
     run(probe, chunks, work=work, progress=progress)
     return searcher is not None
-
-
-def _rank_and_scan(
-    queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints
-) -> None:
-    """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
-    snapshot = queries.snapshot
-    derived = Derived.of(queries.snapshot)
-    X = queries.fetch(chosen)
-    labels = queries.labels[chosen]
-    rules = queries.filter(chosen)
-    lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
-    if snapshot.pq is not None and nprobe < snapshot.lists:
-        scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
-        derived.scan.scan_codes(snapshot.pq, X, labels, lists, scored, D, I, rules)
-    else:
-        derived.scan.scan(X, labels, lists, snapshot.margin, D, I, rules)
 
 
 def rank_lists(
@@ -146,13 +135,11 @@ def rank_lists(
 def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
     """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
     pending = pending[I[pending, -1] < 0]
-    if queries.rules is not None or not len(
-        pending
-    ):  # the number of rows that rules leave is unknown
+    # The number of rows that rules leave is unknown.
+    if queries.rules is not None or not len(pending):
         return pending
-    wanted = np.minimum(
-        queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1]
-    )
+    eligible = queries.snapshot.eligible(queries.labels[pending], queries.allowed)
+    wanted = np.minimum(eligible, I.shape[1])
     short: Bools = (I[pending] >= 0).sum(axis=1) < wanted
     return pending[short]
 
@@ -162,7 +149,6 @@ def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
 
 def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str | None) -> None:
     """Search the lists nearest to each group's mean, in kept blocks if there are some."""
-    snapshot = queries.snapshot
     derived = Derived.of(queries.snapshot)
     memory = plan.effort.memory or MEMORY
     blocks = derived.blocks if memory >= MEMORY and _tests_mask(queries) else None
@@ -173,22 +159,26 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
         searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
-        asked = (queries.X, queries.rows, queries.labels)
-        of_groups = (groups.order, groups.starts, groups.labels)
-        ends = np.array([0, *(task.stop for task in tasks)])
-        threads = num_native_threads(_work(queries, plan, snapshot))
-        rules = queries.filter()
         searcher.search_groups(
-            *asked, *of_groups, ends, plan.nprobe, *found, rules, threads=threads, progress=report
+            queries.X,
+            queries.rows,
+            queries.labels,
+            groups.order,
+            groups.starts,
+            groups.labels,
+            np.array([0, *(task.stop for task in tasks)]),
+            plan.nprobe,
+            *found,
+            queries.filter(),
+            threads=num_native_threads(_work(queries, plan, queries.snapshot)),
+            progress=report,
         )
 
 
 def _tests_mask(queries: Queries) -> bool:
-    if queries.allowed is None:
-        return True
-    return len(queries) <= _FEW_QUERIES * queries.snapshot.n and bool(
-        queries.allowed.mean() >= _LEAST_ALLOWED
-    )
+    are_few = len(queries) <= _FEW_QUERIES * queries.snapshot.n
+    allowed = queries.allowed
+    return allowed is None or (are_few and bool(allowed.mean() >= _LEAST_ALLOWED))
 
 
 def groups_of(queries: Queries) -> Groups:
@@ -207,9 +197,9 @@ def _search_in_parts(
     derived = Derived.of(queries.snapshot)
     routes = derived.routes_for(queries.neighbors)
     element = derived.choice.batch
-    snapshot = (
-        queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
-    )
+    snapshot = queries.snapshot
+    if plan.nprobe >= len(routes.means):
+        snapshot = snapshot.first_partition()
     deduplicate = len(snapshot.references) > 0
     groups, lists = routed(routes, queries, plan.nprobe)
     rules = queries.filter(masked=False)  # blocks hold allowed rows
@@ -217,11 +207,9 @@ def _search_in_parts(
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)
         chosen = groups.order[cut]
-        X = queries.fetch(chosen)
-        labels = queries.labels[chosen]
         blocks.search(
-            X,
-            labels,
+            queries.fetch(chosen),
+            queries.labels[chosen],
             starts,
             lists[task],
             chosen,
