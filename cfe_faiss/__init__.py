@@ -41,7 +41,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 
 if TYPE_CHECKING:
-    from cfe_faiss.base.versions import show_versions
+    from cfe_faiss.base.extras import show_versions
     from cfe_faiss.finder import EvidenceFinder, InputWarning
     from cfe_faiss.graph.metapath import metapath_graph
     from cfe_faiss.graph.updates import KSVectors
@@ -95,7 +95,7 @@ _LOADED_AT_FIRST_USE = {
     "InputWarning": "finder",
     "KSVectors": "graph.updates",
     "metapath_graph": "graph.metapath",
-    "show_versions": "base.versions",
+    "show_versions": "base.extras",
 }
 _MODULES = "audit", "datasets", "mining", "models", "scale"
 

@@ -320,9 +320,7 @@ class Routes:
         flags = np.empty(0, bool)
         clusters = SecondLevel.none(d)
         labels = np.empty(0, np.int32)
-        return cls(
-            0, means, flags, labels, clusters.starts, clusters.lists, means, flags, clusters
-        )
+        return cls(0, means, flags, labels, clusters.starts, clusters.lists, means, flags, clusters)
 
     def has_centroids(self, labels: Int32s, lists: Ints) -> Bools:
         """Return a mask, (n,), of pairs of label and list with a (list, class) centroid."""

@@ -18,7 +18,6 @@ from cfe_faiss.coarse.class_centroids import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, lists, recall
-from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.pairs import search_greedily
 from cfe_faiss.search.query import (
@@ -31,6 +30,7 @@ from cfe_faiss.search.query import (
     Results,
     Rules,
 )
+from cfe_faiss.search.recall import certify
 
 _QUERIES_PER_LIST = 4
 _FEW_TO_CALIBRATE = (

@@ -262,9 +262,8 @@ def _as_range(name: str, within: Any) -> tuple[float, float] | None:
     return None if (low, high) == (-math.inf, math.inf) else (low, high)
 
 
-@dataclass(
-    slots=True, eq=False
-)  # not frozen: a frozen class takes as long to build as a small search
+# Not frozen: a frozen class takes as long to build as a small search.
+@dataclass(slots=True, eq=False)
 class Queries:
     """A query bound to a snapshot, as arrays with one entry per query.
 
@@ -312,11 +311,6 @@ class Queries:
             rows=np.ascontiguousarray(rows, np.int64),
             order=order,
         )
-
-    @classmethod
-    def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: Int32s, k: int = 0) -> Queries:
-        """Return any vectors, as stored, as queries."""
-        return cls(snapshot, labels, k, X=np.ascontiguousarray(X, np.float32))
 
     @property
     def stored(self) -> bool:
@@ -451,23 +445,20 @@ class Query:
 
         Raise the errors of invalid ids, selectors and constraints.
         """
-        if self.X is None or self.labels is None:
-            if self.ids is None:
-                bound = Queries.of_rows(
-                    snapshot, snapshot.members.rows, self.k, snapshot.members.places
-                )
-            else:
-                bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
-        else:
+        if self.X is not None and self.labels is not None:
             codes = snapshot.encode(f"{self.name}labels" if self.name else "labels_q", self.labels)
-            bound = Queries.of_vectors(snapshot, self.X, codes, self.k)
+            bound = Queries(snapshot, codes, self.k, np.ascontiguousarray(self.X, np.float32))
+        elif self.ids is not None:
+            bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
+        else:
+            members = snapshot.members
+            bound = Queries.of_rows(snapshot, members.rows, self.k, members.places)
         if self.sel is not None or self.targets is not None:
             bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name, bound.rows)
-            if (
-                bound.rules.neighbors == "any"
-            ):  # every row is of another class than one that no row has
+            if bound.rules.neighbors == "any":
+                # Every row is of another class than one that no row has.
                 bound.labels = np.full(len(bound), snapshot.absent_label, np.int32)
         return bound if self.where is None else self._add_conditions(bound, self.where)
 

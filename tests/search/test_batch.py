@@ -51,7 +51,7 @@ def grouped(
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
-    return Queries.of_vectors(index.storage(), unit(stored.xq), stored.labels_q.astype(np.int32))
+    return Queries(index.storage(), stored.labels_q.astype(np.int32), X=unit(stored.xq))
 
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))

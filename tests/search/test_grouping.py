@@ -242,7 +242,7 @@ def test_some_of_the_queries_are_queries() -> None:
     index.add_with_labels(X, labels)
     homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
     for queries in (
-        Queries.of_vectors(index.storage(), unit(X), labels.astype(np.int32)),
+        Queries(index.storage(), labels.astype(np.int32), X=unit(X)),
         Queries.of_rows(index.storage(), index.members().rows),
         Queries.of_rows(index.storage(), index.members().rows, order=index.members().places),
     ):
