@@ -346,8 +346,15 @@ class EvidenceFinder:
             attributes = attributes_of(inputs.given_attributes(features), n)
         elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
             attributes = attributes_of(data, n, "data")
-        options: dict[str, Any] = {"node_type": node_type, "loader": loader, "unknown": unknown}
-        predicted = predictions_of(model, whole, features, complete=False, **options)
+        predicted = predictions_of(
+            model,
+            whole,
+            features,
+            node_type=node_type,
+            loader=loader,
+            unknown=unknown,
+            complete=False,
+        )
         check_names(predicted, data)
         truth, class_names = inputs.truth_of(data, predicted, unknown)
         note_classes(predicted.labels, truth, class_names)
@@ -461,16 +468,19 @@ class EvidenceFinder:
             scores = inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
-        predicted = predictions_of(model, dense, features, complete=False, **options)
+        predicted = predictions_of(
+            model, dense, features, class_names=class_names, unknown=unknown, complete=False
+        )
         attributes = (
             None if features is None else attributes_of(inputs.given_attributes(features), n)
         )
         searched = as_nodes("nodes", nodes, n)
         names = predicted.class_names
         if truth is not None:
-            options = {"is_named": class_names is not None, "unknown": unknown}
-            truth, names = true_classes("truth", truth, predicted.labels, names, **options)
+            is_named = class_names is not None
+            truth, names = true_classes(
+                "truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown
+            )
         note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
@@ -731,10 +741,17 @@ class EvidenceFinder:
             )
         elif recall is not None:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
-        reached = 1.0 if effort.exact else effort.recall
-        effort_of = reached, effort.nprobe
         return LocalEvidence(
-            ids, I, D, self.labels, *effort_of, self, queries.missing, by_class, self.metric
+            ids,
+            I,
+            D,
+            self.labels,
+            recall=1.0 if effort.exact else effort.recall,
+            nprobe=effort.nprobe,
+            finder=self,
+            missing=queries.missing,
+            recall_by_class=by_class,
+            metric=self.metric,
         )
 
     def top_pairs(  # noqa: PLR0913
@@ -767,17 +784,26 @@ class EvidenceFinder:
         """
         if self.scores is not None:
             raise ValueError("top_pairs is for classes: with scores use widest_pairs")
-        effort: dict[str, Any] = {
-            "exact": exact,
-            "nprobe": nprobe,
-            "recall": recall,
-            "memory": memory,
-        }
         pairs = global_evidence(
-            self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
+            self.index,
+            k,
+            exact=exact,
+            per_node=per_node,
+            nprobe=nprobe,
+            recall=recall,
+            memory=memory,
+            progress=progress,
+            **self._conditions(where),
         )
-        sides = pairs.source, pairs.target
-        return PairEvidence(*sides, pairs.similarity, self.labels, self, pairs.missing, self.metric)
+        return PairEvidence(
+            pairs.source,
+            pairs.target,
+            pairs.similarity,
+            self.labels,
+            self,
+            pairs.missing,
+            self.metric,
+        )
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
         """Return one page about a row: the k most similar rows treated differently, and why.
@@ -817,8 +843,7 @@ class EvidenceFinder:
         Right of 0: the most similar ones decided otherwise. * differs.
         <BLANKLINE>
         """
-        rows = self.searched("id", [id])
-        return case_of(self, int(rows[0]), as_count("k", k), where)
+        return case_of(self, int(self.searched("id", [id])[0]), as_count("k", k), where)
 
     def updated(  # noqa: PLR0913
         self,
@@ -884,16 +909,18 @@ class EvidenceFinder:
         >>> new.local([0], k=1).evidence, finder.local([0], k=1).evidence
         (array([[2]]), array([[1]]))
         """
-        changes = {
-            "add_edges": add_edges,
-            "remove_edges": remove_edges,
-            "x": x,
-            "add_nodes": add_nodes,
-            "remove_nodes": remove_nodes,
-            "edge_weight": edge_weight,
-            "ids": ids,
-        }
-        new, rows = updated(self, changes, predictions, features)
+        new, rows = updated(
+            self,
+            predictions,
+            features,
+            add_edges=add_edges,
+            remove_edges=remove_edges,
+            x=x,
+            add_nodes=add_nodes,
+            remove_nodes=remove_nodes,
+            edge_weight=edge_weight,
+            ids=ids,
+        )
         return new, new.names(rows)
 
     def widest_pairs(

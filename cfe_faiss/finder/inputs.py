@@ -158,9 +158,14 @@ def truth_of(
         warnings.warn(text, InputWarning, stacklevel=3)
     if values.ndim != 1 or is_float:
         return None, predicted.class_names
-    options: dict[str, Any] = {"is_named": class_names_of(data) is not None, "unknown": unknown}
-    values = y if np.ndim(y) == 1 else values
-    return true_classes("data.y", values, predicted.labels, predicted.class_names, **options)
+    return true_classes(
+        "data.y",
+        y if np.ndim(y) == 1 else values,
+        predicted.labels,
+        predicted.class_names,
+        is_named=class_names_of(data) is not None,
+        unknown=unknown,
+    )
 
 
 def empty_index(
@@ -237,8 +242,7 @@ def given_attributes(features: Any) -> Attributes:
         As for ``as_attributes``, or if nearly all cells of a column are numbers, but not all.
     """
     attributes = as_attributes(features)
-    is_ready = attributes is getattr(features, "attributes", features)
-    if is_ready:
+    if getattr(features, "attributes", features) is attributes:
         return attributes
     columns = features.items() if isinstance(features, pd.DataFrame | Mapping) else ()
     categories = [
@@ -328,10 +332,14 @@ def table_fields(
     names = predicted.class_names
     truth = None
     if roles.truth is not None:
-        options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
-        values = _column(table, roles.truth)
         truth, names = true_classes(
-            "truth", values, labels, names, unknown=roles.unknown, **options
+            "truth",
+            _column(table, roles.truth),
+            labels,
+            names,
+            are_names=True,
+            is_named=roles.class_names is not None,
+            unknown=roles.unknown,
         )
     note_classes(labels, truth, names)
     names = names or ()
@@ -375,19 +383,15 @@ def _row_ids(table: Table, given: Any) -> Array | None:
 
 def split_scores(table: Table, name: str) -> tuple[Table, Array]:
     """Return a table without its column of scores, and the scores."""
-    scores = table.values(table.known("scores", name))
-    return replace(table, cells=table.cells.drop(columns=[name])), scores.to_numpy()
+    scores = table.values(table.known("scores", name)).to_numpy()
+    return replace(table, cells=table.cells.drop(columns=[name])), scores
 
 
 def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
     """Return a table without the column of a threshold, the decisions and their names."""
     threshold = Threshold.parse(text, table.reading)
-    decisions = threshold.classes(table)
-    return (
-        replace(table, cells=table.cells.drop(columns=[threshold.column])),
-        decisions,
-        threshold.names,
-    )
+    others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
+    return others, threshold.classes(table), threshold.names
 
 
 def _column(table: "pd.DataFrame", given: Any) -> Any:
@@ -397,9 +401,13 @@ def _column(table: "pd.DataFrame", given: Any) -> Any:
 
 def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
     """Return the predicted class of every row, and probabilities if they are known."""
-    given_model = model if is_model(model) else _column(table, model)
-    options: dict[str, Any] = {"class_names": roles.class_names, "unknown": roles.unknown}
-    found = predictions_of(given_model, data, complete=False, **options)
+    found = predictions_of(
+        model if is_model(model) else _column(table, model),
+        data,
+        complete=False,
+        class_names=roles.class_names,
+        unknown=roles.unknown,
+    )
     if roles.probabilities is None:
         return found
     classes = found.class_names or ()
