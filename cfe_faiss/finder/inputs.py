@@ -242,7 +242,8 @@ def given_attributes(features: Any) -> Attributes:
         As for ``as_attributes``, or if nearly all cells of a column are numbers, but not all.
     """
     attributes = as_attributes(features)
-    if getattr(features, "attributes", features) is attributes:
+    is_ready = attributes is getattr(features, "attributes", features)
+    if is_ready:
         return attributes
     columns = features.items() if isinstance(features, pd.DataFrame | Mapping) else ()
     categories = [

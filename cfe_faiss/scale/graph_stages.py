@@ -44,9 +44,8 @@ def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
     steps = [Stage("step-0", settings.blocks, unit)]
     for layer in range(1, last + 1):
         name = "vectors" if layer == last else f"step-{layer}"
-        steps.append(
-            Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}"))
-        )
+        run = partial(step, layer=layer)
+        steps.append(Stage(name, settings.blocks, run, (*reads, f"step-{layer - 1}")))
     if last == 0:
         steps.append(Stage("vectors", settings.blocks, no_step, ("step-0",)))
     return graph + steps
@@ -218,8 +217,7 @@ def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
     ``begins`` counts the keys before.
     """
     low = 0
-    stop = len(begins) - 1
-    while low < stop:
+    while low < len(begins) - 1:
         high = max(low + 1, int(np.searchsorted(begins, begins[low] + most, "right")) - 1)
         yield low, high
         low = high

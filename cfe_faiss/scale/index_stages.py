@@ -175,11 +175,10 @@ def evidence(task: Task) -> None:
     """Write the evidence of the vectors of a shard, as a search for all vectors has it."""
     index = open_index(task)
     k = task.settings.k
+    results = np.empty(0, np.int64), np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     if task.block < len(index.shards):
         nprobe = int(task.read("tune", 0, "nprobe")[0])
         results = index.search_shard(task.block, k, nprobe, memory=task.memory // 2)
-    else:
-        results = np.empty(0, np.int64), np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     task.write_table(evidence_table(*results))
 
 
@@ -275,8 +274,7 @@ def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) ->
 
 def sketch(task: Task, groups: int) -> None:
     """Write the tree of a group."""
-    index = open_index(task)
-    snapshot = index.storage()
+    snapshot = open_index(task).storage()
     borders = snapshot.n * task.block // groups, snapshot.n * (task.block + 1) // groups
     rows = _rows_between(snapshot, task.read("groups", 0, "lists"), *borders)
     rows = rows[snapshot.labels[rows] != UNKNOWN]

@@ -223,8 +223,8 @@ class Job:
                 as_count("pairs", pairs, 0),
                 None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
             )
-            sizes = ("nlist", nlist), ("shards", shards), ("block_rows", block_rows)
-            automatic = {name for name, size in sizes if size is None}
+            sizes = {"nlist": nlist, "shards": shards, "block_rows": block_rows}
+            automatic = {name for name, size in sizes.items() if size is None}
             self._settings, self._inputs = _open_or_create(
                 self.directory, settings, inputs, automatic
             )
@@ -319,9 +319,11 @@ class Job:
         call = partial(
             perform, str(self.directory), stage.name, stage.run, memory // neighbours, threads
         )
-        hidden = None if progress else True  # None: hidden unless standard error is a terminal
         with tqdm(
-            total=stage.blocks, initial=stage.blocks - len(left), desc=stage.name, disable=hidden
+            total=stage.blocks,
+            initial=stage.blocks - len(left),
+            desc=stage.name,
+            disable=None if progress else True,  # None: unless standard error is a terminal
         ) as bar:
 
             def enter(finished: Finished) -> None:

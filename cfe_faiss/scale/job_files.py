@@ -307,8 +307,7 @@ class Input:
 
     def array(self) -> NDArray[Any]:
         """Return the array in the file, mapped."""
-        array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return array
+        return np.lib.format.open_memmap(self.path, mode="r")
 
     def change(self) -> str | None:
         """Return how the file changed since the job was made, or None.
@@ -416,10 +415,7 @@ class Task:
 
     def read(self, stage: str, block: int, name: str) -> NDArray[Any]:
         """Return an array that a task of any stage wrote, mapped."""
-        array: NDArray[Any] = np.load(
-            self.path(stage, block, f"{name}.npy"), mmap_mode="r", allow_pickle=False
-        )
-        return array
+        return np.lib.format.open_memmap(self.path(stage, block, f"{name}.npy"), mode="r")
 
     def read_blocks(self, stage: str, name: str) -> Iterator[NDArray[Any]]:
         """Yield the arrays of this name of all blocks of rows, mapped."""
@@ -428,8 +424,8 @@ class Task:
 
 def write_job(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> None:
     """Make a job in a folder; ValueError if a setting is out of its range."""
-    given = {name: asdict(source) for name, source in inputs.items()}
     (folder / DONE).unlink(missing_ok=True)  # left by another job
+    given = {name: asdict(source) for name, source in inputs.items()}
     _RECORD.write(folder, _VERSION, {"settings": asdict(settings), "inputs": given})
 
 
@@ -502,7 +498,7 @@ def _path_of(source: Source) -> Path | None:
     name = source.filename if isinstance(source, np.memmap) else None
     if not isinstance(name, Path | str) or not str(name).endswith(".npy"):
         return None
-    whole = np.load(name, mmap_mode="r", allow_pickle=False)
+    whole = np.lib.format.open_memmap(name, mode="r")
     same = (
         whole.shape == source.shape
         and whole.dtype == source.dtype

@@ -76,12 +76,12 @@ class Surroundings:
     @classmethod
     def of(cls, graph: Graph, where: Constraints) -> Self:
         """Return the surroundings that the constraints define on a graph."""
-        graph, n = graph.undirected(), graph.num_nodes
         from scipy.sparse import csr_array
 
-        adjacency = csr_array(
-            (np.ones(graph.num_edges, bool), graph.indices, graph.indptr), shape=(n, n)
-        )
+        graph = graph.undirected()
+        ones = np.ones(graph.num_edges, bool)
+        shape = (graph.num_nodes, graph.num_nodes)
+        adjacency = csr_array((ones, graph.indices, graph.indptr), shape=shape)
         hops = (where.min_hops or 1) - 1
         # Within one hop or with a common neighbour means within two hops.
         return cls(adjacency, hops if where.common_neighbors or not hops else max(hops, 2))
