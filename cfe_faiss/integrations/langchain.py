@@ -343,9 +343,8 @@ class EvidenceVectorStore(VectorStore):
 
         ``lambda_mult`` runs from 0, for the greatest diversity, to 1, for similarity alone.
         """
-        vector = self.embedding.embed_query(query)
         return self.max_marginal_relevance_search_by_vector(
-            vector, k, fetch_k, lambda_mult, **kwargs
+            self.embedding.embed_query(query), k, fetch_k, lambda_mult, **kwargs
         )
 
     async def amax_marginal_relevance_search(
@@ -551,9 +550,9 @@ _BATCH_SIZE = "batch_size"
 
 
 def _documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
-    rows = rows_of(found, label_key)
     return [
-        Document(id=id_, page_content=text or "", metadata=metadata) for id_, metadata, text in rows
+        Document(id=id_, page_content=text or "", metadata=metadata)
+        for id_, metadata, text in rows_of(found, label_key)
     ]
 
 

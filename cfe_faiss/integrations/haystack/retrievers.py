@@ -36,9 +36,14 @@ class _Retriever:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings, document store included, for a pipeline's YAML."""
-        names = ("document_store", "filters", "top_k", "return_embedding")
-        settings = {name: getattr(self, name) for name in names}
-        return default_to_dict(self, filter_policy=self.filter_policy.value, **settings)
+        return default_to_dict(
+            self,
+            document_store=self.document_store,
+            filters=self.filters,
+            top_k=self.top_k,
+            return_embedding=self.return_embedding,
+            filter_policy=self.filter_policy.value,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

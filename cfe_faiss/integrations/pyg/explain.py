@@ -290,11 +290,10 @@ class ExplainedEvidence:
             different classes.
         """
         raw = feature_matrix(self.data)
-        x = np.asarray(as_array("data.x", self.data.x), np.float32)
-        names = np.array(feature_names(self.data, x.shape[1]), dtype=object)
+        names = np.array(feature_names(self.data, raw.shape[1]), dtype=object)
         node = int(self.nodes[0])
         evidence = self.nodes[1:]
-        differences = attribute_differences(x, node, evidence)
+        differences = self._differences()
 
         def columns(
             importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]
@@ -379,22 +378,14 @@ class ExplainedEvidence:
         """
         frame = self.found.to_frame()
         top = as_count("top", top)
-        node = int(self.nodes[0])
-        evidence = self.nodes[1:]
-        squares = (
-            attribute_differences(
-                np.asarray(as_array("data.x", self.data.x), np.float32), node, evidence
-            )
-            ** 2
-        )
+        squares = self._differences() ** 2
         mask = self.explanations[0].get("node_mask")
         if mask is not None and mask.shape[1] == len(squares.T):
             best = [_best(row, top) for row in self.feature_importance()]
             frame["shared_features"] = [len(np.intersect1d(best[0], other)) for other in best[1:]]
             with np.errstate(invalid="ignore"):
-                frame["explained_difference"] = squares[:, best[0]].sum(axis=1) / squares.sum(
-                    axis=1
-                )
+                shares = squares[:, best[0]].sum(axis=1) / squares.sum(axis=1)
+            frame["explained_difference"] = shares
         if self.explanations[0].get("edge_mask") is not None:
             read = self.edge_importance() > 0
             frame["shared_edges"] = (read[1:] & read[0]).sum(axis=1)
@@ -423,6 +414,10 @@ class ExplainedEvidence:
         from cfe_faiss.integrations.pyg.figure import draw
 
         return draw(self, as_count("top", top))
+
+    def _differences(self) -> NDArray[np.float64]:
+        x = np.asarray(as_array("data.x", self.data.x), np.float32)
+        return attribute_differences(x, int(self.nodes[0]), self.nodes[1:])
 
     def _mask(self, explanation: Explanation, name: str) -> Any:
         mask = explanation.get(name)
