@@ -362,7 +362,8 @@ def trust_scores(
     Examples
     --------
     >>> from cfe_faiss import mining
-    >>> mining.trust_scores([[0], [1], [3], [7]], ["a", "a", "b", "b"], [[2], [1.5]], ["a", "b"]).round(2)
+    >>> X = [[0], [1], [3], [7]]
+    >>> mining.trust_scores(X, ["a", "a", "b", "b"], [[2], [1.5]], ["a", "b"]).round(2)
     array([1.  , 0.33])
     """
     vectors = as_matrix("X", X)

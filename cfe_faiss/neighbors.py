@@ -51,7 +51,11 @@ Mode = Literal["connectivity", "distance"]
 Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
 
 
-class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class EvidenceNeighbors(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Nearest samples of other classes, as ``sklearn.neighbors.NearestNeighbors`` has it.
 
     It returns the counterfactual evidence of a query: the most similar fitted samples that a
@@ -369,7 +373,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Examples
         --------
         >>> import cfe_faiss as cfe
-        >>> neighbors = cfe.EvidenceNeighbors(1).fit([[1, 0], [0.6, 0.8], [0, 1]], ["good", "bad", "bad"])
+        >>> X = [[1, 0], [0.6, 0.8], [0, 1]]
+        >>> neighbors = cfe.EvidenceNeighbors(1).fit(X, ["good", "bad", "bad"])
         >>> neighbors.kneighbors_graph(mode="distance").toarray().round(2)
         array([[0. , 0.4, 0. ],
                [0.4, 0. , 0. ],
@@ -423,7 +428,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Examples
         --------
         >>> import cfe_faiss as cfe
-        >>> neighbors = cfe.EvidenceNeighbors(radius=0.5).fit([[1, 0], [0.6, 0.8], [0, 1]], ["good", "bad", "bad"])
+        >>> X = [[1, 0], [0.6, 0.8], [0, 1]]
+        >>> neighbors = cfe.EvidenceNeighbors(radius=0.5).fit(X, ["good", "bad", "bad"])
         >>> neighbors.radius_neighbors(return_distance=False).tolist()
         [array([1]), array([0]), array([], dtype=int64)]
         """

@@ -34,8 +34,11 @@ def load_core() -> None:
         check_interface(getattr(import_module("cfe_faiss._native"), "INTERFACE", ""), _STUB)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "cfe_faiss._native":
-            text = "the compiled core of cfe_faiss is missing: install the package, from a clone by `pip install .`"
-            error = ImportError(text, name=error.name)
+            error = ImportError(
+                "the compiled core of cfe_faiss is missing: install the package, from a clone by "
+                "`pip install .`",
+                name=error.name,
+            )
         if not is_command_line():
             raise error from None
         sys.stderr.write(f"cfe-faiss: error: {error}\n")
@@ -50,8 +53,7 @@ def check_interface(compiled: str, stub: Path) -> None:
     if stub.exists() and sha256(stub.read_bytes()).hexdigest() != compiled:
         raise ImportError(
             "the compiled core of cfe_faiss is of another version than its Python code: install "
-            "the package again, "
-            "from a clone by `pip install .`",
+            "the package again, from a clone by `pip install .`",
             name="cfe_faiss._native",
         )
 

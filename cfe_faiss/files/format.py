@@ -114,7 +114,8 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
             replacing it, as :func:`write_index` does, is safe. A stream cannot be mapped.
         ``faiss.IO_FLAG_READ_ONLY``
             Make the index read-only, even in memory.
-        ``IO_FLAG_ONDISK_SAME_DIR``, ``IO_FLAG_SKIP_PRECOMPUTE_TABLE``, ``IO_FLAG_PQ_SKIP_SDC_TABLE``
+        ``IO_FLAG_ONDISK_SAME_DIR``, ``IO_FLAG_SKIP_PRECOMPUTE_TABLE``,
+        ``IO_FLAG_PQ_SKIP_SDC_TABLE``
             No effect: evidence indexes do not have these features.
 
     Returns
@@ -147,7 +148,10 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
         index.origins = (Path(path).resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
-        index.refusal = f"the index is {how} from {path} and cannot be changed; read it without flags to change it"
+        index.refusal = (
+            f"the index is {how} from {path} and cannot be changed; read it without flags to "
+            f"change it"
+        )
     return index
 
 

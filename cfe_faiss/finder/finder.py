@@ -284,56 +284,55 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
-            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
-            ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
-            ``node_ids``, (n,), the ids in results and arguments.
+            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse,
+            and ``edge_index``, (2, E), or ``adj_t``, see :func:`cfe_faiss.graph.as_graph`. There
+            may be no edges. Optional: ``y``, (n,) integers, the true classes; ``class_names``, of
+            true and predicted classes; ``node_ids``, (n,), the ids in results and arguments.
         model
-            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see :func:`cfe_faiss.models.predict`.
-            Or a fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or
-            logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see
+            :func:`cfe_faiss.models.predict`. Or a fitted scikit-learn estimator; or predictions:
+            classes, (n,), as numbers or texts, probabilities or logits, (n, C). See
+            :func:`cfe_faiss.data.predict.predictions_of`.
         features
-            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
-            pandas (its index holds the nodes) or polars, a mapping, a matrix. Texts of which 95 % are numbers are
-            numbers, as in :meth:`from_table`. Default: ``attributes``, ``feature_names`` or ``sensitive`` of ``data``.
+            Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them:
+            a DataFrame of pandas (its index holds the nodes) or polars, a mapping, a matrix. Texts
+            of which 95 % are numbers are numbers. Default: ``attributes``, ``feature_names`` or
+            ``sensitive`` of ``data``.
         without
-            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
-            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
-            with such an attribute leave with it, see ``removed``. Others that tell it stay, and are named there with
-            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
-            The edges stay, and may reveal the attribute.
-        num_layers, alpha
-            Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
+            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by
+            ``data.feature_names``), one-hot groups of them, or attributes of ``features`` that a
+            column holds. Columns that go one to one with them leave, too; ``removed`` also names
+            others that tell them. The model sees all of ``data.x``. Edges may reveal an attribute.
+        num_layers, alpha, progress
+            As in :func:`cfe_faiss.ks_vectors`.
         directed
-            False: KS vectors use edges in both directions. True: a node's vector depends on the nodes whose edges point
-            to it, as messages flow in PyG. The model always sees the given edges.
+            False: KS vectors use edges in both directions. True: a node's vector depends on the
+            nodes whose edges point to it, as messages flow in PyG and in the model.
         edge_weight
-            False: KS vectors give all edges the same weight, as in the paper; only the model uses weights in ``data``
-            (``model_only`` names them). True: they use ``data.edge_weight`` or the values of ``adj_t``. An array, (E,):
-            they use these weights of ``data.edge_index``. The model always sees the weights of ``data``.
+            Weights of the edges in KS vectors. False: equal, as in the paper; ``model_only`` names
+            those of ``data``, which the model always sees. True: ``data.edge_weight``, or the
+            values of ``adj_t``. An array, (E,): those of ``data.edge_index``.
         index
-            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here if necessary.
-            Default: the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
+            An empty index, or its description for :func:`cfe_faiss.index_factory`. Default: exact
+            up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond. It is trained if necessary.
         nodes
-            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The paper searches among the
-            test nodes: ``nodes=data.test_mask``. The KS vectors always use the whole graph.
+            Numbers or mask, (n,), of the nodes to search among; default: all. The paper takes the
+            test nodes: ``nodes=data.test_mask``. KS vectors always use the whole graph.
         sensitive
             Names of attributes that audits use as sensitive by default.
         node_type, metapath
-            For ``HeteroData`` only: the node type of the evidence (default: the start of the meta-path), and the edge
-            types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
-            names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
+            For ``HeteroData`` only: node type of the evidence (default: the start of the
+            meta-path), and edge types that join its nodes, see :func:`cfe_faiss.metapath_graph`.
+            Other arguments are about this type, but the model sees all of ``data``.
         loader
-            Batches of the graph, such as PyG's ``NeighborLoader``: see :func:`cfe_faiss.models.predict`.
+            Batches of the graph, such as PyG's ``NeighborLoader``, for the model.
         unknown
             As in :meth:`from_vectors`, in given predictions and in ``data.y``.
-        progress
-            Whether to show progress bars on standard error (never when it is not a terminal).
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or no column of ``data.x`` holds an attribute of ``without``.
+            If an argument is not as described, or no column of ``data.x`` holds a ``without``.
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
@@ -452,9 +451,11 @@ class EvidenceFinder:
 
         Examples
         --------
-        >>> X, labels = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]], ["spam", "ham", "spam", "ham"]
+        >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]]
+        >>> labels = ["spam", "ham", "spam", "ham"]
         >>> finder = EvidenceFinder.from_vectors(X, labels, features={"from": ["a", "b", "b", "a"]})
-        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_from"]]
+        >>> frame = finder.top_pairs(2).to_frame(attributes=True)
+        >>> frame[["source", "target", "source_class", "target_from"]]
            source  target source_class target_from
         0       0       1         spam           b
         1       1       2          ham           b
@@ -520,7 +521,7 @@ class EvidenceFinder:
         nodes: Any = None,
         **reading: Unpack[ReadingOptions],
     ) -> Self:
-        """Index the rows of a table, people for example, and the classes that a model predicts for them.
+        """Index the rows of a table, such as people, and the classes that a model predicts.
 
         Rows are compared by Euclidean distance, without a graph: numbers in standard deviations,
         two categories one apart, and so a missing value (of numbers the mean) and a known one.
@@ -528,34 +529,34 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars, PyArrow or another with their interface; a mapping of columns; or the path of a
-            text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as pandas does, but ids as written.
-            A column of which 95 % are numbers is one of numbers, and its other cells are an error.
+            Table of pandas, polars, PyArrow or another with their interface; mapping of columns; or
+            path of a text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as
+            pandas does, but ids as written. Where 95 % are numbers, other texts are an error.
         model
-            Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
-            frame of its columns, or of all without another role (``cfe_faiss.data.predict.column_names``).
+            Column of the predicted classes; these classes, (n,); or an estimator or callable,
+            called with a frame of its columns, or of all without another role.
         scores, threshold
-            In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
-            classes "score>=5" and "score<5". The column stays out of the vectors.
+            In place of a model: column of a number for each row; a decision such as "score>=5" (or
+            >, <=, <), with classes "score>=5" and "score<5". The column stays out of the vectors.
         truth
-            Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
+            Column of the true classes, or these, (n,), in words of the predicted ones or others.
         id
-            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
+            Column of the ids, or the ids, (n,), each once; default: a pandas index but for 0..n-1.
         sensitive, without
-            Columns that stay out of the vectors, with their copies, and remain attributes; the first are for audits.
+            Columns that, with their copies, stay out of the vectors; audits take the first ones.
         ignore, weights
-            Columns that are no attributes, either; column of the weight of each row, at least 0, kept as ``weights``.
+            Columns that are no attributes, either; column of the weight of each row, at least 0.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
-            second is enough. Default: ``predict_proba`` of the model.
+            Probability of each class: columns, or an array (n, C) in the order of the class names;
+            of two classes the second is enough. Default: ``predict_proba`` of the model.
         scale
-            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
+            Weights of columns in the distance: ``{"income": 2}`` counts its differences twice.
         encoder
-            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
+            Makes other vectors of the columns: a callable, or a transformer of scikit-learn.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
+            As in :meth:`from_vectors`; names are by default in the order of ``classes_``.
         **reading
-            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as ``decimal=","``.
+            How to read the table, such as ``decimal=","``: :class:`cfe_faiss.data.dialect.Reading`.
 
         Raises
         ------
@@ -565,18 +566,18 @@ class EvidenceFinder:
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, or a class is written in two ways; a model reads the truth;
-            classes are unknown, or large and of the predicted or true ones only.
+            If a column looks like an id or an outcome, or a class is written in two ways; a model
+            reads the truth; classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------
         >>> import pandas as pd
-        >>> people = pd.DataFrame({"person": ["ann", "ben", "cem", "dan"], "income": [30, 31, 50, 80]})
-        >>> people["sex"], people["loan"] = list("fmfm"), ["no", "yes", "no", "yes"]
+        >>> people = pd.DataFrame({"person": ["ann", "ben", "cem"], "income": [30, 31, 50]})
+        >>> people["sex"], people["loan"] = list("fmf"), ["no", "yes", "no"]
         >>> finder = EvidenceFinder.from_table(people, "loan", id="person", sensitive=["sex"])
-        >>> finder.top_pairs(1).to_frame(attributes=True)[["source", "target", "source_class", "target_sex"]]
-          source target source_class target_sex
-        0    ann    ben           no          m
+        >>> finder.top_pairs(1).to_frame(attributes=True)[["source", "target", "target_sex"]]
+          source target target_sex
+        0    ann    ben          m
         """
         sensitive = as_names("sensitive", sensitive)
         without = as_names("without", without)
@@ -830,7 +831,8 @@ class EvidenceFinder:
         Examples
         --------
         >>> features = {"income": [30, 31, 50], "sex": ["f", "m", "f"]}
-        >>> finder = EvidenceFinder.from_vectors([[1, 0], [0.9, 0.1], [0, 1]], ["no", "yes", "no"], features=features)
+        >>> X = [[1, 0], [0.9, 0.1], [0, 1]]
+        >>> finder = EvidenceFinder.from_vectors(X, ["no", "yes", "no"], features=features)
         >>> print(finder.case(0))
         0: decided 'no'
         <BLANKLINE>

@@ -154,7 +154,10 @@ def truth_of(
         values = values[:, 0]
     is_float = values.dtype.kind == "f"
     if values.ndim == 1 and is_float and np.isin(values, np.arange(100)).all():
-        text = "data.y holds floats, which are no true classes: make it integers, data.y.long(), if they are meant so"
+        text = (
+            "data.y holds floats, which are no true classes: make it integers, data.y.long(), if "
+            "they are meant so"
+        )
         warnings.warn(text, InputWarning, stacklevel=3)
     if values.ndim != 1 or is_float:
         return None, predicted.class_names
@@ -234,7 +237,7 @@ def gap_conditions(
 
 
 def given_attributes(features: Any) -> Attributes:
-    """Return attributes in any form of :func:`cfe_faiss.attributes.table.as_attributes`, read as those of a table.
+    """Return attributes in any form of ``as_attributes``, read as those of a table.
 
     Raises
     ------
@@ -317,7 +320,10 @@ def table_fields(
     )
     read = [name for name in asked or () if name in used]
     if read:
-        text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
+        text = (
+            f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit "
+            f"it without"
+        )
         warnings.warn(text, InputWarning, stacklevel=3)
     data = table[known]
     if is_called:  # columns as given, or as pandas reads them from a text file

@@ -128,8 +128,7 @@ def as_graph(
     graph
         One of
 
-        - an edge_index: integers of shape (2, E), sources above targets, as an array, a tensor or
-          lists;
+        - an edge_index: integers (2, E), sources above targets, as an array, a tensor or lists;
         - an adj_t of PyTorch Geometric: a sparse tensor of torch (COO, CSR or CSC) or a
           SparseTensor of torch_sparse, (n, n). It is transposed: an entry (i, j) other than zero is
           an edge from j to i;
@@ -146,8 +145,7 @@ def as_graph(
         a sparse matrix or adj_t, ``edge_weight`` of ``Data`` (without it, the values of its
         ``adj_t``), or the attribute "weight" of NetworkX (default 1). An array, (E,): the weights
         of an edge_index. A weight is positive and finite in float32, or 0, which removes the edge.
-        Weights of repeated edges are summed. If both directions of an edge are given and count (see
-        ``directed``), its weight is their mean.
+        Weights of repeated edges are summed; those of both directions, if both count, averaged.
     directed
         False: every edge counts in both directions. True: N(v) holds the sources of the edges that
         point to v, the direction of messages in PyTorch Geometric. An undirected NetworkX graph
@@ -156,17 +154,19 @@ def as_graph(
     Returns
     -------
     Graph
-        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of temporary memory; with
-        weights 20 bytes (12 if directed). The result does not depend on the order of edges.
+        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of
+        temporary memory; with weights 20 bytes (12 if directed). The result does not depend on the
+        order of edges.
 
     Raises
     ------
     TypeError
         If node numbers are not integers, or weights not real numbers.
     ValueError
-        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is not ``num_nodes`` or
-        unknown (an empty edge_index without ``num_nodes``); if a weight is negative, NaN or infinite, the numbers of
-        weights and edges differ, or ``edge_weight=True`` is given for a graph without weights.
+        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is
+        not ``num_nodes`` or unknown (an empty edge_index without ``num_nodes``); if a weight is
+        negative, NaN or infinite, the numbers of weights and edges differ, or ``edge_weight=True``
+        is given for a graph without weights.
 
     Examples
     --------

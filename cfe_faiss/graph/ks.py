@@ -39,7 +39,7 @@ def ks_vectors(  # noqa: PLR0913
     memory: int = 1 << 30,
     progress: bool = False,
 ) -> Floats:
-    """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
+    """Return the KS vector of every node. The inner product of two rows is their KS score.
 
     With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``)::
 
@@ -60,37 +60,38 @@ def ks_vectors(  # noqa: PLR0913
     alpha
         Share in [0, 1] of a node's own vector in each step.
     edge_weight
-        None or False: no weights. True: the weights that the graph holds. An array, (E,): the weights of an
-        edge_index. The weights of a :class:`cfe_faiss.graph.Graph` are used unless this is False.
+        As in :func:`cfe_faiss.graph.as_graph`, but a :class:`cfe_faiss.graph.Graph` keeps its
+        weights unless this is False.
     directed
-        False: edges count in both directions. True: N(v) holds the sources of the edges that point to v.
+        False: edges count in both directions. True: N(v) holds the sources of edges to v.
     out
-        Array for the result: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a new array.
+        Array for the result: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a
+        new array.
     workspace
-        A folder for work matrices of 8 * n * d bytes, read and written in blocks of rows. With ``x``, ``out`` and the
-        graph as memory maps, all may be larger than memory. Default: work in memory.
+        A folder for work matrices of 8 * n * d bytes, read and written in blocks of rows, in place
+        of memory. With ``x``, ``out`` and the graph as memory maps, all may be larger than memory.
     memory
-        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d / ``memory`` times.
+        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d /
+        ``memory`` times.
     progress
         Show a progress bar for each step on standard error, if that is a terminal.
 
     Returns
     -------
     ndarray
-        ``out``: unit or zero rows, the same bits for any number of threads. O(L (E + n) d) time. Memory for two more
-        (n, d) matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n with weights).
+        ``out``: unit or zero rows, the same bits for any number of threads. O(L (E + n) d) time.
+        Memory for two more (n, d) matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n
+        with weights).
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a value of ``x`` is NaN, infinite or too large for float32.
+        If an argument is not as described, or a value of ``x`` is not finite in float32.
     OSError
         If the ``workspace`` does not exist or its disk is full.
 
     Examples
     --------
-    Nodes 0 and 1 move towards each other; node 2 has no neighbour.
-
     >>> ks_vectors([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], [[0], [1]], num_layers=1).round(3)
     array([[0.982, 0.187],
            [0.777, 0.629],

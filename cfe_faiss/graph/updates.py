@@ -366,7 +366,7 @@ class KSVectors:
                 lengths = state.lengths[layer]
                 self._write(unit, rows, new_unit)
                 self._write(lengths, rows, new_lengths)
-            else:  # the next step reads these rows only, so the memory pages of other rows stay unused
+            else:  # the next step reads these rows only, so memory of other rows stays unused
                 unit = np.empty((n, unit.shape[1]), np.float32)
                 lengths = np.empty(n, np.float32)
                 unit[rows] = new_unit

@@ -141,7 +141,8 @@ class EvidenceVectorStore(VectorStore):
     --------
     >>> from langchain_core.embeddings import DeterministicFakeEmbedding
     >>> vs = EvidenceVectorStore(DeterministicFakeEmbedding(size=8))
-    >>> vs.add_texts(["one", "two", "three"], [{"label": "a"}, {"label": "b"}, {"label": "b"}], ids=["1", "2", "3"])
+    >>> classes = [{"label": "a"}, {"label": "b"}, {"label": "b"}]
+    >>> vs.add_texts(["one", "two", "three"], classes, ids=["1", "2", "3"])
     ['1', '2', '3']
     >>> [document.id for document in vs.evidence_search("3")]
     ['1']
@@ -175,7 +176,8 @@ class EvidenceVectorStore(VectorStore):
 
     def __repr__(self) -> str:
         contents = "nothing yet" if self._store is None else repr(self._store)
-        return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {contents})"
+        settings = f"{type(self.embedding).__name__}, label_key={self.label_key!r}"
+        return f"EvidenceVectorStore({settings}, {contents})"
 
     # --- changes ----------------------------------------------------------------------------------
 

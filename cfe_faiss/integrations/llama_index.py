@@ -87,14 +87,14 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     >>> from llama_index.core.schema import TextNode
     >>> store = EvidenceVectorStore(cfe.EvidenceStore(2))
     >>> store.add([
-    ...     TextNode(id_="a", text="card charged twice", embedding=[1, 0], metadata={"label": "urgent"}),
-    ...     TextNode(id_="b", text="card charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
-    ...     TextNode(id_="c", text="send a receipt", embedding=[0, 1], metadata={"label": "routine"}),
+    ...     TextNode(id_="a", text="twice", embedding=[1, 0], metadata={"label": "urgent"}),
+    ...     TextNode(id_="b", text="charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
+    ...     TextNode(id_="c", text="receipt", embedding=[0, 1], metadata={"label": "routine"}),
     ... ])
     ['a', 'b', 'c']
     >>> for found in store.evidence("a", k=1):
     ...     print(found.node.get_content(), found.node.metadata, round(found.score, 3))
-    card charged {'label': 'routine'} 0.8
+    charged {'label': 'routine'} 0.8
     """
 
     stores_text: bool = True
@@ -406,9 +406,9 @@ class EvidenceRetriever(BaseRetriever):
     ...     TextNode(text="charged twice", embedding=[1, 0], metadata={"label": "urgent"}),
     ...     TextNode(text="charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
     ... ])
-    >>> retriever = EvidenceRetriever(
-    ...     store, lambda text: "urgent" if "twice" in text else "routine", MockEmbedding(2), similarity_top_k=1
-    ... )
+    >>> def classify(text):
+    ...     return "urgent" if "twice" in text else "routine"
+    >>> retriever = EvidenceRetriever(store, classify, MockEmbedding(2), similarity_top_k=1)
     >>> [found.node.get_content() for found in retriever.retrieve("charged twice by mistake")]
     ['charged']
     """

@@ -147,7 +147,8 @@ class Job:
     >>> import numpy as np
     >>> from cfe_faiss.scale import Job
     >>> rng = np.random.default_rng(0)
-    >>> x, edges, labels = rng.normal(size=(200, 8)), rng.integers(0, 200, (2, 600)), rng.integers(0, 2, 200)
+    >>> x, edges = rng.normal(size=(200, 8)), rng.integers(0, 200, (2, 600))
+    >>> labels = rng.integers(0, 2, 200)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     job = Job(folder, features=x, edges=edges, labels=labels, k=5, recall=0.9)
     ...     job.run(workers=1)

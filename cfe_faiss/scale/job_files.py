@@ -48,7 +48,8 @@ SPECIFICATION = "job.json"
 DONE = "done.jsonl"
 _LOCK = ".lock"
 _FOLDERS = re.compile(
-    r"sort|graph|step-\d+|vectors|train|assign|place|index|tune|evidence|groups|sketch|pairs|top|above"
+    r"sort|graph|step-\d+|vectors|train|assign|place|index|tune|evidence|groups|sketch|pairs|top"
+    r"|above"
 )
 _LINE = {
     "stage": text(r"[a-z]+(-\d+)?", "the name of a stage"),

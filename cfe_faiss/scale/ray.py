@@ -301,8 +301,10 @@ def check_nodes(ray: Any, nodes: Nodes, folder: Path, files: Mapping[str, int]) 
     living = {node["NodeID"] for node in _living_nodes(ray)}
     for node, problem in zip(nodes, problems, strict=True):
         if problem and node["NodeID"] in living:
-            name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
-            raise RuntimeError(f"the Ray node {name} cannot run the job: {problem}")
+            host = f"{node['NodeManagerHostname']}, {node['NodeID'][:8]}"
+            raise RuntimeError(
+                f"the Ray node {node['NodeManagerAddress']} ({host}) cannot run the job: {problem}"
+            )
 
 
 def versions() -> dict[str, str]:
@@ -343,7 +345,10 @@ def _problem(mark: str, expected: dict[str, str], files: dict[str, int]) -> str 
             return f"it has {name} {version}, this machine has {expected[name]}"
     place = Path(mark)
     if not place.exists():
-        return f"it does not see the folder {place.parent}, which must be on a file system that all nodes share"
+        return (
+            f"it does not see the folder {place.parent}, which must be on a file system that all "
+            f"nodes share"
+        )
     for path, size in files.items():
         if not Path(path).exists() or Path(path).stat().st_size != size:
             return f"it does not see the file {path} with its {size} bytes"

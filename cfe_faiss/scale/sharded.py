@@ -130,7 +130,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value
     # here.
     _files: "_Shards" = None  # type: ignore[assignment]
-    _relabelling: ReadWriteLock = None  # type: ignore[assignment] # a thread would wait for its own lock of the folder
+    # A thread would wait for its own lock of the folder.
+    _relabelling: ReadWriteLock = None  # type: ignore[assignment]
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError(

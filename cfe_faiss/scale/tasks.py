@@ -204,7 +204,10 @@ class StageRun:
 
 # A worker does not run the calling script, which may lack a __main__ guard, or be a notebook or
 # standard input.
-_WORKER = "import sys; sys.path[:] = sys.argv[3:]; from cfe_faiss.scale.tasks import serve; serve(*sys.argv[1:3])"
+_WORKER = (
+    "import sys; sys.path[:] = sys.argv[3:]; from cfe_faiss.scale.tasks import serve; "
+    "serve(*sys.argv[1:3])"
+)
 
 
 class _Worker:

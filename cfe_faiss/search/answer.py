@@ -314,8 +314,9 @@ def calibration_for(
     rules: Rules | None = None,
 ) -> Calibration | None:
     """Return the calibration of nprobe for the effort's recall@k; None to probe all lists."""
+    # A calibration for a mask may never be reused, and takes longer than a small search.
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):
-        return None  # a calibration for this mask may never be reused, and takes longer than the search
+        return None
     batched = _in_groups(snapshot, nq, effort, stored, rules)
     return recall.calibration(
         snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed, rules=rules

@@ -86,14 +86,14 @@ class EvidenceDocumentStore:
     >>> from cfe_faiss.integrations.haystack import EvidenceDocumentStore
     >>> store = EvidenceDocumentStore(embedding_dim=2)
     >>> store.write_documents([
-    ...     Document(id="a", content="card charged twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
-    ...     Document(id="b", content="card charged", embedding=[0.8, 0.6], meta={"label": "routine"}),
-    ...     Document(id="c", content="send a receipt", embedding=[0.0, 1.0], meta={"label": "routine"}),
+    ...     Document(id="a", content="twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
+    ...     Document(id="b", content="charged", embedding=[0.8, 0.6], meta={"label": "routine"}),
+    ...     Document(id="c", content="receipt", embedding=[0.0, 1.0], meta={"label": "routine"}),
     ... ])
     3
     >>> for found in store.evidence("a", top_k=1):
     ...     print(found.content, found.meta, round(found.score, 3))
-    card charged {'label': 'routine'} 0.8
+    charged {'label': 'routine'} 0.8
     """
 
     def __init__(
@@ -399,7 +399,7 @@ class EvidenceDocumentStore:
     embedding_retrieval_async = in_thread(embedding_retrieval)
     evidence_async = in_thread(evidence)
 
-    # --- filters -------
+    # --- filters ----------------------------------------------------------------------------------
 
     def _documents(self, where: dict[str, Any]) -> list[Document]:
         return documents_of(self._store.get(where=where), self.label_key)
