@@ -1,6 +1,6 @@
 // The predicate of a search: the rows that each query may find. The policy of labels is applied where rows are
-// enumerated, and so is a mask of few rows. Kernels test the other rules, and a mask in blocks of all rows, for candidates
-// only: rows whose screening score reaches the threshold.
+// enumerated, and so is a mask of few rows. Kernels test the other rules, and a mask in blocks of all rows, for
+// candidates only: rows whose screening score reaches the threshold.
 #pragma once
 
 #include <limits>
