@@ -146,7 +146,8 @@ class EvidenceMixin(SearchingMixin):
     """
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
-    _deriving: ReadWriteLock = None  # type: ignore[assignment] # held by the reader that builds the snapshot
+    # Held by the reader that builds the snapshot.
+    _deriving: ReadWriteLock = None  # type: ignore[assignment]
     refusal: str = ""  # why the index is read-only; empty if it is not
     origins: tuple[Path, ...] = ()  # first file read or written, and the last file written
     _table: Table = None  # type: ignore[assignment]

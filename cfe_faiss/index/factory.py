@@ -165,8 +165,8 @@ def _inverted_file(
         if kind != "Flat" and kind not in SCALAR:
             known = "".join(f"',{name}', " for name in SCALAR)
             raise ValueError(
-                f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, got "
-                f"{kind!r}"
+                f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, "
+                f"got {kind!r}"
             )
         if rest:
             raise ValueError(

@@ -195,7 +195,10 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         faiss.IndexIVFFlat.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.metric_type)
 
 
-class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
+class IndexEvidenceIVFScalarQuantizer(
+    EvidenceIVFMixin,
+    faiss.IndexIVFScalarQuantizer,  # type: ignore[misc]
+):
     """Inverted-file index of counterfactual evidence with 1 or 2 bytes per vector component.
 
     A subclass of ``faiss.IndexIVFScalarQuantizer``. The index stores codes only. Its vectors are

@@ -714,7 +714,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
 
 def _lists_of(index: Any) -> tuple[Floats, Int32s]:
-    """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows; none for other kinds."""
+    """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows.
+
+    None for other kinds.
+    """
     if isinstance(index, EvidenceIVFMixin):
         return index._all_centroids(), index.snapshot().lists_by_row()
     stock = faiss.downcast_index(index)

@@ -60,10 +60,11 @@ class EvidenceParameters:
     >>> X = np.eye(4, dtype=np.float32) + 1
     >>> index = cfe.IndexEvidenceFlat(4)
     >>> index.add_with_labels(X, [0, 1, 1, 2])
-    >>> D, I = index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=faiss.IDSelectorRange(2, 4)))
-    >>> I
+    >>> params = cfe.EvidenceParameters(labels=0, sel=faiss.IDSelectorRange(2, 4))
+    >>> index.search(X[:1], 3, params=params)[1]
     array([[ 2,  3, -1]])
-    >>> index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=[False, True, False, True]))[1]
+    >>> params = cfe.EvidenceParameters(labels=0, sel=[False, True, False, True])
+    >>> index.search(X[:1], 3, params=params)[1]
     array([[ 1,  3, -1]])
     >>> params = cfe.EvidenceParameters(
     ...     labels=0,

@@ -53,7 +53,8 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     (2, 5)
     """
 
-    transforms: list[Any] = []  # noqa: RUF012 - FAISS rejects attributes that the class does not define
+    # FAISS rejects attributes that the class does not define.
+    transforms: list[Any] = []  # noqa: RUF012
     evidence: EvidenceMixin = None  # type: ignore[assignment]
 
     def __init__(self, transforms: list[Any], evidence: Any) -> None:
