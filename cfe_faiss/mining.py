@@ -471,7 +471,7 @@ class _Rows:
         self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
     def nearest(
-        self, Xq: Any, groups_q: Ints | None, k: int, exclude: Ints | None = None
+        self, queries: Floats, groups_q: Ints | None, k: int, exclude: Ints | None = None
     ) -> tuple[Doubles, Ints]:
         """Return distances and rows, (nq, k), for groups of queries.
 
@@ -480,7 +480,6 @@ class _Rows:
         ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have
         distance infinity and row -1.
         """
-        queries = as_matrix("Xq", Xq, self.X.shape[1])
         outside = np.full(len(queries), self.groups.max() + 1) if groups_q is None else groups_q
         if self.metric == "cosine":
             S, I = self.index.search_evidence(queries, outside, k, exclude=exclude)

@@ -268,7 +268,10 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
         raise ForeignFileError(f"{source} has format version {version}, {known}")
     check(header.get("kind"), head["kind"], "header.kind")
-    dtypes, parameters = (_since(version, parts) for parts in _PARTS[header["kind"]])
+    dtypes, parameters = (
+        {name: part for name, part in parts.items() if version >= SINCE_VERSION.get(name, 0)}
+        for parts in _PARTS[header["kind"]]
+    )
     check(
         header,
         {**head, "parameters": parameters, "payload": _PAYLOAD, "sections": [_SECTION]},
@@ -283,11 +286,6 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
     if place > start:
         raise ValueError(f"its sections end at byte {place}, beyond its header at {start}")
     return cast(dict[str, Any], header)
-
-
-def _since(version: int, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections or parameters that files of this version have."""
-    return {name: part for name, part in parts.items() if version >= SINCE_VERSION.get(name, 0)}
 
 
 def _check_section(section: dict[str, Any], dtype: str, place: int) -> int:
@@ -529,8 +527,15 @@ def _append_footer(
         file.write(bytes(-file.tell() % _ALIGNMENT))
         dtype = array.dtype.newbyteorder("<")
         little = _as_bytes(np.ascontiguousarray(array, dtype))
-        place = {"offset": file.tell(), "crc32": zlib.crc32(little)}
-        sections.append({"name": name, "dtype": dtype.str, "shape": array.shape, **place})
+        sections.append(
+            {
+                "name": name,
+                "dtype": dtype.str,
+                "shape": array.shape,
+                "offset": file.tell(),
+                "crc32": zlib.crc32(little),
+            }
+        )
         file.write(little)
     header = {
         "format": _FORMAT,

@@ -126,7 +126,8 @@ def ks_vectors(  # noqa: PLR0913
                 propagation.step(
                     unit, lengths, result, new_unit, new_lengths, progress=report, release=free
                 )
-            unit, new_unit, lengths = new_unit, unit, new_lengths
+            unit, new_unit = new_unit, unit
+            lengths = new_lengths
     normalise(result)
     return result
 
@@ -220,11 +221,10 @@ def compare_rows(
         raise ValueError(f"X must have shape (n, d), got {matrix.shape}")
     left = as_array("v", v)
     right = as_array("u", u)
-    numbers = as_ids("v", left.ravel(), len(matrix)), as_ids("u", right.ravel(), len(matrix))
+    left = as_ids("v", left.ravel(), len(matrix)).reshape(left.shape)
+    right = as_ids("u", right.ravel(), len(matrix)).reshape(right.shape)
     try:
-        left, right = np.broadcast_arrays(
-            numbers[0].reshape(left.shape), numbers[1].reshape(right.shape)
-        )
+        left, right = np.broadcast_arrays(left, right)
     except ValueError:
         raise ValueError(
             f"v and u must have shapes that broadcast, got {left.shape} and {right.shape}"
@@ -232,8 +232,8 @@ def compare_rows(
     scores = np.empty(left.size, dtype=dtype)
     for first in range(0, left.size, _PAIRS_PER_BLOCK):
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
-        rows = as_matrix("X", matrix[left.flat[pairs]]), as_matrix("X", matrix[right.flat[pairs]])
-        scores[pairs] = function(*rows)
+        x = as_matrix("X", matrix[left.flat[pairs]])
+        scores[pairs] = function(x, as_matrix("X", matrix[right.flat[pairs]]))
     return scores.reshape(left.shape)
 
 

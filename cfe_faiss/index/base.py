@@ -256,7 +256,8 @@ class EvidenceMixin(SearchingMixin):
     def _set_up(self, table: Table) -> None:
         """Initialise the attributes of a new index."""
         self._longest = 0.0
-        self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
+        self._lock = ReadWriteLock()
+        self._deriving = ReadWriteLock()
         self._table = table
         self._state = None
         self.refusal = ""

@@ -215,7 +215,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if value not in (None, "float", "byte"):
             raise ValueError(f"choice must be 'float', 'byte' or None, got {value!r}")
         with self._lock.writing():
-            self._single, self._pinned = None, None if value is None else Choice(value, value)
+            self._single = None
+            self._pinned = None if value is None else Choice(value, value)
             if self._state is not None:
                 Derived.of(self._state).pin(self._pinned)
 
@@ -490,7 +491,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _insert_merged(
         self, other: Any, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
-        centroids, lists = _NO_CENTROIDS, np.empty((0, 0), np.int32)
+        centroids = _NO_CENTROIDS
+        lists = np.empty((0, 0), np.int32)
         if len(X) and other.metric_type == self.metric_type:
             centroids, lists = _lists_of(other)
         if not self.is_trained or not np.array_equal(self._all_centroids(), centroids):

@@ -43,11 +43,11 @@ from cfe_faiss.search.exact import (
     Threshold,
     all_pairs,
     find_best,
-    pairs_between,
     run_until_full,
+    scans_of,
 )
 from cfe_faiss.search.join import JoinBlocks, directions_of, join_blocks_along
-from cfe_faiss.search.tiles import slices
+from cfe_faiss.search.tiles import slices, tiles_between
 
 _NODES = 1 << 17  # nodes of one part of a table
 GROUP_ROWS = 1 << 17
@@ -350,7 +350,7 @@ def _scans(blocks: JoinBlocks, others: JoinBlocks | None, threshold: float) -> l
         return blocks.scans(others, threshold)
     if others is None:
         return all_pairs(blocks.snapshot, _by_label(blocks))
-    return pairs_between(blocks.snapshot, _by_label(blocks), _by_label(others))
+    return scans_of(tiles_between(blocks.snapshot, _by_label(blocks), _by_label(others)))
 
 
 def _by_label(blocks: JoinBlocks) -> NDArray[np.int64]:

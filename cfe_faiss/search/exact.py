@@ -182,14 +182,6 @@ def all_pairs(snapshot: Snapshot, rows: Ints | None = None) -> list[Scan]:
     return scans_of(pairs.blocks, once=True)
 
 
-def pairs_between(snapshot: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
-    """Return scans that find all evidence pairs of ``rows`` with ``others``.
-
-    Both arrays of rows are in ascending order of label.
-    """
-    return scans_of(tiles.tiles_between(snapshot, rows, others))
-
-
 def search_range(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: query q has the results lims[q]:lims[q + 1]."""
     found = [NOTHING]
