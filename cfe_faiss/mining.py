@@ -10,8 +10,16 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.base.arrays import Bools, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_matrix, as_number, as_unit_rows
+from cfe_faiss.base.checks import (
+    Bools,
+    Doubles,
+    Floats,
+    Ints,
+    as_count,
+    as_matrix,
+    as_number,
+    as_unit_rows,
+)
 from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs

@@ -27,8 +27,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.base.values import as_values, group_numbers
 from cfe_faiss.finder import empty_index

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.arrays import Array, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, Floats, Ints, as_count, as_number
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric, flipped, measure_of, measured, score_at

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from cfe_faiss.audit import features as nodes
-from cfe_faiss.base.arrays import Doubles, Int32s
-from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.checks import Doubles, Int32s, as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.graph.csr import Surroundings, as_graph, surroundings

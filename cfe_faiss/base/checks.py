@@ -1,14 +1,25 @@
-"""Checks of arguments: each returns an array or number, or an error names the argument."""
+"""Types of arrays, and checks of arguments.
+
+Each check returns an array or a number, or its error names the argument.
+"""
 
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Floats, Int32s
+
+Array: TypeAlias = NDArray[Any]
+Bools: TypeAlias = NDArray[np.bool_]
+Bytes: TypeAlias = NDArray[np.uint8]
+Floats: TypeAlias = NDArray[np.float32]
+Doubles: TypeAlias = NDArray[np.float64]
+Int32s: TypeAlias = NDArray[np.int32]
+Ints: TypeAlias = NDArray[np.int64]
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""

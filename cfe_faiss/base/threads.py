@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array
+from cfe_faiss.base.checks import Array
 
 T = TypeVar("T")
 

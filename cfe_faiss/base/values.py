@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Int32s, Ints
 from cfe_faiss.base.checks import (
     UNKNOWN,
+    Array,
+    Int32s,
+    Ints,
     check_distinct,
     check_known,
     is_label,

@@ -15,8 +15,7 @@ from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids, ListScan
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_unit_rows
 from cfe_faiss.base.threads import derived, num_threads
 from cfe_faiss.coarse.partitions import nearest_centroids, nearest_numbers, spherical_kmeans
 from cfe_faiss.rows.metric import METRICS, Metric, lengths

@@ -15,7 +15,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
+from cfe_faiss.base.checks import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.threads import limit_faiss_threads, num_threads, product
 from cfe_faiss.coarse.caps import node_weights
 from cfe_faiss.rows.metric import Metric, faiss_metric

@@ -28,8 +28,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss._native import ListChecks
-from cfe_faiss.base.arrays import Array
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Array
 from cfe_faiss.files.faiss_payload import Payload, read_payload
 from cfe_faiss.files.forms import (
     ANY_MAPPING,

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Bytes
+from cfe_faiss.base.checks import Bytes
 from cfe_faiss.files import footer
 from cfe_faiss.files.footer import MAGIC
 from cfe_faiss.files.outputs import check_outputs, new_file

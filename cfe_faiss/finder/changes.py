@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfe_faiss.attributes.table import Attributes, attributes_of
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_host
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Floats,
+    Int32s,
+    Ints,
+    as_dense,
+    as_matrix,
+    is_sparse,
+    to_host,
+)
 from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
 from cfe_faiss.data.predict import predictions_of

@@ -13,8 +13,17 @@ from numpy.typing import ArrayLike
 from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Doubles,
+    Floats,
+    Int32s,
+    Ints,
+    as_count,
+    as_dense,
+    as_names,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (

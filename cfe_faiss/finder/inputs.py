@@ -12,8 +12,20 @@ import numpy as np
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_number, to_host
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Doubles,
+    Floats,
+    InputWarning,
+    Int32s,
+    Ints,
+    as_array,
+    as_count,
+    as_number,
+    to_host,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
 from cfe_faiss.data.classes import (

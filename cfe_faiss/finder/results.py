@@ -12,8 +12,7 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.pairs import missing_text, pairs_text

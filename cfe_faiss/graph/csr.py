@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, is_sparse
+from cfe_faiss.base.checks import Array, Bools, Floats, Int32s, Ints, as_array, as_count, is_sparse
 from cfe_faiss.base.temporary import releasing
 from cfe_faiss.base.text import summary
 

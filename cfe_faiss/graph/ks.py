@@ -15,8 +15,16 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Array, Doubles, Floats
-from cfe_faiss.base.checks import as_array, as_count, as_matrix, as_number, is_sparse
+from cfe_faiss.base.checks import (
+    Array,
+    Doubles,
+    Floats,
+    as_array,
+    as_count,
+    as_matrix,
+    as_number,
+    is_sparse,
+)
 from cfe_faiss.base.temporary import release, releasing, scratch
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.graph import Graph, as_graph, native_graph

@@ -11,8 +11,19 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_dense, as_matrix, as_number, to_host
+from cfe_faiss.base.checks import (
+    Array,
+    Bools,
+    Doubles,
+    Floats,
+    Ints,
+    as_array,
+    as_count,
+    as_dense,
+    as_matrix,
+    as_number,
+    to_host,
+)
 from cfe_faiss.base.values import as_ids, as_nodes
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.changing import ChangingGraph, Write, grow

@@ -27,8 +27,7 @@ from cfe_faiss._native import (
     call_steps,
     commit,
 )
-from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.checks import Array, Bytes, Floats, Int32s, Ints, as_array, as_count
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
 from cfe_faiss.index.parameters import as_numeric, written

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, row_scores
-from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
-from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, drift, train_partitions

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.arrays import Array, Floats, Ints
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import Array, Floats, Ints, as_array
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.faiss_functions import is_same

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import call_steps
-from cfe_faiss.base.arrays import Floats
-from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.checks import Floats, as_matrix
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.index.protocol import RowOptions, SearchOptions

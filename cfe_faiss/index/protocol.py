@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.arrays import Array, Floats
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, Floats, as_count, as_number
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.arrays import Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_number
+from cfe_faiss.base.checks import Int32s, Ints, as_array, as_count, as_number
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written

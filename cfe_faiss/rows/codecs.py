@@ -18,7 +18,7 @@ from typing import NamedTuple
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Floats
+from cfe_faiss.base.checks import Floats
 
 FLAT = 0
 FP16 = 1

@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss._native import FaissLists, call_steps, take_at_fork
-from cfe_faiss.base.arrays import Bytes, Floats, Ints
+from cfe_faiss.base.checks import Bytes, Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 

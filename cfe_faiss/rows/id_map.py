@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.base.arrays import Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_labels
+from cfe_faiss.base.checks import UNKNOWN, Floats, Int32s, Ints, as_labels
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.rows.layout import check_lists, stock_codes
 from cfe_faiss.rows.metric import OF_FAISS, Metric, as_metric

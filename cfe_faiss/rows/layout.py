@@ -5,7 +5,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
+from cfe_faiss.base.checks import Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.rows.faiss_functions import list_sizes
 
 _PANORAMA = "IndexIVFFlatPanorama", "ArrayInvertedListsPanorama"

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, Rows
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, is_label
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, is_label
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_ids, order_of

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count
 from cfe_faiss.base.values import order_of
 from cfe_faiss.coarse.class_centroids import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results

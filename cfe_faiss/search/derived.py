@@ -20,8 +20,7 @@ import numpy as np
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
-from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import derived, num_threads, once, single_threaded_blas
 from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Floats, Int32s, Ints
+from cfe_faiss.base.checks import Floats, Int32s, Ints
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot

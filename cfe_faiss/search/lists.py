@@ -24,8 +24,7 @@ import numpy as np
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks
-from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
 from cfe_faiss.coarse.class_centroids import Routes, nearest_lists, ranked
 from cfe_faiss.rows.snapshot import Snapshot

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Bools, Ints
+from cfe_faiss.base.checks import Bools, Ints
 from cfe_faiss.base.threads import derived
 from cfe_faiss.rows.metric import make_results
 from cfe_faiss.search import exact, tiles

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Filter
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import as_ids, as_labels, as_lists, padded
 from cfe_faiss.coarse.class_centroids import NEIGHBORS
 from cfe_faiss.coarse.partitions import assign
