@@ -318,9 +318,9 @@ class EvidenceFinder:
             False: KS vectors use edges in both directions. True: a node's vector depends on the
             nodes whose edges point to it, as messages flow in PyG and in the model.
         edge_weight
-            Weights of the edges in KS vectors. False: equal, as in the paper; ``model_only`` names
-            those of ``data``, which the model always sees. True: ``data.edge_weight``, or the
-            values of ``adj_t``. An array, (E,): those of ``data.edge_index``.
+            Weights of the edges in KS vectors. False: equal, as in the paper. ``model_only`` names
+            weights that only the model sees. True: ``data.edge_weight``, or the values of
+            ``adj_t``. An array, (E,): weights of ``data.edge_index``.
         index
             An empty index, or its description for :func:`cfe_faiss.index_factory`. Default: exact
             up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond. It is trained if necessary.

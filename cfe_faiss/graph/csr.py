@@ -144,7 +144,7 @@ def as_graph(
         a sparse matrix or adj_t, ``edge_weight`` of ``Data`` (without it, the values of its
         ``adj_t``), or the attribute "weight" of NetworkX (default 1). An array, (E,): the weights
         of an edge_index. A weight is positive and finite in float32, or 0, which removes the edge.
-        Weights of repeated edges are summed; those of both directions, if both count, averaged.
+        Weights of repeated edges are summed; if both directions count, their weights are averaged.
     directed
         False: every edge counts in both directions. True: N(v) holds the sources of the edges that
         point to v, the direction of messages in PyTorch Geometric. An undirected NetworkX graph
