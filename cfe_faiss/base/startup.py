@@ -69,9 +69,8 @@ def warn_of_two_faiss() -> None:
     if len(names) > 1:
         text = (
             f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash "
-            f"or load the wrong "
-            f"library. Remove all and install one again: pip uninstall -y {' '.join(names)}; pip "
-            f"install {names[-1]}"
+            "or load the wrong library. Remove all and install one again: pip uninstall -y "
+            f"{' '.join(names)}; pip install {names[-1]}"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 

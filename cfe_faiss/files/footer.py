@@ -242,10 +242,8 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
     if len(tail) < _TRAILER.size or tail[-4:] != MAGIC:
         raise ForeignFileError(
             f"{source} is not an evidence index, or was cut short: its footer is missing. A stock "
-            f"FAISS index has "
-            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or "
-            "from_stock of the class "
-            "of its kind"
+            "FAISS index has none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), "
+            "labels), or from_stock of the class of its kind"
         )
     start, length, expected, _ = _TRAILER.unpack(tail)
     if start + length + _TRAILER.size != size or length > _MAX_HEADER:

@@ -485,8 +485,7 @@ def _write(index: Any, target: Any, io_flags: int = 0) -> None:
     if held is not None:
         raise TypeError(
             f"index must keep its classes in the file, but a {type(index).__name__} over {held!r} "
-            f"loses them: write "
-            "the evidence index itself, or call cfe_faiss.unregister() first"
+            "loses them: write the evidence index itself, or call cfe_faiss.unregister() first"
         )
     if not _is_evidence(index):
         _stock["write_index"](index, target, io_flags)

@@ -107,8 +107,7 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
     if not (overwrite or is_ours(path)):
         raise ValueError(
             f"{path} is a file that cfe_faiss has not written: choose another one, or replace it "
-            f"by overwrite=True "
-            "(--overwrite)"
+            "by overwrite=True (--overwrite)"
         )
 
 

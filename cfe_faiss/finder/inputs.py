@@ -552,9 +552,8 @@ def check_table(
             how = f", as it is known for {_either(known, class_names)} only" if known else ""
             texts.append(
                 f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
-                f"or known only after "
-                f"it, name it in truth, model or without (--truth, --predictions or --without "
-                f"{name})"
+                "or known only after it, name it in truth, model or without (--truth, "
+                f"--predictions or --without {name})"
             )
     selective = (
         [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
@@ -570,8 +569,7 @@ def check_table(
         if attributes[name].numbers is None and len(values) > _MOST_SENSITIVE:
             texts.append(
                 f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: "
-                f"put them into at "
-                f"most {_MOST_SENSITIVE} groups first (a date into years or ages)"
+                f"put them into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
             )
     for text in texts:
         warnings.warn(text, InputWarning, stacklevel=4)

@@ -396,8 +396,7 @@ def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
     if given is None:
         raise ValueError(
             f"graph must have edge_index or adj_t, got {name} without either (a graph without "
-            f"edges has an edge_index "
-            "of shape (2, 0))"
+            "edges has an edge_index of shape (2, 0))"
         )
     weights = getattr(data, "edge_weight", None)
     if edge_weight is True and weights is not None:

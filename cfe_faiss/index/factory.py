@@ -186,7 +186,6 @@ def _inverted_file(
     if len(rest) != 1 or rest[0] not in _REFINE:
         raise ValueError(
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give "
-            f"no exact similarity, "
-            f"got {','.join(rest)!r}"
+            f"no exact similarity, got {','.join(rest)!r}"
         )
     return IndexEvidenceIVFPQ(d, nlist, M, partitions, metric=metric)

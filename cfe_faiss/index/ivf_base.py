@@ -36,8 +36,8 @@ from cfe_faiss.rows.faiss_functions import (
     setting,
     total,
 )
+from cfe_faiss.rows.id_map import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.label_keys import arrays_of, table_from
-from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search.derived import Carried, Choice, Derived, Element
@@ -164,9 +164,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
             raise ValueError(
-                f"the index must hold vectors of length 1 (normalise them before they are added), "
-                f"got one of length "
-                f"{np.linalg.norm(X):g}, id {ids[0]}"
+                "the index must hold vectors of length 1 (normalise them before they are added), "
+                f"got one of length {np.linalg.norm(X):g}, id {ids[0]}"
             )
         return self
 
@@ -174,8 +173,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         metric = "" if self.metric == "cosine" else f"metric={self.metric!r}, "
         return (
             f"{type(self).__name__}(d={self.d}, nlist={self.nlist}, {self._settings()}, "
-            f"nprobe={self.nprobe}, "
-            f"{metric}ntotal={self.ntotal})"
+            f"nprobe={self.nprobe}, {metric}ntotal={self.ntotal})"
         )
 
     def _settings(self) -> str:
@@ -480,8 +478,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             if np.isnan(self._supplementary).any():  # NaN before training
                 raise ValueError(
                     "supplementary partitions must be trained, too: FAISS trained the first one "
-                    "only, from an index "
-                    "that holds this one; call train(x) of this one"
+                    "only, from an index that holds this one; call train(x) of this one"
                 )
             lists = assign(X, self._all_centroids(), self.metric)
         new = codes_of(self, X, lists[0]), ids, lists, X

@@ -45,8 +45,7 @@ def compiled_functions(names: Sequence[str]) -> Any:
     if missing:
         raise ImportError(
             f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS "
-            f"{faiss.__version__} does not have: "
-            f"install {SUPPORTED}"
+            f"{faiss.__version__} does not have: install {SUPPORTED}"
         )
     return SimpleNamespace(**{name: getattr(compiled, name) for name in (*names, "__file__")})
 

@@ -191,9 +191,8 @@ def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     if not np.isfinite(summed).all():
         target, source = divmod(int(edges[np.argmax(~np.isfinite(summed))]), n)
         raise ValueError(
-            f"edge_weight must be finite in float32 when the weights of repeated edges are summed, "
-            f"got more for the "
-            f"edges between {source} and {target}"
+            "edge_weight must be finite in float32 when the weights of repeated edges are summed, "
+            f"got more for the edges between {source} and {target}"
         )
     return edges, summed
 

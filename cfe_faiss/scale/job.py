@@ -359,8 +359,7 @@ class Job:
                 ShardedEvidenceIndex.open(folder)
                 raise RuntimeError(
                     f"the index in {folder} was changed after the job had written it, and a run "
-                    f"would undo that: move "
-                    "it to another folder, and the job makes its own again"
+                    "would undo that: move it to another folder, and the job makes its own again"
                 )
 
     def _forget_damaged(self, manifest: Manifest) -> None:

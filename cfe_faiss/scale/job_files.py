@@ -514,8 +514,7 @@ def _copy(name: str, source: Any, target: Path) -> None:
     if layout != "torch.strided":
         raise TypeError(
             f"{name} must be dense, got a tensor of layout {layout}: edges are an edge_index, or a "
-            f"pair of its row "
-            "pointers and column indices"
+            "pair of its row pointers and column indices"
         )
     if not hasattr(source, "shape"):
         source = as_array(name, source)

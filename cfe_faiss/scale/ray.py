@@ -162,9 +162,8 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
         import ray
     if address is not None and "://" in address:
         raise ValueError(
-            f"address must be 'auto' or host:port, for a process on a machine of the cluster, got "
-            f"{address!r}: "
-            "from elsewhere, submit the process with `ray job submit`"
+            "address must be 'auto' or host:port, for a process on a machine of the cluster, got "
+            f"{address!r}: from elsewhere, submit the process with `ray job submit`"
         )
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address

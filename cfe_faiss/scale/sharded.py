@@ -171,9 +171,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if unchecked:
             warnings.warn(
                 f"{len(unchecked)} shards in {folder} are not checked when they are read: "
-                f"{unchecked[0].name} was "
-                "written by version 0.2, without a checksum for each list; write_shards adds "
-                "checksums",
+                f"{unchecked[0].name} was written by version 0.2, without a checksum for each "
+                "list; write_shards adds checksums",
                 stacklevel=2,
             )
         return cls._of(shards)
@@ -192,9 +191,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         call_steps(index._steps_to(shards), [])
         index.refusal = (
             f"the index is mapped from the shards in {shards.folder}, of which only relabel "
-            f"changes something: run a "
-            "cfe_faiss.scale.Job with the new vectors, or change an index in memory and write it "
-            "by write_shards"
+            "changes something: run a cfe_faiss.scale.Job with the new vectors, or change an index "
+            "in memory and write it by write_shards"
         )
         return index
 
@@ -338,8 +336,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def __repr__(self) -> str:
         return (
             f"ShardedEvidenceIndex(d={self.d}, nlist={self.nlist}, shards={len(self.shards)}, "
-            f"nprobe={self.nprobe}, "
-            f"ntotal={self.ntotal})"
+            f"nprobe={self.nprobe}, ntotal={self.ntotal})"
         )
 
 

@@ -310,8 +310,7 @@ def _narrow(name: str, limits: Limits, limit: float) -> Limits:
     if least > most:
         raise ValueError(
             f"where.caliper and where.std_caliper contradict each other for {name!r}: at least "
-            f"{least:g} and at most "
-            f"{most:g} apart"
+            f"{least:g} and at most {most:g} apart"
         )
     return least, most
 
@@ -334,8 +333,7 @@ def _all_codes(where: Constraints, table: Attributes | None, total: int) -> list
     if where.max_changed >= most:
         raise ValueError(
             f"where.max_changed must be below {most}, the number of attributes (without those of "
-            f"exact), or it has no "
-            f"effect, got {where.max_changed}"
+            f"exact), or it has no effect, got {where.max_changed}"
         )
     distinct = -1 - np.arange(total)
     return [np.where(table[name].codes == UNKNOWN, distinct, table[name].codes) for name in table]
@@ -438,8 +436,7 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
         if values.shape != (snapshot.n,):
             raise ValueError(
                 f"{name} must have shape ({snapshot.n},) as a mask, one for each stored vector in "
-                f"ascending order "
-                f"of their ids, got {values.shape}"
+                f"ascending order of their ids, got {values.shape}"
             )
         return values[snapshot.members.places]
     if values.ndim != 1:

@@ -69,8 +69,7 @@ class Effort(NamedTuple):
         if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
             raise ValueError(
                 f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, "
-                f"recall={recall}, "
-                f"exact={exact}"
+                f"recall={recall}, exact={exact}"
             )
         if nprobe is not None:
             nprobe = as_count("nprobe", nprobe)

@@ -181,8 +181,7 @@ def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None
     if known != predicted:
         raise ValueError(
             f"finder must hold the classes that the model predicts, got class {known} for node "
-            f"{node}, for which the "
-            f"model predicts {predicted}"
+            f"{node}, for which the model predicts {predicted}"
         )
 
 
