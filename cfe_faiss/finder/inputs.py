@@ -249,7 +249,7 @@ def gap_conditions(
 
 
 def given_attributes(features: Any) -> Attributes:
-    """Return attributes in any form of ``as_attributes``, read as those of a table.
+    """Return attributes in any form of ``as_attributes``, read as columns of a table.
 
     Raises
     ------
@@ -409,8 +409,9 @@ def split_scores(table: Table, name: str) -> tuple[Table, Array]:
 def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
     """Return a table without the column of a threshold, the decisions and their names."""
     threshold = Threshold.parse(text, table.reading)
+    decisions = threshold.classes(table)
     others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
-    return others, threshold.classes(table), threshold.names
+    return others, decisions, threshold.names
 
 
 def _column(table: "pd.DataFrame", given: Any) -> Any:
