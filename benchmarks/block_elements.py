@@ -1,4 +1,4 @@
-"""Which element type is faster, float or byte: the measurements behind ``cfe_faiss.search.blocks``.
+"""Which element type is faster, float or byte: the measurements behind ``cfe_faiss.search.derived``.
 
 All rows are searched in blocks of floats and of bytes, and single queries read stored vectors and byte blocks, in few
 lists and in many: in turns, on several data sets for each dimension, at each instruction set with byte products. The
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.base.threads import use_threads
-from cfe_faiss.search.blocks import Choice
-from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.derived import Choice, Derived
 
 DIMENSIONS = 4, 8, 12, 18, 24, 32, 48, 64, 96, 128, 256, 768
 ROWS, NLIST, CLASSES, K = 8000, 90, 6, 10

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse.drift import list_sums
+from cfe_faiss.coarse.partitions import list_sums
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
 from cfe_faiss.search.derived import Derived

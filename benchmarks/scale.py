@@ -35,7 +35,7 @@ from synthetic_graphs import amazon_shape
 import cfe_faiss as cfe
 from cfe_faiss.graph import Graph
 from cfe_faiss.scale import Job, ShardedEvidenceIndex
-from cfe_faiss.scale.manifest import Manifest
+from cfe_faiss.scale.job_files import Manifest
 
 NODES = 1_569_960
 K, RECALL, PAIRS = 10, 0.95, 1000

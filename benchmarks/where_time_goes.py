@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
-from cfe_faiss.search import blocks as blocking
-from cfe_faiss.search import grouping
-from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.derived import Derived, blocks_of
+from cfe_faiss.search.lists import arranged, routed
 from cfe_faiss.search.query import Queries
 
 K = 10
@@ -56,16 +55,13 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     lists = Derived.of(index.storage())
     storage, routes = lists.snapshot, lists.class_means
     queries = Queries.of_rows(storage, np.arange(storage.n))
-    large, grouped = least(lambda: grouping.group(queries, routes))
-    everything = slice(0, len(large))
-    (groups, looked_into, X), routed = least(
-        lambda: grouping.routed_some(large, everything, routes, queries, nprobe)
-    )
-    means = grouping.arranged(X, np.arange(len(X)), groups.starts)[1]
+    (groups, looked_into), grouped = least(lambda: routed(routes, queries, nprobe))
+    X = storage.rows(groups.order)[0]
+    means = arranged(X, np.arange(len(X)), groups.starts)[1]
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
 
-    blocks = lists.blocks or blocking.blocks_of(storage, lists.choice.batch)
+    blocks = lists.blocks or blocks_of(storage, lists.choice.batch)
 
     def scanned(D: NDArray[np.float32], I: NDArray[np.int64], resume: bool) -> None:
         blocks.search(X, labels, groups.starts, looked_into, groups.order, D, I, resume=resume)
@@ -80,7 +76,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, scan = least(lambda: scanned(D, I, resume=False))
     _, whole = least(lambda: index.search_stored(k=K, nprobe=nprobe))
     told = {
-        "groups": grouped + routed - routing,
+        "groups": grouped - routing,
         "routing": routing,
         "products": full,
         "keeping rows": scan - full,

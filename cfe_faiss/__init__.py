@@ -21,11 +21,12 @@ from cfe_faiss.files.format import (
     deserialize_index,
     read_header,
     read_index,
+    register,
     serialize_index,
+    unregister,
     verify_index,
     write_index,
 )
-from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
@@ -40,7 +41,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 
 if TYPE_CHECKING:
-    from cfe_faiss.base.versions import show_versions
+    from cfe_faiss.base.extras import show_versions
     from cfe_faiss.finder import EvidenceFinder, InputWarning
     from cfe_faiss.graph.metapath import metapath_graph
     from cfe_faiss.graph.updates import KSVectors
@@ -94,7 +95,7 @@ _LOADED_AT_FIRST_USE = {
     "InputWarning": "finder",
     "KSVectors": "graph.updates",
     "metapath_graph": "graph.metapath",
-    "show_versions": "base.versions",
+    "show_versions": "base.extras",
 }
 _MODULES = "audit", "datasets", "mining", "models", "scale"
 

@@ -8,8 +8,7 @@ from typing import Any, TextIO, TypeAlias
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.text import format_similarity
-from cfe_faiss.files.new_file import write_picture
-from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.outputs import check_outputs, write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph import as_graph
 from cfe_faiss.plot import class_name, differing_features, format_value

@@ -10,8 +10,16 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.base.arrays import Bools, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_matrix, as_number, as_unit_rows
+from cfe_faiss.base.checks import (
+    Bools,
+    Doubles,
+    Floats,
+    Ints,
+    as_count,
+    as_matrix,
+    as_number,
+    as_unit_rows,
+)
 from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
@@ -362,7 +370,8 @@ def trust_scores(
     Examples
     --------
     >>> from cfe_faiss import mining
-    >>> mining.trust_scores([[0], [1], [3], [7]], ["a", "a", "b", "b"], [[2], [1.5]], ["a", "b"]).round(2)
+    >>> X = [[0], [1], [3], [7]]
+    >>> mining.trust_scores(X, ["a", "a", "b", "b"], [[2], [1.5]], ["a", "b"]).round(2)
     array([1.  , 0.33])
     """
     vectors = as_matrix("X", X)
@@ -470,7 +479,7 @@ class _Rows:
         self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
     def nearest(
-        self, Xq: Any, groups_q: Ints | None, k: int, exclude: Ints | None = None
+        self, queries: Floats, groups_q: Ints | None, k: int, exclude: Ints | None = None
     ) -> tuple[Doubles, Ints]:
         """Return distances and rows, (nq, k), for groups of queries.
 
@@ -479,7 +488,6 @@ class _Rows:
         ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have
         distance infinity and row -1.
         """
-        queries = as_matrix("Xq", Xq, self.X.shape[1])
         outside = np.full(len(queries), self.groups.max() + 1) if groups_q is None else groups_q
         if self.metric == "cosine":
             S, I = self.index.search_evidence(queries, outside, k, exclude=exclude)

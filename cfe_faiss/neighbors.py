@@ -27,8 +27,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.base.values import as_values, group_numbers
 from cfe_faiss.finder import empty_index
@@ -51,7 +50,11 @@ Mode = Literal["connectivity", "distance"]
 Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
 
 
-class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class EvidenceNeighbors(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Nearest samples of other classes, as ``sklearn.neighbors.NearestNeighbors`` has it.
 
     It returns the counterfactual evidence of a query: the most similar fitted samples that a
@@ -176,12 +179,12 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        classifier = None if self.estimator is None else get_tags(self.estimator)
-        needs_targets = (
-            self.neighbors != "any" if classifier is None else classifier.target_tags.required
-        )
-        tags.target_tags.required = needs_targets
-        tags.input_tags.sparse = classifier is None or classifier.input_tags.sparse
+        tags.target_tags.required = self.neighbors != "any"
+        tags.input_tags.sparse = True
+        if self.estimator is not None:
+            classifier = get_tags(self.estimator)
+            tags.target_tags.required = classifier.target_tags.required
+            tags.input_tags.sparse = classifier.input_tags.sparse
         tags.transformer_tags.preserves_dtype = []  # distances are float64 for any X
         return tags
 
@@ -229,13 +232,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self._check_parameters(fit_params)
         classifier: Any = None
         if self.estimator is not None:
-            is_routed = get_config()["enable_metadata_routing"]
-            routed = (
-                process_routing(self, "fit", **fit_params).estimator.fit
-                if is_routed
-                else fit_params
-            )
-            classifier = clone(self.estimator).fit(X, y, **routed)
+            if get_config()["enable_metadata_routing"]:
+                fit_params = process_routing(self, "fit", **fit_params).estimator.fit
+            classifier = clone(self.estimator).fit(X, y, **fit_params)
             y = classifier.predict(X)
         if self.neighbors == "any":
             samples = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
@@ -250,12 +249,10 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             index.train(_training_rows(samples, index))
         for rows in _blocks(samples):
             index.add_with_labels(_dense(samples[rows]), labels[rows])
-        self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = (
-            classes,
-            classifier,
-            index,
-            len(targets),
-        )
+        self.classes_ = classes
+        self.estimator_ = classifier
+        self.index_ = index
+        self.n_samples_fit_ = len(targets)
         self.effective_metric_ = self.metric
         self.effective_neighbors_ = self.neighbors
         return self
@@ -375,7 +372,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Examples
         --------
         >>> import cfe_faiss as cfe
-        >>> neighbors = cfe.EvidenceNeighbors(1).fit([[1, 0], [0.6, 0.8], [0, 1]], ["good", "bad", "bad"])
+        >>> X = [[1, 0], [0.6, 0.8], [0, 1]]
+        >>> neighbors = cfe.EvidenceNeighbors(1).fit(X, ["good", "bad", "bad"])
         >>> neighbors.kneighbors_graph(mode="distance").toarray().round(2)
         array([[0. , 0.4, 0. ],
                [0.4, 0. , 0. ],
@@ -429,7 +427,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Examples
         --------
         >>> import cfe_faiss as cfe
-        >>> neighbors = cfe.EvidenceNeighbors(radius=0.5).fit([[1, 0], [0.6, 0.8], [0, 1]], ["good", "bad", "bad"])
+        >>> X = [[1, 0], [0.6, 0.8], [0, 1]]
+        >>> neighbors = cfe.EvidenceNeighbors(radius=0.5).fit(X, ["good", "bad", "bad"])
         >>> neighbors.radius_neighbors(return_distance=False).tolist()
         [array([1]), array([0]), array([], dtype=int64)]
         """
@@ -601,16 +600,15 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             -np.inf if metric == "ip" else 0,
             np.inf,
         )
-        square = most * most * (1 + _ROUNDING)
-        thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": square, "ip": -most}
-        threshold = thresholds.get(metric, most)
+        squared = most * most * (1 + _ROUNDING)
+        thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": squared, "ip": -most}
         counts = []
         distances = []
         indices = []
         for vectors, codes, itself in self._queries(X, labels):
             with _threads(self.n_jobs):
                 lims, D, I = self.index_.range_search_evidence(
-                    vectors, codes, threshold, exclude=itself
+                    vectors, codes, thresholds.get(metric, most), exclude=itself
                 )
             found = self._distances(D, I)
             near = found <= most
@@ -690,14 +688,16 @@ class EvidenceTransformer(EvidenceNeighbors):
         metric: Metric = "euclidean",
         n_jobs: int | None = None,
     ) -> None:
-        search: dict[str, Any] = {
-            "nprobe": nprobe,
-            "recall": recall,
-            "exact": exact,
-            "memory": memory,
-        }
         super().__init__(
-            n_neighbors, index=index, neighbors=neighbors, metric=metric, n_jobs=n_jobs, **search
+            n_neighbors,
+            index=index,
+            nprobe=nprobe,
+            recall=recall,
+            exact=exact,
+            memory=memory,
+            neighbors=neighbors,
+            metric=metric,
+            n_jobs=n_jobs,
         )
         self.mode = mode
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.arrays import Array, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, Floats, Ints, as_count, as_number
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric, flipped, measure_of, measured, score_at
@@ -48,7 +47,8 @@ class Pairs:
 
     def __repr__(self) -> str:
         ends = measured(self.similarity[[0, -1][: len(self)]], self.metric)
-        return f"Pairs({pairs_text(len(self), ends, measure_of(self.metric))}{missing_text(self.missing)})"
+        text = pairs_text(len(self), ends, measure_of(self.metric))
+        return f"Pairs({text}{missing_text(self.missing)})"
 
 
 def pairs_text(count: int, ends: Array, measure: str) -> str:
@@ -92,24 +92,23 @@ def global_evidence(  # noqa: PLR0913
     k
         Number of pairs, >= 1. Fewer are returned if the index has fewer.
     exact
-        True returns the exact k best pairs, and skips only pairs that provably are not among them; default without
-        ``nprobe`` and ``recall``. False searches the evidence of each vector in the index, and requests more results
-        only for vectors that may still have a pair among the k best. It misses the pairs that the index search misses.
+        True, the default without ``nprobe`` and ``recall``, returns the exact k best pairs. False
+        searches the evidence of each vector in the index, and more of it for vectors that may still
+        have a pair among the k best. It misses the pairs that the index search misses.
     per_node
-        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence, and the k best of
-        these pairs are returned.
+        True runs the paper's Algorithm 3 instead: each vector contributes only its best evidence.
     nprobe, recall
-        Instead of ``exact=True``: effort of the search for each vector's evidence, as in ``search_evidence``.
+        Instead of ``exact=True``: effort of each vector's search, as in ``search_evidence``.
     memory
         Limit in bytes, >= 1, for copies of vectors, and for the sketches of the join (see Notes).
     where
-        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With ``per_node=True``, each
-        vector contributes its best evidence under the constraints.
+        :class:`cfe_faiss.Constraints` that the pairs must meet. The search is then exact. With
+        ``per_node=True``, each vector contributes its best evidence under the constraints.
     attributes
-        Attributes used by the constraints, for every id of the index: a pandas DataFrame (indexed by id), a polars
-        DataFrame, PyG Data, or a mapping from names to arrays (row i for the id i).
+        Attributes that the constraints use, for every id of the index: a pandas DataFrame (indexed
+        by id), a polars DataFrame, PyG Data, or a mapping from names to arrays (row i for id i).
     graph
-        Graph used by the constraints, whose nodes are the ids, in a form that :func:`cfe_faiss.ks_vectors` accepts.
+        Graph that the constraints use, with ids as nodes, as for :func:`cfe_faiss.ks_vectors`.
     progress
         Whether to show a progress bar on standard error.
 
@@ -125,15 +124,15 @@ def global_evidence(  # noqa: PLR0913
 
     Notes
     -----
-    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be faster and ``memory``
-    allows it, a similarity join that skips most pairs by upper bounds, with 280 bytes of memory per vector.
+    An exact search takes n**2 / 2 * d multiplications and O(k) memory; or, if estimated to be
+    faster and ``memory`` allows it, a similarity join that skips most pairs by upper bounds, with
+    280 bytes of memory per vector.
 
     Examples
     --------
-    >>> import numpy as np
     >>> import cfe_faiss as cfe
     >>> index = cfe.IndexEvidenceFlat(2)
-    >>> index.add_with_labels(np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32), [0, 1, 0, 0])
+    >>> index.add_with_labels([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], [0, 1, 0, 0])
     >>> pairs = cfe.global_evidence(index, k=2)
     >>> pairs.source, pairs.target
     (array([1, 0]), array([3, 1]))
@@ -219,10 +218,9 @@ def evidence_pairs(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import cfe_faiss as cfe
     >>> index = cfe.IndexEvidenceFlat(2)
-    >>> index.add_with_labels(np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32), [0, 1, 0, 0])
+    >>> index.add_with_labels([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], [0, 1, 0, 0])
     >>> for pairs in cfe.evidence_pairs(index, threshold=0.7):
     ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
     [1 0] [3 1] [0.96 0.8 ]

@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.base.arrays import Doubles, Int32s
-from cfe_faiss.base.checks import as_count, as_labels, as_matrix, as_number
+from cfe_faiss.base.checks import Doubles, Int32s, as_count, as_labels, as_matrix, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.data import classes
-from cfe_faiss.graph.csr import as_graph
-from cfe_faiss.graph.surroundings import Surroundings, surroundings
+from cfe_faiss.graph.csr import Surroundings, as_graph, surroundings
 
 
 @dataclass(frozen=True)

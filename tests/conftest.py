@@ -18,7 +18,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from cfe_faiss.scale.manifest import Finished
+    from cfe_faiss.scale.job_files import Finished
     from cfe_faiss.scale.tasks import Call, LocalExecutor
 
 # Imported modules are no garbage. With all of them in memory, a full collection takes a second.

@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.job_files import Finished
 
 
 def count(folder: Path, block: int) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_array, check_distinct, check_known, is_missing
-from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import pd
+from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import as_ids
 
 

@@ -1,14 +1,25 @@
-"""Checks of arguments: each returns an array or number, or an error names the argument."""
+"""Types of arrays, and checks of arguments.
+
+Each check returns an array or a number, or its error names the argument.
+"""
 
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Floats, Int32s
+
+Array: TypeAlias = NDArray[Any]
+Bools: TypeAlias = NDArray[np.bool_]
+Bytes: TypeAlias = NDArray[np.uint8]
+Floats: TypeAlias = NDArray[np.float32]
+Doubles: TypeAlias = NDArray[np.float64]
+Int32s: TypeAlias = NDArray[np.int32]
+Ints: TypeAlias = NDArray[np.int64]
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""
@@ -139,14 +150,9 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32
     if array.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
     lowest = UNKNOWN if unknown else 0
-    if n == 1:  # a NumPy reduction takes 1 us, too long for a single query
-        least = most = array[0]
-    elif n:
-        least = array.min()
-        most = array.max()
-    else:
-        least = most = lowest
-    if not (lowest <= least and most < _MAX_LABEL):
+    # A NumPy reduction takes 1 us, too long for a single query.
+    ends = array.tolist() if n < 2 else [array.min(), array.max()]
+    if n and not lowest <= ends[0] <= ends[-1] < _MAX_LABEL:
         wrong = (array < lowest) | (array >= _MAX_LABEL)
         raise ValueError(
             f"{name} must lie in {lowest}..{_MAX_LABEL - 1}, got {array[np.argmax(wrong)]}"

@@ -33,7 +33,8 @@ class Interrupts:
 def is_command_line() -> bool:
     """Return whether this process is the command ``cfe-faiss``."""
     command = sys.argv[0] if sys.argv else ""
-    name, _ = os.path.splitext(os.path.basename(command))  # noqa: PTH119, PTH122 - pathlib takes time to import
+    # pathlib takes time to import.
+    name, _ = os.path.splitext(os.path.basename(command))  # noqa: PTH119, PTH122
     # While Python looks for the module of -m, which imports this package, the command is "-m"
     # itself.
     return name == "cfe-faiss" or (command == "-m" and "cfe_faiss" in sys.orig_argv)

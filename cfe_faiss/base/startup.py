@@ -34,8 +34,11 @@ def load_core() -> None:
         check_interface(getattr(import_module("cfe_faiss._native"), "INTERFACE", ""), _STUB)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "cfe_faiss._native":
-            text = "the compiled core of cfe_faiss is missing: install the package, from a clone by `pip install .`"
-            error = ImportError(text, name=error.name)
+            error = ImportError(
+                "the compiled core of cfe_faiss is missing: install the package, from a clone by "
+                "`pip install .`",
+                name=error.name,
+            )
         if not is_command_line():
             raise error from None
         sys.stderr.write(f"cfe-faiss: error: {error}\n")
@@ -50,8 +53,7 @@ def check_interface(compiled: str, stub: Path) -> None:
     if stub.exists() and sha256(stub.read_bytes()).hexdigest() != compiled:
         raise ImportError(
             "the compiled core of cfe_faiss is of another version than its Python code: install "
-            "the package again, "
-            "from a clone by `pip install .`",
+            "the package again, from a clone by `pip install .`",
             name="cfe_faiss._native",
         )
 
@@ -67,9 +69,8 @@ def warn_of_two_faiss() -> None:
     if len(names) > 1:
         text = (
             f"{' and '.join(names)} are installed over each other in {folder}, so FAISS may crash "
-            f"or load the wrong "
-            f"library. Remove all and install one again: pip uninstall -y {' '.join(names)}; pip "
-            f"install {names[-1]}"
+            "or load the wrong library. Remove all and install one again: pip uninstall -y "
+            f"{' '.join(names)}; pip install {names[-1]}"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 

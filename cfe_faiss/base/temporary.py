@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Floats
+from cfe_faiss.base.checks import Floats
 
 
 def release(*arrays: Any) -> None:

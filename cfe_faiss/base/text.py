@@ -89,8 +89,10 @@ def format_measure(measure: str, value: float) -> str:
 
     Examples
     --------
-    >>> format_measure("distance", 0.0), format_measure("distance", 1.23456789), format_measure("similarity", 0.75)
-    ('0', '1.2346', '0.750000')
+    >>> format_measure("distance", 0.0), format_measure("distance", 1.23456789)
+    ('0', '1.2346')
+    >>> format_measure("similarity", 0.75)
+    '0.750000'
     """
     if measure == "similarity" or math.isnan(value):
         return format_similarity(value)
@@ -139,8 +141,10 @@ def csv_text(text: str) -> str:
 
     Examples
     --------
-    >>> csv_text("=1+1"), csv_text("-2+3+cmd|' /C calc'!A0"), csv_text("-2.5"), csv_text("-5 to 3"), csv_text("a\nb")
-    ("'=1+1", "'-2+3+cmd|' /C calc'!A0", '-2.5', '-5 to 3', 'a b')
+    >>> csv_text("=1+1"), csv_text("-2+3+cmd|' /C calc'!A0")
+    ("'=1+1", "'-2+3+cmd|' /C calc'!A0")
+    >>> csv_text("-2.5"), csv_text("-5 to 3"), csv_text("a\nb")
+    ('-2.5', '-5 to 3', 'a b')
     """
     if not text.isprintable():
         text = "".join(

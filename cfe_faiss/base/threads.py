@@ -1,4 +1,4 @@
-"""Kernels and BLAS calls in parallel on plain Python threads.
+"""Kernels and BLAS calls in parallel on plain Python threads, and values that are made once.
 
 The kernels of this package and NumPy's BLAS release the GIL, so Python threads use the whole
 machine. Several callers may start them at once, and a keyboard interrupt ends them cleanly; neither
@@ -12,9 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, cached_property
 from itertools import count
-from typing import TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import faiss
 import numpy as np
@@ -22,9 +22,9 @@ from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array
+from cfe_faiss.base.checks import Array
 
-Task = TypeVar("Task")
+T = TypeVar("T")
 
 
 # Starting and stopping two Python threads takes about 1 ms: one core does this many multiplications
@@ -190,8 +190,8 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 def run(
-    function: Callable[[Task], None],
-    tasks: Sequence[Task],
+    function: Callable[[T], None],
+    tasks: Sequence[T],
     *,
     work: float = math.inf,
     progress: str | None = None,
@@ -293,3 +293,37 @@ def native_progress(
             bar.update(done - bar.n)
 
         yield None if bar.disable else report
+
+
+# --- values made at first use, once, also if several threads ask ----------------------------------
+
+
+def once(values: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
+    """Return ``values[key]``.
+
+    The first caller makes it while others wait; after an error the next caller tries again.
+
+    Each value has a separate lock, so one value may be made from another. A circle is a
+    RuntimeError.
+    """
+    if key not in values:
+        name = f"lock of {key!r}"
+        with values.setdefault(name, _native.ReadWriteLock()).writing():
+            if key not in values:
+                values[key] = make()
+        values.pop(name, None)
+    value: T = values[key]
+    return value
+
+
+class derived(cached_property[T]):  # noqa: N801 - a decorator
+    """``functools.cached_property`` with a lock, which that of Python 3.12 and later lacks."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Self | T:
+        if instance is None:
+            return self
+        return once(vars(instance), str(self.attrname), lambda: self.func(instance))

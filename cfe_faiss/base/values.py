@@ -12,16 +12,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Int32s, Ints
 from cfe_faiss.base.checks import (
     UNKNOWN,
+    Array,
+    Int32s,
+    Ints,
     check_distinct,
     check_known,
     is_label,
     is_missing,
     to_host,
 )
-from cfe_faiss.base.derived import derived
+from cfe_faiss.base.threads import derived
 
 NOT_STORED = -2
 """Code of a label that is not in a table."""

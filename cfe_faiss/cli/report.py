@@ -41,8 +41,7 @@ from cfe_faiss.cli.parser import (
 )
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.datasets.own import read_classes
-from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.finder import EvidenceFinder
 
 

@@ -27,8 +27,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.base.arrays import Doubles
-from cfe_faiss.base.checks import as_array, as_count, as_number
+from cfe_faiss.base.checks import Doubles, as_array, as_count, as_number
 from cfe_faiss.base.text import summary
 
 _HALF_PI = math.pi / 2

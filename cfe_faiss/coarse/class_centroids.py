@@ -15,12 +15,9 @@ from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids, ListScan
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
-from cfe_faiss.base.derived import derived
-from cfe_faiss.base.threads import num_threads
-from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
-from cfe_faiss.coarse.partitions import nearest_centroids
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_unit_rows
+from cfe_faiss.base.threads import derived, num_threads
+from cfe_faiss.coarse.partitions import nearest_centroids, nearest_numbers, spherical_kmeans
 from cfe_faiss.rows.metric import METRICS, Metric, lengths
 from cfe_faiss.rows.snapshot import Snapshot
 
@@ -217,7 +214,6 @@ class Routes:
         class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
         threads = num_threads(float(len(labels)) * snapshot.d)
-        policy = NEIGHBORS.index(neighbors)
         scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
         scan.centroids(
             by_list,
@@ -226,7 +222,7 @@ class Routes:
             means,
             class_means,
             snapshot.center,
-            policy,
+            NEIGHBORS.index(neighbors),
             threads,
         )
         classes = np.unique(block_labels)
@@ -237,9 +233,19 @@ class Routes:
             snapshot.metric == "cosine" and neighbors != "own"
         )  # far clusters may hold all rows of a class
         clusters = SecondLevel.of(snapshot.centroids) if clustered else SecondLevel.none(snapshot.d)
-        compared = snapshot.metric, snapshot.center
-        of_classes = classes, edges, block_lists, class_means, class_filled
-        return cls(nlist, means, filled, *of_classes, clusters, *compared)
+        return cls(
+            nlist,
+            means,
+            filled,
+            classes,
+            edges,
+            block_lists,
+            class_means,
+            class_filled,
+            clusters,
+            snapshot.metric,
+            snapshot.center,
+        )
 
     @classmethod
     def merged(
@@ -258,15 +264,19 @@ class Routes:
         order = np.lexsort((lists, labels))
         classes, counts = np.unique(labels, return_counts=True)
         starts = np.append(0, np.cumsum(counts)).astype(np.int64)
-        class_means = [part.class_means for part in parts]
-        class_filled = [part.class_filled for part in parts]
-        of_classes = (
+        return cls(
+            nlist,
+            means,
+            filled,
+            classes,
+            starts,
             lists[order],
-            np.concatenate(class_means)[order],
-            np.concatenate(class_filled)[order],
+            np.concatenate([part.class_means for part in parts])[order],
+            np.concatenate([part.class_filled for part in parts])[order],
+            second_level,
+            parts[0].metric,
+            parts[0].center,
         )
-        same = second_level, parts[0].metric, parts[0].center
-        return cls(nlist, means, filled, classes, starts, *of_classes, *same)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays stored in a file, by name. Boolean arrays are viewed as uint8."""
@@ -288,50 +298,34 @@ class Routes:
         cls, nlist: int, arrays: dict[str, Array], metric: Metric, center: Floats
     ) -> "Routes":
         """Return the routes from the arrays of :meth:`arrays`."""
-        means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
-            arrays[name] for name in cls.none(1).arrays()
+        return cls(
+            nlist,
+            arrays["route_means"],
+            arrays["route_filled"].view(bool),
+            arrays["route_labels"],
+            arrays["route_starts"],
+            arrays["route_lists"],
+            arrays["route_entry_means"],
+            arrays["route_entry_filled"].view(bool),
+            SecondLevel(arrays["region_means"], arrays["region_starts"], arrays["region_lists"]),
+            metric,
+            center,
         )
-        of_lists = (
-            means,
-            filled.view(bool),
-            labels,
-            starts,
-            lists,
-            class_means,
-            class_filled.view(bool),
-        )
-        return cls(nlist, *of_lists, SecondLevel(*second_level), metric, center)
 
     @classmethod
     def none(cls, d: int) -> "Routes":
         """Return routes without lists, as stored in the file of an index without routes."""
         means = np.empty((0, d), np.float32)
         flags = np.empty(0, bool)
-        numbers = np.empty(0, np.int64)
-        starts = np.zeros(1, np.int64)
-        return cls(
-            0,
-            means,
-            flags,
-            np.empty(0, np.int32),
-            starts,
-            numbers,
-            means,
-            flags,
-            SecondLevel.none(d),
-        )
+        clusters = SecondLevel.none(d)
+        labels = np.empty(0, np.int32)
+        return cls(0, means, flags, labels, clusters.starts, clusters.lists, means, flags, clusters)
 
     def has_centroids(self, labels: Int32s, lists: Ints) -> Bools:
         """Return a mask, (n,), of pairs of label and list with a (list, class) centroid."""
-        keys = (
-            np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means)
-            + self.class_lists
-        )
-        wanted = labels.astype(np.int64) * len(self.means) + lists
-        if len(keys) == 0:
-            return np.zeros(len(labels), bool)
-        found: Bools = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
-        return found
+        class_labels = np.repeat(self.labels.astype(np.int64), np.diff(self.starts))
+        keys = class_labels * len(self.means) + self.class_lists
+        return np.isin(labels.astype(np.int64) * len(self.means) + lists, keys)
 
     def lists(self, X: Floats, labels: Int32s, nprobe: int, *, threads: int = 1) -> Ints:
         """Return the ``nprobe`` lists per query with the nearest rows of other classes, or -1.
@@ -353,8 +347,7 @@ class Routes:
     @derived
     def native(self) -> ClassCentroids:
         """The means in the block layout that the core uses to rank lists."""
-        clusters = self.second_level
-        own = (
+        return ClassCentroids(
             self.means,
             self.filled,
             self.labels,
@@ -362,9 +355,12 @@ class Routes:
             self.class_lists,
             self.class_means,
             self.class_filled,
+            self.second_level.means,
+            self.second_level.starts,
+            self.second_level.lists,
+            METRICS.index(self.metric),
+            self.center,
         )
-        of_clusters = clusters.means, clusters.starts, clusters.lists
-        return ClassCentroids(*own, *of_clusters, METRICS.index(self.metric), self.center)
 
 
 def ranked(

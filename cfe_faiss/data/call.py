@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
+from cfe_faiss.base.checks import UNKNOWN, Array, Ints, as_array, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.data import classes

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.arrays import Array, Bools, Int32s
 from cfe_faiss.base.checks import (
     UNKNOWN,
+    Array,
+    Bools,
     InputWarning,
+    Int32s,
     as_array,
     as_labels,
     check_distinct,

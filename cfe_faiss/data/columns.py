@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import InputNote, check_known, is_missing
-from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import pd
+from cfe_faiss.base.threads import derived
 
 SEPARATORS = (";", "\t", "|", ",", "^", "~")
 """Where two separate equally well, the earlier one does: a comma may be a decimal mark."""

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.arrays import Floats
-from cfe_faiss.base.checks import as_dense, as_number, check_distinct, check_known
+from cfe_faiss.base.checks import Floats, as_dense, as_number, check_distinct, check_known
 from cfe_faiss.base.extras import pd
 
 MOST_VALUES = 100

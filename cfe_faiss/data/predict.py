@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.table import as_attributes, attributes_of
-from cfe_faiss.base.arrays import Ints
-from cfe_faiss.base.checks import as_dense, did_you_mean
+from cfe_faiss.base.checks import Ints, as_dense, did_you_mean
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import (
     Predictions,

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.arrays import Array, Doubles
-from cfe_faiss.base.checks import is_missing
+from cfe_faiss.base.checks import Array, Doubles, is_missing
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.columns import (
     DEFAULT,

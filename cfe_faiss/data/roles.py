@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
-from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import pd
+from cfe_faiss.base.threads import derived
 from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table

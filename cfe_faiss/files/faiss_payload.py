@@ -14,7 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.arrays import Array, Ints
+from cfe_faiss.base.checks import Array, Ints
 from cfe_faiss.rows.codecs import SCALAR_BY_TYPE
 from cfe_faiss.rows.metric import Metric, faiss_metric
 

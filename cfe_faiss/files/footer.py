@@ -28,8 +28,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss._native import ListChecks
-from cfe_faiss.base.arrays import Array
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Array
 from cfe_faiss.files.faiss_payload import Payload, read_payload
 from cfe_faiss.files.forms import (
     ANY_MAPPING,
@@ -243,10 +242,8 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
     if len(tail) < _TRAILER.size or tail[-4:] != MAGIC:
         raise ForeignFileError(
             f"{source} is not an evidence index, or was cut short: its footer is missing. A stock "
-            f"FAISS index has "
-            "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or "
-            "from_stock of the class "
-            "of its kind"
+            "FAISS index has none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), "
+            "labels), or from_stock of the class of its kind"
         )
     start, length, expected, _ = _TRAILER.unpack(tail)
     if start + length + _TRAILER.size != size or length > _MAX_HEADER:
@@ -268,7 +265,10 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
         raise ForeignFileError(f"{source} has format version {version}, {known}")
     check(header.get("kind"), head["kind"], "header.kind")
-    dtypes, parameters = (_since(version, parts) for parts in _PARTS[header["kind"]])
+    dtypes, parameters = (
+        {name: part for name, part in parts.items() if version >= SINCE_VERSION.get(name, 0)}
+        for parts in _PARTS[header["kind"]]
+    )
     check(
         header,
         {**head, "parameters": parameters, "payload": _PAYLOAD, "sections": [_SECTION]},
@@ -283,11 +283,6 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
     if place > start:
         raise ValueError(f"its sections end at byte {place}, beyond its header at {start}")
     return cast(dict[str, Any], header)
-
-
-def _since(version: int, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections or parameters that files of this version have."""
-    return {name: part for name, part in parts.items() if version >= SINCE_VERSION.get(name, 0)}
 
 
 def _check_section(section: dict[str, Any], dtype: str, place: int) -> int:
@@ -529,8 +524,15 @@ def _append_footer(
         file.write(bytes(-file.tell() % _ALIGNMENT))
         dtype = array.dtype.newbyteorder("<")
         little = _as_bytes(np.ascontiguousarray(array, dtype))
-        place = {"offset": file.tell(), "crc32": zlib.crc32(little)}
-        sections.append({"name": name, "dtype": dtype.str, "shape": array.shape, **place})
+        sections.append(
+            {
+                "name": name,
+                "dtype": dtype.str,
+                "shape": array.shape,
+                "offset": file.tell(),
+                "crc32": zlib.crc32(little),
+            }
+        )
         file.write(little)
     header = {
         "format": _FORMAT,

@@ -1,4 +1,4 @@
-"""Evidence indexes as files, streams, bytes and copies.
+"""Evidence indexes as files, streams, bytes and copies, and :func:`register` for FAISS's functions.
 
 The layout is in :mod:`cfe_faiss.files.footer`.
 
@@ -7,8 +7,11 @@ Writes to a path are atomic. Files are read into memory or mapped.
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -16,11 +19,12 @@ from typing import Any, BinaryIO, cast
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Bytes
+from cfe_faiss.base.checks import Bytes
 from cfe_faiss.files import footer
-from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.footer import MAGIC
+from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.files.regular import open_regular
+from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import clone_stock, read_stock, stock_bytes, stock_from
 
@@ -31,6 +35,10 @@ _WITHOUT_EFFECT = (
     | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE
     | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 )
+_lock = threading.Lock()
+_stock: dict[str, Callable[..., Any]] = {}
+"""The functions that :func:`register` has replaced."""
+_registered = False
 
 
 def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> None:
@@ -78,7 +86,7 @@ def write_file(
 ) -> None:
     """Write an evidence index to a file.
 
-    ``like`` as of :func:`cfe_faiss.files.new_file.new_files`.
+    ``like`` as of :func:`cfe_faiss.files.outputs.new_files`.
     """
     with new_file(path, overwrite=overwrite, like=like) as file:
         footer.write(index, file, path)
@@ -106,7 +114,8 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
             replacing it, as :func:`write_index` does, is safe. A stream cannot be mapped.
         ``faiss.IO_FLAG_READ_ONLY``
             Make the index read-only, even in memory.
-        ``IO_FLAG_ONDISK_SAME_DIR``, ``IO_FLAG_SKIP_PRECOMPUTE_TABLE``, ``IO_FLAG_PQ_SKIP_SDC_TABLE``
+        ``IO_FLAG_ONDISK_SAME_DIR``, ``IO_FLAG_SKIP_PRECOMPUTE_TABLE``,
+        ``IO_FLAG_PQ_SKIP_SDC_TABLE``
             No effect: evidence indexes do not have these features.
 
     Returns
@@ -139,7 +148,10 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
         index.origins = (Path(path).resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
-        index.refusal = f"the index is {how} from {path} and cannot be changed; read it without flags to change it"
+        index.refusal = (
+            f"the index is {how} from {path} and cannot be changed; read it without flags to "
+            f"change it"
+        )
     return index
 
 
@@ -385,3 +397,135 @@ def read_all(source: Any) -> bytes:
         return source.read(_BLOCK)
 
     return b"".join(iter(read, b""))
+
+
+# --- functions of faiss ---------------------------------------------------------------------------
+
+
+def register() -> None:
+    """Teach functions of ``faiss`` about evidence indexes, for code that calls them.
+
+    :func:`unregister` undoes it.
+
+    ``faiss.index_factory`` then takes the descriptions of :func:`cfe_faiss.index_factory`, with
+    FAISS's metrics: "l2" by default, or ``faiss.METRIC_INNER_PRODUCT``. ``faiss.write_index``,
+    ``faiss.read_index``, ``faiss.clone_index``, ``faiss.serialize_index`` and
+    ``faiss.deserialize_index`` keep the classes of evidence indexes. All of them treat other
+    indexes as before, but read a ``faiss.IOReader`` to its end. Further calls have no effect.
+
+    Code that copies a function, as ``from faiss import index_factory`` does, must be imported after
+    the call.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> cfe.register()
+    >>> faiss.index_factory(8, "EvidenceIVF16,Flat", faiss.METRIC_INNER_PRODUCT)
+    IndexEvidenceIVF(d=8, nlist=16, partitions=1, nprobe=16, metric='ip', ntotal=0)
+    >>> cfe.unregister()
+    """
+    global _registered
+    with _lock:
+        for name, replacement in _REPLACEMENTS.items():
+            current = getattr(faiss, name)
+            if current is not replacement:
+                _stock[name] = current
+                setattr(faiss, name, replacement)
+        _registered = True
+
+
+def unregister() -> None:
+    """Undo :func:`register`.
+
+    A function that other code has replaced since then stays, and copies are FAISS's again.
+    """
+    global _registered
+    with _lock:
+        for name, replacement in _REPLACEMENTS.items():
+            if getattr(faiss, name) is replacement:
+                setattr(faiss, name, _stock[name])
+        _registered = False
+
+
+def _is_evidence(index: Any) -> bool:
+    return _registered and hasattr(type(index), "search_evidence")
+
+
+def _make(
+    d: int, description: Any, metric: int = faiss.METRIC_L2, *args: Any, **kwargs: Any
+) -> Any:
+    if _registered and isinstance(description, str) and "Evidence" in description:
+        return index_factory(d, description, metric, *args, **kwargs)
+    return _stock["index_factory"](d, description, metric, *args, **kwargs)
+
+
+def _held_classes(index: Any) -> Any:
+    """Return the evidence index with classes that a stock index searches through.
+
+    None if there is none.
+    """
+    if isinstance(index, faiss.IndexIVF):  # an evidence index as quantizer needs no classes
+        return None
+    for part in getattr(index, "referenced_objects", ()):
+        held = part if _is_evidence(part) and _has_classes(part) else _held_classes(part)
+        if held is not None:
+            return held
+    return None
+
+
+def _has_classes(index: Any) -> bool:
+    try:
+        return len(getattr(index, "evidence", index).label_names) > 0
+    except RuntimeError:  # a wrapper has added vectors without classes
+        return False
+
+
+def _write(index: Any, target: Any, io_flags: int = 0) -> None:
+    held = None if _is_evidence(index) else _held_classes(index)
+    if held is not None:
+        raise TypeError(
+            f"index must keep its classes in the file, but a {type(index).__name__} over {held!r} "
+            "loses them: write the evidence index itself, or call cfe_faiss.unregister() first"
+        )
+    if not _is_evidence(index):
+        _stock["write_index"](index, target, io_flags)
+        return
+    if io_flags != 0:
+        raise ValueError(f"io_flags must be 0 for {type(index).__name__}, got {io_flags:#x}")
+    write_index(index, target, overwrite=not is_stream(target, "write"))  # FAISS replaces any file
+
+
+def _read(source: Any, io_flags: int = 0) -> Any:
+    if _registered and isinstance(source, str) and _has_footer(source):
+        return read_index(source, io_flags)
+    if _registered and isinstance(source, faiss.IOReader):
+        data = read_all(source)
+        if data.endswith(MAGIC):
+            return deserialize_index(data)
+        source = faiss.VectorIOReader()
+        faiss.copy_array_to_vector(np.frombuffer(data, np.uint8), source.data)
+    return _stock["read_index"](source, io_flags)
+
+
+def _has_footer(path: str) -> bool:
+    """Return whether a regular file ends as the file of an evidence index."""
+    try:
+        with open_regular(Path(path)) as file:
+            file.seek(-len(MAGIC), os.SEEK_END)
+            return file.read() == MAGIC
+    except (OSError, ValueError):  # FAISS names the problem
+        return False
+
+
+def _clone(index: Any) -> Any:
+    if not _is_evidence(index):
+        return _stock["clone_index"](index)
+    return copy.deepcopy(index)
+
+
+_REPLACEMENTS = {
+    "index_factory": _make,
+    "write_index": _write,
+    "read_index": _read,
+    "clone_index": _clone,
+}

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss.files.forms import ANY_MAPPING, NATURAL, check, integer, one_of
-from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import path_within
+from cfe_faiss.files.outputs import new_file, path_within
 from cfe_faiss.files.regular import open_regular
 
 _SIZE = integer(0, 1 << 28)

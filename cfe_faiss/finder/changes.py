@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfe_faiss.attributes.table import Attributes, attributes_of
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_host
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Floats,
+    Int32s,
+    Ints,
+    as_dense,
+    as_matrix,
+    is_sparse,
+    to_host,
+)
 from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.files.format import clone_index
 from cfe_faiss.finder.inputs import given_attributes, probabilities_of
-from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
+from cfe_faiss.graph.csr import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.index.factory import check_ids_stay
@@ -27,12 +37,8 @@ from cfe_faiss.rows.metric import as_rows
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
 
-_PER_NODE = (
-    "y",
-    "train_mask",
-    "val_mask",
-    "test_mask",
-)  # values of data that get unknown ones for new nodes
+_PER_NODE = ("y", "train_mask", "val_mask", "test_mask")
+"""Values of data that get unknown ones for new nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +117,7 @@ class _Rows:
 
 
 def updated(
-    finder: EvidenceFinder, changes: dict[str, Any], predictions: Any, features: Any
+    finder: EvidenceFinder, predictions: Any, features: Any, **changes: Any
 ) -> tuple[EvidenceFinder, Ints]:
     """Return the finder after a change, and the rows whose vector or class changed, ascending."""
     rows = _check(finder, **changes)
@@ -174,9 +180,8 @@ def _check(  # noqa: PLR0913
     n = before + len(added)
     row_ids = _ids_after(finder, ids, n)
     x = x or {}
-    find = (
-        finder.rows if has_graph else finder.searched
-    )  # without a graph, other rows have no effect
+    # Without a graph, rows that are not searched have no effect.
+    find = finder.rows if has_graph else finder.searched
     changed = find("x", list(x))
     removed = np.unique(find("remove_nodes", remove_nodes))
     both = np.intersect1d(changed, removed)
@@ -185,18 +190,23 @@ def _check(  # noqa: PLR0913
         raise ValueError(
             f"x must name rows that stay, each once, got {list(x)} and remove_nodes {names}"
         )
-    added_edges = _edges("add_edges", add_edges, row_ids, n)
-    removed_edges = _edges("remove_edges", remove_edges, row_ids, n)
-    values = features_of_nodes(x, d)
     return _Rows(
-        before, n, row_ids, added_edges, removed_edges, changed, values, added, removed, edge_weight
+        before,
+        n,
+        ids=row_ids,
+        added_edges=_edges("add_edges", add_edges, row_ids, n),
+        removed_edges=_edges("remove_edges", remove_edges, row_ids, n),
+        changed=changed,
+        values=features_of_nodes(x, d),
+        added=added,
+        removed=removed,
+        weights=edge_weight,
     )
 
 
 def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
-    edges = as_edges(name, given)
-    return find_rows(name, edges.ravel(), n, ids).reshape(2, -1)
+    return find_rows(name, as_edges(name, given).ravel(), n, ids).reshape(2, -1)
 
 
 def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
@@ -232,9 +242,12 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Source, Any, Fl
     if rows.is_empty:
         return source, finder.graph, finder.vectors, rows.changed
     if finder.graph is None:
-        values = as_rows("x", rows.values, None, finder.metric)
-        added = as_rows("add_nodes", rows.added, None, finder.metric)
-        vectors = replace(rows, values=values, added=added).apply_to(finder.vectors)
+        stored = replace(
+            rows,
+            values=as_rows("x", rows.values, None, finder.metric),
+            added=as_rows("add_nodes", rows.added, None, finder.metric),
+        )
+        vectors = stored.apply_to(finder.vectors)
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
         moved = np.append(np.sort(rows.changed[differs]), np.arange(rows.before, rows.n))
         return source, None, vectors, moved
@@ -372,8 +385,7 @@ def _edges_after(edges: Ints, rows: _Rows, finder: EvidenceFinder) -> Ints:
     added = rows.added_edges[0] * rows.n + rows.added_edges[1]
     removed = rows.removed_edges[0] * rows.n + rows.removed_edges[1]
     leaves = np.isin(keys, removed) | np.isin(edges, rows.removed).any(axis=0)
-    is_directed = finder.graph is not None and finder.graph.directed
-    if not is_directed:
+    if finder.graph is None or not finder.graph.directed:
         leaves |= np.isin(back, removed)
         if len(added) and np.array_equal(_ascending(keys), _ascending(back)):
             added = np.append(added, rows.added_edges[1] * rows.n + rows.added_edges[0])

@@ -13,8 +13,17 @@ from numpy.typing import ArrayLike
 from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Doubles,
+    Floats,
+    Int32s,
+    Ints,
+    as_count,
+    as_dense,
+    as_names,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
@@ -35,7 +44,7 @@ from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import Source, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.edges import parts_for_the_model
+from cfe_faiss.graph.csr import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
@@ -284,56 +293,55 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
-            (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
-            ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
-            ``node_ids``, (n,), the ids in results and arguments.
+            PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse,
+            and ``edge_index``, (2, E), or ``adj_t``, see :func:`cfe_faiss.graph.as_graph`. There
+            may be no edges. Optional: ``y``, (n,) integers, the true classes; ``class_names``, of
+            true and predicted classes; ``node_ids``, (n,), the ids in results and arguments.
         model
-            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see :func:`cfe_faiss.models.predict`.
-            Or a fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or
-            logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see
+            :func:`cfe_faiss.models.predict`. Or a fitted scikit-learn estimator; or predictions:
+            classes, (n,), as numbers or texts, probabilities or logits, (n, C). See
+            :func:`cfe_faiss.data.predict.predictions_of`.
         features
-            The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
-            pandas (its index holds the nodes) or polars, a mapping, a matrix. Texts of which 95 % are numbers are
-            numbers, as in :meth:`from_table`. Default: ``attributes``, ``feature_names`` or ``sensitive`` of ``data``.
+            Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them:
+            a DataFrame of pandas (its index holds the nodes) or polars, a mapping, a matrix. Texts
+            of which 95 % are numbers are numbers. Default: ``attributes``, ``feature_names`` or
+            ``sensitive`` of ``data``.
         without
-            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
-            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
-            with such an attribute leave with it, see ``removed``. Others that tell it stay, and are named there with
-            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
-            The edges stay, and may reveal the attribute.
-        num_layers, alpha
-            Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
+            Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by
+            ``data.feature_names``), one-hot groups of them, or attributes of ``features`` that a
+            column holds. Columns that go one to one with them leave, too; ``removed`` also names
+            others that tell them. The model sees all of ``data.x``. Edges may reveal an attribute.
+        num_layers, alpha, progress
+            As in :func:`cfe_faiss.ks_vectors`.
         directed
-            False: KS vectors use edges in both directions. True: a node's vector depends on the nodes whose edges point
-            to it, as messages flow in PyG. The model always sees the given edges.
+            False: KS vectors use edges in both directions. True: a node's vector depends on the
+            nodes whose edges point to it, as messages flow in PyG and in the model.
         edge_weight
-            False: KS vectors give all edges the same weight, as in the paper; only the model uses weights in ``data``
-            (``model_only`` names them). True: they use ``data.edge_weight`` or the values of ``adj_t``. An array, (E,):
-            they use these weights of ``data.edge_index``. The model always sees the weights of ``data``.
+            Weights of the edges in KS vectors. False: equal, as in the paper. ``model_only`` names
+            weights that only the model sees. True: ``data.edge_weight``, or the values of
+            ``adj_t``. An array, (E,): weights of ``data.edge_index``.
         index
-            An empty index, or its description for :func:`cfe_faiss.index_factory`; it is trained here if necessary.
-            Default: the exact index up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond.
+            An empty index, or its description for :func:`cfe_faiss.index_factory`. Default: exact
+            up to 100,000 nodes and ``EvidenceIVF<2 sqrt(n)>`` beyond. It is trained if necessary.
         nodes
-            The nodes to search among, as numbers or as a mask of shape (n,); default: all. The paper searches among the
-            test nodes: ``nodes=data.test_mask``. The KS vectors always use the whole graph.
+            Numbers or mask, (n,), of the nodes to search among; default: all. The paper takes the
+            test nodes: ``nodes=data.test_mask``. KS vectors always use the whole graph.
         sensitive
             Names of attributes that audits use as sensitive by default.
         node_type, metapath
-            For ``HeteroData`` only: the node type of the evidence (default: the start of the meta-path), and the edge
-            types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
-            names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
+            For ``HeteroData`` only: node type of the evidence (default: the start of the
+            meta-path), and edge types that join its nodes, see :func:`cfe_faiss.metapath_graph`.
+            Other arguments are about this type, but the model sees all of ``data``.
         loader
-            Batches of the graph, such as PyG's ``NeighborLoader``: see :func:`cfe_faiss.models.predict`.
+            Batches of the graph, such as PyG's ``NeighborLoader``, for the model.
         unknown
             As in :meth:`from_vectors`, in given predictions and in ``data.y``.
-        progress
-            Whether to show progress bars on standard error (never when it is not a terminal).
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or no column of ``data.x`` holds an attribute of ``without``.
+            If an argument is not as described, or no column of ``data.x`` holds a ``without``.
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
@@ -346,8 +354,15 @@ class EvidenceFinder:
             attributes = attributes_of(inputs.given_attributes(features), n)
         elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
             attributes = attributes_of(data, n, "data")
-        options: dict[str, Any] = {"node_type": node_type, "loader": loader, "unknown": unknown}
-        predicted = predictions_of(model, whole, features, complete=False, **options)
+        predicted = predictions_of(
+            model,
+            whole,
+            features,
+            node_type=node_type,
+            loader=loader,
+            unknown=unknown,
+            complete=False,
+        )
         check_names(predicted, data)
         truth, class_names = inputs.truth_of(data, predicted, unknown)
         note_classes(predicted.labels, truth, class_names)
@@ -445,9 +460,11 @@ class EvidenceFinder:
 
         Examples
         --------
-        >>> X, labels = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]], ["spam", "ham", "spam", "ham"]
+        >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0]]
+        >>> labels = ["spam", "ham", "spam", "ham"]
         >>> finder = EvidenceFinder.from_vectors(X, labels, features={"from": ["a", "b", "b", "a"]})
-        >>> finder.top_pairs(2).to_frame(attributes=True)[["source", "target", "source_class", "target_from"]]
+        >>> frame = finder.top_pairs(2).to_frame(attributes=True)
+        >>> frame[["source", "target", "source_class", "target_from"]]
            source  target source_class target_from
         0       0       1         spam           b
         1       1       2          ham           b
@@ -461,16 +478,19 @@ class EvidenceFinder:
             scores = inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
-        predicted = predictions_of(model, dense, features, complete=False, **options)
+        predicted = predictions_of(
+            model, dense, features, class_names=class_names, unknown=unknown, complete=False
+        )
         attributes = (
             None if features is None else attributes_of(inputs.given_attributes(features), n)
         )
         searched = as_nodes("nodes", nodes, n)
         names = predicted.class_names
         if truth is not None:
-            options = {"is_named": class_names is not None, "unknown": unknown}
-            truth, names = true_classes("truth", truth, predicted.labels, names, **options)
+            is_named = class_names is not None
+            truth, names = true_classes(
+                "truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown
+            )
         note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
@@ -510,7 +530,7 @@ class EvidenceFinder:
         nodes: Any = None,
         **reading: Unpack[ReadingOptions],
     ) -> Self:
-        """Index the rows of a table, people for example, and the classes that a model predicts for them.
+        """Index the rows of a table, such as people, and the classes that a model predicts.
 
         Rows are compared by Euclidean distance, without a graph: numbers in standard deviations,
         two categories one apart, and so a missing value (of numbers the mean) and a known one.
@@ -518,34 +538,34 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars, PyArrow or another with their interface; a mapping of columns; or the path of a
-            text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as pandas does, but ids as written.
-            A column of which 95 % are numbers is one of numbers, and its other cells are an error.
+            Table of pandas, polars, PyArrow or another with their interface; mapping of columns; or
+            path of a text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as
+            pandas does, but ids as written. Where 95 % are numbers, other texts are an error.
         model
-            Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
-            frame of its columns, or of all without another role (``cfe_faiss.data.predict.column_names``).
+            Column of the predicted classes; these classes, (n,); or an estimator or callable,
+            called with a frame of its columns, or of all without another role.
         scores, threshold
-            In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
-            classes "score>=5" and "score<5". The column stays out of the vectors.
+            In place of a model: column of a number for each row; a decision such as "score>=5" (or
+            >, <=, <), with classes "score>=5" and "score<5". The column stays out of the vectors.
         truth
-            Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
+            Column of the true classes, or these, (n,), in words of the predicted ones or others.
         id
-            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
+            Column of the ids, or the ids, (n,), each once; default: a pandas index but for 0..n-1.
         sensitive, without
-            Columns that stay out of the vectors, with their copies, and remain attributes; the first are for audits.
+            Columns that, with their copies, stay out of the vectors; audits take the first ones.
         ignore, weights
-            Columns that are no attributes, either; column of the weight of each row, at least 0, kept as ``weights``.
+            Columns that are no attributes, either; column of the weight of each row, at least 0.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
-            second is enough. Default: ``predict_proba`` of the model.
+            Probability of each class: columns, or an array (n, C) in the order of the class names;
+            of two classes the second is enough. Default: ``predict_proba`` of the model.
         scale
-            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
+            Weights of columns in the distance: ``{"income": 2}`` counts its differences twice.
         encoder
-            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
+            Makes other vectors of the columns: a callable, or a transformer of scikit-learn.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
+            As in :meth:`from_vectors`; names are by default in the order of ``classes_``.
         **reading
-            How to read the table: arguments of :class:`cfe_faiss.data.columns.Reading`, such as ``decimal=","``.
+            How to read the table, such as ``decimal=","``: :class:`cfe_faiss.data.columns.Reading`.
 
         Raises
         ------
@@ -555,18 +575,18 @@ class EvidenceFinder:
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, or a class is written in two ways; a model reads the truth;
-            classes are unknown, or large and of the predicted or true ones only.
+            If a column looks like an id or an outcome, or a class is written in two ways; a model
+            reads the truth; classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------
         >>> import pandas as pd
-        >>> people = pd.DataFrame({"person": ["ann", "ben", "cem", "dan"], "income": [30, 31, 50, 80]})
-        >>> people["sex"], people["loan"] = list("fmfm"), ["no", "yes", "no", "yes"]
+        >>> people = pd.DataFrame({"person": ["ann", "ben", "cem"], "income": [30, 31, 50]})
+        >>> people["sex"], people["loan"] = list("fmf"), ["no", "yes", "no"]
         >>> finder = EvidenceFinder.from_table(people, "loan", id="person", sensitive=["sex"])
-        >>> finder.top_pairs(1).to_frame(attributes=True)[["source", "target", "source_class", "target_sex"]]
-          source target source_class target_sex
-        0    ann    ben           no          m
+        >>> finder.top_pairs(1).to_frame(attributes=True)[["source", "target", "target_sex"]]
+          source target target_sex
+        0    ann    ben          m
         """
         sensitive = as_names("sensitive", sensitive)
         without = as_names("without", without)
@@ -731,10 +751,17 @@ class EvidenceFinder:
             )
         elif recall is not None:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
-        reached = 1.0 if effort.exact else effort.recall
-        effort_of = reached, effort.nprobe
         return LocalEvidence(
-            ids, I, D, self.labels, *effort_of, self, queries.missing, by_class, self.metric
+            ids,
+            I,
+            D,
+            self.labels,
+            recall=1.0 if effort.exact else effort.recall,
+            nprobe=effort.nprobe,
+            finder=self,
+            missing=queries.missing,
+            recall_by_class=by_class,
+            metric=self.metric,
         )
 
     def top_pairs(  # noqa: PLR0913
@@ -767,17 +794,26 @@ class EvidenceFinder:
         """
         if self.scores is not None:
             raise ValueError("top_pairs is for classes: with scores use widest_pairs")
-        effort: dict[str, Any] = {
-            "exact": exact,
-            "nprobe": nprobe,
-            "recall": recall,
-            "memory": memory,
-        }
         pairs = global_evidence(
-            self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
+            self.index,
+            k,
+            exact=exact,
+            per_node=per_node,
+            nprobe=nprobe,
+            recall=recall,
+            memory=memory,
+            progress=progress,
+            **self._conditions(where),
         )
-        sides = pairs.source, pairs.target
-        return PairEvidence(*sides, pairs.similarity, self.labels, self, pairs.missing, self.metric)
+        return PairEvidence(
+            pairs.source,
+            pairs.target,
+            pairs.similarity,
+            self.labels,
+            self,
+            pairs.missing,
+            self.metric,
+        )
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
         """Return one page about a row: the k most similar rows treated differently, and why.
@@ -804,7 +840,8 @@ class EvidenceFinder:
         Examples
         --------
         >>> features = {"income": [30, 31, 50], "sex": ["f", "m", "f"]}
-        >>> finder = EvidenceFinder.from_vectors([[1, 0], [0.9, 0.1], [0, 1]], ["no", "yes", "no"], features=features)
+        >>> X = [[1, 0], [0.9, 0.1], [0, 1]]
+        >>> finder = EvidenceFinder.from_vectors(X, ["no", "yes", "no"], features=features)
         >>> print(finder.case(0))
         0: decided 'no'
         <BLANKLINE>
@@ -817,8 +854,7 @@ class EvidenceFinder:
         Right of 0: the most similar ones decided otherwise. * differs.
         <BLANKLINE>
         """
-        rows = self.searched("id", [id])
-        return case_of(self, int(rows[0]), as_count("k", k), where)
+        return case_of(self, int(self.searched("id", [id])[0]), as_count("k", k), where)
 
     def updated(  # noqa: PLR0913
         self,
@@ -884,16 +920,18 @@ class EvidenceFinder:
         >>> new.local([0], k=1).evidence, finder.local([0], k=1).evidence
         (array([[2]]), array([[1]]))
         """
-        changes = {
-            "add_edges": add_edges,
-            "remove_edges": remove_edges,
-            "x": x,
-            "add_nodes": add_nodes,
-            "remove_nodes": remove_nodes,
-            "edge_weight": edge_weight,
-            "ids": ids,
-        }
-        new, rows = updated(self, changes, predictions, features)
+        new, rows = updated(
+            self,
+            predictions,
+            features,
+            add_edges=add_edges,
+            remove_edges=remove_edges,
+            x=x,
+            add_nodes=add_nodes,
+            remove_nodes=remove_nodes,
+            edge_weight=edge_weight,
+            ids=ids,
+        )
         return new, new.names(rows)
 
     def widest_pairs(

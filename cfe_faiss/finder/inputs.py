@@ -12,8 +12,20 @@ import numpy as np
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_number, to_host
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Doubles,
+    Floats,
+    InputWarning,
+    Int32s,
+    Ints,
+    as_array,
+    as_count,
+    as_number,
+    to_host,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
 from cfe_faiss.data.classes import (
@@ -153,13 +165,21 @@ def truth_of(
         values = values[:, 0]
     is_float = values.dtype.kind == "f"
     if values.ndim == 1 and is_float and np.isin(values, np.arange(100)).all():
-        text = "data.y holds floats, which are no true classes: make it integers, data.y.long(), if they are meant so"
+        text = (
+            "data.y holds floats, which are no true classes: make it integers, data.y.long(), if "
+            "they are meant so"
+        )
         warnings.warn(text, InputWarning, stacklevel=3)
     if values.ndim != 1 or is_float:
         return None, predicted.class_names
-    options: dict[str, Any] = {"is_named": class_names_of(data) is not None, "unknown": unknown}
-    values = y if np.ndim(y) == 1 else values
-    return true_classes("data.y", values, predicted.labels, predicted.class_names, **options)
+    return true_classes(
+        "data.y",
+        y if np.ndim(y) == 1 else values,
+        predicted.labels,
+        predicted.class_names,
+        is_named=class_names_of(data) is not None,
+        unknown=unknown,
+    )
 
 
 def empty_index(
@@ -228,7 +248,7 @@ def gap_conditions(
 
 
 def given_attributes(features: Any) -> Attributes:
-    """Return attributes in any form of :func:`cfe_faiss.attributes.table.as_attributes`, read as those of a table.
+    """Return attributes in any form of ``as_attributes``, read as columns of a table.
 
     Raises
     ------
@@ -311,7 +331,10 @@ def table_fields(
     )
     read = [name for name in asked or () if name in used]
     if read:
-        text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
+        text = (
+            f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit "
+            f"it without"
+        )
         warnings.warn(text, InputWarning, stacklevel=3)
     data = table[known]
     if is_called:  # columns as given, or as pandas reads them from a text file
@@ -327,10 +350,14 @@ def table_fields(
     names = predicted.class_names
     truth = None
     if roles.truth is not None:
-        options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
-        values = _column(table, roles.truth)
         truth, names = true_classes(
-            "truth", values, labels, names, unknown=roles.unknown, **options
+            "truth",
+            _column(table, roles.truth),
+            labels,
+            names,
+            are_names=True,
+            is_named=roles.class_names is not None,
+            unknown=roles.unknown,
         )
     note_classes(labels, truth, names)
     names = names or ()
@@ -374,19 +401,16 @@ def _row_ids(table: Table, given: Any) -> Array | None:
 
 def split_scores(table: Table, name: str) -> tuple[Table, Array]:
     """Return a table without its column of scores, and the scores."""
-    scores = table.values(table.known("scores", name))
-    return replace(table, cells=table.cells.drop(columns=[name])), scores.to_numpy()
+    scores = table.values(table.known("scores", name)).to_numpy()
+    return replace(table, cells=table.cells.drop(columns=[name])), scores
 
 
 def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
     """Return a table without the column of a threshold, the decisions and their names."""
     threshold = Threshold.parse(text, table.reading)
     decisions = threshold.classes(table)
-    return (
-        replace(table, cells=table.cells.drop(columns=[threshold.column])),
-        decisions,
-        threshold.names,
-    )
+    others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
+    return others, decisions, threshold.names
 
 
 def _column(table: "pd.DataFrame", given: Any) -> Any:
@@ -396,9 +420,13 @@ def _column(table: "pd.DataFrame", given: Any) -> Any:
 
 def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
     """Return the predicted class of every row, and probabilities if they are known."""
-    given_model = model if is_model(model) else _column(table, model)
-    options: dict[str, Any] = {"class_names": roles.class_names, "unknown": roles.unknown}
-    found = predictions_of(given_model, data, complete=False, **options)
+    found = predictions_of(
+        model if is_model(model) else _column(table, model),
+        data,
+        complete=False,
+        class_names=roles.class_names,
+        unknown=roles.unknown,
+    )
     if roles.probabilities is None:
         return found
     classes = found.class_names or ()
@@ -524,9 +552,8 @@ def check_table(
             how = f", as it is known for {_either(known, class_names)} only" if known else ""
             texts.append(
                 f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
-                f"or known only after "
-                f"it, name it in truth, model or without (--truth, --predictions or --without "
-                f"{name})"
+                "or known only after it, name it in truth, model or without (--truth, "
+                f"--predictions or --without {name})"
             )
     selective = (
         [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
@@ -542,8 +569,7 @@ def check_table(
         if attributes[name].numbers is None and len(values) > _MOST_SENSITIVE:
             texts.append(
                 f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: "
-                f"put them into at "
-                f"most {_MOST_SENSITIVE} groups first (a date into years or ages)"
+                f"put them into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
             )
     for text in texts:
         warnings.warn(text, InputWarning, stacklevel=4)

@@ -12,8 +12,7 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.pairs import missing_text, pairs_text
@@ -207,7 +206,8 @@ class PairEvidence(_Measured):
             f"{name} in {int(lacks.sum()):,}" for name, lacks in self.both_lack.items()
         )
         note = f", both sides lack {lacking}" if lacking else ""
-        return f"PairEvidence({pairs_text(len(self), values, self.measure)}{missing_text(self.missing)}{note})"
+        text = pairs_text(len(self), values, self.measure)
+        return f"PairEvidence({text}{missing_text(self.missing)}{note})"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
@@ -422,7 +422,8 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
                 f"{value} *" if other else value
                 for value, other in zip(texts, differs.tolist(), strict=True)
             ]
-            differing.append((_distance(attribute, finder.attributes[name]), name, marked))  # type: ignore[index]
+            distance = _distance(attribute, finder.attributes[name])  # type: ignore[index]
+            differing.append((distance, name, marked))
         else:
             agreeing[name] = texts[0]
     lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda line: -line[0])]

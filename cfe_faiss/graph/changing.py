@@ -9,7 +9,7 @@ import numpy as np
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
+from cfe_faiss.base.checks import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.graph.csr import Graph, as_graph
 
 _SPARE = 8  # arrays that must grow get room for this fraction of their entries more

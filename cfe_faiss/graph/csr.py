@@ -1,5 +1,9 @@
-"""The graph class of the package: the neighbours of every node in compressed sparse rows (CSR)."""
+"""Graphs of every supported form as one :class:`Graph`, in compressed sparse rows (CSR).
 
+Their edges are read as blocks of sources above targets, with weights.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -8,11 +12,12 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import Array, Bools, Floats, Int32s, Ints, as_array, as_count, is_sparse
 from cfe_faiss.base.temporary import releasing
 from cfe_faiss.base.text import summary
-from cfe_faiss.graph.edges import Edges, check_num_nodes, edges_of
+
+# Edges are read in blocks, to avoid an int64 copy of a large edge list.
+_EDGES_PER_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +127,7 @@ def as_graph(
     graph
         One of
 
-        - an edge_index: integers of shape (2, E), sources above targets, as an array, a tensor or
-          lists;
+        - an edge_index: integers (2, E), sources above targets, as an array, a tensor or lists;
         - an adj_t of PyTorch Geometric: a sparse tensor of torch (COO, CSR or CSC) or a
           SparseTensor of torch_sparse, (n, n). It is transposed: an entry (i, j) other than zero is
           an edge from j to i;
@@ -140,8 +144,7 @@ def as_graph(
         a sparse matrix or adj_t, ``edge_weight`` of ``Data`` (without it, the values of its
         ``adj_t``), or the attribute "weight" of NetworkX (default 1). An array, (E,): the weights
         of an edge_index. A weight is positive and finite in float32, or 0, which removes the edge.
-        Weights of repeated edges are summed. If both directions of an edge are given and count (see
-        ``directed``), its weight is their mean.
+        Weights of repeated edges are summed; if both directions count, their weights are averaged.
     directed
         False: every edge counts in both directions. True: N(v) holds the sources of the edges that
         point to v, the direction of messages in PyTorch Geometric. An undirected NetworkX graph
@@ -150,17 +153,19 @@ def as_graph(
     Returns
     -------
     Graph
-        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of temporary memory; with
-        weights 20 bytes (12 if directed). The result does not depend on the order of edges.
+        Built in O(E log(largest degree)) time with 8 bytes per given edge (4 if directed) of
+        temporary memory; with weights 20 bytes (12 if directed). The result does not depend on the
+        order of edges.
 
     Raises
     ------
     TypeError
         If node numbers are not integers, or weights not real numbers.
     ValueError
-        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is not ``num_nodes`` or
-        unknown (an empty edge_index without ``num_nodes``); if a weight is negative, NaN or infinite, the numbers of
-        weights and edges differ, or ``edge_weight=True`` is given for a graph without weights.
+        If the shape is wrong, a node number is outside of 0..num_nodes-1, the number of nodes is
+        not ``num_nodes`` or unknown (an empty edge_index without ``num_nodes``); if a weight is
+        negative, NaN or infinite, the numbers of weights and edges differ, or ``edge_weight=True``
+        is given for a graph without weights.
 
     Examples
     --------
@@ -174,7 +179,7 @@ def as_graph(
     if num_nodes is not None:
         num_nodes = as_count("num_nodes", num_nodes)
     if isinstance(graph, Graph):
-        check_num_nodes(graph.num_nodes, num_nodes)
+        _check_num_nodes(graph.num_nodes, num_nodes)
         if edge_weight is False and graph.weights is not None:
             return replace(graph, weights=None)
         if (
@@ -187,7 +192,7 @@ def as_graph(
                 f"{graph!r}"
             )
         return graph
-    return _build(edges_of(graph, num_nodes, edge_weight), directed)
+    return _edges_of(graph, num_nodes, edge_weight).graph(directed)
 
 
 def native_graph(graph: Graph) -> _native.CsrGraph:
@@ -202,13 +207,322 @@ def native_graph(graph: Graph) -> _native.CsrGraph:
     return _native.CsrGraph(indptr, indices, threads.num_threads(len(indices)), weights, release)
 
 
-def _build(edges: Edges, directed: bool) -> Graph:
-    """Sort the edges by node (a counting sort), then sort and merge within every node."""
-    builder = _native.GraphBuilder(edges.num_nodes, directed, edges.weighted)
-    for block, _ in edges.blocks():
-        builder.count(block)
-    for block, weights in edges.blocks():
-        builder.place(block, weights)
-    indptr, indices, summed = builder.finish(threads.num_threads(builder.num_counted))
-    # NumPy has two 64-bit integer types. This view prints without a dtype.
-    return Graph(indptr.view(np.int64), indices, summed if edges.weighted else None, directed)
+# --- edges ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Edges of a graph.
+
+    Attributes
+    ----------
+    num_nodes
+        Number of nodes.
+    ends
+        Sources and targets, (E,) each.
+    weights
+        Weights, (E,), or None.
+    values
+        Edges whose value is 0, (E,), do not count. None: all count.
+    """
+
+    num_nodes: int
+    ends: Sequence[Array]
+    weights: Floats | None
+    values: Array | None
+
+    def blocks(self) -> Iterator[tuple[Ints, Floats | None]]:
+        """Yield edges, (2, m), sources above targets, and their weights, (m,)."""
+        for first in range(0, len(self.ends[0]), _EDGES_PER_BLOCK):
+            part = slice(first, first + _EDGES_PER_BLOCK)
+            edges = np.array([self.ends[0][part], self.ends[1][part]], np.int64)
+            counts: Any = slice(None)
+            if self.values is not None and not self.values[part].all():
+                counts = self.values[part] != 0
+            weights = None if self.weights is None else self.weights[part][counts]
+            yield np.ascontiguousarray(edges[:, counts]), weights
+
+    def graph(self, directed: bool) -> Graph:
+        """Sort the edges by node (a counting sort), then sort and merge within every node."""
+        is_weighted = self.weights is not None
+        builder = _native.GraphBuilder(self.num_nodes, directed, is_weighted)
+        for edges, _ in self.blocks():
+            builder.count(edges)
+        for edges, weights in self.blocks():
+            builder.place(edges, weights)
+        indptr, indices, summed = builder.finish(threads.num_threads(builder.num_counted))
+        # NumPy has two 64-bit integer types. This view prints without a dtype.
+        return Graph(indptr.view(np.int64), indices, summed if is_weighted else None, directed)
+
+
+def _edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
+    """Return the edges of a graph; see :func:`as_graph` for its forms and for errors."""
+    own = edge_weight is True
+    if _is_matrix(graph):
+        _refuse_array(edge_weight, "sparse matrix")
+        matrix = graph if is_sparse(graph) else as_scipy(graph, weighted=own)
+        return _of_matrix(matrix, num_nodes, own, transposed=matrix is not graph)
+    if hasattr(graph, "edge_index") or hasattr(graph, "adj_t"):
+        return _of_data(graph, num_nodes, edge_weight)
+    if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
+        _refuse_array(edge_weight, "NetworkX graph")
+        return _of_networkx(graph, num_nodes, own)
+    if own:
+        raise ValueError(
+            "edge_weight=True needs a graph that holds weights; for an edge_index give them, shape "
+            "(E,)"
+        )
+    return _of_edge_index(graph, num_nodes, edge_weight)
+
+
+def is_torch_sparse(graph: Any) -> bool:
+    """Return whether a graph is an ``adj_t`` of PyG, of torch or of torch_sparse.
+
+    Its rows are the targets of edges.
+    """
+    return str(getattr(graph, "layout", "")).startswith("torch.sparse") or hasattr(
+        graph, "sparse_sizes"
+    )
+
+
+def parts_for_the_model(data: Any) -> tuple[str, ...]:
+    """Return the names of the edge values in ``data``, which KS vectors ignore by default.
+
+    O(E) time for the values of an ``adj_t``.
+    """
+    found = [
+        name
+        for name in ("edge_weight", "edge_attr", "edge_type")
+        if getattr(data, name, None) is not None
+    ]
+    for name in ("edge_index", "adj_t"):
+        given = getattr(data, name, None)
+        if given is not None and _is_matrix(given):
+            matrix: Any = given if is_sparse(given) else as_scipy(given, weighted=False)
+            found += [f"values of {name}"] if (matrix.tocsr().data != 1).any() else []
+    return tuple(found)
+
+
+def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
+    """Return an ``adj_t`` (see :func:`is_torch_sparse`) as a SciPy matrix, targets as rows.
+
+    Entries without values are 1; also entries with several values, if ``weighted`` is False.
+    """
+    import scipy.sparse
+
+    kind: Any = scipy.sparse.csr_array
+    if hasattr(adj_t, "sparse_sizes"):
+        shape = adj_t.sparse_sizes()
+        parts = adj_t.csr()
+    elif str(adj_t.layout) == "torch.sparse_csr":
+        shape = adj_t.shape
+        parts = (adj_t.crow_indices(), adj_t.col_indices(), adj_t.values())
+    elif str(adj_t.layout) == "torch.sparse_csc":
+        shape = adj_t.shape
+        parts = (adj_t.ccol_indices(), adj_t.row_indices(), adj_t.values())
+        kind = scipy.sparse.csc_array
+    elif str(adj_t.layout) == "torch.sparse_coo":
+        ends = as_array("graph", adj_t._indices())  # indices() raises for repeated entries
+        values = _values(adj_t._values(), ends.shape[1], weighted)
+        return scipy.sparse.coo_array((values, tuple(ends[:2])), shape=tuple(adj_t.shape[:2]))
+    else:
+        raise TypeError(
+            f"graph must be a sparse tensor in COO, CSR or CSC format, got {adj_t.layout}"
+        )
+    indptr = as_array("graph", parts[0])
+    indices = as_array("graph", parts[1])
+    return kind(
+        (_values(parts[2], len(indices), weighted), indices, indptr),
+        shape=tuple(map(int, shape[:2])),
+    )
+
+
+def _values(values: Any, size: int, weighted: bool) -> Array:
+    array = np.ones(size, np.float32) if values is None else as_array("the values of graph", values)
+    if array.ndim > 1:
+        if weighted:
+            raise ValueError(
+                f"graph must hold one weight for each edge, got values of shape {array.shape}"
+            )
+        return np.ones(size, np.float32)
+    return array.astype(np.float32) if array.dtype == np.float16 else array  # SciPy has no float16
+
+
+def _refuse_array(edge_weight: Any, kind: str) -> None:
+    if edge_weight is not None and not isinstance(edge_weight, bool):
+        raise ValueError(
+            f"edge_weight must be True or False for a {kind}, which holds its weights itself, got "
+            f"{type(edge_weight).__name__}"
+        )
+
+
+def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
+    array = as_array("edge_index", edge_index)
+    if array.ndim != 2 or array.shape[0] != 2:
+        raise ValueError(f"edge_index must have shape (2, E), got {array.shape}")
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"edge_index must hold integers, got dtype {array.dtype}")
+    n = _number_of_nodes(array, num_nodes)
+    weighted = edge_weight is not None and edge_weight is not False
+    weights = as_weights("edge_weight", edge_weight, array.shape[1]) if weighted else None
+    return _Edges(n, (array[0], array[1]), weights, weights)
+
+
+def _number_of_nodes(array: Array, num_nodes: int | None) -> int:
+    if array.size == 0:
+        if num_nodes is None:
+            raise ValueError(
+                "edge_index must hold at least one edge, or num_nodes be given, got shape (2, 0)"
+            )
+        return num_nodes
+    lowest = int(array.min())
+    highest = int(array.max())
+    n = highest + 1 if num_nodes is None else num_nodes
+    if lowest < 0 or highest >= n:
+        wrong = lowest if lowest < 0 else highest
+        edge = int(np.argmax((array == wrong).any(axis=0)))
+        limit = f"0..{n - 1}" if num_nodes is not None else "0, 1, 2, ..."
+        raise ValueError(f"edge_index must lie in {limit}, got {wrong} in edge {edge}")
+    return n
+
+
+def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
+    if num_nodes is None:
+        num_nodes = getattr(data, "num_nodes", None)
+    name = type(data).__name__
+    edge_index = getattr(data, "edge_index", None)
+    adj_t = getattr(data, "adj_t", None)
+    given = adj_t if edge_index is None else edge_index
+    if given is None:
+        raise ValueError(
+            f"graph must have edge_index or adj_t, got {name} without either (a graph without "
+            "edges has an edge_index of shape (2, 0))"
+        )
+    weights = getattr(data, "edge_weight", None)
+    if edge_weight is True and weights is not None:
+        if _is_matrix(given):
+            raise ValueError(
+                f"edge_weight=True needs weights in one place, got {name} with edge_weight and "
+                f"adj_t"
+            )
+        edge_weight = weights
+    elif edge_weight is True:
+        given = given if adj_t is None else adj_t
+        if not _is_matrix(given):
+            raise ValueError(
+                f"edge_weight=True needs edge_weight or adj_t, got {name} without either"
+            )
+    return _edges_of(given, num_nodes, edge_weight)
+
+
+def _is_matrix(graph: Any) -> bool:
+    return is_sparse(graph) or is_torch_sparse(graph)
+
+
+def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> _Edges:
+    from networkx import to_scipy_sparse_array
+
+    if not len(graph):
+        raise ValueError("graph must have at least one node, got an empty NetworkX graph")
+    # An undirected graph gets both directions, so it stays undirected for any value of `directed`.
+    matrix = to_scipy_sparse_array(graph, weight="weight" if weighted else None)
+    return _of_matrix(matrix, num_nodes, weighted, transposed=False)
+
+
+def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed: bool) -> _Edges:
+    """Return the edges of a SciPy matrix: from rows to columns, or transposed."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"graph must be a square sparse matrix, got shape {matrix.shape}")
+    n = matrix.shape[0]
+    if n == 0:
+        raise ValueError("graph must have at least one node, got a matrix of shape (0, 0)")
+    _check_num_nodes(n, num_nodes)
+    if matrix.format in ("csr", "csc"):  # SciPy converts them without a check of their indices
+        try:
+            matrix.check_format()
+        except ValueError as error:
+            raise ValueError(
+                f"graph must be a valid {matrix.format.upper()} matrix: {error}"
+            ) from error
+    entries = matrix.tocoo(copy=False)
+    ends = (entries.col, entries.row) if transposed else (entries.row, entries.col)
+    return _Edges(
+        n,
+        ends,
+        as_weights("the weights of graph", entries.data, entries.nnz) if weighted else None,
+        entries.data,
+    )
+
+
+def as_weights(name: str, values: Any, size: int, first: int = 0) -> Floats:
+    """Return the weights of edges, (size,).
+
+    Errors name edges by their numbers, counted from ``first``.
+    """
+    array = as_array(name, values)
+    if array.shape != (size,):
+        raise ValueError(f"{name} must have shape ({size},), one for each edge, got {array.shape}")
+    with np.errstate(over="ignore"):
+        weights = array.astype(np.float32, copy=False)
+    wrong = ~((weights >= 0) & (weights < np.inf)) | ((weights == 0) & (array != 0))
+    if wrong.any():
+        edge = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge "
+            f"{first + edge}"
+        )
+    return weights
+
+
+def _check_num_nodes(n: int, num_nodes: int | None) -> None:
+    """Raise ValueError if ``num_nodes`` is given and is not n."""
+    if num_nodes is not None and n != num_nodes:
+        raise ValueError(f"graph must have {num_nodes} nodes, got {n}")
+
+
+# --- surroundings of a pair -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Neighbours of one node of a pair.
+
+    Attributes
+    ----------
+    degree, same
+        Number of its neighbours, and of those with its label.
+    drawn
+        Its neighbours in a drawing, (m,) int32, sorted by label and number.
+    shared
+        Whether each of them is the other node or a neighbour of it, (m,).
+    edges
+        Pairs of positions in ``drawn`` that are connected.
+    """
+
+    degree: int
+    same: int
+    drawn: Int32s
+    shared: Bools
+    edges: tuple[tuple[int, int], ...]
+
+
+def surroundings(graph: Graph, node: int, other: int, labels: Int32s, most: int) -> Surroundings:
+    """Return at most ``most`` neighbours of a node: shared ones first, then by ascending number.
+
+    Examples
+    --------
+    >>> from cfe_faiss.graph.csr import as_graph
+    >>> graph = as_graph([[0, 0, 0, 1], [1, 2, 3, 3]])
+    >>> surroundings(graph, 0, 1, np.zeros(4, np.int32), most=2).drawn
+    array([1, 3], dtype=int32)
+    """
+    near = graph.neighbors(node)
+    shared = np.isin(near, np.append(graph.neighbors(other), other))
+    chosen = np.argsort(~shared, kind="stable")[:most]
+    chosen = chosen[np.lexsort((near[chosen], labels[near[chosen]]))]
+    drawn = near[chosen]
+    connected = [np.flatnonzero(np.isin(drawn, graph.neighbors(int(v)))) for v in drawn]
+    edges = tuple((i, int(j)) for i, others in enumerate(connected) for j in others if i < j)
+    return Surroundings(
+        len(near), int((labels[near] == labels[node]).sum()), drawn, shared[chosen], edges
+    )

@@ -15,8 +15,16 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Array, Doubles, Floats
-from cfe_faiss.base.checks import as_array, as_count, as_matrix, as_number, is_sparse
+from cfe_faiss.base.checks import (
+    Array,
+    Doubles,
+    Floats,
+    as_array,
+    as_count,
+    as_matrix,
+    as_number,
+    is_sparse,
+)
 from cfe_faiss.base.temporary import release, releasing, scratch
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.graph import Graph, as_graph, native_graph
@@ -39,7 +47,7 @@ def ks_vectors(  # noqa: PLR0913
     memory: int = 1 << 30,
     progress: bool = False,
 ) -> Floats:
-    """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
+    """Return the KS vector of every node. The inner product of two rows is their KS score.
 
     With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``)::
 
@@ -60,37 +68,38 @@ def ks_vectors(  # noqa: PLR0913
     alpha
         Share in [0, 1] of a node's own vector in each step.
     edge_weight
-        None or False: no weights. True: the weights that the graph holds. An array, (E,): the weights of an
-        edge_index. The weights of a :class:`cfe_faiss.graph.Graph` are used unless this is False.
+        As in :func:`cfe_faiss.graph.as_graph`, but a :class:`cfe_faiss.graph.Graph` keeps its
+        weights unless this is False.
     directed
-        False: edges count in both directions. True: N(v) holds the sources of the edges that point to v.
+        False: edges count in both directions. True: N(v) holds the sources of edges to v.
     out
-        Array for the result: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a new array.
+        Array for the result: float32, (n, d), C-contiguous, writeable; it may be ``x``. Default: a
+        new array.
     workspace
-        A folder for work matrices of 8 * n * d bytes, read and written in blocks of rows. With ``x``, ``out`` and the
-        graph as memory maps, all may be larger than memory. Default: work in memory.
+        A folder for work matrices of 8 * n * d bytes, read and written in blocks of rows, in place
+        of memory. With ``x``, ``out`` and the graph as memory maps, all may be larger than memory.
     memory
-        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d / ``memory`` times.
+        Bytes for the blocks in a ``workspace``. Each step reads a work matrix about 16 * n * d /
+        ``memory`` times.
     progress
         Show a progress bar for each step on standard error, if that is a terminal.
 
     Returns
     -------
     ndarray
-        ``out``: unit or zero rows, the same bits for any number of threads. O(L (E + n) d) time. Memory for two more
-        (n, d) matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n with weights).
+        ``out``: unit or zero rows, the same bits for any number of threads. O(L (E + n) d) time.
+        Memory for two more (n, d) matrices; with a ``workspace`` ``memory`` + 32 * n bytes (44 * n
+        with weights).
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a value of ``x`` is NaN, infinite or too large for float32.
+        If an argument is not as described, or a value of ``x`` is not finite in float32.
     OSError
         If the ``workspace`` does not exist or its disk is full.
 
     Examples
     --------
-    Nodes 0 and 1 move towards each other; node 2 has no neighbour.
-
     >>> ks_vectors([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], [[0], [1]], num_layers=1).round(3)
     array([[0.982, 0.187],
            [0.777, 0.629],
@@ -125,7 +134,8 @@ def ks_vectors(  # noqa: PLR0913
                 propagation.step(
                     unit, lengths, result, new_unit, new_lengths, progress=report, release=free
                 )
-            unit, new_unit, lengths = new_unit, unit, new_lengths
+            unit, new_unit = new_unit, unit
+            lengths = new_lengths
     normalise(result)
     return result
 
@@ -219,11 +229,10 @@ def compare_rows(
         raise ValueError(f"X must have shape (n, d), got {matrix.shape}")
     left = as_array("v", v)
     right = as_array("u", u)
-    numbers = as_ids("v", left.ravel(), len(matrix)), as_ids("u", right.ravel(), len(matrix))
+    left = as_ids("v", left.ravel(), len(matrix)).reshape(left.shape)
+    right = as_ids("u", right.ravel(), len(matrix)).reshape(right.shape)
     try:
-        left, right = np.broadcast_arrays(
-            numbers[0].reshape(left.shape), numbers[1].reshape(right.shape)
-        )
+        left, right = np.broadcast_arrays(left, right)
     except ValueError:
         raise ValueError(
             f"v and u must have shapes that broadcast, got {left.shape} and {right.shape}"
@@ -231,8 +240,8 @@ def compare_rows(
     scores = np.empty(left.size, dtype=dtype)
     for first in range(0, left.size, _PAIRS_PER_BLOCK):
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
-        rows = as_matrix("X", matrix[left.flat[pairs]]), as_matrix("X", matrix[right.flat[pairs]])
-        scores[pairs] = function(*rows)
+        x = as_matrix("X", matrix[left.flat[pairs]])
+        scores[pairs] = function(x, as_matrix("X", matrix[right.flat[pairs]]))
     return scores.reshape(left.shape)
 
 

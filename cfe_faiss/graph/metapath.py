@@ -8,7 +8,7 @@ import numpy as np
 
 from cfe_faiss.base.checks import as_array, check_known
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.edges import as_scipy
+from cfe_faiss.graph.csr import as_scipy
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

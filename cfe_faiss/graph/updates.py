@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_dense, as_matrix, as_number, to_host
+from cfe_faiss.base.checks import (
+    Array,
+    Bools,
+    Doubles,
+    Floats,
+    Ints,
+    as_array,
+    as_count,
+    as_dense,
+    as_matrix,
+    as_number,
+    to_host,
+)
 from cfe_faiss.base.values import as_ids, as_nodes
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.changing import ChangingGraph, Write, grow
-from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.csr import as_weights
 from cfe_faiss.graph.ks import normalise, relative_lengths
 
 _FULL = 0.75  # share of the work of all rows above which all are computed
@@ -54,18 +65,6 @@ class _State:
     lengths: tuple[Floats, ...]
     vectors: Floats
     undo: list[Write] = field(default_factory=list)
-
-
-class _Change(NamedTuple):
-    """A checked change: edges, (2, m), and a copy of the new features of ascending nodes."""
-
-    num_nodes: int
-    removed_nodes: Ints
-    rows: Ints
-    features: Floats
-    removed: Ints
-    added: Ints
-    weights: Floats | None
 
 
 class KSVectors:
@@ -223,11 +222,40 @@ class KSVectors:
             has another shape, or a value is NaN or infinite.
         """
         state = self._settle()
-        change = self._check(
-            state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight
+        before = state.n
+        d = state.vectors.shape[1]
+        is_removed = state.removed[:before]
+        leaving = as_nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, before)
+        removed_nodes = _nodes("remove_nodes", leaving, is_removed)
+        removed = _edges("remove_edges", remove_edges, is_removed)
+        fresh = np.empty((0, d), np.float32)
+        if add_nodes is not None:
+            fresh = as_matrix("add_nodes", as_dense("add_nodes", add_nodes), d)
+        n = before + len(fresh)
+        is_removed = np.concatenate([is_removed, np.zeros(n - before, bool)])
+        is_removed[removed_nodes] = True
+        changed = _nodes("x", list(x or ()), is_removed[:before])
+        given = features_of_nodes(x or {}, d)
+        added = _edges("add_edges", add_edges, is_removed)
+        weights = None
+        is_weighted = state.graph.is_weighted
+        if (edge_weight is not None) != (is_weighted and added.size > 0):
+            needed = "None without add_edges" if is_weighted else "None for a graph without weights"
+            if edge_weight is None:
+                needed = "given for add_edges of a graph with weights"
+            raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
+        if edge_weight is not None:
+            weights = np.ascontiguousarray(as_weights("edge_weight", edge_weight, added.shape[1]))
+        ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
+        values = np.concatenate(
+            [np.zeros((len(removed_nodes), d), np.float32), given, fresh]
+        ).astype(np.float32)
+        order = np.argsort(ids)
+        changed_graph = state.graph.changed(n, removed_nodes, removed, added, weights)
+        self._state, differing = self._compute(
+            state, *changed_graph, removed_nodes, ids[order], values[order]
         )
-        self._state, changed = self._compute(state, change)
-        return changed
+        return differing
 
     def _settle(self) -> _State:
         """Return the current state.
@@ -245,16 +273,23 @@ class KSVectors:
         self._state.undo.append((array, rows, array[rows]))
         array[rows] = values
 
-    def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
+    def _compute(
+        self,
+        state: _State,
+        graph: ChangingGraph,
+        linked: Ints,
+        writes: list[Write],
+        removed_nodes: Ints,
+        rows: Ints,
+        unit: Floats,
+    ) -> tuple[_State, Ints]:
         """Return the state after a change and the ids whose vectors differ.
 
-        Until it is set, it can be undone.
+        Until it is set, it can be undone. ``rows`` are the ascending nodes that get new features,
+        in a copy, ``unit``.
         """
-        n, removed_nodes, rows, unit, *_ = change
+        n = graph.num_nodes
         norms = normalise(unit)
-        graph, linked, writes = state.graph.changed(
-            n, removed_nodes, change.removed, change.added, change.weights
-        )
         new = _next_state(state, graph, n, _largest(state, rows, norms))
         for write in writes:
             self._write(*write)
@@ -278,9 +313,8 @@ class KSVectors:
         differs = np.ones(len(region), bool)
         differs[:old] = (before[:old] != after[:old]).any(axis=1)
         differs[np.searchsorted(region, removed_nodes)] = False
-        return new, region[differs].view(
-            np.int64
-        )  # NumPy has two 64-bit integer types; this one prints without dtype
+        # NumPy has two 64-bit integer types; this one prints without dtype.
+        return new, region[differs].view(np.int64)
 
     def _plan(
         self, graph: ChangingGraph, rows: Ints, linked: Ints
@@ -306,54 +340,6 @@ class KSVectors:
             plan = [*((nodes, graph.part(nodes)) for nodes in regions), plan[-1]]
         work = sum(part.num_edges for _, part in plan[1:])
         return None if work > most * count else plan
-
-    def _check(
-        self,
-        state: _State,
-        add_edges: Any = None,
-        remove_edges: Any = None,
-        x: Any = None,
-        add_nodes: Any = None,
-        remove_nodes: Any = None,
-        edge_weight: Any = None,
-    ) -> _Change:
-        """Check the arguments of an update and return the change.
-
-        The graph checks which edges there are.
-        """
-        before = state.n
-        d = state.vectors.shape[1]
-        gone = state.removed[:before]
-        leaving = as_nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, before)
-        removed_nodes = _nodes("remove_nodes", leaving, gone)
-        removed = _edges("remove_edges", remove_edges, gone)
-        fresh = np.empty((0, d), np.float32)
-        if add_nodes is not None:
-            fresh = as_matrix("add_nodes", as_dense("add_nodes", add_nodes), d)
-        n = before + len(fresh)
-        gone = np.concatenate([gone, np.zeros(n - before, bool)])
-        gone[removed_nodes] = True
-        changed = _nodes("x", list(x or ()), gone[:before])
-        given = features_of_nodes(x or {}, d)
-        added = _edges("add_edges", add_edges, gone)
-        weights = None
-        is_weighted = state.graph.is_weighted
-        if (edge_weight is not None) != (is_weighted and added.size > 0):
-            where = "without add_edges" if is_weighted else "for a graph without weights"
-            needed = (
-                "given for add_edges of a graph with weights"
-                if edge_weight is None
-                else f"None {where}"
-            )
-            raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
-        if edge_weight is not None:
-            weights = np.ascontiguousarray(as_weights("edge_weight", edge_weight, added.shape[1]))
-        ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
-        values = np.concatenate(
-            [np.zeros((len(removed_nodes), d), np.float32), given, fresh]
-        ).astype(np.float32)
-        order = np.argsort(ids)
-        return _Change(n, removed_nodes, ids[order], values[order], removed, added, weights)
 
     def _step(
         self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats
@@ -391,7 +377,7 @@ class KSVectors:
                 lengths = state.lengths[layer]
                 self._write(unit, rows, new_unit)
                 self._write(lengths, rows, new_lengths)
-            else:  # the next step reads these rows only, so the memory pages of other rows stay unused
+            else:  # the next step reads these rows only, so memory of other rows stays unused
                 unit = np.empty((n, unit.shape[1]), np.float32)
                 lengths = np.empty(n, np.float32)
                 unit[rows] = new_unit
@@ -472,7 +458,5 @@ def as_edges(name: str, edges: Any) -> Array:
 
 def _edges(name: str, edges: Any, removed: Bools) -> Ints:
     """Return edges of nodes that exist, sources above targets, (2, m); none for None."""
-    if edges is None:
-        return np.empty((2, 0), np.int64)
-    array = as_edges(name, as_array(name, edges))
+    array = as_edges(name, None if edges is None else as_array(name, edges))
     return _nodes(name, array.ravel(), removed).reshape(2, -1)

@@ -27,8 +27,7 @@ from cfe_faiss._native import (
     call_steps,
     commit,
 )
-from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.checks import Array, Bytes, Floats, Int32s, Ints, as_array, as_count
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
 from cfe_faiss.index.parameters import as_numeric, written
@@ -38,9 +37,9 @@ from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes,
 from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
+from cfe_faiss.search.conditions import selected_rows
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import NO_ROWS
-from cfe_faiss.search.selection import selected_rows
 
 Arrays = dict[str, Array]
 
@@ -146,7 +145,8 @@ class EvidenceMixin(SearchingMixin):
     """
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
-    _deriving: ReadWriteLock = None  # type: ignore[assignment] # held by the reader that builds the snapshot
+    # Held by the reader that builds the snapshot.
+    _deriving: ReadWriteLock = None  # type: ignore[assignment]
     refusal: str = ""  # why the index is read-only; empty if it is not
     origins: tuple[Path, ...] = ()  # first file read or written, and the last file written
     _table: Table = None  # type: ignore[assignment]
@@ -255,7 +255,8 @@ class EvidenceMixin(SearchingMixin):
     def _set_up(self, table: Table) -> None:
         """Initialise the attributes of a new index."""
         self._longest = 0.0
-        self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
+        self._lock = ReadWriteLock()
+        self._deriving = ReadWriteLock()
         self._table = table
         self._state = None
         self.refusal = ""

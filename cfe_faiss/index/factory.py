@@ -165,8 +165,8 @@ def _inverted_file(
         if kind != "Flat" and kind not in SCALAR:
             known = "".join(f"',{name}', " for name in SCALAR)
             raise ValueError(
-                f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, got "
-                f"{kind!r}"
+                f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, "
+                f"got {kind!r}"
             )
         if rest:
             raise ValueError(
@@ -186,7 +186,6 @@ def _inverted_file(
     if len(rest) != 1 or rest[0] not in _REFINE:
         raise ValueError(
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give "
-            f"no exact similarity, "
-            f"got {','.join(rest)!r}"
+            f"no exact similarity, got {','.join(rest)!r}"
         )
     return IndexEvidenceIVFPQ(d, nlist, M, partitions, metric=metric)

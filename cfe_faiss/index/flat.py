@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table, call_steps
-from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_matrix
+from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows import id_map

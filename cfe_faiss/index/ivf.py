@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, row_scores
-from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
@@ -21,8 +20,7 @@ from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
-from cfe_faiss.rows.id_map import metric_of, stock_contents
-from cfe_faiss.rows.layout import stock_codes
+from cfe_faiss.rows.id_map import metric_of, stock_codes, stock_contents
 from cfe_faiss.rows.metric import (
     METRICS,
     PADDING,
@@ -195,7 +193,10 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         faiss.IndexIVFFlat.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.metric_type)
 
 
-class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
+class IndexEvidenceIVFScalarQuantizer(
+    EvidenceIVFMixin,
+    faiss.IndexIVFScalarQuantizer,  # type: ignore[misc]
+):
     """Inverted-file index of counterfactual evidence with 1 or 2 bytes per vector component.
 
     A subclass of ``faiss.IndexIVFScalarQuantizer``. The index stores codes only. Its vectors are

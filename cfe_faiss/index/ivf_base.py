@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
-from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.coarse.drift import drift
-from cfe_faiss.coarse.partitions import assign, train_partitions
+from cfe_faiss.coarse.partitions import assign, drift, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin
@@ -38,12 +36,11 @@ from cfe_faiss.rows.faiss_functions import (
     setting,
     total,
 )
+from cfe_faiss.rows.id_map import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.label_keys import arrays_of, table_from
-from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
-from cfe_faiss.search.blocks import Choice, Element
-from cfe_faiss.search.derived import Carried, Derived
+from cfe_faiss.search.derived import Carried, Choice, Derived, Element
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
@@ -167,9 +164,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
             raise ValueError(
-                f"the index must hold vectors of length 1 (normalise them before they are added), "
-                f"got one of length "
-                f"{np.linalg.norm(X):g}, id {ids[0]}"
+                "the index must hold vectors of length 1 (normalise them before they are added), "
+                f"got one of length {np.linalg.norm(X):g}, id {ids[0]}"
             )
         return self
 
@@ -177,8 +173,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         metric = "" if self.metric == "cosine" else f"metric={self.metric!r}, "
         return (
             f"{type(self).__name__}(d={self.d}, nlist={self.nlist}, {self._settings()}, "
-            f"nprobe={self.nprobe}, "
-            f"{metric}ntotal={self.ntotal})"
+            f"nprobe={self.nprobe}, {metric}ntotal={self.ntotal})"
         )
 
     def _settings(self) -> str:
@@ -217,7 +212,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if value not in (None, "float", "byte"):
             raise ValueError(f"choice must be 'float', 'byte' or None, got {value!r}")
         with self._lock.writing():
-            self._single, self._pinned = None, None if value is None else Choice(value, value)
+            self._single = None
+            self._pinned = None if value is None else Choice(value, value)
             if self._state is not None:
                 Derived.of(self._state).pin(self._pinned)
 
@@ -482,8 +478,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             if np.isnan(self._supplementary).any():  # NaN before training
                 raise ValueError(
                     "supplementary partitions must be trained, too: FAISS trained the first one "
-                    "only, from an index "
-                    "that holds this one; call train(x) of this one"
+                    "only, from an index that holds this one; call train(x) of this one"
                 )
             lists = assign(X, self._all_centroids(), self.metric)
         new = codes_of(self, X, lists[0]), ids, lists, X
@@ -492,7 +487,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _insert_merged(
         self, other: Any, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
-        centroids, lists = _NO_CENTROIDS, np.empty((0, 0), np.int32)
+        centroids = _NO_CENTROIDS
+        lists = np.empty((0, 0), np.int32)
         if len(X) and other.metric_type == self.metric_type:
             centroids, lists = _lists_of(other)
         if not self.is_trained or not np.array_equal(self._all_centroids(), centroids):
@@ -716,7 +712,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
 
 def _lists_of(index: Any) -> tuple[Floats, Int32s]:
-    """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows; none for other kinds."""
+    """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows.
+
+    None for other kinds.
+    """
     if isinstance(index, EvidenceIVFMixin):
         return index._all_centroids(), index.snapshot().lists_by_row()
     stock = faiss.downcast_index(index)

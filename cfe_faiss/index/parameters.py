@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.arrays import Array, Floats, Ints
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import Array, Floats, Ints, as_array
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.faiss_functions import is_same
+from cfe_faiss.search.conditions import selector_of
 from cfe_faiss.search.query import Effort, Query, Rules
-from cfe_faiss.search.selection import selector_of
 
 T = TypeVar("T", bound=Array)
 
@@ -60,10 +59,11 @@ class EvidenceParameters:
     >>> X = np.eye(4, dtype=np.float32) + 1
     >>> index = cfe.IndexEvidenceFlat(4)
     >>> index.add_with_labels(X, [0, 1, 1, 2])
-    >>> D, I = index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=faiss.IDSelectorRange(2, 4)))
-    >>> I
+    >>> params = cfe.EvidenceParameters(labels=0, sel=faiss.IDSelectorRange(2, 4))
+    >>> index.search(X[:1], 3, params=params)[1]
     array([[ 2,  3, -1]])
-    >>> index.search(X[:1], 3, params=cfe.EvidenceParameters(labels=0, sel=[False, True, False, True]))[1]
+    >>> params = cfe.EvidenceParameters(labels=0, sel=[False, True, False, True])
+    >>> index.search(X[:1], 3, params=params)[1]
     array([[ 1,  3, -1]])
     >>> params = cfe.EvidenceParameters(
     ...     labels=0,

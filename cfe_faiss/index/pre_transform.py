@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import call_steps
-from cfe_faiss.base.arrays import Floats
-from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.checks import Floats, as_matrix
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.index.protocol import RowOptions, SearchOptions
@@ -53,7 +52,8 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     (2, 5)
     """
 
-    transforms: list[Any] = []  # noqa: RUF012 - FAISS rejects attributes that the class does not define
+    # FAISS rejects attributes that the class does not define.
+    transforms: list[Any] = []  # noqa: RUF012
     evidence: EvidenceMixin = None  # type: ignore[assignment]
 
     def __init__(self, transforms: list[Any], evidence: Any) -> None:

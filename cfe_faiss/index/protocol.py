@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.arrays import Array, Floats
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, Floats, as_count, as_number
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
@@ -96,48 +95,48 @@ class EvidenceSearcher(Protocol):
         xq
             Query vectors, (nq, d); normalised in a copy.
         labels_q
-            Predicted class of each query, (nq,). To a query of a class that is not stored, all classes are others.
+            Predicted class of each query, (nq,). If it is not stored, all classes are others.
         k
             Number of results per query, >= 1.
         nprobe
-            Number of lists to probe, over all partitions; by default the ``nprobe`` of the index. The result is exact
-            if nprobe >= partitions * nlist. An index without lists is always exact and raises ValueError.
+            Number of lists to probe, over all partitions; by default that of the index. The result
+            is exact if nprobe >= partitions * nlist. An index without lists raises ValueError.
         recall
-            Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
-            and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
-            for each class is measured once, see :meth:`recall_by_class`; under ``within`` and ``neighbors="any"``, with
-            these rules. Each query then ranks the lists by itself, independent of the other queries. With ``sel``, the
-            number is measured in each call; up to 2,000 queries are then searched exactly, which is faster than
-            measuring.
+            Instead of ``nprobe``: target recall@k, in (0, 1]; 1 is exact. The mean over all queries
+            reaches it, and the mean of each class with at least 100 stored vectors ``recall -
+            0.01``. The lists for each class are measured once, see :meth:`recall_by_class`; under
+            ``within`` and ``neighbors="any"``, with these rules. Each query ranks the lists by
+            itself. With ``sel``, each call measures; up to 2,000 queries are searched exactly.
         exact
             Instead of ``nprobe``: whether to return the exact result.
         sel
-            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
-            :class:`EvidenceParameters`.
+            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as
+            ``sel`` of :class:`EvidenceParameters`.
         exclude
-            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded with -1. Ids that are
-            not stored are ignored.
+            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded
+            with -1. Ids that are not stored are ignored.
         exclude_labels
-            Further classes that each query must not find: a list of nq sequences, or (nq, m) labels padded with -1.
+            Further classes that each query must not find, in the same forms.
         within
-            Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates; either
-            may be infinite.
+            Smallest and largest similarity of a result, (low, high), for example to leave out
+            near-duplicates; either may be infinite.
         neighbors
-            Rows that a query may find: of "other" classes than its own, of its "own" class, or "any" rows, of unknown
-            class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 4,096 rows are
-            always searched exactly, and all classes with ``recall``.
+            Rows that a query may find: of "other" classes than its own, of its "own" class, or
+            "any" rows, of unknown class included; for "any", ``labels_q`` may be None. With "own",
+            classes of fewer than 4,096 rows are searched exactly, and all classes with ``recall``.
         memory
-            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
-            passes. Result arrays are not included.
+            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower
+            limit needs more passes. Result arrays are not included.
         progress
             Whether to show a progress bar on standard error.
 
         Returns
         -------
         D, I
-            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity: smaller id first. If
-            fewer than k vectors are eligible, the row is padded with id -1 and FAISS's padding value. Unless the index
-            has ``complete=False``, the search of a row continues in further lists until the row is complete.
+            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity:
+            smaller id first. If fewer than k vectors are eligible, the row is padded with id -1 and
+            FAISS's padding value. Unless the index has ``complete=False``, further lists are
+            searched until the row is complete.
 
         Raises
         ------

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.arrays import Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_number
+from cfe_faiss.base.checks import Int32s, Ints, as_array, as_count, as_number
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
@@ -22,8 +21,8 @@ from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
-from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.conditions import accepted, calls_python, selector_of, with_ids
+from cfe_faiss.search.derived import Derived, Element
 from cfe_faiss.search.query import (
     Calibration,
     Certified,
@@ -34,7 +33,6 @@ from cfe_faiss.search.query import (
     Results,
     Rules,
 )
-from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
 _EXACTLY = Effort(exact=True)

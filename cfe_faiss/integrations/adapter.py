@@ -34,15 +34,13 @@ def checked_store(store: EvidenceStore) -> EvidenceStore:
     return store
 
 
-def embeddings_of(
-    kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: int
-) -> NDArray[np.float64]:
-    """Return the embeddings of documents, (n, d), zeros for None.
+def embeddings_of(kind: str, items: Sequence[tuple[str, Any]], d: int) -> NDArray[np.float64]:
+    """Return the embeddings of documents, given with their ids, (n, d), zeros for None.
 
     ValueError names a document of another length.
     """
-    X = np.zeros((len(ids), d))
-    for row, (id_, embedding) in enumerate(zip(ids, embeddings, strict=True)):
+    X = np.zeros((len(items), d))
+    for row, (id_, embedding) in enumerate(items):
         if embedding is not None:
             if len(embedding) != d:
                 raise ValueError(

@@ -141,7 +141,8 @@ class EvidenceVectorStore(VectorStore):
     --------
     >>> from langchain_core.embeddings import DeterministicFakeEmbedding
     >>> vs = EvidenceVectorStore(DeterministicFakeEmbedding(size=8))
-    >>> vs.add_texts(["one", "two", "three"], [{"label": "a"}, {"label": "b"}, {"label": "b"}], ids=["1", "2", "3"])
+    >>> classes = [{"label": "a"}, {"label": "b"}, {"label": "b"}]
+    >>> vs.add_texts(["one", "two", "three"], classes, ids=["1", "2", "3"])
     ['1', '2', '3']
     >>> [document.id for document in vs.evidence_search("3")]
     ['1']
@@ -175,7 +176,8 @@ class EvidenceVectorStore(VectorStore):
 
     def __repr__(self) -> str:
         contents = "nothing yet" if self._store is None else repr(self._store)
-        return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {contents})"
+        settings = f"{type(self.embedding).__name__}, label_key={self.label_key!r}"
+        return f"EvidenceVectorStore({settings}, {contents})"
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -343,9 +345,8 @@ class EvidenceVectorStore(VectorStore):
 
         ``lambda_mult`` runs from 0, for the greatest diversity, to 1, for similarity alone.
         """
-        vector = self.embedding.embed_query(query)
         return self.max_marginal_relevance_search_by_vector(
-            vector, k, fetch_k, lambda_mult, **kwargs
+            self.embedding.embed_query(query), k, fetch_k, lambda_mult, **kwargs
         )
 
     async def amax_marginal_relevance_search(
@@ -551,9 +552,9 @@ _BATCH_SIZE = "batch_size"
 
 
 def _documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
-    rows = rows_of(found, label_key)
     return [
-        Document(id=id_, page_content=text or "", metadata=metadata) for id_, metadata, text in rows
+        Document(id=id_, page_content=text or "", metadata=metadata)
+        for id_, metadata, text in rows_of(found, label_key)
     ]
 
 

@@ -87,14 +87,14 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     >>> from llama_index.core.schema import TextNode
     >>> store = EvidenceVectorStore(cfe.EvidenceStore(2))
     >>> store.add([
-    ...     TextNode(id_="a", text="card charged twice", embedding=[1, 0], metadata={"label": "urgent"}),
-    ...     TextNode(id_="b", text="card charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
-    ...     TextNode(id_="c", text="send a receipt", embedding=[0, 1], metadata={"label": "routine"}),
+    ...     TextNode(id_="a", text="twice", embedding=[1, 0], metadata={"label": "urgent"}),
+    ...     TextNode(id_="b", text="charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
+    ...     TextNode(id_="c", text="receipt", embedding=[0, 1], metadata={"label": "routine"}),
     ... ])
     ['a', 'b', 'c']
     >>> for found in store.evidence("a", k=1):
     ...     print(found.node.get_content(), found.node.metadata, round(found.score, 3))
-    card charged {'label': 'routine'} 0.8
+    charged {'label': 'routine'} 0.8
     """
 
     stores_text: bool = True
@@ -138,10 +138,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         adapter.refuse("add", kwargs)
         if not nodes:
             return []
-        ids = [node.node_id for node in nodes]
-        vectors = adapter.embeddings_of(
-            "node", ids, [node.get_embedding() for node in nodes], self._store.d
-        )
+        embeddings = [(node.node_id, node.get_embedding()) for node in nodes]
+        vectors = adapter.embeddings_of("node", embeddings, self._store.d)
         return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -229,10 +227,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             _among(REF_DOC_ID, query.doc_ids or None),
             self._matching(query.filters),
         )
-        xq = np.asarray(query.query_embedding, np.float32)
         k = query.similarity_top_k
         hits = self._store.search(
-            xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr
+            np.asarray(query.query_embedding, np.float32),
+            max(k, int(k * factor)) if is_mmr else k,
+            where,
+            with_vectors=is_mmr,
         )
         if is_mmr:
             threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
@@ -406,9 +406,9 @@ class EvidenceRetriever(BaseRetriever):
     ...     TextNode(text="charged twice", embedding=[1, 0], metadata={"label": "urgent"}),
     ...     TextNode(text="charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
     ... ])
-    >>> retriever = EvidenceRetriever(
-    ...     store, lambda text: "urgent" if "twice" in text else "routine", MockEmbedding(2), similarity_top_k=1
-    ... )
+    >>> def classify(text):
+    ...     return "urgent" if "twice" in text else "routine"
+    >>> retriever = EvidenceRetriever(store, classify, MockEmbedding(2), similarity_top_k=1)
     >>> [found.node.get_content() for found in retriever.retrieve("charged twice by mistake")]
     ['charged']
     """
@@ -451,10 +451,11 @@ class EvidenceRetriever(BaseRetriever):
         return await asyncio.to_thread(self._evidence, query_bundle.query_str, embedding)
 
     def _evidence(self, text: str, embedding: list[float]) -> list[NodeWithScore]:
-        query = TextNode(text=text, embedding=embedding)
-        label = self._classifier(text)
         return self._vector_store.evidence(
-            query, self._similarity_top_k, label=label, filters=self._filters
+            TextNode(text=text, embedding=embedding),
+            self._similarity_top_k,
+            label=self._classifier(text),
+            filters=self._filters,
         )
 
 
@@ -478,10 +479,8 @@ def to_row(node: BaseNode) -> adapter.Row:
         mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True
     )
     text = None
-    for holder in (
-        fields,
-        fields.get("text_resource") or {},
-    ):  # the text is in one of them, or in both
+    # The text is in one of them, or in both.
+    for holder in (fields, fields.get("text_resource") or {}):
         text = holder.pop("text", text)
     content = json.dumps(
         {TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":")

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Bools, Int32s
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_labels
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Int32s, as_array, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
 from cfe_faiss.data.classes import check_names

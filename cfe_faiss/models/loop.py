@@ -18,8 +18,7 @@ from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import native_progress
 from cfe_faiss.data.call import arguments, call, seeded
-from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.outputs import MARK, check_outputs
+from cfe_faiss.files.outputs import MARK, check_outputs, new_file
 
 with extra("gnn"):
     import torch

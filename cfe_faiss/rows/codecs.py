@@ -1,12 +1,12 @@
 """Codecs of the vectors in a list. The core reads codes in place, from FAISS's storage.
 
-=========  ==================  ==============================================================================
-codec      bytes per vector    component i of a row with the codes c
-=========  ==================  ==============================================================================
-``FLAT``   4 d                 c[i], a float32
-``FP16``   2 d                 c[i], a float16 (FAISS's ``QT_fp16``)
-``SQ8``    d                   low[i] + (c[i] + 0.5) / 255 * spread[i], c[i] one byte (FAISS's ``QT_8bit``)
-=========  ==================  ==============================================================================
+=========  ================  ============  =======================================================
+codec      bytes per vector  FAISS's type  component i of a row with the codes c
+=========  ================  ============  =======================================================
+``FLAT``   4 d                             c[i], a float32
+``FP16``   2 d               ``QT_fp16``   c[i], a float16
+``SQ8``    d                 ``QT_8bit``   low[i] + (c[i] + 0.5) / 255 * spread[i], c[i] one byte
+=========  ================  ============  =======================================================
 
 ``low`` and ``spread`` are the two rows of ``levels``, (2, d); the other codecs have no levels, (2,
 0). The vectors of an index are its decoded rows. Every similarity is computed from decoded rows,
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Floats
+from cfe_faiss.base.checks import Floats
 
 FLAT = 0
 FP16 = 1

@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss._native import FaissLists, call_steps, take_at_fork
-from cfe_faiss.base.arrays import Bytes, Floats, Ints
+from cfe_faiss.base.checks import Bytes, Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -45,8 +45,7 @@ def compiled_functions(names: Sequence[str]) -> Any:
     if missing:
         raise ImportError(
             f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS "
-            f"{faiss.__version__} does not have: "
-            f"install {SUPPORTED}"
+            f"{faiss.__version__} does not have: install {SUPPORTED}"
         )
     return SimpleNamespace(**{name: getattr(compiled, name) for name in (*names, "__file__")})
 

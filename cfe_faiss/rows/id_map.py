@@ -1,4 +1,4 @@
-"""Ids of stored vectors: lookup, checks of new ids, and new labels by id."""
+"""Ids of stored vectors: checks of new ids, and new labels by id; contents of stock indexes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table
-from cfe_faiss.base.arrays import Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_labels
+from cfe_faiss.base.checks import UNKNOWN, Bytes, Floats, Int32s, Ints, as_labels
 from cfe_faiss.base.values import as_ids
-from cfe_faiss.rows.layout import check_lists, stock_codes
+from cfe_faiss.rows.faiss_functions import list_sizes
 from cfe_faiss.rows.metric import OF_FAISS, Metric, as_metric
 from cfe_faiss.rows.snapshot import Snapshot
+
+_PANORAMA = "IndexIVFFlatPanorama", "ArrayInvertedListsPanorama"
 
 
 def check_unchanged(ntotal: int, labels: int) -> None:
@@ -24,57 +25,6 @@ def check_unchanged(ntotal: int, labels: int) -> None:
             f"that evidence "
             "indexes do not support; use add_with_labels, add, add_with_ids, remove_ids and reset"
         )
-
-
-def check_stock(index: Any) -> None:
-    """Raise TypeError or ValueError unless :func:`stock_contents` supports the stock index."""
-    index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
-    flat = isinstance(index, faiss.IndexFlat)
-    with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(
-        faiss.downcast_index(index.index), faiss.IndexFlat
-    )
-    if not (flat or with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
-        raise TypeError(
-            "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an "
-            "IndexIVFScalarQuantizer without "
-            f"residuals or an IndexIDMap over IndexFlat, got {index!r}"
-        )
-    if isinstance(index, faiss.IndexIVF):
-        check_lists(index)
-
-
-def stock_contents(index: Any) -> tuple[Floats, Ints]:
-    """Return copies of the vectors and ids of a stock index."""
-    check_stock(index)
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
-        codes, ids = stock_codes(index)
-        return index.sq.decode(codes) if _scalar(index) else codes.view(np.float32), ids
-    if isinstance(index, faiss.IndexFlat):
-        return index.reconstruct_n(0, index.ntotal), np.arange(index.ntotal)
-    X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
-    return X, faiss.vector_to_array(index.id_map)
-
-
-def metric_of(name: str, stock: Any, metric: Any) -> Metric:
-    """Return the metric of an index made of a stock index: the given one, or its own."""
-    own = OF_FAISS.get(stock.metric_type)
-    chosen = own if metric is None else as_metric("metric", metric)
-    if own is None or chosen is None:
-        raise ValueError(
-            f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}"
-        )
-    if chosen not in (own, "cosine" if own == "ip" else own):
-        raise ValueError(f"metric must fit that of {name}, {own!r}, got {metric!r}")
-    return chosen
-
-
-def _scalar(index: Any) -> bool:
-    """Return whether a stock index has codes that decode without their list.
-
-    These are scalar-quantizer codes without residuals.
-    """
-    return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
 
 
 def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
@@ -140,3 +90,111 @@ def relabelled_rows(
     if repeated:
         raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
     return in_order, encode("labels", labels, len(rows), unknown=True)[order]
+
+
+# --- stock indexes --------------------------------------------------------------------------------
+
+
+def check_stock(index: Any) -> None:
+    """Raise TypeError or ValueError unless :func:`stock_contents` supports the stock index."""
+    index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
+    flat = isinstance(index, faiss.IndexFlat)
+    with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(
+        faiss.downcast_index(index.index), faiss.IndexFlat
+    )
+    if not (flat or with_ids or isinstance(index, faiss.IndexIVFFlat) or _scalar(index)):
+        raise TypeError(
+            "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an "
+            "IndexIVFScalarQuantizer without "
+            f"residuals or an IndexIDMap over IndexFlat, got {index!r}"
+        )
+    if isinstance(index, faiss.IndexIVF):
+        check_lists(index)
+
+
+def stock_contents(index: Any) -> tuple[Floats, Ints]:
+    """Return copies of the vectors and ids of a stock index."""
+    check_stock(index)
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexIVFFlat) or _scalar(index):
+        codes, ids = stock_codes(index)
+        return index.sq.decode(codes) if _scalar(index) else codes.view(np.float32), ids
+    if isinstance(index, faiss.IndexFlat):
+        return index.reconstruct_n(0, index.ntotal), np.arange(index.ntotal)
+    X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
+    return X, faiss.vector_to_array(index.id_map)
+
+
+def metric_of(name: str, stock: Any, metric: Any) -> Metric:
+    """Return the metric of an index made of a stock index: the given one, or its own."""
+    own = OF_FAISS.get(stock.metric_type)
+    chosen = own if metric is None else as_metric("metric", metric)
+    if own is None or chosen is None:
+        raise ValueError(
+            f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}"
+        )
+    if chosen not in (own, "cosine" if own == "ip" else own):
+        raise ValueError(f"metric must fit that of {name}, {own!r}, got {metric!r}")
+    return chosen
+
+
+def _scalar(index: Any) -> bool:
+    """Return whether a stock index has codes that decode without their list.
+
+    These are scalar-quantizer codes without residuals.
+    """
+    return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
+
+
+def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
+    """Return the codes, (n, code_size), of vectors in their lists, (n,), of an inverted file."""
+    if isinstance(ivf, faiss.IndexIVFFlat):
+        return X.view(np.uint8)
+    codes = np.empty((len(X), ivf.code_size), np.uint8)
+    numbers = lists.astype(np.int64)
+    ivf.encode_vectors(len(X), faiss.swig_ptr(X), faiss.swig_ptr(numbers), faiss.swig_ptr(codes))
+    return codes
+
+
+def check_lists(ivf: Any) -> None:
+    """Raise TypeError or ValueError unless lists of a stock index hold one code per vector."""
+    kinds = tuple(getattr(faiss, name) for name in _PANORAMA if hasattr(faiss, name))
+    # FAISS 1.13 does not downcast such lists.
+    if isinstance(faiss.downcast_index(ivf), kinds) or isinstance(
+        faiss.downcast_InvertedLists(ivf.invlists), kinds
+    ):
+        raise TypeError(
+            f"the stock index must have whole vectors in its lists, got {type(ivf).__name__}"
+        )
+    found = int(list_sizes(ivf).sum())
+    if found != ivf.ntotal:
+        raise ValueError(
+            f"the {type(ivf).__name__} must have its {ivf.ntotal} vectors in its lists, got {found}"
+        )
+
+
+def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
+    """Return copies of the codes, (n, code_size), and ids, (n,), of a stock index in list order."""
+    check_lists(ivf)
+    lists = ivf.invlists
+    size = ivf.code_size
+    filled = [(j, count) for j, count in enumerate(list_sizes(ivf).tolist()) if count]
+    codes = [
+        faiss.rev_swig_ptr(lists.get_codes(j), count * size).reshape(count, size)
+        for j, count in filled
+    ]
+    ids = [faiss.rev_swig_ptr(lists.get_ids(j), count) for j, count in filled]
+    return np.concatenate([np.empty((0, size), np.uint8), *codes]), np.concatenate(
+        [np.empty(0, np.int64), *ids]
+    )
+
+
+def is_mapped(index: Any) -> bool:
+    """Return whether the lists of an index are mapped from files.
+
+    False for an index without lists.
+    """
+    return isinstance(index, faiss.IndexIVF) and isinstance(
+        faiss.downcast_InvertedLists(index.invlists),
+        faiss.OnDiskInvertedLists | faiss.HStackInvertedLists,
+    )

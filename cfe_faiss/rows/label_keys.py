@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Int32s
+from cfe_faiss.base.checks import Array, Int32s
 from cfe_faiss.base.values import MAX_CODES, NOT_STORED, LabelKeys, as_labels, order_key
 
 _KINDS = (int, str, bool)

@@ -18,8 +18,7 @@ from typing import Any, Literal, TypeAlias
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_matrix, as_number, as_unit_rows
+from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_matrix, as_number, as_unit_rows
 from cfe_faiss.graph.ks import compare_rows, ks_similarity
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, Rows
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, is_label
-from cfe_faiss.base.derived import derived
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, is_label
 from cfe_faiss.base.text import summary
+from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_ids, order_of
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.layout import stable_order
 from cfe_faiss.rows.metric import METRICS, Metric, lengths, relative_error, tile_margin
 
 _UNIT_TOLERANCE = 1e-4  # for norms summed in float32
@@ -450,6 +448,13 @@ def read_only(*arrays: Array) -> tuple[Array, ...]:
     for array in arrays:
         array.flags.writeable = False
     return arrays
+
+
+def stable_order(keys: Array) -> Ints:
+    """Return the stable sort order of integers >= -1, (n,)."""
+    if len(keys) and keys.max() < np.iinfo(np.uint16).max:
+        keys = (keys + 1).astype(np.uint16)  # radix sort for 16 bits
+    return np.argsort(keys, kind="stable")
 
 
 def rows_by_id(ids: Ints) -> Ints:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.temporary import release
-from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.csr import as_weights
 from cfe_faiss.graph.ks import normalise, relative_lengths
-from cfe_faiss.scale.inputs import Input, Settings, Task
+from cfe_faiss.scale.job_files import Input, Settings, Task
 from cfe_faiss.scale.tasks import Stage
 
 EDGES_PER_BLOCK = 1 << 24
@@ -44,9 +44,8 @@ def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
     steps = [Stage("step-0", settings.blocks, unit)]
     for layer in range(1, last + 1):
         name = "vectors" if layer == last else f"step-{layer}"
-        steps.append(
-            Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}"))
-        )
+        run = partial(step, layer=layer)
+        steps.append(Stage(name, settings.blocks, run, (*reads, f"step-{layer - 1}")))
     if last == 0:
         steps.append(Stage("vectors", settings.blocks, no_step, ("step-0",)))
     return graph + steps
@@ -192,9 +191,8 @@ def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     if not np.isfinite(summed).all():
         target, source = divmod(int(edges[np.argmax(~np.isfinite(summed))]), n)
         raise ValueError(
-            f"edge_weight must be finite in float32 when the weights of repeated edges are summed, "
-            f"got more for the "
-            f"edges between {source} and {target}"
+            "edge_weight must be finite in float32 when the weights of repeated edges are summed, "
+            f"got more for the edges between {source} and {target}"
         )
     return edges, summed
 
@@ -218,8 +216,7 @@ def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
     ``begins`` counts the keys before.
     """
     low = 0
-    stop = len(begins) - 1
-    while low < stop:
+    while low < len(begins) - 1:
         high = max(low + 1, int(np.searchsorted(begins, begins[low] + most, "right")) - 1)
         yield low, high
         low = high

@@ -16,14 +16,15 @@ from tqdm import tqdm
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_classes
-from cfe_faiss.files.new_file import new_folder
-from cfe_faiss.files.outputs import path_within
+from cfe_faiss.files.outputs import new_folder, path_within
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import (
+from cfe_faiss.scale import graph_stages, index_stages
+from cfe_faiss.scale.job_files import (
+    Finished,
     Input,
+    Manifest,
     Settings,
     Source,
     paths_of,
@@ -31,7 +32,6 @@ from cfe_faiss.scale.inputs import (
     store_input,
     write_job,
 )
-from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
@@ -147,7 +147,8 @@ class Job:
     >>> import numpy as np
     >>> from cfe_faiss.scale import Job
     >>> rng = np.random.default_rng(0)
-    >>> x, edges, labels = rng.normal(size=(200, 8)), rng.integers(0, 200, (2, 600)), rng.integers(0, 2, 200)
+    >>> x, edges = rng.normal(size=(200, 8)), rng.integers(0, 200, (2, 600))
+    >>> labels = rng.integers(0, 2, 200)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     job = Job(folder, features=x, edges=edges, labels=labels, k=5, recall=0.9)
     ...     job.run(workers=1)
@@ -223,8 +224,8 @@ class Job:
                 as_count("pairs", pairs, 0),
                 None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
             )
-            sizes = ("nlist", nlist), ("shards", shards), ("block_rows", block_rows)
-            automatic = {name for name, size in sizes if size is None}
+            sizes = {"nlist": nlist, "shards": shards, "block_rows": block_rows}
+            automatic = {name for name, size in sizes.items() if size is None}
             self._settings, self._inputs = _open_or_create(
                 self.directory, settings, inputs, automatic
             )
@@ -319,9 +320,11 @@ class Job:
         call = partial(
             perform, str(self.directory), stage.name, stage.run, memory // neighbours, threads
         )
-        hidden = None if progress else True  # None: hidden unless standard error is a terminal
         with tqdm(
-            total=stage.blocks, initial=stage.blocks - len(left), desc=stage.name, disable=hidden
+            total=stage.blocks,
+            initial=stage.blocks - len(left),
+            desc=stage.name,
+            disable=None if progress else True,  # None: unless standard error is a terminal
         ) as bar:
 
             def enter(finished: Finished) -> None:
@@ -334,8 +337,8 @@ class Job:
 
     def _stages(self) -> list[Stage]:
         settings = self._settings
-        of_graph = graph_stages.stages(settings, self._inputs)
-        return of_graph + index_stages.stages(settings) + pair_stages.stages(settings)
+        of_index = index_stages.stages(settings) + index_stages.pair_stages(settings)
+        return graph_stages.stages(settings, self._inputs) + of_index
 
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""
@@ -356,8 +359,7 @@ class Job:
                 ShardedEvidenceIndex.open(folder)
                 raise RuntimeError(
                     f"the index in {folder} was changed after the job had written it, and a run "
-                    f"would undo that: move "
-                    "it to another folder, and the job makes its own again"
+                    "would undo that: move it to another folder, and the job makes its own again"
                 )
 
     def _forget_damaged(self, manifest: Manifest) -> None:

@@ -20,7 +20,7 @@ from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.rows.metric import Metric
-from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
 from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results
@@ -162,9 +162,8 @@ def connect(address: str | None, cores: int | None = None) -> tuple[Any, bool]:
         import ray
     if address is not None and "://" in address:
         raise ValueError(
-            f"address must be 'auto' or host:port, for a process on a machine of the cluster, got "
-            f"{address!r}: "
-            "from elsewhere, submit the process with `ray job submit`"
+            "address must be 'auto' or host:port, for a process on a machine of the cluster, got "
+            f"{address!r}: from elsewhere, submit the process with `ray job submit`"
         )
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
@@ -301,8 +300,10 @@ def check_nodes(ray: Any, nodes: Nodes, folder: Path, files: Mapping[str, int]) 
     living = {node["NodeID"] for node in _living_nodes(ray)}
     for node, problem in zip(nodes, problems, strict=True):
         if problem and node["NodeID"] in living:
-            name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
-            raise RuntimeError(f"the Ray node {name} cannot run the job: {problem}")
+            host = f"{node['NodeManagerHostname']}, {node['NodeID'][:8]}"
+            raise RuntimeError(
+                f"the Ray node {node['NodeManagerAddress']} ({host}) cannot run the job: {problem}"
+            )
 
 
 def versions() -> dict[str, str]:
@@ -343,7 +344,10 @@ def _problem(mark: str, expected: dict[str, str], files: dict[str, int]) -> str 
             return f"it has {name} {version}, this machine has {expected[name]}"
     place = Path(mark)
     if not place.exists():
-        return f"it does not see the folder {place.parent}, which must be on a file system that all nodes share"
+        return (
+            f"it does not see the folder {place.parent}, which must be on a file system that all "
+            f"nodes share"
+        )
     for path, size in files.items():
         if not Path(path).exists() or Path(path).stat().st_size != size:
             return f"it does not see the file {path} with its {size} bytes"

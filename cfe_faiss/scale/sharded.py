@@ -32,8 +32,15 @@ from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files import forms
 from cfe_faiss.files.format import read_header, read_index, write_file
-from cfe_faiss.files.new_file import moving, sync_folder
-from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
+from cfe_faiss.files.outputs import (
+    check_not_mapped,
+    check_owner,
+    is_one_of,
+    is_ours,
+    moving,
+    path_within,
+    sync_folder,
+)
 from cfe_faiss.files.records import Record
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf import IndexEvidenceIVF
@@ -48,7 +55,7 @@ from cfe_faiss.rows.faiss_functions import (
     total,
 )
 from cfe_faiss.rows.metric import METRICS
-from cfe_faiss.scale.manifest import Manifest
+from cfe_faiss.scale.job_files import Manifest
 from cfe_faiss.search.answer import search
 from cfe_faiss.search.query import Effort, Queries
 
@@ -123,7 +130,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     # FAISS refuses to set an attribute whose name the class does not know, so each has a value
     # here.
     _files: "_Shards" = None  # type: ignore[assignment]
-    _relabelling: ReadWriteLock = None  # type: ignore[assignment] # a thread would wait for its own lock of the folder
+    # A thread would wait for its own lock of the folder.
+    _relabelling: ReadWriteLock = None  # type: ignore[assignment]
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError(
@@ -163,9 +171,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if unchecked:
             warnings.warn(
                 f"{len(unchecked)} shards in {folder} are not checked when they are read: "
-                f"{unchecked[0].name} was "
-                "written by version 0.2, without a checksum for each list; write_shards adds "
-                "checksums",
+                f"{unchecked[0].name} was written by version 0.2, without a checksum for each "
+                "list; write_shards adds checksums",
                 stacklevel=2,
             )
         return cls._of(shards)
@@ -184,9 +191,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         call_steps(index._steps_to(shards), [])
         index.refusal = (
             f"the index is mapped from the shards in {shards.folder}, of which only relabel "
-            f"changes something: run a "
-            "cfe_faiss.scale.Job with the new vectors, or change an index in memory and write it "
-            "by write_shards"
+            "changes something: run a cfe_faiss.scale.Job with the new vectors, or change an index "
+            "in memory and write it by write_shards"
         )
         return index
 
@@ -330,8 +336,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def __repr__(self) -> str:
         return (
             f"ShardedEvidenceIndex(d={self.d}, nlist={self.nlist}, shards={len(self.shards)}, "
-            f"nprobe={self.nprobe}, "
-            f"ntotal={self.ntotal})"
+            f"nprobe={self.nprobe}, ntotal={self.ntotal})"
         )
 
 

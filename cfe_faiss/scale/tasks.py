@@ -25,14 +25,12 @@ from pathlib import Path
 from typing import Protocol
 
 from cfe_faiss.base.threads import use_threads
-from cfe_faiss.scale.inputs import Task
-from cfe_faiss.scale.manifest import Finished, WrittenFile
+from cfe_faiss.scale.job_files import Finished, Task, WrittenFile
 
 _ATTEMPTS = 4  # attempts of a task whose worker died
 _POLL = 1.0  # seconds
-_STRAGGLES = (
-    5.0  # a task that takes this many times the median of its stage gets a second attempt...
-)
+# A task that takes this many times the median of its stage gets a second attempt...
+_STRAGGLES = 5.0
 _AT_LEAST = 30.0  # ... but not before this many seconds
 _GIVEN_UP = 50.0  # after this many times that, the job fails
 _LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
@@ -206,7 +204,10 @@ class StageRun:
 
 # A worker does not run the calling script, which may lack a __main__ guard, or be a notebook or
 # standard input.
-_WORKER = "import sys; sys.path[:] = sys.argv[3:]; from cfe_faiss.scale.tasks import serve; serve(*sys.argv[1:3])"
+_WORKER = (
+    "import sys; sys.path[:] = sys.argv[3:]; from cfe_faiss.scale.tasks import serve; "
+    "serve(*sys.argv[1:3])"
+)
 
 
 class _Worker:
@@ -332,15 +333,17 @@ def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block:
     task = Task.of(Path(folder), memory, stage, block)
     start = time.monotonic()
     cpu_start = time.process_time()
-    with suppress(
-        OSError
-    ):  # restarts the system's measurement of the peak memory, where it can be restarted
+    with suppress(OSError):  # restarts the measurement of the peak memory, if the system can
         Path("/proc/self/clear_refs").write_text("5")
     run(task)
-    files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
-    seconds = time.monotonic() - start
-    cpu_seconds = time.process_time() - cpu_start
-    return Finished(stage, block, files, seconds, cpu_seconds, _peak())
+    return Finished(
+        stage,
+        block,
+        tuple(WrittenFile.of(task.folder, path) for path in task.written),
+        seconds=time.monotonic() - start,
+        cpu_seconds=time.process_time() - cpu_start,
+        peak_bytes=_peak(),
+    )
 
 
 def _peak() -> int:

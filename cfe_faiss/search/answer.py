@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count
 from cfe_faiss.base.values import order_of
 from cfe_faiss.coarse.class_centroids import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import exact, greedy, lists, recall
-from cfe_faiss.search.certify import certify
+from cfe_faiss.search import exact, lists, recall
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.pairs import search_greedily
 from cfe_faiss.search.query import (
     Calibration,
     Certified,
@@ -30,6 +29,7 @@ from cfe_faiss.search.query import (
     Results,
     Rules,
 )
+from cfe_faiss.search.recall import certify
 
 _QUERIES_PER_LIST = 4
 _FEW_TO_CALIBRATE = (
@@ -66,7 +66,7 @@ def search(
             raise ValueError(
                 "params.where must not limit how often evidence is used together with rules"
             )
-        return greedy.search(queries, progress)
+        return search_greedily(queries, progress)
     parts = _plan_parts(queries, effort, nq)
     found = [_run(part, plan, progress) for _, part, plan in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
@@ -313,8 +313,9 @@ def calibration_for(
     rules: Rules | None = None,
 ) -> Calibration | None:
     """Return the calibration of nprobe for the effort's recall@k; None to probe all lists."""
+    # A calibration for a mask may never be reused, and takes longer than a small search.
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):
-        return None  # a calibration for this mask may never be reused, and takes longer than the search
+        return None
     batched = _in_groups(snapshot, nq, effort, stored, rules)
     return recall.calibration(
         snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed, rules=rules

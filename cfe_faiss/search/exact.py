@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Floats, Int32s, Ints
+from cfe_faiss.base.checks import Floats, Int32s, Ints
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
@@ -99,9 +99,8 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     width = min(queries.k, queries.snapshot.n)
     rows, cuts, blocks = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
-    best = {
-        cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts
-    }  # by the start of a chunk
+    # By the start of a chunk.
+    best = {cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts}
 
     def scan(of_chunk: Tiles) -> None:
         for x, y, S in of_chunk():
@@ -183,14 +182,6 @@ def all_pairs(snapshot: Snapshot, rows: Ints | None = None) -> list[Scan]:
     return scans_of(pairs.blocks, once=True)
 
 
-def pairs_between(snapshot: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
-    """Return scans that find all evidence pairs of ``rows`` with ``others``.
-
-    Both arrays of rows are in ascending order of label.
-    """
-    return scans_of(tiles.tiles_between(snapshot, rows, others))
-
-
 def search_range(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: query q has the results lims[q]:lims[q + 1]."""
     found = [NOTHING]
@@ -207,12 +198,12 @@ def search_range(queries: Queries, threshold: float) -> Ranges:
 
 def select_directed(found: list[Found], k: int) -> Found:
     """Return the k best pairs. Ties: smaller first id, then smaller second id."""
-    first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    pairs = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    scores = pairs[2]
     if len(scores) > 2 * k:
         near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
-        first = first[near]
-        second = second[near]
-        scores = scores[near]
+        pairs = [part[near] for part in pairs]
+    first, second, scores = pairs
     order = np.lexsort((second, first, -scores))[:k]
     return first[order], second[order], scores[order]
 

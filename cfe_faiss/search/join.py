@@ -29,10 +29,8 @@ from itertools import pairwise
 import numpy as np
 
 from cfe_faiss._native import BlockJoin, JoinTree, row_scores
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.derived import derived
-from cfe_faiss.base.threads import product, run
+from cfe_faiss.base.checks import UNKNOWN, Array, Doubles, Floats, Int32s, Ints
+from cfe_faiss.base.threads import derived, product, run
 from cfe_faiss.rows.codecs import LEAST_OF_EQUAL, screening_error
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.exact import Found, Scan, Threshold, all_pairs

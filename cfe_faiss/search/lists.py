@@ -4,10 +4,16 @@
 incomplete.
 
 **In groups.** Queries near each other share routing, memory reads and multiplications. Queries of
-one list are split into small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is
-routed to the lists whose other-class rows are near (:mod:`cfe_faiss.coarse.class_centroids`). All
-queries of the group are compared with the rows of these lists, in blocks of 16 rows
-(``native/core/blocks.h``). Short rows are completed one by one.
+one list are split into small groups. The mean of a group is routed to the lists whose other-class
+rows are near (:mod:`cfe_faiss.coarse.class_centroids`). All queries of the group are compared with
+the rows of these lists, in blocks of 16 rows (``native/core/blocks.h``). Short rows are completed
+one by one.
+
+Queries of one list share the centroids that rank lists if they have the same label with a large
+share in the list, or if all their labels have small shares. A label with a small share moves the
+list's mean too little to matter. Such a set of queries is halved, along the line between two
+distant queries, until each group has at most as many queries as a block has rows. The mean of a
+group is then near to each of its queries.
 """
 
 import math
@@ -16,16 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from cfe_faiss import _native
 from cfe_faiss._native import Blocks
-from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
-from cfe_faiss.base.derived import once
-from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, run
-from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
+from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
+from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
+from cfe_faiss.coarse.class_centroids import Routes, nearest_lists, ranked
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import grouping
-from cfe_faiss.search.blocks import ROWS_OF_BLOCK, blocks_of, bytes_of_block
-from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.grouping import Groups
+from cfe_faiss.search.derived import ROWS_OF_BLOCK, Derived, Groups, blocks_of, bytes_of_block
 from cfe_faiss.search.query import MEMORY, Effort, Plan, Queries, Results
 from cfe_faiss.search.tiles import slices
 
@@ -36,7 +39,11 @@ _PER_QUERY = 1 << 12  # overhead of a query in a group beyond its products, in m
 # these rows. For many, a search in packed blocks takes half of the time, because its thresholds
 # rise sooner.
 _LEAST_ALLOWED = 3 / 4  # share of the rows
-_MOST_QUERIES = 1 / 16  # share of the rows
+_FEW_QUERIES = 1 / 16  # share of the rows
+_LARGEST_GROUP = 16
+_LARGE_TASK = 1 << 13  # queries; the threads of the core share tasks that have more
+_MIXED = -2
+"""Label of a group of queries with several labels."""
 
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
@@ -78,19 +85,25 @@ def _search_once(
     """
     snapshot = queries.snapshot
     effort = plan.effort
-    searcher = Derived.of(snapshot).searcher(queries.neighbors) if effort.class_aware else None
+    derived = Derived.of(snapshot)
+    searcher = derived.searcher(queries.neighbors) if effort.class_aware else None
     nprobe = min(nprobe, snapshot.lists)
 
     def probe(chosen: Any) -> None:
         D = found[0][chosen]
         I = found[1][chosen]
-        if searcher is None:
-            _rank_and_scan(queries, chosen, nprobe, effort, D, I)
-        else:
-            X = queries.fetch(chosen)
-            labels = queries.labels[chosen]
-            rules = queries.filter(chosen)
+        X = queries.fetch(chosen)
+        labels = queries.labels[chosen]
+        rules = queries.filter(chosen)
+        if searcher is not None:
             searcher.search(X, labels, nprobe, bool(effort.complete), D, I, rules)
+        else:
+            lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
+            if snapshot.pq is not None and nprobe < snapshot.lists:  # screens by codes
+                scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
+                derived.scan.scan_codes(snapshot.pq, X, labels, lists, scored, D, I, rules)
+            else:
+                derived.scan.scan(X, labels, lists, snapshot.margin, D, I, rules)
         found[0][chosen] = D
         found[1][chosen] = I
 
@@ -100,23 +113,6 @@ def _search_once(
     chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
     run(probe, chunks, work=work, progress=progress)
     return searcher is not None
-
-
-def _rank_and_scan(
-    queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints
-) -> None:
-    """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
-    snapshot = queries.snapshot
-    derived = Derived.of(queries.snapshot)
-    X = queries.fetch(chosen)
-    labels = queries.labels[chosen]
-    rules = queries.filter(chosen)
-    lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
-    if snapshot.pq is not None and nprobe < snapshot.lists:
-        scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
-        derived.scan.scan_codes(snapshot.pq, X, labels, lists, scored, D, I, rules)
-    else:
-        derived.scan.scan(X, labels, lists, snapshot.margin, D, I, rules)
 
 
 def rank_lists(
@@ -138,13 +134,11 @@ def rank_lists(
 def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
     """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
     pending = pending[I[pending, -1] < 0]
-    if queries.rules is not None or not len(
-        pending
-    ):  # the number of rows that rules leave is unknown
+    # The number of rows that rules leave is unknown.
+    if queries.rules is not None or not len(pending):
         return pending
-    wanted = np.minimum(
-        queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1]
-    )
+    eligible = queries.snapshot.eligible(queries.labels[pending], queries.allowed)
+    wanted = np.minimum(eligible, I.shape[1])
     short: Bools = (I[pending] >= 0).sum(axis=1) < wanted
     return pending[short]
 
@@ -154,7 +148,6 @@ def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
 
 def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str | None) -> None:
     """Search the lists nearest to each group's mean, in kept blocks if there are some."""
-    snapshot = queries.snapshot
     derived = Derived.of(queries.snapshot)
     memory = plan.effort.memory or MEMORY
     blocks = derived.blocks if memory >= MEMORY and _tests_mask(queries) else None
@@ -165,22 +158,26 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
         searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
-        asked = (queries.X, queries.rows, queries.labels)
-        of_groups = (groups.order, groups.starts, groups.labels)
-        ends = np.array([0, *(task.stop for task in tasks)])
-        threads = num_native_threads(_work(queries, plan, snapshot))
-        rules = queries.filter()
         searcher.search_groups(
-            *asked, *of_groups, ends, plan.nprobe, *found, rules, threads=threads, progress=report
+            queries.X,
+            queries.rows,
+            queries.labels,
+            groups.order,
+            groups.starts,
+            groups.labels,
+            np.array([0, *(task.stop for task in tasks)]),
+            plan.nprobe,
+            *found,
+            queries.filter(),
+            threads=num_native_threads(_work(queries, plan, queries.snapshot)),
+            progress=report,
         )
 
 
 def _tests_mask(queries: Queries) -> bool:
-    if queries.allowed is None:
-        return True
-    return len(queries) <= _MOST_QUERIES * queries.snapshot.n and bool(
-        queries.allowed.mean() >= _LEAST_ALLOWED
-    )
+    are_few = len(queries) <= _FEW_QUERIES * queries.snapshot.n
+    allowed = queries.allowed
+    return allowed is None or (are_few and bool(allowed.mean() >= _LEAST_ALLOWED))
 
 
 def groups_of(queries: Queries) -> Groups:
@@ -188,8 +185,8 @@ def groups_of(queries: Queries) -> Groups:
     derived = Derived.of(queries.snapshot)
     routes = derived.routes_for(queries.neighbors)
     if queries.order is None:
-        return grouping.group(queries, routes)
-    return once(derived.groups, queries.neighbors, lambda: grouping.group(queries, routes))
+        return group(queries, routes)
+    return once(derived.groups, queries.neighbors, lambda: group(queries, routes))
 
 
 def _search_in_parts(
@@ -199,21 +196,19 @@ def _search_in_parts(
     derived = Derived.of(queries.snapshot)
     routes = derived.routes_for(queries.neighbors)
     element = derived.choice.batch
-    snapshot = (
-        queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
-    )
+    snapshot = queries.snapshot
+    if plan.nprobe >= len(routes.means):
+        snapshot = snapshot.first_partition()
     deduplicate = len(snapshot.references) > 0
-    groups, lists = grouping.routed(routes, queries, plan.nprobe)
+    groups, lists = routed(routes, queries, plan.nprobe)
     rules = queries.filter(masked=False)  # blocks hold allowed rows
 
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)
         chosen = groups.order[cut]
-        X = queries.fetch(chosen)
-        labels = queries.labels[chosen]
         blocks.search(
-            X,
-            labels,
+            queries.fetch(chosen),
+            queries.labels[chosen],
             starts,
             lists[task],
             chosen,
@@ -257,3 +252,112 @@ def _work(queries: Queries, plan: Plan, snapshot: Snapshot) -> float:
     rows = int(snapshot.list_starts[-1])
     scanned = min(plan.nprobe, lists) * rows / lists
     return float(len(queries)) * (snapshot.d * scanned + _PER_QUERY)
+
+
+# --- groups of queries ----------------------------------------------------------------------------
+
+
+def group(queries: Queries, routes: Routes) -> Groups:
+    """Group the queries of each list that share the centroids by which lists are ranked."""
+    order = queries.in_order
+    labels = queries.labels[order]
+    known = labels != UNKNOWN
+    if not known.all():
+        order = order[known]
+        labels = labels[known]
+    homes = queries.own_lists(order)
+    runs = _runs((labels[1:] != labels[:-1]) | (homes[1:] != homes[:-1]), len(order))
+    sizes = np.diff(np.append(runs, len(order)))
+    labels = labels[runs]
+    homes = homes[runs]
+    by = np.where(routes.has_centroids(labels, homes), labels, _MIXED)
+    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
+    if (keys[1:] < keys[:-1]).any():
+        among = np.argsort(keys, kind="stable")
+        runs = runs[among]
+        sizes = sizes[among]
+        keys = keys[among]
+        by = by[among]
+        firsts = np.cumsum(sizes) - sizes
+        order = order[np.repeat(runs - firsts, sizes) + np.arange(len(order))]
+        runs = firsts
+    starts = _runs(keys[1:] != keys[:-1], len(keys))
+    return Groups(order, np.append(runs[starts], len(order)), by[starts].astype(np.int32))
+
+
+def _runs(changes: Bools, n: int) -> Ints:
+    """Return the starts of the runs of n items.
+
+    ``changes``, (n - 1,), marks items followed by a change.
+    """
+    return np.flatnonzero(np.append(True, changes)[:n])
+
+
+def _threads_of_task(nq: int) -> int:
+    return num_threads() if nq > _LARGE_TASK else 1
+
+
+def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, Ints]:
+    """Return small groups of all queries, and the lists of each.
+
+    Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they
+    are all lists of the first partition, (groups, nlist).
+    """
+    large = group(queries, routes)
+    tasks = large.tasks()
+    parts: list[tuple[Groups, Ints]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
+
+    def route(number: int) -> None:
+        small, X, within = _halved(large, tasks[number], queries)
+        threads = _threads_of_task(len(X))
+        _, M = arranged(X, within, small.starts, queries.snapshot.native.metric, threads)
+        if nprobe >= len(routes.means):
+            parts[number] = small, routes.all_lists(M, small.labels, threads=threads)
+        else:
+            parts[number] = small, routes.lists(M, small.labels, nprobe, threads=threads)
+
+    run(route, range(len(tasks)), work=float(len(queries)) * routes.means.size / _LARGEST_GROUP)
+    if not parts:
+        return large, np.empty((0, nprobe), np.int64)
+    each = [groups for groups, _ in parts]
+    ends = np.cumsum([0, *(len(groups.order) for groups in each)])
+    starts = [groups.starts[:-1] + end for groups, end in zip(each, ends[:-1], strict=True)]
+    groups = Groups(
+        np.concatenate([groups.order for groups in each]),
+        np.append(np.concatenate(starts), ends[-1]),
+        np.concatenate([groups.labels for groups in each]),
+    )
+    return groups, np.concatenate([lists for _, lists in parts])
+
+
+def small_groups(queries: Queries, routes: Routes) -> Groups:
+    """Return the groups of queries that :func:`routed` routes."""
+    large = group(queries, routes)
+    return _halved(large, slice(0, len(large)), queries)[0]
+
+
+def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floats, Ints]:
+    """Halve some groups; return small groups, the vectors in the old order, and the new order."""
+    cut, borders = groups.of_task(task)
+    order = groups.order[cut]
+    X = np.ascontiguousarray(queries.fetch(order))
+    within, starts, of_group = _native.halve_groups(
+        X, borders, _LARGEST_GROUP, _threads_of_task(len(X))
+    )
+    return Groups(order[within], starts, groups.labels[task][of_group]), X, within
+
+
+def arranged(
+    X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1
+) -> tuple[Floats, Floats]:
+    """Return the rows of X in ``order``, and the mean of each group of them.
+
+    Group g is ``groups[g]:groups[g + 1]``.
+
+    The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel
+    out.
+    """
+    rows = np.empty((len(order), X.shape[1]), np.float32)
+    means = np.empty((len(groups) - 1, X.shape[1]), np.float32)
+    _native.arrange_groups(X, order, groups, rows, means, metric, threads)
+    return rows, means

@@ -13,15 +13,13 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Filter
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import as_ids, as_labels, as_lists, padded
 from cfe_faiss.coarse.class_centroids import NEIGHBORS
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.metric import PADDING, score_at
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.search.conditions import Conditions, Side, make_conditions
-from cfe_faiss.search.selection import selected
+from cfe_faiss.search.conditions import Conditions, Side, make_conditions, selected
 
 MEMORY = 1 << 31
 """Default memory for copies of vectors, in bytes."""
@@ -71,8 +69,7 @@ class Effort(NamedTuple):
         if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
             raise ValueError(
                 f"only one of nprobe, recall and exact may be given, got nprobe={nprobe}, "
-                f"recall={recall}, "
-                f"exact={exact}"
+                f"recall={recall}, exact={exact}"
             )
         if nprobe is not None:
             nprobe = as_count("nprobe", nprobe)
@@ -263,9 +260,8 @@ def _as_range(name: str, within: Any) -> tuple[float, float] | None:
     return None if (low, high) == (-math.inf, math.inf) else (low, high)
 
 
-@dataclass(
-    slots=True, eq=False
-)  # not frozen: a frozen class takes as long to build as a small search
+# Not frozen: a frozen class takes as long to build as a small search.
+@dataclass(slots=True, eq=False)
 class Queries:
     """A query bound to a snapshot, as arrays with one entry per query.
 
@@ -313,11 +309,6 @@ class Queries:
             rows=np.ascontiguousarray(rows, np.int64),
             order=order,
         )
-
-    @classmethod
-    def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: Int32s, k: int = 0) -> Queries:
-        """Return any vectors, as stored, as queries."""
-        return cls(snapshot, labels, k, X=np.ascontiguousarray(X, np.float32))
 
     @property
     def stored(self) -> bool:
@@ -452,23 +443,20 @@ class Query:
 
         Raise the errors of invalid ids, selectors and constraints.
         """
-        if self.X is None or self.labels is None:
-            if self.ids is None:
-                bound = Queries.of_rows(
-                    snapshot, snapshot.members.rows, self.k, snapshot.members.places
-                )
-            else:
-                bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
-        else:
+        if self.X is not None and self.labels is not None:
             codes = snapshot.encode(f"{self.name}labels" if self.name else "labels_q", self.labels)
-            bound = Queries.of_vectors(snapshot, self.X, codes, self.k)
+            bound = Queries(snapshot, codes, self.k, np.ascontiguousarray(self.X, np.float32))
+        elif self.ids is not None:
+            bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
+        else:
+            members = snapshot.members
+            bound = Queries.of_rows(snapshot, members.rows, self.k, members.places)
         if self.sel is not None or self.targets is not None:
             bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name, bound.rows)
-            if (
-                bound.rules.neighbors == "any"
-            ):  # every row is of another class than one that no row has
+            if bound.rules.neighbors == "any":
+                # Every row is of another class than one that no row has.
                 bound.labels = np.full(len(bound), snapshot.absent_label, np.int32)
         return bound if self.where is None else self._add_conditions(bound, self.where)
 

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfe_faiss._native import Filter
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.conditions import Conditions

@@ -31,13 +31,13 @@ from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
 from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
-from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import (
     MARK,
     check_not_mapped,
     check_owner,
     is_one_of,
     is_ours,
+    new_file,
     path_within,
 )
 from cfe_faiss.files.records import Record

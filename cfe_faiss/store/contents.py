@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import call_steps
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.derived import derived
+from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import NOT_STORED, LabelKeys, distinct
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import Step, setting

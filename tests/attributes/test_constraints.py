@@ -18,7 +18,8 @@ from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
-from cfe_faiss.search import greedy, tiles
+from cfe_faiss.search import pairs as search_pairs
+from cfe_faiss.search import tiles
 
 
 def indexes(case: Case) -> list[Any]:
@@ -91,8 +92,8 @@ def test_limited_pairs_equal_brute_force(case: Case) -> None:
     expected = ranked_pairs(case)
     for index in indexes(case):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(greedy, "_FIRST", 1)
-            patch.setattr(greedy, "_MOST", 3)
+            patch.setattr(search_pairs, "_FIRST", 1)
+            patch.setattr(search_pairs, "_MOST", 3)
             assert (
                 listed(cfe.global_evidence(index, case.stored.k, **case.given))
                 == expected[: case.stored.k]
@@ -114,8 +115,8 @@ def test_limited_local_equals_brute_force(case: Case, seed: int) -> None:
         finder = finder_of(case, index)
         for nodes, (D, I) in expected:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(greedy, "_FIRST", 1)
-                patch.setattr(greedy, "_MOST", 3)
+                patch.setattr(search_pairs, "_FIRST", 1)
+                patch.setattr(search_pairs, "_MOST", 3)
                 found = finder.local(nodes, k, where=case.given["where"])
             assert_array_equal(found.evidence, I)
             assert_array_equal(found.similarity, D)

@@ -14,10 +14,11 @@ import pytest
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.base.derived import derived, once
+from cfe_faiss.base.threads import derived, once
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.rows import snapshot
-from cfe_faiss.search import blocks, recall
+from cfe_faiss.search import derived as search_derived
+from cfe_faiss.search import recall
 
 
 class Object:
@@ -107,7 +108,7 @@ def test_first_searches_side_by_side_prepare_once(
         (recall, "_strata"),
     ):
         count(owner, name)
-    count(blocks, "all_blocks")
+    count(search_derived, "blocks_of")
 
     def search() -> None:
         index.search_evidence(X[:1], labels[:1], 5)
@@ -117,7 +118,7 @@ def test_first_searches_side_by_side_prepare_once(
 
     at_once(search)
     most = {
-        "cfe_faiss.search.blocks.all_blocks": 2,
+        "cfe_faiss.search.derived.blocks_of": 2,
         "cfe_faiss.search.recall._strata": 4,
     }  # floats and bytes
     for name in set(calls):

@@ -9,7 +9,7 @@ import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
-from cfe_faiss.base import startup, versions
+from cfe_faiss.base import extras, startup
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,7 @@ def test_packages_that_are_missing_are_named(
         'no-such-package; extra == "gnn"',
         'no-such-tool>=1; extra == "dev"',
     ]
-    monkeypatch.setattr(versions, "requires", lambda _: requirements)
+    monkeypatch.setattr(extras, "requires", lambda _: requirements)
     cfe.show_versions()
     found = section(capsys.readouterr().out, "Dependencies")
     assert found == {"numpy": np.__version__, "no-such-package": "not installed"}

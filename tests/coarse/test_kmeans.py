@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from reference import clustered, similarities, unit
 
 from cfe_faiss import _native
-from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, scaled
+from cfe_faiss.coarse.partitions import nearest, nearest_numbers, scaled
 
 SHAPES = [
     (1, 1, 1),

@@ -7,8 +7,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import clustered, unit
 
 from cfe_faiss.coarse.caps import cap_weight
-from cfe_faiss.coarse.kmeans import spherical_kmeans
-from cfe_faiss.coarse.partitions import assign, nearest_centroids, train_partitions
+from cfe_faiss.coarse.partitions import (
+    assign,
+    nearest_centroids,
+    spherical_kmeans,
+    train_partitions,
+)
 
 
 def parameters(niter: int = 10) -> faiss.ClusteringParameters:

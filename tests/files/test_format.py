@@ -24,10 +24,10 @@ from reference import Stored, clustered, quick, stored_vectors, unit
 import cfe_faiss as cfe
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files import footer as io
-from cfe_faiss.files import new_file
 from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.footer import SINCE_VERSION
 from cfe_faiss.files.format import read_header, verify_index
+from cfe_faiss.files.outputs import new_file
 from cfe_faiss.index.protocol import EvidenceIndex
 
 pytestmark = pytest.mark.usefixtures("without_sync")
@@ -263,7 +263,7 @@ def test_a_file_that_is_being_written_is_left_alone(
 ) -> None:
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)  # the file has a name from the start
     path = tmp_path / "a.index"
-    with suppress(KeyboardInterrupt), new_file.new_file(path, overwrite=False):
+    with suppress(KeyboardInterrupt), new_file(path, overwrite=False):
         cfe.write_index(built("flat"), path)
         assert len(list(tmp_path.iterdir())) == 2
         raise KeyboardInterrupt

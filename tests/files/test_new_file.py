@@ -18,7 +18,7 @@ from stores import filled
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, scale
-from cfe_faiss.files.new_file import new_file, new_files, write_picture
+from cfe_faiss.files.outputs import new_file, new_files, write_picture
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 pytest.importorskip("jinja2")
@@ -224,7 +224,7 @@ def test_an_interrupt_at_any_line_leaves_all_files_or_none(old: bool, tmp_path: 
 LOOP = """
 import sys
 from pathlib import Path
-from cfe_faiss.files.new_file import new_files
+from cfe_faiss.files.outputs import new_files
 targets = [Path(sys.argv[1]) / name for name in sys.argv[2:]]
 try:
     print("begun", flush=True)

@@ -11,8 +11,7 @@ from stores import filled
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, scale
-from cfe_faiss.files.new_file import write_picture
-from cfe_faiss.files.outputs import check_outputs, is_ours, path_within
+from cfe_faiss.files.outputs import check_outputs, is_ours, path_within, write_picture
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 pytest.importorskip("jinja2")

@@ -12,7 +12,7 @@ from reference import weight_matrix
 
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.edges import as_scipy, parts_for_the_model
+from cfe_faiss.graph.csr import as_scipy, parts_for_the_model
 
 with extra("gnn"):
     from torch_geometric import EdgeIndex

@@ -16,7 +16,7 @@ from reference import clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.search.selection import calls_python
+from cfe_faiss.search.conditions import calls_python
 
 KINDS = [
     "IDMap2,EvidenceFlat",

@@ -20,7 +20,7 @@ from reference import quick, similarity, squared_distance
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
-from cfe_faiss.search import blocks
+from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
@@ -277,8 +277,8 @@ SHAPES = [
 def test_blocks_give_what_brute_force_gives(
     name: str, d: int, metric: str, element: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "_WORTH_ROTATING", 1)
-    monkeypatch.setattr(blocks, "_LONGEST_TAIL", 1.0)
+    monkeypatch.setattr(derived, "_WORTH_ROTATING", 1)
+    monkeypatch.setattr(derived, "_LONGEST_TAIL", 1.0)
     case, wanted = in_blocks(name, metric, d)
     case = case._replace(index=cfe.clone_index(case.index))
     case.index.choice = element

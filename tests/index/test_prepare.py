@@ -12,7 +12,7 @@ import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
 from cfe_faiss.files.format import read_header
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.search import blocks
+from cfe_faiss.search import derived
 from cfe_faiss.search import derived as derived_module
 from cfe_faiss.search import recall as recall_module
 
@@ -187,7 +187,7 @@ def test_an_unknown_choice_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_keeps_how_single_queries_read_rows(
     alone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "by_dimension", lambda *_: blocks.Choice("byte", alone))
+    monkeypatch.setattr(derived, "by_dimension", lambda *_: derived.Choice("byte", alone))
     index = built()
     wanted = results(index)
     index.prepare(K, RECALL)

@@ -14,8 +14,8 @@ from reference import clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.search.conditions import selected
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.selection import selected
 
 KINDS = [
     "IDMap2,EvidenceFlat",

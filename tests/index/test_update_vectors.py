@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, quick, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse import drift
+from cfe_faiss.coarse import partitions
 
 N, D = 400, 8
 X, LABELS = clustered(N, D, 4)
@@ -217,7 +217,7 @@ def test_drift_is_measured_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     index = filled("ivf")
     index.update_vectors(3 * np.arange(N) + 1, X + 1)
     exact = index.drift()
-    monkeypatch.setattr(drift, "SAMPLE", 250)
+    monkeypatch.setattr(partitions, "SAMPLE", 250)
     assert index.drift() == index.drift() == pytest.approx(exact, abs=0.1)
 
 

@@ -12,8 +12,8 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import cfe_faiss as cfe
 from cfe_faiss.integrations.pyg import stored_edges, stored_features
-from cfe_faiss.scale import Job, inputs
-from cfe_faiss.scale.inputs import store_input
+from cfe_faiss.scale import Job, job_files
+from cfe_faiss.scale.job_files import store_input
 
 N, D, E = 40, 5, 160
 CITES = ("paper", "cites", "paper")
@@ -29,7 +29,7 @@ def data() -> Data:
 @pytest.fixture(params=[None, 64], ids=["whole", "blocks"])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param:
-        monkeypatch.setattr(inputs, "_BLOCK", request.param)
+        monkeypatch.setattr(job_files, "_BLOCK", request.param)
 
 
 @pytest.mark.usefixtures("block")
@@ -158,7 +158,7 @@ def test_a_mapped_tensor_is_never_in_memory_as_a_whole(
     else:
         torch.save(Data(x=x), tmp_path / "x.pt")
         source = torch.load(tmp_path / "x.pt", mmap=True, weights_only=False)["x"]
-    monkeypatch.setattr(inputs, "_BLOCK", 1 << 20)
+    monkeypatch.setattr(job_files, "_BLOCK", 1 << 20)
     before, peak, done = own_memory(), 0, threading.Event()
 
     def watch() -> None:

@@ -10,10 +10,10 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import blocks as batch
-from cfe_faiss.search import grouping
+from cfe_faiss.search import derived as batch
+from cfe_faiss.search import lists as lists_module
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.grouping import Groups, Queries
+from cfe_faiss.search.lists import Groups, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 K = 7
@@ -35,7 +35,7 @@ class Made:
         self.searcher = self.lists.searcher_in(self.blocks, self.routes.native)
         self.rows = np.random.default_rng(0).permutation(n)
         self.queries = Queries.of_rows(self.storage, self.rows)
-        self.groups: Groups = grouping.group(self.queries, self.routes)
+        self.groups: Groups = lists_module.group(self.queries, self.routes)
 
     def empty(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         return np.full((len(self.rows), K), 7, np.float32), np.full(
@@ -64,7 +64,7 @@ class Made:
 @pytest.mark.parametrize("nprobe", [1, 4, 1000])
 def test_one_call_gives_what_its_steps_give(element: str, partitions: int, nprobe: int) -> None:
     made = Made(element, partitions=partitions)
-    groups, lists = grouping.routed(made.routes, made.queries, nprobe)
+    groups, lists = lists_module.routed(made.routes, made.queries, nprobe)
     X, labels = made.queries.fetch(groups.order), made.queries.labels[groups.order]
     D, I = made.empty()
     several = partitions > 1

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.rows.layout import stable_order
+from cfe_faiss.rows.snapshot import stable_order
 
 
 @given(

@@ -14,7 +14,7 @@ from cfe_faiss import _native
 from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job
 from cfe_faiss.scale.graph_stages import edge_blocks, neighbors_of, stages
-from cfe_faiss.scale.inputs import Task
+from cfe_faiss.scale.job_files import Task
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from cfe_faiss.scale import Job, ShardedEvidenceIndex, index_stages
-from cfe_faiss.scale.inputs import Task
+from cfe_faiss.scale.job_files import Task
 
 pytestmark = pytest.mark.usefixtures("shared_workers")
 

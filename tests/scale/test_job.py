@@ -19,7 +19,7 @@ import cfe_faiss as cfe
 from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex
 from cfe_faiss.scale.job import as_bytes
-from cfe_faiss.scale.manifest import Finished, Manifest
+from cfe_faiss.scale.job_files import Finished, Manifest
 
 pytestmark = pytest.mark.usefixtures("shared_workers", "without_sync")
 

@@ -20,9 +20,8 @@ from reference import Stored, clustered, stored_vectors
 
 import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import Job, index_stages, pair_stages, write_shards
-from cfe_faiss.scale.inputs import Input, Settings, Task
-from cfe_faiss.scale.manifest import Finished, Manifest
+from cfe_faiss.scale import Job, index_stages, write_shards
+from cfe_faiss.scale.job_files import Finished, Input, Manifest, Settings, Task
 from cfe_faiss.scale.sharded import INDEX
 from cfe_faiss.search import join, tiles
 
@@ -66,7 +65,7 @@ def task_in(
 
 def run(task: Task) -> dict[str, int]:
     """Run all tasks, and return the number of tasks of each stage."""
-    stages = pair_stages.stages(task.settings)
+    stages = index_stages.pair_stages(task.settings)
     for stage in stages:
         for block in reversed(range(stage.blocks)):
             stage.run(replace(task, stage=stage.name, block=block))
@@ -101,7 +100,7 @@ def small_groups(draw: st.DrawFn) -> dict[str, int]:
 
 
 def take_over(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
-    patch.setattr(pair_stages, "GROUP_ROWS", sizes["group"])
+    patch.setattr(index_stages, "GROUP_ROWS", sizes["group"])
     patch.setattr(join, "_BLOCK", sizes["block"])
     for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
         patch.setattr(join, price, sizes["price"])
@@ -199,7 +198,7 @@ def test_every_two_groups_are_joined_once() -> None:
         joined = [
             (number, other)
             for number in range(groups)
-            for other in pair_stages.partners_of(number, groups)
+            for other in index_stages.partners_of(number, groups)
         ]
         assert len(joined) == groups * (groups - 1) // 2
         assert {frozenset(two) for two in joined} == {
@@ -218,9 +217,9 @@ EDGES = RNG.integers(0, N, (2, 3000))
 LABELS = RNG.integers(-1, 3, N)
 DRIVER = f"""
 import sys
-from cfe_faiss.scale import Job, pair_stages
+from cfe_faiss.scale import Job, index_stages
 if __name__ == "__main__":
-    pair_stages.GROUP_ROWS = {ROWS}
+    index_stages.GROUP_ROWS = {ROWS}
     Job(sys.argv[1]).run(workers=2, memory="100MB")
 """
 
@@ -230,7 +229,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, shared_executor: type) ->
     folder = tmp_path_factory.mktemp("pairs") / "job"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)
-        patch.setattr(pair_stages, "GROUP_ROWS", ROWS)
+        patch.setattr(index_stages, "GROUP_ROWS", ROWS)
         job = Job(
             folder, FEATURES, EDGES, LABELS, k=3, block_rows=400, shards=2, pairs=40, threshold=0.9
         )
@@ -243,7 +242,7 @@ def job(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_workers: None
 ) -> Job:
     """Copy of a finished job."""
-    monkeypatch.setattr(pair_stages, "GROUP_ROWS", ROWS)
+    monkeypatch.setattr(index_stages, "GROUP_ROWS", ROWS)
     return Job(shutil.copytree(finished, tmp_path / "job"))
 
 
@@ -377,8 +376,8 @@ from dataclasses import replace
 from pathlib import Path
 import faiss, numpy as np
 import cfe_faiss as cfe
-from cfe_faiss.scale import ShardedEvidenceIndex, pair_stages
-from cfe_faiss.scale.inputs import Settings, Task
+from cfe_faiss.scale import ShardedEvidenceIndex, index_stages
+from cfe_faiss.scale.job_files import Settings, Task
 
 def anonymous():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -399,15 +398,15 @@ def peak_of(function):
 faiss.omp_set_num_threads(1)
 folder, n, d, shards = Path(sys.argv[1]), *map(int, sys.argv[2:])
 settings = Settings(n, d, 0, 0.5, False, 3, None, 60, shards, n, 1000, 0.999)
-pair_stages.GROUP_ROWS = 1 << 14
+index_stages.GROUP_ROWS = 1 << 14
 index = ShardedEvidenceIndex.open(folder / "index")
 index.search_stored([0], k=1, nprobe=1)  # what is loaded once is not counted
-[*pair_stages.pairs_in(folder / "evidence" / "000000.parquet", ("node", "evidence", "similarity"), lambda: 2.0)]
+[*index_stages.pairs_in(folder / "evidence" / "000000.parquet", ("node", "evidence", "similarity"), lambda: 2.0)]
 def task(stage, block):
     return Task(folder, settings, {}, 8 << 20, stage, block)
 
-pair_stages.open_index(task("groups", 0))
-for stage in pair_stages.stages(settings):
+index_stages.open_index(task("groups", 0))
+for stage in index_stages.pair_stages(settings):
     print(stage.name, max(peak_of(lambda: stage.run(task(stage.name, block))) for block in range(stage.blocks)))
 one = peak_of(lambda: cfe.global_evidence(index, 1000))
 print("one", one)

@@ -23,7 +23,7 @@ from cfe_faiss.rows.metric import Metric
 from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, write_shards
 from cfe_faiss.scale import ray as scale_ray
-from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.ray import RayExecutor, ServedEvidenceIndex
 from cfe_faiss.scale.tasks import StageRun
 

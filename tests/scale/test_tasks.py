@@ -12,7 +12,7 @@ import pytest
 import scale_calls
 
 from cfe_faiss.scale import tasks
-from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, StageRun, share_of
 
 

@@ -11,9 +11,10 @@ from reference import Stored, clustered, cosines, evidence, quick, stored_vector
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import blocks as batch
-from cfe_faiss.search import exact, grouping
+from cfe_faiss.search import derived as batch
+from cfe_faiss.search import exact
 from cfe_faiss.search import lists as engine
+from cfe_faiss.search import lists as lists_module
 from cfe_faiss.search.answer import pad_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries
@@ -50,7 +51,7 @@ def grouped(
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
-    return Queries.of_vectors(index.storage(), unit(stored.xq), stored.labels_q.astype(np.int32))
+    return Queries(index.storage(), stored.labels_q.astype(np.int32), X=unit(stored.xq))
 
 
 @given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
@@ -114,7 +115,7 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> No
     storage, homes = index.storage(), np.repeat(np.arange(15), np.diff(index.storage().starts))
     queries = Queries.of_rows(storage, np.arange(900))
     _, I = grouped(index, queries, 5, 3)
-    groups, lists = grouping.routed(index.routes(), queries, 3)
+    groups, lists = lists_module.routed(index.routes(), queries, 3)
     assert_array_equal(np.sort(groups.order), np.arange(900))
     vectors, ids = storage.rows(np.arange(900))
     S = cosines(vectors, vectors)

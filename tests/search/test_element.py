@@ -4,7 +4,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
-from cfe_faiss.search import blocks
+from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Derived
 
 
@@ -18,7 +18,7 @@ def built(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF
 
 @pytest.mark.parametrize("level", ["avx2", "avx512", "neon"])
 def test_the_rule_goes_from_floats_to_bytes_as_dimensions_grow(level: str) -> None:
-    choices = [blocks.by_dimension(d, level) for d in (1, 8, 16, 32, 64, 128, 256, 1433)]
+    choices = [derived.by_dimension(d, level) for d in (1, 8, 16, 32, 64, 128, 256, 1433)]
     assert choices[0].batch == "float"
     assert choices[-1].batch == "byte"
     assert [choice.batch for choice in choices] == sorted(
@@ -43,21 +43,21 @@ def test_floats_are_taken_where_bytes_are_impossible(monkeypatch: pytest.MonkeyP
     X, labels = clustered(300, 200, 3)
     snapshot = built(X, labels, 3).storage()
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
-    for pinned in (None, blocks.Choice("byte", "byte")):
-        assert blocks.choose(snapshot, pinned, keeps_blocks=True) == ("float", "float")
+    for pinned in (None, derived.Choice("byte", "byte")):
+        assert derived.choose(snapshot, pinned, keeps_blocks=True) == ("float", "float")
 
 
 @pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
 def test_bytes_are_taken_where_floats_exceed_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(300, 4, 3)
     snapshot = built(X, labels, 3).storage()
-    assert blocks.choose(snapshot, None, keeps_blocks=True) == (
+    assert derived.choose(snapshot, None, keeps_blocks=True) == (
         "float",
-        blocks.by_dimension(4, _native.level()).single,
+        derived.by_dimension(4, _native.level()).single,
     )
-    monkeypatch.setattr(blocks, "MEMORY", 100)
-    assert blocks.choose(snapshot, None, keeps_blocks=True).batch == "byte"
-    assert blocks.choose(snapshot, None, keeps_blocks=False).single == "float"
+    monkeypatch.setattr(derived, "MEMORY", 100)
+    assert derived.choose(snapshot, None, keeps_blocks=True).batch == "byte"
+    assert derived.choose(snapshot, None, keeps_blocks=False).single == "float"
 
 
 @pytest.mark.parametrize("labels", [np.full(60, -1), np.zeros(60, int)])

@@ -13,8 +13,8 @@ import cfe_faiss as cfe
 from cfe_faiss._native import halve_groups as halve
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.search import grouping
-from cfe_faiss.search.grouping import Groups, Queries, arranged, group
+from cfe_faiss.search import derived
+from cfe_faiss.search.lists import Groups, Queries, arranged, group
 
 seeds = st.integers(0, 2**32 - 1)
 sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100, 300]), max_size=6)
@@ -215,10 +215,10 @@ def test_tasks_cover_all_groups_and_cut_none(sizes: list[int]) -> None:
         places, borders = groups.of_task(task)
         assert_array_equal(borders, starts[task.start : task.stop + 1] - starts[task.start])
         assert (places.start, places.stop) == (starts[task.start], starts[task.stop])
-        assert borders[-1] < grouping._MOST_QUERIES + max(sizes)
+        assert borders[-1] < derived._MOST_QUERIES + max(sizes)
 
 
-@pytest.mark.parametrize("share", [grouping._FEWEST_QUERIES, 10_000])
+@pytest.mark.parametrize("share", [derived._FEWEST_QUERIES, 10_000])
 def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
     n = share * num_threads()
     starts = np.arange(n + 1)
@@ -228,8 +228,8 @@ def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
     ]
     assert len(made) >= num_threads()
     assert made == sorted(made, reverse=True)
-    assert made[0] <= grouping._MOST_QUERIES
-    assert made[-1] <= grouping._FEWEST_QUERIES
+    assert made[0] <= derived._MOST_QUERIES
+    assert made[-1] <= derived._FEWEST_QUERIES
 
 
 # --- the two together -------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_some_of_the_queries_are_queries() -> None:
     index.add_with_labels(X, labels)
     homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
     for queries in (
-        Queries.of_vectors(index.storage(), unit(X), labels.astype(np.int32)),
+        Queries(index.storage(), labels.astype(np.int32), X=unit(X)),
         Queries.of_rows(index.storage(), index.members().rows),
         Queries.of_rows(index.storage(), index.members().rows, order=index.members().places),
     ):

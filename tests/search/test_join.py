@@ -111,7 +111,10 @@ def test_two_trees_have_the_pairs_of_their_rows(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tiles, "CHUNK", cut)
             patch.setattr(tiles, "TILE", cut * cut)
-            assert listed(exact.pairs_between(storage, rows, others), threshold) == expected
+            assert (
+                listed(exact.scans_of(tiles.tiles_between(storage, rows, others)), threshold)
+                == expected
+            )
             within = [
                 pair
                 for pair in top_pairs(stored)

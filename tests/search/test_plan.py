@@ -29,7 +29,7 @@ def plan(
     rows = members.rows[:nq]
     queries = Queries.of_rows(snapshot, rows, k, order)
     if not stored:
-        queries = Queries.of_vectors(snapshot, snapshot.rows(rows)[0], snapshot.labels[rows], k)
+        queries = Queries(snapshot, snapshot.labels[rows], k, snapshot.rows(rows)[0])
     return answer.plan_search(queries, effort.with_defaults(OWN))
 
 

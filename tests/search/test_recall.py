@@ -10,7 +10,7 @@ from reference import quick
 import cfe_faiss as cfe
 from cfe_faiss.search import recall
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.grouping import Groups, small_groups
+from cfe_faiss.search.lists import Groups, small_groups
 from cfe_faiss.search.query import Effort, Queries, Results
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.int32]]

@@ -15,7 +15,7 @@ import cfe_faiss as cfe
 from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
-from cfe_faiss.search import blocks as batch
+from cfe_faiss.search import derived as batch
 from cfe_faiss.search.derived import Derived
 
 K, NPROBE, NLIST = 7, 5, 270

@@ -7,7 +7,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import blocks as blocks_module
+from cfe_faiss.search import derived as blocks_module
 from cfe_faiss.search.derived import Carried, Derived
 
 NLIST, N, K = 300, 3000, 5

@@ -58,8 +58,7 @@ from cfe_faiss.audit.reporting.sections.pairs import (
     strongest_section,
 )
 from cfe_faiss.base.checks import UNKNOWN, check_known
-from cfe_faiss.base.extras import extra
-from cfe_faiss.base.versions import find_version
+from cfe_faiss.base.extras import extra, find_version
 from cfe_faiss.finder.inputs import leaks
 
 with extra("audit"):

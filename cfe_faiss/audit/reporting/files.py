@@ -34,8 +34,7 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import csv_text
-from cfe_faiss.files.new_file import new_files, new_folder
-from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
+from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs, new_files, new_folder
 
 with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined

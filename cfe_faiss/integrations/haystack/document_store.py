@@ -86,14 +86,14 @@ class EvidenceDocumentStore:
     >>> from cfe_faiss.integrations.haystack import EvidenceDocumentStore
     >>> store = EvidenceDocumentStore(embedding_dim=2)
     >>> store.write_documents([
-    ...     Document(id="a", content="card charged twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
-    ...     Document(id="b", content="card charged", embedding=[0.8, 0.6], meta={"label": "routine"}),
-    ...     Document(id="c", content="send a receipt", embedding=[0.0, 1.0], meta={"label": "routine"}),
+    ...     Document(id="a", content="twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
+    ...     Document(id="b", content="charged", embedding=[0.8, 0.6], meta={"label": "routine"}),
+    ...     Document(id="c", content="receipt", embedding=[0.0, 1.0], meta={"label": "routine"}),
     ... ])
     3
     >>> for found in store.evidence("a", top_k=1):
     ...     print(found.content, found.meta, round(found.score, 3))
-    card charged {'label': 'routine'} 0.8
+    charged {'label': 'routine'} 0.8
     """
 
     def __init__(
@@ -191,9 +191,8 @@ class EvidenceDocumentStore:
 
     def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
         if documents:
-            ids = [document.id for document in documents]
-            embeddings = [document.embedding for document in documents]
-            vectors = embeddings_of("document", ids, embeddings, self.embedding_dim)
+            embeddings = [(document.id, document.embedding) for document in documents]
+            vectors = embeddings_of("document", embeddings, self.embedding_dim)
             rows = map(to_row, documents, np.linalg.norm(vectors, axis=1).tolist())
             put(write, rows, vectors, self.label_key)
 
@@ -316,9 +315,11 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        xq = np.asarray(query_embedding, np.float32)
         hits = self._store.search(
-            xq, top_k, self._search_filter(filters), with_vectors=return_embedding
+            np.asarray(query_embedding, np.float32),
+            top_k,
+            self._search_filter(filters),
+            with_vectors=return_embedding,
         )
         return documents_of(hits, self.label_key)
 
@@ -370,9 +371,14 @@ class EvidenceDocumentStore:
                 label = query.meta.get(self.label_key)
         if embedding is None and self._store.count({"$id": {"$eq": id_}, **_WITHOUT}):
             raise ValueError(f"document {id_!r} must have an embedding")
-        where = self._search_filter(filters)
         hits = evidence(
-            self._store, id_, embedding, top_k, label, where, with_vectors=return_embedding
+            self._store,
+            id_,
+            embedding,
+            top_k,
+            label,
+            self._search_filter(filters),
+            with_vectors=return_embedding,
         )
         return documents_of(hits, self.label_key)
 
@@ -393,7 +399,7 @@ class EvidenceDocumentStore:
     embedding_retrieval_async = in_thread(embedding_retrieval)
     evidence_async = in_thread(evidence)
 
-    # ------------------------------------------------------------------------------------------------------------------
+    # --- filters ----------------------------------------------------------------------------------
 
     def _documents(self, where: dict[str, Any]) -> list[Document]:
         return documents_of(self._store.get(where=where), self.label_key)

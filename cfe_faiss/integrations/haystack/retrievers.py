@@ -36,9 +36,14 @@ class _Retriever:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings, document store included, for a pipeline's YAML."""
-        names = ("document_store", "filters", "top_k", "return_embedding")
-        settings = {name: getattr(self, name) for name in names}
-        return default_to_dict(self, filter_policy=self.filter_policy.value, **settings)
+        return default_to_dict(
+            self,
+            document_store=self.document_store,
+            filters=self.filters,
+            top_k=self.top_k,
+            return_embedding=self.return_embedding,
+            filter_policy=self.filter_policy.value,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -80,10 +85,11 @@ class EvidenceEmbeddingRetriever(_Retriever):
     Examples
     --------
     >>> from haystack import Document
-    >>> from cfe_faiss.integrations.haystack import EvidenceDocumentStore, EvidenceEmbeddingRetriever
-    >>> store = EvidenceDocumentStore(embedding_dim=2)
-    >>> _ = store.write_documents([Document(content="north", embedding=[0.0, 1.0]), Document(content="none yet")])
-    >>> retriever = EvidenceEmbeddingRetriever(store)
+    >>> from cfe_faiss.integrations import haystack as cfe_haystack
+    >>> store = cfe_haystack.EvidenceDocumentStore(embedding_dim=2)
+    >>> north = Document(content="north", embedding=[0.0, 1.0])
+    >>> _ = store.write_documents([north, Document(content="none yet")])
+    >>> retriever = cfe_haystack.EvidenceEmbeddingRetriever(store)
     >>> [(found.content, found.score) for found in retriever.run([0.0, 3.0])["documents"]]
     [('north', 1.0)]
     """
@@ -137,14 +143,15 @@ class EvidenceRetriever(_Retriever):
     >>> from cfe_faiss.integrations.haystack import EvidenceDocumentStore, EvidenceRetriever
     >>> store = EvidenceDocumentStore(embedding_dim=2)
     >>> _ = store.write_documents([
-    ...     Document(id="a", content="charged twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
+    ...     Document(id="a", content="twice", embedding=[1.0, 0.0], meta={"label": "urgent"}),
     ...     Document(id="b", content="charged", embedding=[0.8, 0.6], meta={"label": "routine"}),
     ... ])
     >>> retriever = EvidenceRetriever(store)
-    >>> [found.content for found in retriever.run(query_embedding=[1.0, 0.0], label="urgent")["documents"]]
+    >>> found = retriever.run(query_embedding=[1.0, 0.0], label="urgent")["documents"]
+    >>> [document.content for document in found]
     ['charged']
-    >>> [found.content for found in retriever.run(document_id="b")["documents"]]
-    ['charged twice']
+    >>> [document.content for document in retriever.run(document_id="b")["documents"]]
+    ['twice']
     """
 
     @component.output_types(documents=list[Document])

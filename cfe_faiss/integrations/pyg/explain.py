@@ -62,7 +62,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
 
     Examples
     --------
-    >>> from torch_geometric.explain import Explainer
+    >>> from torch_geometric.explain import Explainer, ModelConfig
     >>> from torch_geometric.nn.models import GCN
     >>> from cfe_faiss.datasets import load
     >>> from cfe_faiss.models import train
@@ -73,7 +73,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
     ...     EvidenceExplainer(EvidenceFinder.from_data(data, model), k=3),
     ...     explanation_type="model",
     ...     node_mask_type="attributes",
-    ...     model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+    ...     model_config=ModelConfig("multiclass_classification", "node", "raw"),
     ... )
     >>> explanation = explainer(data.x, data.edge_index, index=97)
     >>> explanation.evidence.shape, explanation.node_mask.shape
@@ -181,8 +181,7 @@ def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None
     if known != predicted:
         raise ValueError(
             f"finder must hold the classes that the model predicts, got class {known} for node "
-            f"{node}, for which the "
-            f"model predicts {predicted}"
+            f"{node}, for which the model predicts {predicted}"
         )
 
 
@@ -223,7 +222,8 @@ class ExplainedEvidence:
             for name in ("node_mask", "edge_mask")
             if self.explanations[0].get(name) is not None
         ]
-        return f"ExplainedEvidence(node {self.nodes[0]}, {len(self.nodes) - 1} evidence, {' and '.join(masks)})"
+        nodes = f"node {self.nodes[0]}, {len(self.nodes) - 1} evidence"
+        return f"ExplainedEvidence({nodes}, {' and '.join(masks)})"
 
     @property
     def nodes(self) -> NDArray[np.int64]:
@@ -290,11 +290,10 @@ class ExplainedEvidence:
             different classes.
         """
         raw = feature_matrix(self.data)
-        x = np.asarray(as_array("data.x", self.data.x), np.float32)
-        names = np.array(feature_names(self.data, x.shape[1]), dtype=object)
+        names = np.array(feature_names(self.data, raw.shape[1]), dtype=object)
         node = int(self.nodes[0])
         evidence = self.nodes[1:]
-        differences = attribute_differences(x, node, evidence)
+        differences = self._differences()
 
         def columns(
             importance: NDArray[np.float64], place: int, chosen: NDArray[np.int64]
@@ -379,22 +378,14 @@ class ExplainedEvidence:
         """
         frame = self.found.to_frame()
         top = as_count("top", top)
-        node = int(self.nodes[0])
-        evidence = self.nodes[1:]
-        squares = (
-            attribute_differences(
-                np.asarray(as_array("data.x", self.data.x), np.float32), node, evidence
-            )
-            ** 2
-        )
+        squares = self._differences() ** 2
         mask = self.explanations[0].get("node_mask")
         if mask is not None and mask.shape[1] == len(squares.T):
             best = [_best(row, top) for row in self.feature_importance()]
             frame["shared_features"] = [len(np.intersect1d(best[0], other)) for other in best[1:]]
             with np.errstate(invalid="ignore"):
-                frame["explained_difference"] = squares[:, best[0]].sum(axis=1) / squares.sum(
-                    axis=1
-                )
+                shares = squares[:, best[0]].sum(axis=1) / squares.sum(axis=1)
+            frame["explained_difference"] = shares
         if self.explanations[0].get("edge_mask") is not None:
             read = self.edge_importance() > 0
             frame["shared_edges"] = (read[1:] & read[0]).sum(axis=1)
@@ -424,6 +415,10 @@ class ExplainedEvidence:
 
         return draw(self, as_count("top", top))
 
+    def _differences(self) -> NDArray[np.float64]:
+        x = np.asarray(as_array("data.x", self.data.x), np.float32)
+        return attribute_differences(x, int(self.nodes[0]), self.nodes[1:])
+
     def _mask(self, explanation: Explanation, name: str) -> Any:
         mask = explanation.get(name)
         if mask is None:
@@ -449,35 +444,37 @@ def explain_beside(
     Parameters
     ----------
     explainer
-        PyG's ``Explainer``, with ``GNNExplainer`` or another algorithm, that explains the predictions of a model.
+        PyG's ``Explainer`` of the predictions of a model, with ``GNNExplainer`` or the like.
     finder
         Finder over the same graph and the same model.
     data
-        The graph, PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``, ``node_ids``.
+        PyG ``Data``. Used if present: ``feature_names``, ``x_raw``, ``class_names``, ``node_ids``.
     node
         Among the finder's searched nodes.
     k
         Number of evidence nodes, >= 1; all of them are explained.
     call_with
-        Further keyword arguments for the explainer, and so for the model: ``{"edge_weight": data.edge_weight}``.
+        Further keyword arguments for the explainer, and so for the model:
+        ``{"edge_weight": data.edge_weight}``.
 
     Returns
     -------
     ExplainedEvidence
-        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call ``torch.manual_seed``
-        before for reproducible results.
+        From 1 + k runs of the explainer. ``GNNExplainer`` and others draw random numbers: call
+        ``torch.manual_seed`` before for reproducible results.
 
     Raises
     ------
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If the node has no evidence, is not among the searched ones, the graph has another number of nodes than the
-        finder, or the model predicts another class than the finder holds for one of the nodes.
+        If the node has no evidence, is not among the searched ones, the graph has another number of
+        nodes than the finder, or the model predicts another class than the finder holds for one of
+        the nodes.
 
     Examples
     --------
-    >>> from torch_geometric.explain import Explainer, GNNExplainer
+    >>> from torch_geometric.explain import Explainer, GNNExplainer, ModelConfig
     >>> from torch_geometric.nn.models import GCN
     >>> from cfe_faiss.datasets import load
     >>> from cfe_faiss.models import train
@@ -489,9 +486,10 @@ def explain_beside(
     ...     explanation_type="model",
     ...     node_mask_type="attributes",
     ...     edge_mask_type="object",
-    ...     model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+    ...     model_config=ModelConfig("multiclass_classification", "node", "raw"),
     ... )
-    >>> explained = explain_beside(explainer, EvidenceFinder.from_data(data, model), data, node=97, k=2)
+    >>> finder = EvidenceFinder.from_data(data, model)
+    >>> explained = explain_beside(explainer, finder, data, node=97, k=2)
     >>> list(explained.to_frame().columns)[-3:]
     ['shared_features', 'explained_difference', 'shared_edges']
     """

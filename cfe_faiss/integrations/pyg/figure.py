@@ -86,9 +86,9 @@ def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.
     axes.set(xlim=(0, 1), ylim=(0, 1))
     data = explained.data
     labels = explained.found.labels
-    name = node_name(data, int(nodes[0]))
-    kind = class_name(data, int(labels[nodes[0]]))
-    title = f"What matters for node {shorten(name, 16)}, predicted {shorten(kind, 24)}, and for its evidence"
+    name = shorten(node_name(data, int(nodes[0])), 16)
+    kind = shorten(class_name(data, int(labels[nodes[0]])), 24)
+    title = f"What matters for node {name}, predicted {kind}, and for its evidence"
     axes.text(0, 1, title, va="top", fontsize=16, weight="bold", color=INK, parse_math=False)
     similarities = explained.found.measure64()[0]
     texts = [

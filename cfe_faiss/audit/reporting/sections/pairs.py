@@ -37,7 +37,7 @@ from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.model_tests import find_effects
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import PairEvidence
-from cfe_faiss.graph.surroundings import Surroundings, surroundings
+from cfe_faiss.graph.csr import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
 from cfe_faiss.rows.metric import is_distance
 
