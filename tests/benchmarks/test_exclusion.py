@@ -40,47 +40,6 @@ def test_groups_are_as_named(exclusion: Any, position: int, sizes: str, groups: 
     np.testing.assert_array_equal(labels, again[1])
 
 
-@pytest.mark.parametrize("groups", ["2", "50", "half"])
-def test_position_decides_how_many_neighbours_are_of_the_own_group(
-    exclusion: Any, groups: str
-) -> None:
-    shares = []
-    for position in (0, 50, 100):
-        X, labels = exclusion("data").make(
-            exclusion("data").parse(f"groups-{position}-equal-{groups}-16-2000")
-        )
-        similarities = X @ X.T
-        np.fill_diagonal(similarities, -1)
-        nearest = similarities.argmax(axis=1)
-        shares.append((labels[nearest] == labels).mean())
-    assert abs(shares[0] - 1 / len(np.unique(labels))) < 0.05
-    assert shares[0] < shares[1] < shares[2]
-    assert shares[2] > 0.8
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "groups-0-equal-2-16",
-        "groups-0-odd-2-16-100",
-        "groups-101-equal-2-16-100",
-        "groups-0-zipf-51-16-100",
-        "other",
-    ],
-)
-def test_other_names_are_an_error(exclusion: Any, name: str) -> None:
-    with pytest.raises(ValueError, match="the name must"):
-        exclusion("data").parse(name)
-
-
-def test_every_form_names_data_sets(exclusion: Any) -> None:
-    graphs = importlib.import_module("benchmarks.engine.graphs")
-    for names in exclusion("run").EXCLUSION.forms.values():
-        for name in names:
-            if name not in graphs.REAL:
-                exclusion("data").parse(name)
-
-
 def test_the_readme_holds_the_number_of_the_newest_result(exclusion: Any) -> None:
     page = exclusion("page")
     result = json.loads((ROOT / "benchmarks" / "results" / f"{page.NEWEST}.json").read_text())

@@ -98,36 +98,3 @@ def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
     assert "| `test_some.TestSome.test_ends_the_process` | IndexFlat |" in page
     assert "| `test_some.TestSome.test_refused` | an id is stored once" in page
     assert "- `test_some.TestSome.test_passes`" in page
-
-
-@pytest.mark.slow  # the processes of the test above end and start again, too
-def test_a_test_that_does_not_come_back_is_known(script: Any, tmp_path: Path) -> None:
-    run = script("run")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_some.py").write_text(TESTS)
-    name = "test_some.TestSome.test_{}".format
-    wanted = [name("passes"), name("ends_the_process"), name("stock_fails_too")]
-    outcomes = run.run_module(tmp_path, "test_some", "ours", wanted, 60)
-    assert [outcomes[test].state for test in wanted] == ["ok", "not finished", "failure"]
-    assert outcomes[name("ends_the_process")].made == ("IndexFlat",)
-
-
-def test_tests_of_several_instruction_sets_count_once(script: Any) -> None:
-    child = script("child")
-
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def id(self) -> str:
-            return self.name
-
-    tests = [
-        Named(name)
-        for name in ("m.T_NONE.test_a", "m.T_AVX2.test_a", "m.T_AVX2.test_b", "m.U.test_a")
-    ]
-    assert [test.id() for test in child.at_one_level(tests)] == [
-        "m.T_NONE.test_a",
-        "m.T_AVX2.test_b",
-        "m.U.test_a",
-    ]

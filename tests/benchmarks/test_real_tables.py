@@ -5,9 +5,7 @@ Tests of tables are skipped where these were not downloaded. `make test` downloa
 
 import argparse
 import importlib
-import io
 import shlex
-import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -245,39 +243,6 @@ def test_every_table_has_a_pinned_package_and_a_license(benchmark: Any) -> None:
         assert len(table.sha256) == 64
         for options in (table.first, table.command):
             assert not options or table.file in options
-
-
-def test_golden_numbers_differ_where_a_report_does(benchmark: Any) -> None:
-    golden = benchmark("golden")
-    recorded = {"people": 100, "groups": {"sex = f": {"rate": 0.25, "verdict": "below 1"}}}
-    rounded = {"people": 100, "groups": {"sex = f": {"rate": 0.250001, "verdict": "below 1"}}}
-    assert not list(golden.differences(recorded, rounded))
-    groups = {"sex = f": {"rate": 0.26, "verdict": "below 1"}, "sex = m": {}}
-    changed = {"people": 101, "groups": groups}
-    assert list(golden.differences(recorded, changed)) == [
-        "groups / sex = f / rate: 0.25 became 0.26",
-        "groups / sex = m: new",
-        "people: 100 became 101",
-    ]
-
-
-def test_an_archive_is_read_whether_wheel_or_source(benchmark: Any, tmp_path: Path) -> None:
-    extract = benchmark("files").extract
-    inner = tar_of(tmp_path / "data.tar.gz", "csv/table.csv", b"a,b\n")
-    outer = tar_of(tmp_path / "package-1.0.tar.gz", "package-1.0/data.tar.gz", inner.read_bytes())
-    assert extract(outer, "data.tar.gz!csv/table.csv") == b"a,b\n"
-    with zipfile.ZipFile(tmp_path / "package.whl", "w") as wheel:
-        wheel.writestr("package/table.csv", "c\n")
-    assert extract(tmp_path / "package.whl", "package/table.csv") == b"c\n"
-
-
-def tar_of(path: Path, member: str, content: bytes) -> Path:
-    """Return a compressed archive of one member."""
-    entry = tarfile.TarInfo(member)
-    entry.size = len(content)
-    with tarfile.open(path, mode="w:gz") as archive:
-        archive.addfile(entry, io.BytesIO(content))
-    return path
 
 
 @pytest.mark.slow
