@@ -1,7 +1,8 @@
 """Inputs of a report, checked once."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -9,6 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
@@ -88,6 +90,7 @@ class Settings:
     better: Mapping[str, Any] | None = None
     person: Any = None
     skip: tuple[str, ...] = ()
+    progress: bool = False
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -152,6 +155,11 @@ class Inputs:
             self.results[compute] = compute(self)
         result: _Result = self.results[compute]
         return result
+
+    def bar(self, title: str, steps: Iterable[Any], total: int) -> "tqdm[Any]":
+        """Return a progress bar over steps; none is seen if standard error is not a terminal."""
+        disable = None if self.settings.progress else True
+        return tqdm(steps, title, total, disable=disable, file=sys.stderr, leave=False)
 
     def has(self, need: Need) -> bool:
         """Return whether the inputs or their finder have what a section or a condition needs."""
