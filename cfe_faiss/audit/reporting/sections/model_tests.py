@@ -49,7 +49,7 @@ _WITHOUT = "without "
 """Start of the name of each choice that leaves out an attribute."""
 _LEFT_OUT = 40
 """Findings and attributes that are varied, at most."""
-_WORK = 1.5e10
+_WORK = 2.5e10
 """Most work of the choices together, see :func:`_work`: about 20 seconds on two cores."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
@@ -513,10 +513,10 @@ def _work(n: int, d: int) -> float:
     """Return the work of a choice: the fits of the null model, and all neighbours and pairs.
 
     One is the squared number of columns times rows, the other columns times squared rows, of which
-    a step takes a hundredth as long. Both take as long as with 75 more columns: those that the null
-    model adds, and the choice among neighbours. Measured with 24 and with 190 columns.
+    a step takes a hundredth as long. Both take as long as with 150 more columns: those that the
+    null model adds, and the choice among candidates. Measured with 31 and with 190 columns.
     """
-    columns = d + 75
+    columns = d + 150
     return n * columns * (columns + n / 100)
 
 
