@@ -578,8 +578,9 @@ def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:
     refused
         Whether each person was refused, (n,); the others were granted.
     """
-    ranks = grades.astype(np.float32)
-    worse, others = (np.ascontiguousarray(ranks[:, side]) for side in (refused, ~refused))
+    worse, others = (
+        np.ascontiguousarray(grades[:, side], np.float32) for side in (refused, ~refused)
+    )
     step = max(1, _COMPARISONS // max(1, others.shape[1]))
     count = 0
     people = 0

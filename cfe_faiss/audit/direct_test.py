@@ -394,8 +394,11 @@ class Sample:
 
     def _threads(self) -> AbstractContextManager[None]:
         """Limit BLAS to one thread for small products, where waiting for threads takes longer."""
-        is_small = self.vectors.size * self.vectors.shape[1] < _LARGE_PRODUCT
-        return single_threaded_blas() if is_small else nullcontext()
+        return (
+            single_threaded_blas()
+            if self.vectors.size * self.vectors.shape[1] < _LARGE_PRODUCT
+            else nullcontext()
+        )
 
     @property
     def _decisions(self) -> list[Bools]:
@@ -490,11 +493,9 @@ class Sample:
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
-        deepest = max(self.near, default=0)
-        if deepest < k:
+        if max(self.near, default=0) < k:
             self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
-            deepest = k
-        near = self.near[deepest][:, :k]
+        near = self.near[max(self.near)][:, :k]
         contrast: Floats = self.unfavourable - self.unfavourable[near].mean(axis=1)
         return contrast
 

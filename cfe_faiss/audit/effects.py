@@ -600,7 +600,6 @@ def effects_of(
     samples: Samples, groups: Sequence[Grouping], k: int, fdr: float, others: Mapping[str, float]
 ) -> DirectEffects:
     """Return the tests of :func:`direct_effects` of samples, which keep what the tests share."""
-    finder = samples.finder
     lines: list[dict[str, Any]] = []
     tested: list[_Tested] = []
     for group in groups:
@@ -619,7 +618,7 @@ def effects_of(
         table=data_frame(lines, _COLUMNS),
         limits=LIMITS,
         others=dict(zip(others, q[len(lines) :].tolist(), strict=True)),
-        unfavourable=tuple(finder.class_name(int(label)) for label in samples.unfavourable),
+        unfavourable=tuple(samples.finder.class_name(int(label)) for label in samples.unfavourable),
         n=len(np.unique(samples.persons[samples.rows])),
         unknown={group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
         k=k,

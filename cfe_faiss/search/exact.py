@@ -205,8 +205,7 @@ def select_directed(found: list[Found], k: int) -> Found:
         pairs = [part[near] for part in pairs]
     first, second, scores = pairs
     order = np.argsort(-scores)  # several times as fast as with ids, which decide ties only
-    ranked = scores[order]
-    ties = np.flatnonzero(ranked[1:] == ranked[:-1])
+    ties = np.flatnonzero(scores[order[1:]] == scores[order[:-1]])
     tied = np.union1d(ties, ties + 1)
     among = order[tied]
     order[tied] = among[np.lexsort((second[among], first[among], -scores[among]))]

@@ -157,16 +157,14 @@ def report(  # noqa: PLR0913
         [*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders
     )
     settings = Settings(
-        *(k, pairs, cases, bins, confidence, where, reference, better, person),
-        skip=as_names("skip", skip),
-        progress=progress,
+        k, pairs, cases, bins, confidence, where, reference, better, person, as_names("skip", skip)
     )
     inputs = check_inputs(
         finder, sensitive, favourable, settings, subject, compare, truth_favourable
     )
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, conditions)
+    content = collect(inputs, conditions, progress)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, content.numbers)
 

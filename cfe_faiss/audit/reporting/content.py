@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.intervals import share_columns
@@ -246,7 +247,7 @@ class Content:
     checks: Table
 
 
-def collect(inputs: Inputs, conditions: Sequence[Condition]) -> Content:
+def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:
     """Run every audit but those to skip."""
     skip = inputs.settings.skip
     for name in skip:
@@ -257,8 +258,11 @@ def collect(inputs: Inputs, conditions: Sequence[Condition]) -> Content:
         if part.name not in skip and (not part.is_optional or all(map(inputs.has, part.needs)))
     ]
     sections: list[Section] = []
+    # None: no bar if standard error is not a terminal.
+    disable = None if progress else True
     try:
-        with inputs.bar("Auditing", parts, len(parts)) as bar:
+        with tqdm(parts, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
+            inputs = replace(inputs, show_step=bar.set_postfix_str)
             for part in bar:
                 bar.set_postfix_str(part.name.replace("_", " "))
                 sections.append(make_section(part, inputs))

@@ -1,8 +1,7 @@
 """Inputs of a report, checked once."""
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
@@ -10,7 +9,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
@@ -90,7 +88,6 @@ class Settings:
     better: Mapping[str, Any] | None = None
     person: Any = None
     skip: tuple[str, ...] = ()
-    progress: bool = False
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -133,6 +130,8 @@ class Inputs:
         without others.
     results
         Results that several sections use, by the function that computes them.
+    show_step
+        Shows in the progress bar which step a long section has reached.
     """
 
     finder: EvidenceFinder
@@ -148,6 +147,7 @@ class Inputs:
     subject: Subject
     models: Models | None = None
     results: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    show_step: Callable[[str], None] = field(default=lambda step: None, repr=False, compare=False)
 
     def once(self, compute: "Callable[[Inputs], _Result]") -> _Result:
         """Return the result of a function of these inputs, computed once."""
@@ -155,11 +155,6 @@ class Inputs:
             self.results[compute] = compute(self)
         result: _Result = self.results[compute]
         return result
-
-    def bar(self, title: str, steps: Iterable[Any], total: int) -> "tqdm[Any]":
-        """Return a progress bar over steps; none is seen if standard error is not a terminal."""
-        disable = None if self.settings.progress else True
-        return tqdm(steps, title, total, disable=disable, file=sys.stderr, leave=False)
 
     def has(self, need: Need) -> bool:
         """Return whether the inputs or their finder have what a section or a condition needs."""

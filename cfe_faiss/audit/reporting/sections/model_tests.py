@@ -45,12 +45,11 @@ _CHANGES = {
 }
 """Names of the tests of a change on the page."""
 _FINDINGS = 4
-_WITHOUT = "without "
-"""Start of the name of each choice that leaves out an attribute."""
+_SCALINGS = 3
 _LEFT_OUT = 40
 """Findings and attributes that are varied, at most."""
 _WORK = 2.5e10
-"""Most work of the choices together, see :func:`_work`: about 20 seconds on two cores."""
+"""Most work of the choices together, see :func:`_without_each`: about 20 seconds on two cores."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
 _Answer = tuple[float, float, float]
@@ -67,23 +66,31 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
     comparisons = inputs.once(find_rates).comparisons
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
     samples = inputs.once(_samples)
-    groups = groupings(
-        attributes_of(inputs.finder),
-        samples.rows,
-        inputs.sensitive,
-        with_missing=False,
-        **inputs.options,
-    )
     if changes := inputs.once(find_changes):
         others |= {change_key(row): row["p"] for row in changes.table.to_dict("records")}
-    return effects_of(samples, groups, inputs.settings.k, _ALPHA, others)
+    return effects_of(
+        samples,
+        groupings(
+            attributes_of(inputs.finder),
+            samples.rows,
+            inputs.sensitive,
+            with_missing=False,
+            **inputs.options,
+        ),
+        inputs.settings.k,
+        _ALPHA,
+        others,
+    )
 
 
 def _samples(inputs: Inputs) -> Samples:
     """Return the samples of the direct tests as reported."""
-    rows = known_rows(inputs.finder, None)
-    unfavourable = np.array(inputs.unfavourable, np.int32)
-    return Samples(inputs.finder, rows, unfavourable, inputs.persons)
+    return Samples(
+        inputs.finder,
+        known_rows(inputs.finder, None),
+        np.array(inputs.unfavourable, np.int32),
+        inputs.persons,
+    )
 
 
 def find_changes(inputs: Inputs) -> ModelComparison | None:
@@ -317,12 +324,12 @@ def sensitivity_section(inputs: Inputs) -> Section:
     named = [] if effects is None else _find_named(effects)
     if not named:
         return Section({"findings": {}})
-    encodings, owners = _encodings(inputs)
+    encodings, columns_count = _encodings(inputs)
     if not encodings:
         return Section(missing="no_features")
     rows: list[_Row] = []
-    choices = _choices(inputs, encodings, named)
-    for choice, tests in inputs.bar("Sensitivity", choices, 3 + len(encodings)):
+    for choice, tests in _choices(inputs, encodings, named):
+        inputs.show_step(f"sensitivity, {len(rows) + 1} of {len(encodings) + 3} choices")
         row: _Row = {"choice": choice}
         for i, (finding, (effect, p, statistic)) in enumerate(zip(named, tests, strict=True)):
             holds = p <= _ALPHA and statistic * finding["statistic"] > 0
@@ -338,8 +345,8 @@ def sensitivity_section(inputs: Inputs) -> Section:
         "findings": findings,
         "choices": len(rows),
         "alpha": _ALPHA,
-        "left_out": sum(choice.startswith(_WITHOUT) for choice in encodings),
-        "columns": len(set(owners)),
+        "left_out": len(encodings) - _SCALINGS,
+        "columns": columns_count,
     }
     return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
@@ -369,10 +376,10 @@ def _choices(
     k = inputs.settings.k
     reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
-    others = [max(1, k // 2), 2 * k]
     samples = inputs.once(_samples)
-    for other, tests in zip(others, _tests(inputs, samples, named, others), strict=True):
-        yield f"k = {other}", tests
+    others = [max(1, k // 2), 2 * k]
+    for near, tests in zip(others, _tests(inputs, samples, named, others), strict=True):
+        yield f"k = {near}", tests
     for choice, X in encodings.items():
         graph = inputs.finder.graph
         vectors = (
@@ -380,13 +387,10 @@ def _choices(
             if graph is None
             else ks_vectors(X.astype(np.float32), graph)
         )
-        if np.array_equal(vectors, inputs.finder.vectors):
-            yield choice, reported
-            continue
-        # The index of this finder keeps only its ids: nothing searches it.
-        finder = replace(inputs.finder, vectors=vectors)
-        others_near = replace(samples, finder=finder, by_people={})
-        yield choice, _tests(inputs, others_near, named, [k])[0]
+        # The index of the finder keeps only its ids: nothing searches it.
+        is_same = np.array_equal(vectors, inputs.finder.vectors)
+        other = replace(samples, finder=replace(inputs.finder, vectors=vectors), by_people={})
+        yield choice, reported if is_same else _tests(inputs, other, named, [k])[0]
 
 
 def _tests(
@@ -397,12 +401,16 @@ def _tests(
     People of one set share their neighbours and pairs.
     """
     names = list(dict.fromkeys(row["attribute"] for row in named))
-    attributes = attributes_of(samples.finder)
-    bins = inputs.settings.bins
-    known = groupings(attributes, samples.rows, names, bins, with_missing=False)
+    known = groupings(
+        attributes_of(samples.finder),
+        samples.rows,
+        names,
+        inputs.settings.bins,
+        with_missing=False,
+    )
     groups = dict(zip(names, known, strict=True))
-    is_situation = any(row["test"] == "situation" for row in named)
-    depths = sorted(neighbours, reverse=True) if is_situation else []  # fewer are part of more
+    # Neighbours are searched once, the most first. No situation test needs none.
+    depths = sorted(neighbours, reverse=True) * any(row["test"] == "situation" for row in named)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
@@ -427,8 +435,8 @@ def _tests(
     ]
 
 
-def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
-    """Return other numbers to make vectors of, by choice, and the attribute of each column.
+def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return other numbers to make vectors of, by choice, and the number of attributes.
 
     None if the numbers behind the vectors are unknown.
     """
@@ -439,12 +447,12 @@ def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
     if hasattr(x, "columns") and finder.attributes is not None:
         return _encodings_of_table(finder.attributes, removed, finder.scale, refused)
     if x is None or not hasattr(x, "shape"):
-        return {}, ()
+        return {}, 0
     names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
     X = as_dense("x", x).astype(np.float64)
     if len(names) != X.shape[1]:
         if removed:
-            return {}, ()
+            return {}, 0
         names = []
     kept = [name not in removed for name in names]
     X = X[:, kept] if names else X
@@ -456,7 +464,7 @@ def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
         "scaling: standard": standard,
         "scaling: rank": rankdata(X, axis=0) / len(X),
     }
-    return scaled | _without_each(X, owners, refused, len(scaled)), owners
+    return scaled | _without_each(X, owners, refused), len(set(owners))
 
 
 def _encodings_of_table(
@@ -464,13 +472,13 @@ def _encodings_of_table(
     removed: Collection[str],
     scale: Mapping[str, float] | None,
     refused: NDArray[np.bool_],
-) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
+) -> tuple[dict[str, NDArray[Any]], int]:
     """Return vectors of a table under other scalings of its numbers, or without a column."""
     compared = [
         name for name in attributes if name not in removed and can_be_encoded(attributes[name])
     ]
     if not compared:
-        return {}, ()
+        return {}, 0
     columns = attributes.select(compared)
     ranks = {
         name: column if column.numbers is None else rankdata(column.numbers, nan_policy="omit")
@@ -482,22 +490,26 @@ def _encodings_of_table(
         "scaling: standard": standard.x,
         "scaling: rank": encode(Attributes(ranks, columns.ids)).x,
     }
-    owners = standard.attributes
-    return scaled | _without_each(standard.x, owners, refused, len(scaled)), owners
+    return scaled | _without_each(standard.x, standard.attributes, refused), len(compared)
 
 
 def _without_each(
-    X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bool_], others: int
+    X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
     """Return the numbers without the columns of each attribute.
 
     With too many attributes, only the attributes that correlate most with unfavourable decisions
-    are left out in turn. So much time is left beside the number of ``others`` choices.
+    are left out in turn. A choice costs the fits of the null model, squared columns times rows, and
+    all neighbours and pairs, columns times squared rows, of which a step takes a hundredth as long.
+    Both take as long as with 150 more columns: those that the null model adds, and the choice among
+    candidates. Measured with 31 and with 190 columns.
     """
     names = list(dict.fromkeys(owners))
     if len(names) < 2:
         return {}
-    most = max(1, min(_LEFT_OUT, int(_WORK / _work(*X.shape)) - others))
+    width = X.shape[1] + 150
+    work = len(X) * width * (width + len(X) / 100)
+    most = max(1, min(_LEFT_OUT, int(_WORK / work) - _SCALINGS))
     if len(names) > most:
         centred = X - X.mean(axis=0)
         spread = np.sqrt((centred**2).sum(axis=0))
@@ -506,18 +518,7 @@ def _without_each(
         strongest = sorted(names, key=lambda name: -by_name[name])[:most]
         names = [name for name in names if name in strongest]
     masks = {name: np.array([owner != name for owner in owners]) for name in names}
-    return {f"{_WITHOUT}{show(name)}": X[:, mask] for name, mask in masks.items()}
-
-
-def _work(n: int, d: int) -> float:
-    """Return the work of a choice: the fits of the null model, and all neighbours and pairs.
-
-    One is the squared number of columns times rows, the other columns times squared rows, of which
-    a step takes a hundredth as long. Both take as long as with 150 more columns: those that the
-    null model adds, and the choice among candidates. Measured with 31 and with 190 columns.
-    """
-    columns = d + 150
-    return n * columns * (columns + n / 100)
+    return {f"without {show(name)}": X[:, mask] for name, mask in masks.items()}
 
 
 _VALUES = 8
