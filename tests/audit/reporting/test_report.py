@@ -349,6 +349,33 @@ def test_findings_are_varied(tmp_path):
     )
 
 
+def test_sensitivity_says_how_many_columns_it_left_out_and_why(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 4)).round(2)
+    sex = rng.choice(["f", "m"], 600)
+    decided = np.where(X[:, 0] > np.where(sex == "f", 0.8, 0), "granted", "refused")
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(sex=sex, decision=decided)
+    finder = cfe.EvidenceFinder.from_table(frame, decision="decision", sensitive=["sex"])
+
+    def written(name):
+        report = audit.report(
+            finder, tmp_path / f"{name}.html", favourable="granted", progress=False
+        )
+        rows = table_of(report, "sensitivity", "sensitivity")["rows"]
+        part = next(part for part in report.numbers["sections"] if part["id"] == "sensitivity")
+        left_out = [row["choice"] for row in rows if row["choice"].startswith("without ")]
+        return left_out, " ".join(part["limits"])
+
+    left_out, limits = written("all")
+    assert left_out == ["without a", "without b", "without c", "without d"]
+    assert "left out in turn" not in limits
+    monkeypatch.setattr("cfe_faiss.audit.reporting.sections.model_tests._WORK", 1)
+    left_out, limits = written("bounded")
+    assert left_out == ["without a"]  # the decision depends on it
+    assert "Columns left out in turn: 1 of 4, those that go along most with unfavour" in limits
+    assert "so all would take too long" in limits
+
+
 def test_equal_audits_have_equal_ids_wherever_they_are_written(tmp_path, of_people):
     command = audit.Subject(command=f"cfe-faiss audit --out {tmp_path}/report.html")
     assert write(tmp_path, people(), subject=command).numbers["id"] == of_people.numbers["id"]

@@ -508,9 +508,8 @@ def _without_each(
     if len(names) < 2:
         return {}
     width = X.shape[1] + 150
-    work = len(X) * width * (width + len(X) / 100)
-    most = max(1, min(_LEFT_OUT, int(_WORK / work) - _SCALINGS))
-    if len(names) > most:
+    most = int(_WORK / (len(X) * width * (width + len(X) / 100))) - _SCALINGS
+    if len(names) > (most := max(1, min(_LEFT_OUT, most))):
         centred = X - X.mean(axis=0)
         spread = np.sqrt((centred**2).sum(axis=0))
         strength = abs((refused - refused.mean()) @ centred) / np.where(spread > 0, spread, np.inf)
