@@ -8,7 +8,6 @@ vectors. The statistic is the score of ``s`` in that model (Rao's test), so noth
 import math
 import zlib
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -61,7 +60,6 @@ _FEW_COLUMNS = 3
 _PEOPLE_PER_COLUMN = 150
 _COLUMN_KNOTS = 5
 _SEED = 20
-_LARGE_PRODUCT = 3e8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,16 +387,9 @@ class Sample:
     @cached_property
     def basis(self) -> Floats:
         """Columns of the null model, see :func:`basis`."""
-        with self._threads():
+        # Threads of BLAS wait for each other: on a busy machine this takes several times as long.
+        with single_threaded_blas():
             return basis(self.vectors, *self._decisions, persons=self.persons)
-
-    def _threads(self) -> AbstractContextManager[None]:
-        """Limit BLAS to one thread for small products, where waiting for threads takes longer."""
-        return (
-            single_threaded_blas()
-            if self.vectors.size * self.vectors.shape[1] < _LARGE_PRODUCT
-            else nullcontext()
-        )
 
     @property
     def _decisions(self) -> list[Bools]:
@@ -485,7 +476,7 @@ class Sample:
         sums = sparse.csr_array((np.ones(len(self)), (draws, np.arange(len(self)))))
         basis = sums @ np.column_stack([self.basis, *others]) / rows[:, None]
         carriers = sums @ carries > 0
-        with self._threads():
+        with single_threaded_blas():
             chance = propensity(basis, carriers)
             summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
             tests = score_tests(basis, carriers, chance, summed, rows)
