@@ -354,8 +354,8 @@ def test_sensitivity_says_how_many_columns_it_left_out_and_why(tmp_path, monkeyp
     X = rng.normal(size=(600, 4)).round(2)
     sex = rng.choice(["f", "m"], 600)
     decided = np.where(X[:, 0] > np.where(sex == "f", 0.8, 0), "granted", "refused")
-    frame = pd.DataFrame(X, columns=list("abcd")).assign(sex=sex, decision=decided)
-    finder = cfe.EvidenceFinder.from_table(frame, decision="decision", sensitive=["sex"])
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(sex=sex)
+    finder = cfe.EvidenceFinder.from_table(frame, decided, sensitive=["sex"])
 
     def written(name):
         report = audit.report(
