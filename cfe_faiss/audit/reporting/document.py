@@ -253,7 +253,7 @@ def to_python(value: Any) -> Any:
 
 
 Row: TypeAlias = Mapping[str, Any]
-"""A line of a table: plain values by name, None if not defined; see ``formats.rows_of``."""
+"""A line of a table: plain values by name, None if not defined; see :func:`rows_of`."""
 
 STYLES = 6
 """Number of classes that look different in a drawing."""
