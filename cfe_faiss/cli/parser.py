@@ -39,13 +39,11 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
-        self.hint = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; a word that no option takes is an error before a missing option is."""
         parts: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
         required = [part for part in parts if part.required]
-        self.hint = ""
         for part in required:
             part.required = False
         try:
@@ -54,21 +52,20 @@ class _Parser(argparse.ArgumentParser):
             for part in required:
                 part.required = True
         places = (getattr(known, action.dest) for action in self._positionals._group_actions)
-        tables = [word for word in (*others, *map(str, places)) if _is_table(word)]
-        if tables and getattr(known, "features", "") is None:
-            self.hint = f"; did you mean --features {tables[0]}?"
+        words = [*others, *map(str, places)]
+        tables = [word for word in words if word.lower().endswith((*SUFFIXES, ".npy"))]
+        is_asked = tables and getattr(known, "features", "") is None
         if others:
-            self.error(f"unrecognized arguments: {' '.join(others)}")
+            hint = f"; did you mean --features {tables[0]}?" if is_asked else ""
+            self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise ValueError, with the nearest name for a mistyped command, choice or option."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         option = re.search(r"unrecognized arguments: (--[^\s=]+)", message)
-        hint = self.hint
-        if choice and _is_table(choice[1]):
-            hint = f"; did you mean audit --features {choice[1]}?"
-        elif choice:
+        hint = ""
+        if choice:
             hint = did_you_mean(choice[1], [name.strip(" '") for name in choice[2].split(",")])
         elif option:
             known = [
@@ -82,10 +79,6 @@ class _Parser(argparse.ArgumentParser):
                 else did_you_mean(option[1], known)
             )
         raise ValueError(f"{message}{hint} (see {self.prog} --help)")
-
-
-def _is_table(word: str) -> bool:
-    return word.lower().endswith((*SUFFIXES, ".npy"))
 
 
 class _Help(argparse.HelpFormatter):

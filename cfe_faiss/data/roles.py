@@ -288,9 +288,12 @@ class Roles:
                 table.problems.texts.append(
                     f"{shown} must name attributes, got {name!r}, which is the {roles[name]}"
                 )
-        texts = "".join(table.problems.texts)
-        meant = {name for name in table.columns if f"; did you mean {name!r}?" in texts}
-        return [name for name in table.columns if name not in roles and name not in meant]
+        hints = "".join(table.problems.texts)
+        return [
+            name
+            for name in table.columns
+            if name not in roles and f"; did you mean {name!r}?" not in hints
+        ]
 
 
 def check_categories(

@@ -71,12 +71,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
             r"unrecognized arguments: other\.csv \(see cfe-faiss audit --help\)$",
         ),
         ("build x.npy out", r"unrecognized arguments: out; did you mean --features x\.npy\?"),
-        ("build x.npy", r"--vectors is required; did you mean --features x\.npy\?"),
         ("build out --fetures x.npy", "did you mean '--features'"),
         ("local flat.cfe t.parquet", r"t\.parquet; did you mean --features t\.parquet\?"),
         ("info flat.cfe t.csv", r"unrecognized arguments: t\.csv \(see cfe-faiss info --help\)$"),
         ("scale run x.npy job", r"arguments: job; did you mean --features x\.npy\?"),
-        ("data.csv", r"invalid choice: 'data\.csv' .*; did you mean audit --features data\.csv\?"),
         ("build out --fetures x.npy --dataset patients", "did you mean '--features'"),
         (
             "build out --features x.npy --predictions y.npy --encoding latin-99",
