@@ -390,7 +390,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
         for name, size in zip(inputs.class_names, sizes, strict=True)
         if size
     ]
-    known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
+    known = 0 if finder.truth is None else int((finder.truth[inputs.nodes] >= 0).sum())
     people = inputs.words["people"]
     person = inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
