@@ -3,12 +3,14 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cfe_faiss.audit.reporting
 from cfe_faiss.audit.reporting.content import SECTIONS, Part, Prose, make_section
-from cfe_faiss.audit.reporting.document import Section, Table, first_lines
+from cfe_faiss.audit.reporting.document import Section, Table, first_lines, number
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
+from cfe_faiss.audit.reporting.sections.model_tests import _text
 
 GOLDEN = Path(__file__).with_name("golden")
 TEMPLATES = files("cfe_faiss.audit.reporting").joinpath("templates", "sections")
@@ -78,6 +80,16 @@ def test_first_lines_count_the_others():
     assert first_lines("\na\n\nb\n", 2, "below.") == "a\nb"
     assert first_lines("a\nb\nc", 1, "below.") == "a\n2 more are below."
     assert first_lines("a\nb\nc", 2, "below.") == "a\nb\n1 more is below."
+
+
+def test_distances_and_amounts_have_no_exponents():
+    numbers = [number(value, "distance") for value in (0.0, 0.00001234, 0.04075, 12345678.9)]
+    assert numbers == ["0", "0.00001234", "0.04075", "12,345,679"]
+    assert [_text(value) for value in (1e6, 1234567.5, np.float32(0.1))] == [
+        "1000000",
+        "1234567.5",
+        "0.1",
+    ]
 
 
 def findings_of(inputs, **values):

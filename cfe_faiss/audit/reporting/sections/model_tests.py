@@ -618,7 +618,7 @@ def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
 
 def _text(value: Any) -> str:
     if isinstance(value, float | np.floating):
-        return np.format_float_positional(float(f"{value:g}"), trim="-")
+        return np.format_float_positional(value, trim="-")
     return str(to_python(value))
 
 
