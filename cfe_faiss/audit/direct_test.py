@@ -8,9 +8,9 @@ vectors. The statistic is the score of ``s`` in that model (Rao's test), so noth
 import math
 import zlib
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +32,7 @@ from cfe_faiss.audit.groups import (
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary
-from cfe_faiss.base.threads import run, single_threaded_blas
+from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import global_evidence
@@ -61,8 +61,7 @@ _FEW_COLUMNS = 3
 _PEOPLE_PER_COLUMN = 150
 _COLUMN_KNOTS = 5
 _SEED = 20
-_NEWTON_STEPS = 10
-"""About the number of steps in which a logistic regression converges."""
+_MANY_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,20 +152,14 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats
         ]
     columns = np.column_stack(parts)
     folds = persons % _FOLDS
-    logits = [np.empty(n) for _ in unfavourable]
-
-    def cross_fit(task: tuple[int, int]) -> None:
-        model, fold = task
-        decisions = unfavourable[model]
-        held_out = folds == fold
-        logits[model][held_out] = _logits(
-            columns[~held_out], decisions[~held_out], columns[held_out]
-        )
-
-    tasks = list(product(range(len(unfavourable)), range(_FOLDS)))
-    run(cross_fit, tasks, work=len(tasks) * _NEWTON_STEPS * columns.size * columns.shape[1])
-    hinged = (np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)]) for logit in logits)
-    return np.column_stack([columns, *map(_standardise, hinged)])
+    blocks = [columns]
+    for decisions in unfavourable:
+        logit = np.empty(n)
+        for k in range(_FOLDS):
+            held_out = folds == k
+            logit[held_out] = _logits(columns[~held_out], decisions[~held_out], columns[held_out])
+        blocks.append(_standardise(np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)])))
+    return np.column_stack(blocks)
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -356,7 +349,7 @@ class Sample:
         Decisions of another model about the same people, (n,), whose logit joins the null model; or
         None.
     near
-        Nearest people of either group, (n, k), by k; the first of them are those of a smaller k.
+        Nearest people of either group, (n, k), by k.
     """
 
     rows: Ints
@@ -393,8 +386,12 @@ class Sample:
     @cached_property
     def basis(self) -> Floats:
         """Columns of the null model, see :func:`basis`."""
-        with single_threaded_blas():  # the last bits would depend on the number of threads
+        with self._threads():
             return basis(self.vectors, *self._decisions, persons=self.persons)
+
+    def _threads(self) -> AbstractContextManager[None]:
+        """Limit BLAS to one thread for few rows, where waiting for threads takes longer."""
+        return single_threaded_blas() if len(self) < _MANY_ROWS else nullcontext()
 
     @property
     def _decisions(self) -> list[Bools]:
@@ -481,7 +478,7 @@ class Sample:
         sums = sparse.csr_array((np.ones(len(self)), (draws, np.arange(len(self)))))
         basis = sums @ np.column_stack([self.basis, *others]) / rows[:, None]
         carriers = sums @ carries > 0
-        with single_threaded_blas():
+        with self._threads():
             chance = propensity(basis, carriers)
             summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
             tests = score_tests(basis, carriers, chance, summed, rows)
@@ -489,10 +486,9 @@ class Sample:
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
-        if k > max(self.near, default=0):
+        if k not in self.near:
             self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
-        nearest = self.near[max(self.near)][:, :k]
-        contrast: Floats = self.unfavourable - self.unfavourable[nearest].mean(axis=1)
+        contrast: Floats = self.unfavourable - self.unfavourable[self.near[k]].mean(axis=1)
         return contrast
 
     @cached_property

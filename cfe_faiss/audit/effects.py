@@ -23,7 +23,6 @@ from cfe_faiss.audit.groups import (
     Bools,
     Floats,
     Frame,
-    Grouping,
     TableResult,
     attributes_of,
     check_finder,
@@ -588,14 +587,8 @@ def direct_effects(  # noqa: PLR0913
         raise ValueError(
             "sensitive must name attributes where finder.sensitive names none, got none"
         )
-    samples = Samples(finder, rows, bad, persons_of(finder, person))
-    return run_family(samples, groups, k, fdr, others or {})
-
-
-def run_family(
-    samples: Samples, groups: Sequence[Grouping], k: int, fdr: float, others: Mapping[str, float]
-) -> DirectEffects:
-    """Run both tests for every value of the groups; arguments as in :func:`direct_effects`."""
+    persons = persons_of(finder, person)
+    samples = Samples(finder, rows, bad, persons)
     lines: list[dict[str, Any]] = []
     tested: list[_Tested] = []
     for group in groups:
@@ -607,7 +600,7 @@ def run_family(
             lines += value_lines
     further = {
         str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p
-        for name, p in others.items()
+        for name, p in (others or {}).items()
     }
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
@@ -618,8 +611,8 @@ def run_family(
         table=data_frame(lines, _COLUMNS),
         limits=LIMITS,
         others=dict(zip(further, q[len(lines) :].tolist(), strict=True)),
-        unfavourable=tuple(samples.finder.class_name(int(label)) for label in samples.unfavourable),
-        n=len(np.unique(samples.persons[samples.rows])),
+        unfavourable=tuple(finder.class_name(int(label)) for label in bad),
+        n=len(np.unique(persons[rows])),
         unknown={group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
         k=k,
         fdr=fdr,

@@ -368,7 +368,7 @@ def test_the_page_says_how_many_attributes_are_left_out_in_turn(
     choices = [row["choice"] for row in table_of(report, "sensitivity", "sensitivity")["rows"]]
     assert [choice.startswith("without ") for choice in choices].count(True) == left_out
     assert "without x0" in choices  # decisions go along with it most
-    sentence = f"{left_out} of {columns}, those that go along most with the decisions"
+    sentence = f"{left_out} of {columns}, those that go along most with unfavourable decisions"
     assert (sentence in limits_of(report, "sensitivity")) == (left_out < columns)
 
 

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.attribute_pairs import only_in
 from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
-from cfe_faiss.audit.effects import DirectEffects, run_family
+from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.flipping import flip
 from cfe_faiss.audit.groups import attributes_of, data_frame, groupings, known_rows, stack
 from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
@@ -48,8 +48,8 @@ _CHANGES = {
 _FINDINGS = 4
 _LEFT_OUT = 40
 """Findings and attributes that are varied, at most."""
-_WORK = 4e11
-"""Most multiplications with attributes left out in turn: about 20 seconds on two cores."""
+_WORK = 1e9
+"""Most rows times squared columns of attributes left out in turn: about 20 seconds."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
 _Answer = tuple[float, float, float]
@@ -67,26 +67,15 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
     if changes := inputs.once(find_changes):
         others |= {change_key(row): row["p"] for row in changes.table.to_dict("records")}
-    samples = inputs.once(make_samples)
-    groups = groupings(
-        attributes_of(inputs.finder),
-        samples.rows,
-        inputs.sensitive,
-        inputs.settings.bins,
-        inputs.crossed,
-        with_missing=False,
+    return direct_effects(
+        inputs.finder,
+        sensitive=inputs.sensitive,
+        unfavourable=[inputs.class_names[label] for label in inputs.unfavourable],
+        k=inputs.settings.k,
+        others=others,
+        person=inputs.persons,
+        **inputs.options,
     )
-    return run_family(samples, groups, inputs.settings.k, _ALPHA, others)
-
-
-def make_samples(inputs: Inputs) -> Samples:
-    """Return the people of the direct tests, with their neighbours, pairs and null model."""
-    return _samples(inputs, inputs.finder)
-
-
-def _samples(inputs: Inputs, finder: EvidenceFinder) -> Samples:
-    unfavourable = np.array(inputs.unfavourable, np.int32)
-    return Samples(finder, known_rows(finder, None), unfavourable, inputs.persons)
 
 
 def find_changes(inputs: Inputs) -> ModelComparison | None:
@@ -323,7 +312,7 @@ def sensitivity_section(inputs: Inputs) -> Section:
     named = [] if effects is None else _find_named(effects)
     if not named:
         return Section({"findings": {}})
-    encodings, owners = _encodings(inputs)
+    encodings = _encodings(inputs)
     if not encodings:
         return Section(missing="no_features")
     rows: list[_Row] = []
@@ -339,13 +328,7 @@ def sensitivity_section(inputs: Inputs) -> Section:
         name = f"{group_name(finding['attribute'], finding['value'])}, {_TESTS[finding['test']]}"
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
         findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
-    values = {
-        "findings": findings,
-        "choices": len(rows),
-        "alpha": _ALPHA,
-        "attributes": len(set(owners)),
-        "left_out": sum(choice.startswith("without ") for choice in encodings),
-    }
+    values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
     return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
@@ -375,8 +358,7 @@ def _choices(
     reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
     others = [max(1, k // 2), 2 * k]
-    samples = inputs.once(make_samples)
-    for other, tests in zip(others, _tests(inputs, samples, named, others), strict=True):
+    for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
         yield f"k = {other}", tests
     for choice, X in encodings.items():
         graph = inputs.finder.graph
@@ -389,28 +371,21 @@ def _choices(
             inputs.finder, vectors=vectors
         )  # its index keeps only its ids: nothing searches it
         is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
-        yield (
-            choice,
-            reported if is_same else _tests(inputs, _samples(inputs, finder), named, [k])[0],
-        )
+        yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
 
 def _tests(
-    inputs: Inputs, samples: Samples, named: Sequence[_Row], neighbours: Sequence[int]
+    inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
 ) -> list[list[_Answer]]:
     """Return the named tests for each number of neighbours.
 
     People of one set share their neighbours and pairs.
     """
+    rows = known_rows(finder, None)
     names = list(dict.fromkeys(row["attribute"] for row in named))
-    known = groupings(
-        attributes_of(samples.finder),
-        samples.rows,
-        names,
-        inputs.settings.bins,
-        with_missing=False,
-    )
+    known = groupings(attributes_of(finder), rows, names, inputs.settings.bins, with_missing=False)
     groups = dict(zip(names, known, strict=True))
+    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), inputs.persons)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
@@ -433,10 +408,10 @@ def _tests(
     ]
 
 
-def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
-    """Return other numbers to make vectors of, by choice, and the attribute of each number.
+def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
+    """Return other numbers to make vectors of, by choice.
 
-    No choices if the numbers behind the vectors are unknown.
+    None if the numbers behind the vectors are unknown.
     """
     finder = inputs.finder
     refused = np.isin(finder.labels, inputs.unfavourable)
@@ -445,12 +420,12 @@ def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
     if hasattr(x, "columns") and finder.attributes is not None:
         return _encodings_of_table(finder.attributes, removed, finder.scale, refused)
     if x is None or not hasattr(x, "shape"):
-        return {}, ()
+        return {}
     names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
     X = as_dense("x", x).astype(np.float64)
     if len(names) != X.shape[1]:
         if removed:
-            return {}, ()
+            return {}
         names = []
     kept = [name not in removed for name in names]
     X = X[:, kept] if names else X
@@ -462,7 +437,7 @@ def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
         "scaling: standard": standard,
         "scaling: rank": rankdata(X, axis=0) / len(X),
     }
-    return scaled | _without_each(X, owners, refused), owners
+    return scaled | _without_each(X, owners, refused)
 
 
 def _encodings_of_table(
@@ -470,13 +445,13 @@ def _encodings_of_table(
     removed: Collection[str],
     scale: Mapping[str, float] | None,
     refused: NDArray[np.bool_],
-) -> tuple[dict[str, NDArray[Any]], Sequence[str]]:
+) -> dict[str, NDArray[Any]]:
     """Return vectors of a table under other scalings of its numbers, or without a column."""
     compared = [
         name for name in attributes if name not in removed and can_be_encoded(attributes[name])
     ]
     if not compared:
-        return {}, ()
+        return {}
     columns = attributes.select(compared)
     ranks = {
         name: column if column.numbers is None else rankdata(column.numbers, nan_policy="omit")
@@ -488,7 +463,7 @@ def _encodings_of_table(
         "scaling: standard": standard.x,
         "scaling: rank": encode(Attributes(ranks, columns.ids)).x,
     }
-    return scaled | _without_each(standard.x, standard.attributes, refused), standard.attributes
+    return scaled | _without_each(standard.x, standard.attributes, refused)
 
 
 def _without_each(
@@ -503,10 +478,7 @@ def _without_each(
     if len(names) < 2:
         return {}
     n, d = X.shape
-    neighbours_and_pairs = 2 * n * n * d
-    # Basis and propensity of a null model take about 45 Newton steps; amounts may enter twice.
-    null_model = 45 * n * (2 * d + 45) ** 2
-    most = max(1, min(_LEFT_OUT, int(_WORK / (neighbours_and_pairs + null_model))))
+    most = max(1, min(_LEFT_OUT, int(_WORK / (n * d * d))))
     if len(names) > most:
         centred = X - X.mean(axis=0)
         spread = np.sqrt((centred**2).sum(axis=0))
