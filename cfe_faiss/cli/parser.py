@@ -52,8 +52,11 @@ class _Parser(argparse.ArgumentParser):
             for part in required:
                 part.required = True
         places = (getattr(known, action.dest) for action in self._positionals._group_actions)
-        words = [*others, *map(str, places)]
-        tables = [word for word in words if word.lower().endswith((*SUFFIXES, ".npy"))]
+        tables = [
+            word
+            for word in (*others, *map(str, places))
+            if word.lower().endswith((*SUFFIXES, ".npy"))
+        ]
         is_asked = tables and getattr(known, "features", "") is None
         if others:
             hint = f"; did you mean --features {tables[0]}?" if is_asked else ""

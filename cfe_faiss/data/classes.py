@@ -544,8 +544,10 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
     predicted = Counter(labels[both].tolist())
     true = Counter(truth[both].tolist())
     classes = []
-    sides = (("predicted", predicted, set(truth.tolist())), ("true", true, set(labels.tolist())))
-    for side, counts, other in sides:
+    for side, counts, other in (
+        ("predicted", predicted, set(truth.tolist())),
+        ("true", true, set(labels.tolist())),
+    ):
         total = counts.total()
         has_words = not _are_values(names) and counts.keys().isdisjoint(other)
         is_judged = total >= _FEWEST_ROWS or has_words

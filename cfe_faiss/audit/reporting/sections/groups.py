@@ -193,8 +193,9 @@ def counts_section(inputs: Inputs) -> Section:
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
     *limits, of_graph, of_unknown, of_truth = rates.metrics.limits
-    limits += [of_graph] * inputs.has("graph") + [of_unknown] * unknown
-    limits += [of_truth] * inputs.has("truth")
+    limits += (
+        [of_graph] * inputs.has("graph") + [of_unknown] * unknown + [of_truth] * inputs.has("truth")
+    )
     return Section(
         {"groups": len({row["group"] for row in rates.groups}), "unknown": unknown},
         tables=[

@@ -617,9 +617,8 @@ def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return np.format_float_positional(value, trim="-")
-    return str(to_python(value))
+    is_float = isinstance(value, float | np.floating)
+    return np.format_float_positional(value, trim="-") if is_float else str(to_python(value))
 
 
 def models_section(inputs: Inputs) -> Section:
