@@ -43,7 +43,7 @@ _LIMITS = (
 )
 """Questions that the numbers cannot answer."""
 
-_COMPARISONS = 1 << 25
+_COMPARISONS = 1 << 20
 """Comparisons of a refused with a granted person at once."""
 _ROLES = {"source": "refused", "target": "granted"}
 _LEAST_Z = 3.0
@@ -578,14 +578,17 @@ def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:
     refused
         Whether each person was refused, (n,); the others were granted.
     """
-    worse = grades[:, refused]
-    others = grades[:, None, ~refused]
-    step = max(1, _COMPARISONS // max(1, others.size))
+    worse, others = (
+        np.ascontiguousarray(grades[:, side], np.float32) for side in (refused, ~refused)
+    )
+    step = max(1, _COMPARISONS // max(1, others.shape[1]))
     count = 0
     people = 0
     for first in range(0, worse.shape[1], step):
         block = worse[:, first : first + step, None]
-        is_pair = np.asarray((block >= others).all(axis=0))  # never with a missing grade
+        is_pair = block[0] >= others[0]  # never with a missing grade
+        for of_block, of_others in zip(block[1:], others[1:], strict=True):
+            is_pair &= of_block >= of_others
         count += int(np.count_nonzero(is_pair))
         people += int(is_pair.any(axis=1).sum())
     return count, people, int((~np.isnan(worse)).all(axis=0).sum())

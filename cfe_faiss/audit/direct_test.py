@@ -8,7 +8,6 @@ vectors. The statistic is the score of ``s`` in that model (Rao's test), so noth
 import math
 import zlib
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -32,7 +31,7 @@ from cfe_faiss.audit.groups import (
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary
-from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.base.threads import run, single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import global_evidence
@@ -61,7 +60,6 @@ _FEW_COLUMNS = 3
 _PEOPLE_PER_COLUMN = 150
 _COLUMN_KNOTS = 5
 _SEED = 20
-_MANY_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +153,12 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats
     blocks = [columns]
     for decisions in unfavourable:
         logit = np.empty(n)
-        for k in range(_FOLDS):
+
+        def fit(k: int, decisions: Bools = decisions, logit: Floats = logit) -> None:
             held_out = folds == k
             logit[held_out] = _logits(columns[~held_out], decisions[~held_out], columns[held_out])
+
+        run(fit, range(_FOLDS), work=_FOLDS * columns.size * columns.shape[1])
         blocks.append(_standardise(np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)])))
     return np.column_stack(blocks)
 
@@ -349,7 +350,7 @@ class Sample:
         Decisions of another model about the same people, (n,), whose logit joins the null model; or
         None.
     near
-        Nearest people of either group, (n, k), by k.
+        Nearest people of either group, (n, k), by k. Fewer are the first of more.
     """
 
     rows: Ints
@@ -386,12 +387,9 @@ class Sample:
     @cached_property
     def basis(self) -> Floats:
         """Columns of the null model, see :func:`basis`."""
-        with self._threads():
+        # Threads of BLAS wait for each other: on a busy machine this takes several times as long.
+        with single_threaded_blas():
             return basis(self.vectors, *self._decisions, persons=self.persons)
-
-    def _threads(self) -> AbstractContextManager[None]:
-        """Limit BLAS to one thread for few rows, where waiting for threads takes longer."""
-        return single_threaded_blas() if len(self) < _MANY_ROWS else nullcontext()
 
     @property
     def _decisions(self) -> list[Bools]:
@@ -478,7 +476,7 @@ class Sample:
         sums = sparse.csr_array((np.ones(len(self)), (draws, np.arange(len(self)))))
         basis = sums @ np.column_stack([self.basis, *others]) / rows[:, None]
         carriers = sums @ carries > 0
-        with self._threads():
+        with single_threaded_blas():
             chance = propensity(basis, carriers)
             summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
             tests = score_tests(basis, carriers, chance, summed, rows)
@@ -486,9 +484,10 @@ class Sample:
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
-        if k not in self.near:
+        if max(self.near, default=0) < k:
             self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
-        contrast: Floats = self.unfavourable - self.unfavourable[self.near[k]].mean(axis=1)
+        near = self.near[max(self.near)][:, :k]
+        contrast: Floats = self.unfavourable - self.unfavourable[near].mean(axis=1)
         return contrast
 
     @cached_property

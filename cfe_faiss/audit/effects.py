@@ -23,6 +23,7 @@ from cfe_faiss.audit.groups import (
     Bools,
     Floats,
     Frame,
+    Grouping,
     TableResult,
     attributes_of,
     check_finder,
@@ -587,8 +588,18 @@ def direct_effects(  # noqa: PLR0913
         raise ValueError(
             "sensitive must name attributes where finder.sensitive names none, got none"
         )
-    persons = persons_of(finder, person)
-    samples = Samples(finder, rows, bad, persons)
+    further = {
+        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p
+        for name, p in (others or {}).items()
+    }
+    samples = Samples(finder, rows, bad, persons_of(finder, person))
+    return effects_of(samples, groups, k, fdr, further)
+
+
+def effects_of(
+    samples: Samples, groups: Sequence[Grouping], k: int, fdr: float, others: Mapping[str, float]
+) -> DirectEffects:
+    """Return the tests of :func:`direct_effects` of samples, which keep what the tests share."""
     lines: list[dict[str, Any]] = []
     tested: list[_Tested] = []
     for group in groups:
@@ -598,11 +609,7 @@ def direct_effects(  # noqa: PLR0913
             value_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
             tested.append(_Tested(people, codes == code, value_lines))
             lines += value_lines
-    further = {
-        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p
-        for name, p in (others or {}).items()
-    }
-    q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
+    q = adjusted_p_values([*(line["p"] for line in lines), *others.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
         judge(line, adjusted, fdr)
         line["gamma"] = line["gamma"] if line["named"] else np.nan
@@ -610,9 +617,9 @@ def direct_effects(  # noqa: PLR0913
     return DirectEffects(
         table=data_frame(lines, _COLUMNS),
         limits=LIMITS,
-        others=dict(zip(further, q[len(lines) :].tolist(), strict=True)),
-        unfavourable=tuple(finder.class_name(int(label)) for label in bad),
-        n=len(np.unique(persons[rows])),
+        others=dict(zip(others, q[len(lines) :].tolist(), strict=True)),
+        unfavourable=tuple(samples.finder.class_name(int(label)) for label in samples.unfavourable),
+        n=len(np.unique(samples.persons[samples.rows])),
         unknown={group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
         k=k,
         fdr=fdr,

@@ -204,7 +204,12 @@ def select_directed(found: list[Found], k: int) -> Found:
         near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
         pairs = [part[near] for part in pairs]
     first, second, scores = pairs
-    order = np.lexsort((second, first, -scores))[:k]
+    order = np.argsort(-scores)  # several times as fast as with ids, which decide ties only
+    ties = np.flatnonzero(scores[order[1:]] == scores[order[:-1]])
+    tied = np.union1d(ties, ties + 1)
+    among = order[tied]
+    order[tied] = among[np.lexsort((second[among], first[among], -scores[among]))]
+    order = order[:k]
     return first[order], second[order], scores[order]
 
 

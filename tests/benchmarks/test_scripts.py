@@ -280,3 +280,15 @@ def test_calibration_of_rates_agrees_with_the_audit(script: Any) -> None:
     assert odds["difference"] >= 0.8
     near = rates.neighbours(("0.5 everywhere", 60, 3, 2))
     assert 0.2 < near["expected"] < 0.8
+
+
+def test_the_time_of_a_report_is_that_of_a_table_with_all_kinds_of_columns(script: Any) -> None:
+    audit_report = script("audit_report")
+    frame = audit_report.mixed(400, 24)
+    assert frame.isna().any().any()
+    assert {name.split()[0] for name in frame} >= {"number", "amount", "count", "category", "sex"}
+    found = audit_report.measure("mixed", 400, 24)
+    assert (found["rows"], found["columns"]) == (400, 24)
+    assert found["seconds"] > 0
+    assert found["processors"] > 0
+    assert found["choices"] >= 0

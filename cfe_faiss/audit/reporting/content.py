@@ -262,6 +262,7 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     disable = None if progress else True
     try:
         with tqdm(parts, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
+            inputs = replace(inputs, show_step=bar.set_postfix_str)
             for part in bar:
                 bar.set_postfix_str(part.name.replace("_", " "))
                 sections.append(make_section(part, inputs))

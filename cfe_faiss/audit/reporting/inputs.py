@@ -130,6 +130,8 @@ class Inputs:
         without others.
     results
         Results that several sections use, by the function that computes them.
+    show_step
+        Shows in the progress bar which step a long section has reached.
     """
 
     finder: EvidenceFinder
@@ -145,6 +147,7 @@ class Inputs:
     subject: Subject
     models: Models | None = None
     results: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    show_step: Callable[[str], None] = field(default=lambda step: None, repr=False, compare=False)
 
     def once(self, compute: "Callable[[Inputs], _Result]") -> _Result:
         """Return the result of a function of these inputs, computed once."""

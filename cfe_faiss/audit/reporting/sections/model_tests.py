@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.attribute_pairs import only_in
 from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
-from cfe_faiss.audit.effects import DirectEffects, direct_effects
+from cfe_faiss.audit.effects import DirectEffects, effects_of
 from cfe_faiss.audit.flipping import flip
 from cfe_faiss.audit.groups import attributes_of, data_frame, groupings, known_rows, stack
 from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
@@ -33,7 +33,6 @@ from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
-from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.rows.metric import as_rows, is_distance, measure_of, measured
 
@@ -46,10 +45,11 @@ _CHANGES = {
 }
 """Names of the tests of a change on the page."""
 _FINDINGS = 4
+_SCALINGS = 3
 _LEFT_OUT = 40
 """Findings and attributes that are varied, at most."""
-_WORK = 1e9
-"""Most rows times squared columns of attributes left out in turn: about 20 seconds."""
+_WORK = 2.5e10
+"""Most work of the choices together, see :func:`_without_each`: about 20 seconds on two cores."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
 _Answer = tuple[float, float, float]
@@ -65,16 +65,31 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
         return None
     comparisons = inputs.once(find_rates).comparisons
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
+    samples = inputs.once(_samples)
     if changes := inputs.once(find_changes):
         others |= {change_key(row): row["p"] for row in changes.table.to_dict("records")}
-    return direct_effects(
+    return effects_of(
+        samples,
+        groupings(
+            attributes_of(inputs.finder),
+            samples.rows,
+            inputs.sensitive,
+            with_missing=False,
+            **inputs.options,
+        ),
+        inputs.settings.k,
+        _ALPHA,
+        others,
+    )
+
+
+def _samples(inputs: Inputs) -> Samples:
+    """Return the samples of the direct tests as reported."""
+    return Samples(
         inputs.finder,
-        sensitive=inputs.sensitive,
-        unfavourable=[inputs.class_names[label] for label in inputs.unfavourable],
-        k=inputs.settings.k,
-        others=others,
-        person=inputs.persons,
-        **inputs.options,
+        known_rows(inputs.finder, None),
+        np.array(inputs.unfavourable, np.int32),
+        inputs.persons,
     )
 
 
@@ -312,11 +327,12 @@ def sensitivity_section(inputs: Inputs) -> Section:
     named = [] if effects is None else _find_named(effects)
     if not named:
         return Section({"findings": {}})
-    encodings = _encodings(inputs)
+    encodings, columns_count = _encodings(inputs)
     if not encodings:
         return Section(missing="no_features")
     rows: list[_Row] = []
     for choice, tests in _choices(inputs, encodings, named):
+        inputs.show_step(f"sensitivity, {len(rows) + 1} of {len(encodings) + 3} choices")
         row: _Row = {"choice": choice}
         for i, (finding, (effect, p, statistic)) in enumerate(zip(named, tests, strict=True)):
             holds = p <= _ALPHA and statistic * finding["statistic"] > 0
@@ -328,7 +344,13 @@ def sensitivity_section(inputs: Inputs) -> Section:
         name = f"{group_name(finding['attribute'], finding['value'])}, {_TESTS[finding['test']]}"
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
         findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
-    values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
+    values = {
+        "findings": findings,
+        "choices": len(rows),
+        "alpha": _ALPHA,
+        "left_out": len(encodings) - _SCALINGS,
+        "columns": columns_count,
+    }
     return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
@@ -357,9 +379,10 @@ def _choices(
     k = inputs.settings.k
     reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
+    samples = inputs.once(_samples)
     others = [max(1, k // 2), 2 * k]
-    for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
-        yield f"k = {other}", tests
+    for near, tests in zip(others, _tests(inputs, samples, named, others), strict=True):
+        yield f"k = {near}", tests
     for choice, X in encodings.items():
         graph = inputs.finder.graph
         vectors = (
@@ -367,33 +390,38 @@ def _choices(
             if graph is None
             else ks_vectors(X.astype(np.float32), graph)
         )
-        finder = replace(
-            inputs.finder, vectors=vectors
-        )  # its index keeps only its ids: nothing searches it
-        is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
-        yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
+        # The index of the finder keeps only its ids: nothing searches it.
+        is_same = np.array_equal(vectors, inputs.finder.vectors)
+        other = replace(samples, finder=replace(inputs.finder, vectors=vectors), by_people={})
+        yield choice, reported if is_same else _tests(inputs, other, named, [k])[0]
 
 
 def _tests(
-    inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
+    inputs: Inputs, samples: Samples, named: Sequence[_Row], neighbours: Sequence[int]
 ) -> list[list[_Answer]]:
     """Return the named tests for each number of neighbours.
 
     People of one set share their neighbours and pairs.
     """
-    rows = known_rows(finder, None)
     names = list(dict.fromkeys(row["attribute"] for row in named))
-    known = groupings(attributes_of(finder), rows, names, inputs.settings.bins, with_missing=False)
+    known = groupings(
+        attributes_of(samples.finder),
+        samples.rows,
+        names,
+        inputs.settings.bins,
+        with_missing=False,
+    )
     groups = dict(zip(names, known, strict=True))
-    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), inputs.persons)
+    # Neighbours are searched once, the most first. No situation test needs none.
+    depths = sorted(neighbours, reverse=True) * any(row["test"] == "situation" for row in named)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
         people, codes = samples.of(groups[attribute])
         carries = codes == groups[attribute].values.index(value)
-        contrasts = [people.situation_contrast(k) for k in neighbours]
+        contrasts = {k: people.situation_contrast(k) for k in depths}
         chance, tests = people.test(
-            carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])]
+            carries, [*contrasts.values(), *([people.evidence_contrast] if with_pairs else [])]
         )
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
@@ -401,15 +429,17 @@ def _tests(
             found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [
-            found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i]
+            found[row["attribute"], row["value"]][
+                -1 if row["test"] == "direction" else depths.index(k)
+            ]
             for row in named
         ]
-        for i in range(len(neighbours))
+        for k in neighbours
     ]
 
 
-def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
-    """Return other numbers to make vectors of, by choice.
+def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return other numbers to make vectors of, by choice, and the number of attributes.
 
     None if the numbers behind the vectors are unknown.
     """
@@ -420,12 +450,12 @@ def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     if hasattr(x, "columns") and finder.attributes is not None:
         return _encodings_of_table(finder.attributes, removed, finder.scale, refused)
     if x is None or not hasattr(x, "shape"):
-        return {}
+        return {}, 0
     names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
     X = as_dense("x", x).astype(np.float64)
     if len(names) != X.shape[1]:
         if removed:
-            return {}
+            return {}, 0
         names = []
     kept = [name not in removed for name in names]
     X = X[:, kept] if names else X
@@ -437,7 +467,7 @@ def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
         "scaling: standard": standard,
         "scaling: rank": rankdata(X, axis=0) / len(X),
     }
-    return scaled | _without_each(X, owners, refused)
+    return scaled | _without_each(X, owners, refused), len(set(owners))
 
 
 def _encodings_of_table(
@@ -445,13 +475,13 @@ def _encodings_of_table(
     removed: Collection[str],
     scale: Mapping[str, float] | None,
     refused: NDArray[np.bool_],
-) -> dict[str, NDArray[Any]]:
+) -> tuple[dict[str, NDArray[Any]], int]:
     """Return vectors of a table under other scalings of its numbers, or without a column."""
     compared = [
         name for name in attributes if name not in removed and can_be_encoded(attributes[name])
     ]
     if not compared:
-        return {}
+        return {}, 0
     columns = attributes.select(compared)
     ranks = {
         name: column if column.numbers is None else rankdata(column.numbers, nan_policy="omit")
@@ -463,7 +493,7 @@ def _encodings_of_table(
         "scaling: standard": standard.x,
         "scaling: rank": encode(Attributes(ranks, columns.ids)).x,
     }
-    return scaled | _without_each(standard.x, standard.attributes, refused)
+    return scaled | _without_each(standard.x, standard.attributes, refused), len(compared)
 
 
 def _without_each(
@@ -472,14 +502,17 @@ def _without_each(
     """Return the numbers without the columns of each attribute.
 
     With too many attributes, only the attributes that correlate most with unfavourable decisions
-    are left out in turn.
+    are left out in turn. A choice costs the fits of the null model, squared columns times rows, and
+    all neighbours and pairs, columns times squared rows, of which a step takes a hundredth as long.
+    Both take as long as with 150 more columns: those that the null model adds, and the choice among
+    candidates. Measured with 31 and with 190 columns.
     """
     names = list(dict.fromkeys(owners))
     if len(names) < 2:
         return {}
-    n, d = X.shape
-    most = max(1, min(_LEFT_OUT, int(_WORK / (n * d * d))))
-    if len(names) > most:
+    width = X.shape[1] + 150
+    most = int(_WORK / (len(X) * width * (width + len(X) / 100))) - _SCALINGS
+    if len(names) > (most := max(1, min(_LEFT_OUT, most))):
         centred = X - X.mean(axis=0)
         spread = np.sqrt((centred**2).sum(axis=0))
         strength = abs((refused - refused.mean()) @ centred) / np.where(spread > 0, spread, np.inf)

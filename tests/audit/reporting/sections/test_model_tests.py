@@ -5,6 +5,7 @@ from audit_report_helpers import model, section_of, table_of
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
+from cfe_faiss.audit.reporting.sections.model_tests import _without_each
 
 
 def recorded(audited, name):
@@ -73,3 +74,13 @@ def test_the_share_of_equal_pairs_stands_beside_that_of_pairs_in_one_attribute()
         in found.headline
     )
     assert found.described == (found.headline,)
+
+
+@pytest.mark.parametrize(("n", "d"), [(60_000, 10), (6_000, 1_000)])
+def test_columns_are_left_out_while_neighbours_and_fits_take_bounded_time(n, d):
+    rng = np.random.default_rng(0)
+    names = [f"c{i}" for i in range(d)]
+    refused = rng.random(n) < 0.5
+    X = rng.normal(size=(n, d))
+    few, many = (len(_without_each(X[::step], names, refused[::step])) for step in (1, 60))
+    assert 1 <= few < 10 <= many <= 40
