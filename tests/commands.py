@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 import pandas as pd
 import pytest
+from reference import assert_same_arrays
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
@@ -68,8 +69,7 @@ def assert_same(path: Path, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIV
     assert type(read) is type(index)
     np.testing.assert_array_equal(read.members().ids, index.members().ids)
     np.testing.assert_array_equal(read.members().labels, index.members().labels)
-    for one, other in zip(read.search_stored(None, 5), index.search_stored(None, 5), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same_arrays(read.search_stored(None, 5), index.search_stored(None, 5))
 
 
 def frame_of(text: str, style: str) -> pd.DataFrame:

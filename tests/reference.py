@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
@@ -21,6 +22,12 @@ class Stored(NamedTuple):
     xq: NDArray[np.float32]
     labels_q: NDArray[np.int64]
     k: int
+
+
+def assert_same_arrays(found: Any, expected: Any) -> None:
+    """Two results hold as many arrays, and these are equal."""
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
 
 
 def unit(X: NDArray[Any]) -> NDArray[np.float32]:

@@ -99,11 +99,7 @@ def test_names():
         ({"count": 0}, ValueError, "count must be at least 1, got 0"),
         ({"data": SimpleNamespace(x=[1.0, 2.0])}, ValueError, r"data\.x must have shape"),
         ({"data": SimpleNamespace(x=[[1.0], [np.nan]])}, ValueError, r"data\.x must be finite"),
-        (
-            {"data": SimpleNamespace(x=[[1.0]], x_raw=[["a"]])},
-            TypeError,
-            r"data\.x_raw must be an array of real numbers",
-        ),
+        ({"data": SimpleNamespace(x=[[1.0]], x_raw=[["a"]])}, TypeError, r"data\.x_raw must"),
         (
             {"data": SimpleNamespace(x=PEOPLE.x, feature_names=["a"])},
             ValueError,

@@ -169,9 +169,8 @@ def test_samplers_of_imbalanced_learn_take_transformers() -> None:
         (NearMiss, "n_neighbors", 2),
     ):
         options = {"random_state": 0} if sampler in (SMOTE, ADASYN) else {}
-        asked = (
-            k if sampler is NearMiss else k + 1
-        )  # the others leave out the first neighbour, the sample itself
+        # the others leave out the first neighbour, the sample itself
+        asked = k if sampler is NearMiss else k + 1
         found = sampler(**{name: cfe.EvidenceTransformer(asked)}, **options).fit_resample(X, y)
         expected = sampler(**{name: k}, **options).fit_resample(X, y)
         assert_allclose(found[0], expected[0])

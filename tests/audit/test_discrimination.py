@@ -21,7 +21,7 @@ COLUMNS = [
         "class_expected",
         "nodes",
         "evidence",
-    ),
+    )
 ]
 
 
@@ -210,16 +210,8 @@ def test_bail_as_in_table_2(data_root) -> None:
         ({"k": 0}, ValueError, "k must be at least 1"),
         ({"nodes": [400]}, ValueError, "nodes must lie in 0..399, got 400"),
         ({"nodes": [0.5]}, TypeError, "nodes must be integers"),
-        (
-            {"features": pd.DataFrame({"a": [1]})},
-            ValueError,
-            "index must hold row numbers below 1, got 399",
-        ),
-        (
-            {"sensitive": ["race"]},
-            ValueError,
-            "sensitive must name attributes that are scored .*, got 'race'",
-        ),
+        ({"features": pd.DataFrame({"a": [1]})}, ValueError, "index .*got 399"),
+        ({"sensitive": ["race"]}, ValueError, "sensitive .*got 'race'"),
         ({"sensitive": "sex"}, TypeError, "sensitive must be a sequence of names"),
     ],
 )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
@@ -43,16 +44,14 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
         assert (row.pairs, row.nodes, row.errors) == (min(row.k, len(pairs)), len(nodes), errors)
         accuracy = 1 - errors / len(nodes) if nodes else math.nan
         low, high = wilson([len(nodes) - errors], [len(nodes)], 0.9)
-        np.testing.assert_allclose(
+        assert_allclose(
             (row.accuracy, row.low, row.high, row.overall),
             (accuracy, low[0], high[0], overall),
             atol=1e-12,
         )
         assert row.overall_nodes == len(judged)
         low, high = wilson([sum(label[v] == y[v] for v in judged)], [len(judged)], 0.9)
-        np.testing.assert_allclose(
-            (row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12
-        )
+        assert_allclose((row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12)
         assert not row.expected_low > row.expected + 1e-12
         assert not row.expected > row.expected_high + 1e-12
 

@@ -203,7 +203,5 @@ def test_rows_without_a_predicted_class_form_no_pairs() -> None:
     assert (found.nodes, found.pairs, found.different) == (3, 2, 1)
     assert found.table["different"].tolist() == [1, 1]
     assert "2 predicted classes" in repr(finder)
-    with pytest.raises(
-        ValueError, match="id must name a row with a predicted class, got 0 without"
-    ):
+    with pytest.raises(ValueError, match=r"id .*got 0 without"):
         finder.case(0)

@@ -71,9 +71,8 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     frame = pd.DataFrame({"group": groups}, index=pd.Index(stored.ids, dtype=np.int64))
     found = shares(index, frame, nodes=nodes, nprobe=nlist, confidence=0.9)
     nearest = nearest_by_hand(stored)
-    assume(
-        all(len(own) <= 16 for own in nearest.values())
-    )  # more equally near nodes are left out, see Notes
+    # more equally near nodes are left out, see Notes
+    assume(all(len(own) <= 16 for own in nearest.values()))
     judged = judged_by_hand(stored, stored.ids.tolist() if nodes is None else nodes)
     clusters = clusters_by_hand(nearest, judged)
     values = sorted(set(groups.tolist()))

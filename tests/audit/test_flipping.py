@@ -18,13 +18,8 @@ from cfe_faiss.audit.flipping import adjacency, independent_batches, measure_hop
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.datasets import load
 
-SEEDS = {
-    "gcn": 0,
-    "gat": 0,
-    "gin": 0,
-    "mpnn": 1,
-    "sage": 0,
-}  # of models that do not predict one class only
+# of models that do not predict one class only
+SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}
 NAMES = ["sex", "a", "b", "c"]
 
 
@@ -299,9 +294,8 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
 )
 def test_adj_t_and_directed_edges() -> None:
     data = graph(60, 90)
-    data.edge_index = torch.unique(
-        data.edge_index[:, ::2], dim=1
-    )  # some edges lead in one direction only
+    # some edges lead in one direction only
+    data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)
     model = GCNConv(4, 2)
     values = torch.ones(data.edge_index.shape[1])
     matrix = torch.sparse_coo_tensor(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import as_attributes
@@ -102,7 +103,7 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
             fpr = (judged & positive & ~actual).sum() / negatives if negatives else np.nan
             fnr = (~positive & actual).sum() / positives if positives else np.nan
             accuracy = (predicted[own] == truth[own])[judged].mean() if judged.any() else np.nan
-            np.testing.assert_allclose(
+            assert_allclose(
                 [found[name] for name in ("rate", "fpr", "fnr", "accuracy")],
                 [positive.mean(), fpr, fnr, accuracy],
             )
@@ -402,9 +403,7 @@ def test_tables_of_local_law_144() -> None:
     assert races["excluded"].tolist() == [False, False, False, True, False]
     assert races["applicants"].tolist() == [*((race == value).sum() for value in order[:-1]), 4]
     rates = {value: predicted[race == value].mean() for value in order[:3]}
-    np.testing.assert_allclose(
-        races["impact_ratio"][:3], [rates[v] / max(rates.values()) for v in order[:3]]
-    )
+    assert_allclose(races["impact_ratio"][:3], [rates[v] / max(rates.values()) for v in order[:3]])
     assert races["impact_ratio"][3:].isna().all()
     both = tables["Intersectional"]
     assert both.columns[:2].tolist() == ["race", "sex"]
@@ -456,37 +455,17 @@ def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
         ({"favourable": []}, ValueError, "favourable must hold one"),
         ({"y_pred": [0, 1, 1]}, ValueError, r"y_pred must be classes of shape \(2,\)"),
         ({"y_pred": [0.5, 1]}, TypeError, "y_pred must be integers, texts or booleans, got 0.5"),
-        (
-            {"y_pred": [None, "a"]},
-            ValueError,
-            "y_pred must hold a class for every node, got none for node 0",
-        ),
+        ({"y_pred": [None, "a"]}, ValueError, "y_pred .*got none for node 0"),
         ({"y_true": [0, 1, 1]}, ValueError, r"y_true must be classes of shape \(2,\)"),
-        (
-            {"y_true": ["a", "b"]},
-            ValueError,
-            "y_true must have a class in common, got 0, 1 and a, b",
-        ),
-        (
-            {"y_true": [0, 1], "y_pred": ["a", "b"]},
-            ValueError,
-            "y_true must have a class in common",
-        ),
-        (
-            {"y_true": ["yes", "no"], "y_pred": ["a", "b"]},
-            ValueError,
-            "in common, got a, b and no, yes",
-        ),
+        ({"y_true": ["a", "b"]}, ValueError, "y_true .*got 0, 1 and a, b"),
+        ({"y_true": [0, 1], "y_pred": ["a", "b"]}, ValueError, "y_true must have a class"),
+        ({"y_true": ["yes", "no"], "y_pred": ["a", "b"]}, ValueError, "in .*got a, b and no, yes"),
         (
             {"y_true": ["b", "c"], "y_pred": ["a", "b"], "truth_favourable": "c"},
             ValueError,
             "favourable must name",
         ),
-        (
-            {"y_pred": ["a", "b"], "class_names": ["a", "c"]},
-            ValueError,
-            r"y_pred must be among .*\(a, c\), got 'b'",
-        ),
+        ({"y_pred": ["a", "b"], "class_names": ["a", "c"]}, ValueError, "y_pred .*got 'b'"),
         (
             {"y_pred": pd.Series([0, 1], index=[1, 0]), "sensitive_features": pd.Series([0, 1])},
             ValueError,

@@ -143,9 +143,8 @@ def test_models_are_compared_by_people() -> None:
 def test_a_person_moves_as_most_rows_do() -> None:
     X = np.arange(90, dtype=float)[:, None] + 1
     labels = np.array(["no", "yes", "yes"] * 30)
-    other = np.array(
-        ["yes", "no", "no"] * 30
-    )  # of three rows of a person one moves up, two move down
+    # of three rows of a person one moves up, two move down
+    other = np.array(["yes", "no", "no"] * 30)
     finder = cfe.EvidenceFinder.from_vectors(X, labels)
     person = np.repeat(np.arange(30), 3)
     (line,) = audit.compare_models(

@@ -32,9 +32,8 @@ def use_blas_threads(number: int) -> None:
         for library in libraries():
             library.set_num_threads(number)
 
-    thread = threading.Thread(
-        target=use
-    )  # threadpoolctl accepts numbers from one living thread only
+    # threadpoolctl accepts numbers from one living thread only
+    thread = threading.Thread(target=use)
     thread.start()
     thread.join()
     assert blas_threads() == {number}
@@ -129,9 +128,8 @@ def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
 
     number = 1
     while interrupt(number):
-        deadline = (
-            time.monotonic() + 60
-        )  # after an interrupt, nothing waits for the thread that restores the number
+        # after an interrupt, nothing waits for the thread that restores the number
+        deadline = time.monotonic() + 60
         while blas_threads() != before:
             assert time.monotonic() < deadline
         number += 1

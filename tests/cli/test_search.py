@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import D, N, assert_similarities, column, records
+from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
 
@@ -29,16 +30,14 @@ def test_local_writes_the_results_of_the_api(
     _, I = index.search_stored(nodes, k, **options)
     known = dict(zip(index.members().ids.tolist(), index.members().labels.tolist(), strict=True))
     assert list(rows[0]) == LOCAL
-    np.testing.assert_array_equal(column(rows, "node", int), np.repeat(nodes, k))
-    np.testing.assert_array_equal(column(rows, "evidence", int), I.ravel())
-    np.testing.assert_array_equal(
-        column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes))
-    )
+    assert_array_equal(column(rows, "node", int), np.repeat(nodes, k))
+    assert_array_equal(column(rows, "evidence", int), I.ravel())
+    assert_array_equal(column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes)))
     assert_similarities(rows, style, index, np.repeat(nodes, k), I.ravel())
-    np.testing.assert_array_equal(
+    assert_array_equal(
         column(rows, "node_label", int), [known[node] for node in np.repeat(nodes, k)]
     )
-    np.testing.assert_array_equal(
+    assert_array_equal(
         column(rows, "evidence_label", int), [known[node] for node in I.ravel().tolist()]
     )
 
@@ -47,8 +46,8 @@ def test_local_without_nodes_searches_all(folder: Path, output) -> None:
     rows = records(output("local", folder / "flat.cfe", "-k", 2, "--csv"), "csv")
     index = cfe.read_index(folder / "flat.cfe")
     _, I = index.search_stored(None, 2)
-    np.testing.assert_array_equal(column(rows, "node", int), np.repeat(np.arange(N) * 10, 2))
-    np.testing.assert_array_equal(column(rows, "evidence", int), I.ravel())
+    assert_array_equal(column(rows, "node", int), np.repeat(np.arange(N) * 10, 2))
+    assert_array_equal(column(rows, "evidence", int), I.ravel())
     assert_similarities(rows, "csv", index, np.repeat(np.arange(N) * 10, 2), I.ravel())
 
 
@@ -107,11 +106,11 @@ def test_global_writes_the_results_of_the_api(
     pairs = cfe.global_evidence(index, 20, **options)
     labels = np.load(folder / "y.npy")
     assert list(rows[0]) == GLOBAL
-    np.testing.assert_array_equal(column(rows, "source", int), pairs.source)
-    np.testing.assert_array_equal(column(rows, "target", int), pairs.target)
+    assert_array_equal(column(rows, "source", int), pairs.source)
+    assert_array_equal(column(rows, "target", int), pairs.target)
     assert_similarities(rows, style, index, pairs.source, pairs.target)
-    np.testing.assert_array_equal(column(rows, "source_label", int), labels[pairs.source])
-    np.testing.assert_array_equal(column(rows, "target_label", int), labels[pairs.target])
+    assert_array_equal(column(rows, "source_label", int), labels[pairs.source])
+    assert_array_equal(column(rows, "target_label", int), labels[pairs.target])
 
 
 def test_long_results_are_whole(folder: Path, output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,9 +288,7 @@ def test_a_classifier_of_graphs_is_none_of_nodes(data):
     def model(x, edge_index, batch):
         return global_mean_pool(x, batch)
 
-    with pytest.raises(
-        ValueError, match=r"output must be logits .* of shape \(4, C\) .* got shape \(1, 4\)"
-    ):
+    with pytest.raises(ValueError, match=r"output must be logits .* of shape \(4, C\) .* got"):
         predict(model, data)
 
 

@@ -113,14 +113,9 @@ def test_truth_in_words_of_its_own(people: pd.DataFrame, tmp_path: Path) -> None
             finder, {"v2": people[decision]}, unfavourable=unfavourable, truth_favourable="repaid"
         )
         assert compared.models["accuracy"].tolist() == pytest.approx([right.mean()] * 2)
-        with pytest.raises(
-            ValueError,
-            match=r"must have a class in common, got .* and defaulted, repaid: .*truth_favour",
-        ):
+        with pytest.raises(ValueError, match=r"class in common, got .* and defaulted, repaid"):
             numbers_of(finder, tmp_path / "a.html", favourable=favourable)
-        with pytest.raises(
-            ValueError, match=r"truth_favourable must be among the classes .*did you mean 'repaid'"
-        ):
+        with pytest.raises(ValueError, match=r"truth_favourable must be among the classes .*did"):
             numbers_of(
                 finder, tmp_path / "a.html", favourable=favourable, truth_favourable="repayd"
             )

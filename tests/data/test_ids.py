@@ -49,10 +49,7 @@ def test_rows_go_by_the_column() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "expected"),
-    [
-        (["a", ""], "line 3: no id"),
-        (["a", "b", "a"], "line 4: id 'a' again, as in line 2"),
-    ],
+    [(["a", ""], "line 3: no id"), (["a", "b", "a"], "line 4: id 'a' again, as in line 2")],
 )
 def test_bad_ids(texts: list[str], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, quick, stored_vectors, unit
+from reference import Stored, assert_same_arrays, clustered, quick, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse.class_centroids import Routes
@@ -81,14 +81,12 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
             again.range_search_evidence(xq, labels_q, 0.6),
         ),
     ):
-        for a, b in zip(one, two, strict=True):
-            assert_array_equal(a, b)
+        assert_same_arrays(one, two)
     again.relabel(np.arange(600) % 5)
     index.relabel(np.arange(600) % 5)
     again.add_with_labels(xq, labels_q, np.arange(5000, 5040))
     index.add_with_labels(xq, labels_q, np.arange(5000, 5040))
-    for a, b in zip(index.search_stored(k=7), again.search_stored(k=7), strict=True):
-        assert_array_equal(a, b)
+    assert_same_arrays(index.search_stored(k=7), again.search_stored(k=7))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -102,10 +100,7 @@ def test_round_trip_of_random_indexes(tmp_path: Path, stored: Stored) -> None:
         index.relabel(stored.labels, stored.ids)
         cfe.write_index(index, tmp_path / "a.index")
         again = cfe.read_index(tmp_path / "a.index")
-        for a, b in zip(
-            index.search_stored(k=stored.k), again.search_stored(k=stored.k), strict=True
-        ):
-            assert_array_equal(a, b)
+        assert_same_arrays(index.search_stored(k=stored.k), again.search_stored(k=stored.k))
 
 
 EMPTY = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ3,RFlat"}
@@ -282,8 +277,7 @@ def test_rows_that_were_added_one_by_one_are_written_in_order(tmp_path: Path) ->
     stored, _ = again.storage().rows(np.arange(300))
     assert_array_equal(stored, whole.storage().rows(np.arange(300))[0])
     for one in (index, again, pickle.loads(pickle.dumps(index))):
-        for a, b in zip(one.search_stored(k=5), whole.search_stored(k=5), strict=True):
-            assert_array_equal(a, b)
+        assert_same_arrays(one.search_stored(k=5), whole.search_stored(k=5))
 
 
 def test_files_are_as_readable_as_the_user_wants(tmp_path: Path) -> None:
@@ -311,11 +305,6 @@ def searches(index: Index) -> list[Any]:
     ]
 
 
-def assert_same(one: list[Any], two: list[Any]) -> None:
-    for a, b in zip(one, two, strict=True):
-        assert_array_equal(a, b)
-
-
 def sectors_mapped(path: Path) -> int:
     return Path("/proc/self/maps").read_text().count(str(path))
 
@@ -329,7 +318,7 @@ def test_a_mapped_index_gives_the_same_results(kind: str, flags: int, tmp_path: 
     before = path.read_bytes()
     mapped = cfe.read_index(path, flags)
     assert type(mapped) is type(index)
-    assert_same(searches(mapped), searches(index))
+    assert_same_arrays(searches(mapped), searches(index))
     assert path.read_bytes() == before
     verify_index(path)
 
@@ -370,7 +359,7 @@ def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_
     for change in changes:
         with pytest.raises(RuntimeError, match=r"a\.index and cannot be changed"):
             change()
-    assert_same(searches(mapped), expected)
+    assert_same_arrays(searches(mapped), expected)
     assert path.read_bytes() == before
 
 
@@ -381,11 +370,11 @@ def test_a_mapped_index_survives_the_replacement_of_its_file(kind: str, tmp_path
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     expected = searches(cfe.read_index(path))
     cfe.write_index(mapped, path)
-    assert_same(searches(cfe.read_index(path)), expected)
+    assert_same_arrays(searches(cfe.read_index(path)), expected)
     cfe.write_index(cfe.IndexEvidenceIDMap2(3), path)
-    assert_same(searches(mapped), expected)
+    assert_same_arrays(searches(mapped), expected)
     path.unlink()
-    assert_same(searches(mapped), expected)
+    assert_same_arrays(searches(mapped), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -394,7 +383,7 @@ def test_mapped_indexes_are_copied_into_memory(kind: str, tmp_path: Path) -> Non
     cfe.write_index(built(kind), path)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     for copied in (pickle.loads(pickle.dumps(mapped)), copy.deepcopy(mapped)):
-        assert_same(searches(copied), searches(mapped))
+        assert_same_arrays(searches(copied), searches(mapped))
         copied.remove_ids(np.array([1000]))
         assert copied.ntotal == 599
     assert mapped.to_stock().ntotal == 600
@@ -433,9 +422,7 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
     flipped(header["payload"]["size"] - 50)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     for _ in range(2):
-        with pytest.raises(
-            ValueError, match=r"a\.index is damaged: the checksum of its list 4 does not match"
-        ):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list 4"):
             mapped.search_stored(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its vectors"):
         verify_index(path)
@@ -453,14 +440,10 @@ def test_vectors_besides_codes_are_checked_like_vectors_in_lists(tmp_path: Path)
     )
     whole[place + 5000] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(
-        ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"
-    ):
+    with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does"):
         cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, exact=True)
     for read in (cfe.read_index, verify_index):
-        with pytest.raises(
-            ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"
-        ):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section"):
             read(path)
     whole[place + 5000 : place + 6000] = b"\xff" * 1000
     path.write_bytes(whole)
@@ -705,25 +688,16 @@ def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_
         (said("parameters.extra", 1), r"parameters\.extra is unknown"),
         (said("payload.size", -1), r"payload\.size must be an integer from 0 .*, got -1"),
         (said("payload.size", 2**70), r"payload\.size must be an integer|begins at byte"),
-        (
-            said("payload.structure_crc32", None),
-            r"payload\.structure_crc32 must be an integer .*, got None",
-        ),
+        (said("payload.structure_crc32", None), r"payload\.structure_crc32 .*got None"),
         (said("sections", {}), "sections must be a list, got {}"),
         (said("sections", []), "has the sections"),
         (said("labels.name", "references"), "has the sections"),
         (said("labels.dtype", "|O"), "has dtype '|O', not '<i4'"),
         (said("labels.dtype", "<i8"), "has dtype '<i8', not '<i4'"),
-        (
-            said("labels.shape", [-600]),
-            r"sections\[\d\]\.shape\[0\] must be an integer from 0 .*, got -600",
-        ),
+        (said("labels.shape", [-600]), r"sections\[\d\]\.shape\[0\] .*got -600"),
         (said("labels.shape", [2**61]), "begins at byte|beyond its header"),
         (said("labels.shape", [599]), "has shape \\(599,\\), not \\(600,\\)"),
-        (
-            said("labels.shape", [600.0]),
-            r"sections\[\d\]\.shape\[0\] must be an integer .*, got 600.0",
-        ),
+        (said("labels.shape", [600.0]), r"sections\[\d\]\.shape\[0\] .*got 600.0"),
         (said("labels.offset", 0), "begins at byte 0"),
         (said("references.shape", [1, 1200]), "has shape"),
         (put("labels", 0, -2), "labels lie in -2"),
@@ -785,7 +759,7 @@ def test_a_mapped_index_takes_its_routes_from_the_file(
 
     monkeypatch.setattr(Routes, "of", fail)
     mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
-    assert_same(searches(mapped), searches(index))
+    assert_same_arrays(searches(mapped), searches(index))
     for name, array in mapped.routes().arrays().items():
         assert_array_equal(array, index.routes().arrays()[name])
 
@@ -867,56 +841,16 @@ def set_first(vector: Any, value: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "stock", "message"),
     [
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)),
-            "graph .* has links to nowhere",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)),
-            "graph .* has links to nowhere",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)),
-            "graph .* is not as it must be",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)),
-            "graph .* is not as it must be",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)),
-            "graph .* other numbers of neighbours",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)),
-            "graph .* other numbers of neighbours",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)),
-            "graph .* other numbers of neighbours",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)),
-            "graph .* begins at 9",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)),
-            "graph .* begins at",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)),
-            "graph .* is not as it must be",
-        ),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)), "links to nowhere"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)), "links to nowhere"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)), "is not as it must"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)), "is not as it must"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)), "other numbers"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)), "other numbers"),
+        ("ivf", lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)), "numbers of neighbours"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)), "begins at 9"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)), "graph .* begins"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)), "is not as it must"),
         ("flat", stock_ivf, "the index is b'IwFl'"),
         ("ivf", stock_flat, "the index is b'IxM2'"),
         ("flat", lambda: stock_flat(faiss.METRIC_L2), "metric 1|is b'IxF2'"),
@@ -939,58 +873,18 @@ def set_first(vector: Any, value: int) -> None:
         ("pq", lambda: stock_codes("PQ6x8", "sq"), "the index is b'IwSq', not b'IwPQ'"),
         ("sq8", lambda: stock_codes("SQ8", "sq", metric=faiss.METRIC_L2), "metric 1"),
         ("sq8", lambda: stock_codes("SQ4", "sq"), "scalar quantizer is of type 1"),
-        (
-            "sq8",
-            lambda: stock_codes("SQ8", "sq", residual=True),
-            "the mark of residuals is 1, not 0",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), np.nan),
-            "levels of its scalar quantizer are not",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), -1.0),
-            "levels of its scalar quantizer are not",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), 3e38),
-            "levels of its scalar quantizer are not",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23),
-            "scalar quantizer has 23 levels",
-        ),
-        (
-            "fp16",
-            lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5),
-            "scalar quantizer has 24 levels",
-        ),
+        ("sq8", lambda: stock_codes("SQ8", "sq", residual=True), "the mark of residuals is 1"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), np.nan), "levels of its"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), -1.0), "levels of its"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 3e38), "levels of its"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23), "scalar quantizer has 23"),
+        ("fp16", lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5), "scalar quantizer has 24"),
         ("sq8", lambda: stock_codes("SQ8", "sq", scale=3.0), "not of length 1"),
         ("fp16", lambda: stock_codes("SQfp16", "sq", scale=0.5), "not of length 1"),
-        (
-            "pq",
-            lambda: stock_codes("PQ6x4", "pq"),
-            "number of bits of a part of a code is 4|number of parts",
-        ),
-        (
-            "pq",
-            lambda: stock_codes("PQ6", "pq", residual=False),
-            "the mark of residuals is 0, not 1",
-        ),
-        (
-            "pq",
-            lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf),
-            "codewords of its product quantizer are not",
-        ),
-        (
-            "pq",
-            lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100),
-            "codewords of its product quantizer are not",
-        ),
+        ("pq", lambda: stock_codes("PQ6x4", "pq"), "bits of a part of a code is 4|number of parts"),
+        ("pq", lambda: stock_codes("PQ6", "pq", residual=False), "the mark of residuals is 0"),
+        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf), "codewords of its"),
+        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100), "codewords of its"),
     ],
 )
 def test_payloads_that_do_not_belong_are_an_error(
@@ -1018,8 +912,7 @@ def test_a_graph_of_the_centroids_is_kept(tmp_path: Path) -> None:
     for flags in (0, faiss.IO_FLAG_MMAP):
         found: Any = cfe.read_index(path, flags)
         assert type(faiss.downcast_index(found.quantizer)) is faiss.IndexHNSWFlat
-        for one, two in zip(found.search(X, 3), index.search(X, 3), strict=True):
-            np.testing.assert_array_equal(one, two)
+        assert_same_arrays(found.search(X, 3), index.search(X, 3))
         np.testing.assert_array_equal(found.search_stored(k=3)[1], index.search_stored(k=3)[1])
 
 

@@ -128,9 +128,8 @@ def test_every_kind_of_file_is_recognised(graph: tuple[np.ndarray, ...], tmp_pat
     for path in files:
         assert is_ours(path), path
         inside = tmp_path / "other"
-        inside.write_bytes(
-            b"see " + path.read_bytes()[:500]
-        )  # a quotation of our file is not our file
+        # a quotation of our file is not our file
+        inside.write_bytes(b"see " + path.read_bytes()[:500])
         assert not is_ours(inside)
     (tmp_path / "empty").touch()
     assert is_ours(tmp_path / "empty")

@@ -197,9 +197,7 @@ def test_ways_to_search_do_not_mix(data: Data, model: GCN) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model)
     with pytest.raises(ValueError, match="only one of nprobe, recall and exact may be given"):
         finder.local(recall=0.9, nprobe=4)
-    with pytest.raises(
-        ValueError, match=r"nprobe is for an index with lists, got nprobe=4 for IndexEvidenceIDMap2"
-    ):
+    with pytest.raises(ValueError, match=r"nprobe .*got nprobe=4 for IndexEvidenceIDMap2"):
         finder.local(nprobe=4)
     with pytest.raises(ValueError, match=r"recall must lie in .*got 1\.5"):
         finder.local(recall=1.5)
@@ -229,45 +227,17 @@ def test_ready_predictions_need_no_torch_objects() -> None:
         ({"model": [0] * 299}, ValueError, r"model .*\(300,\).*got shape \(299,\)"),
         ({"model": [0.5] * 300}, TypeError, "model .*must be integers"),
         ({"nodes": [300]}, ValueError, r"nodes must lie in 0\.\.299, got 300"),
-        (
-            {"nodes": [True] * 3},
-            ValueError,
-            r"nodes must have shape \(300,\) as a mask, got \(3,\)",
-        ),
+        ({"nodes": [True] * 3}, ValueError, r"nodes .*got \(3,\)"),
         ({"nodes": []}, ValueError, "the number of nodes must be at least 1"),
         ({"index": "IVF4,Flat"}, ValueError, "description must begin with"),
         ({"index": 7}, TypeError, "index must be an evidence index or its description, got int"),
-        (
-            {"index": cfe.IndexEvidenceIDMap2(3)},
-            ValueError,
-            "index must be empty and of 10 dimensions",
-        ),
-        (
-            {"data": SimpleNamespace(x=np.eye(3))},
-            ValueError,
-            r"data must have edge_index or adj_t, .*from_vectors",
-        ),
+        ({"index": cfe.IndexEvidenceIDMap2(3)}, ValueError, "index must be empty and of 10"),
+        ({"data": SimpleNamespace(x=np.eye(3))}, ValueError, "data must have edge_index or adj_t"),
         ({"data": Data(edge_index=torch.zeros(2, 0))}, ValueError, "data must have x, got Data"),
-        (
-            {"data": SimpleNamespace(x=None, edge_index=[[0], [1]])},
-            ValueError,
-            "data must have x, got SimpleNamespace",
-        ),
-        (
-            {"edge_weight": True},
-            ValueError,
-            "edge_weight=True needs edge_weight or adj_t, got Data without either",
-        ),
-        (
-            {"edge_weight": [1.0] * 3},
-            ValueError,
-            r"edge_weight must have shape \(900,\), one for each edge, got \(3,\)",
-        ),
-        (
-            {"edge_weight": -np.ones(900)},
-            ValueError,
-            r"edge_weight must be 0 or positive, .*got -1\.0 in edge 0",
-        ),
+        ({"data": SimpleNamespace(x=None, edge_index=[[0], [1]])}, ValueError, "data must have x,"),
+        ({"edge_weight": True}, ValueError, "edge_weight=True .*got Data without either"),
+        ({"edge_weight": [1.0] * 3}, ValueError, r"edge_weight .*got \(3,\)"),
+        ({"edge_weight": -np.ones(900)}, ValueError, "edge_weight must be 0 or positive, .*got"),
         ({"alpha": 2.0}, ValueError, "alpha must lie in"),
     ],
 )
@@ -304,9 +274,7 @@ def test_attributes_go_by_node(data: Data) -> None:
     finder = cfe.EvidenceFinder.from_data(data, labels, features=frame)
     assert finder.attributes is not None
     assert [finder.attributes["town"].of(node) for node in range(3)] == ["z", "y", "x"]
-    with pytest.raises(
-        ValueError, match="the attributes must describe every node, got no row for 299"
-    ):
+    with pytest.raises(ValueError, match="the attributes must describe every node, got no row"):
         cfe.EvidenceFinder.from_data(data, labels, features=frame[1:])
 
 
@@ -363,9 +331,7 @@ def test_frames_with_attributes_and_true_classes(data: Data) -> None:
 def test_nothing_known_of_the_nodes() -> None:
     x, y = clustered(50, 4, 2)
     finder = cfe.EvidenceFinder.from_data(SimpleNamespace(x=x, edge_index=[[0, 1], [1, 2]]), y)
-    with pytest.raises(
-        ValueError, match="attributes=True needs a finder that knows attributes or true classes"
-    ):
+    with pytest.raises(ValueError, match="attributes=True needs a finder that knows attributes"):
         finder.top_pairs(3).to_frame(attributes=True)
     assert finder.class_name(1) == "class 1"
 
@@ -446,9 +412,7 @@ def test_predictions_by_batches(data: Data, model: GCN) -> None:
     )
     assert_array_equal(batched.labels, whole.labels)
     assert_array_equal(batched.local(k=3).evidence, whole.local(k=3).evidence)
-    with pytest.raises(
-        ValueError, match="loader must yield every node once, got no batch with node 0"
-    ):
+    with pytest.raises(ValueError, match=r"loader .*got no batch with node 0"):
         cfe.EvidenceFinder.from_data(data, model, loader=[])
 
 
@@ -532,22 +496,10 @@ def test_choices_of_a_node_type(academia: HeteroData) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {},
-            "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None",
-        ),
-        (
-            {"node_type": "venue", "metapath": [WRITES, WRITTEN]},
-            r"node_type must be one of the node types \(author, paper\), got 'venue'",
-        ),
-        (
-            {"node_type": "paper", "metapath": [WRITES, WRITTEN]},
-            "start and end at node_type='paper', got one of 'author'",
-        ),
-        (
-            {"node_type": "author", "metapath": [WRITES]},
-            "metapath must end at the node type where it starts",
-        ),
+        ({}, "metapath .*got None"),
+        ({"node_type": "venue", "metapath": [WRITES, WRITTEN]}, "node_type .*got 'venue'"),
+        ({"node_type": "paper", "metapath": [WRITES, WRITTEN]}, "start .*got one of 'author'"),
+        ({"node_type": "author", "metapath": [WRITES]}, "metapath must end at the node type"),
     ],
 )
 def test_node_types_and_metapaths_that_are_refused(
@@ -558,9 +510,7 @@ def test_node_types_and_metapaths_that_are_refused(
 
 
 def test_graphs_of_one_node_type_have_no_metapath(data: Data, model: GCN) -> None:
-    with pytest.raises(
-        ValueError, match="node_type is for HeteroData, got node_type='author' for Data"
-    ):
+    with pytest.raises(ValueError, match=r"node_type .*got node_type='author' for Data"):
         cfe.EvidenceFinder.from_data(data, model, node_type="author")
     with pytest.raises(ValueError, match="metapath is for HeteroData, got metapath="):
         cfe.EvidenceFinder.from_data(data, model, metapath=[WRITES, WRITTEN])
@@ -678,9 +628,8 @@ def test_models_that_take_adj_t(data: Data) -> None:
             return logits
 
     once = data.clone()
-    once.edge_index = data.edge_index.unique(
-        dim=1
-    )  # of a matrix PyG's layers sum what stands there twice
+    # of a matrix PyG's layers sum what stands there twice
+    once.edge_index = data.edge_index.unique(dim=1)
     given, network = transposed(once), OnMatrix()
     for model in (network, GCN(10, 8, 2, 3), cfe.models.gcn(data)):
         finder = cfe.EvidenceFinder.from_data(given, model)
@@ -797,17 +746,9 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
         ({"X": np.ones(4)}, ValueError, r"X must have shape \(n, d\), got \(4,\)"),
         ({"X": np.full((4, 2), np.nan)}, ValueError, "X must be finite in float32"),
         ({"X": [["a"]] * 4}, TypeError, "X must be an array of real numbers"),
-        (
-            {"model": [0, 1]},
-            ValueError,
-            r"model .* must be classes of shape \(4,\), got shape \(2,\)",
-        ),
+        ({"model": [0, 1]}, ValueError, r"model .*got shape \(2,\)"),
         ({"model": [0, 1, -2, 0]}, ValueError, r"model .* must lie in 0\.\."),
-        (
-            {"model": ["a", "b", "c", "a"], "class_names": ["a", "b"]},
-            ValueError,
-            "model .* must be among the class names",
-        ),
+        ({"model": ["a", "b", "c", "a"], "class_names": ["a", "b"]}, ValueError, "model .* must"),
         ({"truth": [0, 1]}, ValueError, r"truth must be classes of shape \(4,\)"),
         (
             {
@@ -819,11 +760,7 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
             "truth must be among the class names",
         ),
         ({"nodes": [4]}, ValueError, r"nodes must lie in 0\.\.3, got 4"),
-        (
-            {"index": cfe.IndexEvidenceIDMap2(3)},
-            ValueError,
-            "index must be empty and of 2 dimensions",
-        ),
+        ({"index": cfe.IndexEvidenceIDMap2(3)}, ValueError, "index must be empty and of 2"),
         ({"features": {"a": [1, 2]}}, ValueError, "the attributes must describe every node"),
     ],
 )
@@ -860,14 +797,10 @@ def test_booleans_are_classes_of_their_own_kind() -> None:
         ([0, 1, 0] * 2, [True, 1, 0] * 2),
         (["a", 1, 0] * 2, None),
     ):
-        with pytest.raises(
-            TypeError, match=r"must be .* all of one kind, got .* at position 0 and 1 at position 1"
-        ):
+        with pytest.raises(TypeError, match=r"must be .* all of one kind, got .* at position 0"):
             cfe.EvidenceFinder.from_vectors(X, given, truth=truth)
     data = SimpleNamespace(x=X, y=[True, 1, 0] * 2, edge_index=np.empty((2, 0), int))
-    with pytest.raises(
-        TypeError, match=r"data\.y must be .* got True at position 0 and 1 at position 1"
-    ):
+    with pytest.raises(TypeError, match=r"data\.y must be .* got True at position 0 and 1"):
         cfe.EvidenceFinder.from_data(data, [0, 1] * 3)
     values = np.array([True, False, False] * 2)
     for truth in (values, values.tolist(), pd.array(values), values.astype(int)):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import cfe_faiss as cfe
 from cfe_faiss import EvidenceFinder, audit
@@ -34,11 +34,9 @@ def test_results_equal_brute_force(metric: Any, index: str | None) -> None:
     away, sign = brute_force(X, labels, metric), 1 if metric == "l2" else -1
     name = "distance" if metric == "l2" else "similarity"
     found = finder.local(k=5, exact=True)
-    np.testing.assert_allclose(
-        sign * getattr(found, name), np.sort(away, axis=1)[:, :5], rtol=1e-6, atol=1e-6
-    )
+    assert_allclose(sign * getattr(found, name), np.sort(away, axis=1)[:, :5], rtol=1e-6, atol=1e-6)
     frame = found.to_frame()
-    np.testing.assert_allclose(
+    assert_allclose(
         sign * frame[name], away[frame["node"], frame["evidence"]], rtol=1e-7, atol=1e-12
     )
     assert (
@@ -46,7 +44,7 @@ def test_results_equal_brute_force(metric: Any, index: str | None) -> None:
     )
     pairs = finder.top_pairs(200)
     best = np.sort(away[np.triu_indices(len(X), 1)])[:200]
-    np.testing.assert_allclose(sign * pairs.to_frame()[name], best, rtol=1e-6, atol=1e-12)
+    assert_allclose(sign * pairs.to_frame()[name], best, rtol=1e-6, atol=1e-12)
     equal = (X[pairs.source] == X[pairs.target]).all(axis=1)
     if metric == "l2":
         assert_array_equal(pairs.distance == 0, equal)
@@ -165,7 +163,7 @@ def test_the_nearest_of_each_class_decide_the_consistency() -> None:
 def test_individual_bias_weighs_near_pairs() -> None:
     finder = EvidenceFinder.from_vectors([[0.0], [1.0], [4.0]], [0, 1, 0], metric="l2")
     graph = audit.similarity_graph(finder, 2).toarray()
-    np.testing.assert_allclose(
+    assert_allclose(
         graph, np.exp(-np.square([[0, 1, 4], [1, 0, 3], [4, 3, 0]]) / 2) - np.eye(3), rtol=1e-6
     )
 

@@ -181,9 +181,8 @@ def test_which_selectors_call_python() -> None:
     assert calls_python(both)
     assert calls_python(faiss.IDSelectorNot(both))
     assert not calls_python(faiss.IDSelectorXOr(native, faiss.IDSelectorNot(native)))
-    assert calls_python(
-        faiss.SearchParameters(sel=native).sel
-    )  # FAISS returns it without its Python type
+    # FAISS returns it without its Python type
+    assert calls_python(faiss.SearchParameters(sel=native).sel)
     assert not calls_python([1, 2])
 
 

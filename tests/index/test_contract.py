@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from reference import assert_same_arrays
 
 import cfe_faiss as cfe
 
@@ -156,6 +157,10 @@ class Both:
                 ours.range_search(xq, threshold, **options),
                 stock.range_search(xq, threshold, **options),
             )
+        out_D, out_I = np.empty((6, 4), np.float32), np.empty((6, 4), np.int64)
+        found_D, found_I = ours.search(xq, 4, D=out_D, I=out_I)
+        assert found_D is out_D
+        assert found_I is out_I
         close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
         assert_array_equal(ours.assign(xq, 2), stock.assign(xq, 2))
         assert ours.sa_code_size() == stock.sa_code_size()
@@ -261,8 +266,7 @@ def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) 
         assert_array_equal(np.sort(merged), np.sort(added))
     for nprobe in (1, None):
         results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
-        assert_array_equal(results[0][0], results[1][0])
-        assert_array_equal(results[0][1], results[1][1])
+        assert_same_arrays(results[0], results[1])
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
@@ -390,6 +394,7 @@ def test_plain_searches_of_codes_are_refined(metric: str) -> None:
     index = cfe.IndexEvidenceIVFPQ.from_stock(stock, np.arange(3000) % 3)
     close(index.search(xq, 10), stock.search(xq, 10))
     assert_array_equal(index.assign(xq, 3), stock.assign(xq, 3))
+    assert_array_equal(index.sa_encode(xq), index.to_stock().sa_encode(xq))
     D, I, R = index.search_and_reconstruct(xq, 3)
     assert_array_equal(R[0], x[I[0]])
     assert_array_equal(index.search(xq, 10, D=(out := np.empty((100, 10), np.float32)))[0], out)

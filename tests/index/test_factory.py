@@ -100,10 +100,7 @@ def test_changes_behind_transforms() -> None:
     assert index.remove_ids([0, 100]) == 2
     index.reset()
     assert index.ntotal == 0
-    with pytest.raises(
-        TypeError,
-        match=r"index must be an evidence index, got IndexEvidencePreTransform; write index",
-    ):
+    with pytest.raises(TypeError, match=r"index .*got IndexEvidencePreTransform; write index"):
         cfe.write_index(index, "unused")
     assert "transforms=['PCAMatrix'], evidence=IndexEvidenceIDMap2(d=8" in repr(index)
 

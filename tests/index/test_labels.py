@@ -221,9 +221,7 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) ->
     for one in (index, cfe.clone_index(index), pickle.loads(pickle.dumps(index))):
         assert one.members().labels.tolist() == ([None] * 9 if left == "unknown" else [])
         assert one.label_names.tolist() == []
-        with pytest.raises(
-            TypeError, match="labels must be texts, as the labels of the index are, got 7"
-        ):
+        with pytest.raises(TypeError, match=r"labels .*got 7"):
             one.add_with_labels(X[:1], [7])
         one.add_with_labels(X[:1], ["d"])
         assert one.label_names.tolist() == ["d"]

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
 
@@ -43,11 +43,6 @@ def graph_over(index: Any) -> faiss.IndexHNSW:
     return graph
 
 
-def same(one: Any, two: Any) -> None:
-    for found, expected in zip(one, two, strict=True):
-        assert_array_equal(found, expected)
-
-
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "refinement": lambda index: faiss.IndexRefine(quantized(), index),
     "refined": lambda index: faiss.IndexRefineFlat(index, faiss.swig_ptr(X)),
@@ -69,7 +64,7 @@ def test_wrappers_find_what_they_find_over_a_stock_index(name: str) -> None:
             wrapper.add(X)
             wrapper.nprobe = 5
         results.append(wrapper.search(X[:20], 4))
-    same(*results)
+    assert_same_arrays(*results)
 
 
 def test_faiss_trains_a_coarse_quantizer() -> None:
@@ -79,13 +74,13 @@ def test_faiss_trains_a_coarse_quantizer() -> None:
         ivf.train(X)
         ivf.add(X)
         ivf.nprobe = 3
-    same(coarse.search(X[:9], 7), expected.search(X[:9], 7))
+    assert_same_arrays(coarse.search(X[:9], 7), expected.search(X[:9], 7))
     assert coarse.ntotal == 7
     with pytest.raises(RuntimeError, match="7 vectors and 0 labels"):
         coarse.search_stored(k=1)
     coarse.reset()
     coarse.add_with_labels(X, LABELS)
-    same(coarse.search_stored(k=3), exact().search_stored(k=3))
+    assert_same_arrays(coarse.search_stored(k=3), exact().search_stored(k=3))
 
 
 def test_wrappers_fill_an_exact_index() -> None:
@@ -93,7 +88,7 @@ def test_wrappers_fill_an_exact_index() -> None:
         one, two = make(cfe.IndexEvidenceFlat(D)), make(faiss.IndexFlatIP(D))
         for wrapper in (one, two):
             wrapper.add(X)
-        same(one.search(X[:9], 5), two.search(X[:9], 5))
+        assert_same_arrays(one.search(X[:9], 5), two.search(X[:9], 5))
 
 
 def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
@@ -109,7 +104,7 @@ def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
     assert_array_equal(index.reconstruct_n(0, N), X[::-1])
     expected = cfe.IndexEvidenceFlat(D)
     expected.add_with_labels(X[::-1], LABELS[::-1])
-    same(index.search_stored(k=4), expected.search_stored(k=4))
+    assert_same_arrays(index.search_stored(k=4), expected.search_stored(k=4))
     with pytest.raises(ValueError, match="perm must be a permutation"):
         index.permute_entries(np.zeros(N, int))
 
@@ -118,7 +113,7 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
     index = exact()
     index.remove_ids(np.arange(N - 4, N))
     index.add_with_labels(X[-4:], LABELS[-4:], np.arange(N - 4, N))
-    same(index.search_stored(k=3), exact().search_stored(k=3))
+    assert_same_arrays(index.search_stored(k=3), exact().search_stored(k=3))
     index.remove_ids([3, 4])
     rest = np.delete(np.arange(N), [3, 4])
     expected = cfe.IndexEvidenceFlat(D)
@@ -130,9 +125,11 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
         cfe.read_index(tmp_path / "own"),
         cfe.read_index(tmp_path / "own", faiss.IO_FLAG_MMAP),
     ):
-        same(one.search_stored(k=3), expected.search_stored(k=3))
-        same(one.search(X[:9], 3), expected.search(X[:9], 3))
-    same(faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3))
+        assert_same_arrays(one.search_stored(k=3), expected.search_stored(k=3))
+        assert_same_arrays(one.search(X[:9], 3), expected.search(X[:9], 3))
+    assert_same_arrays(
+        faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3)
+    )
 
 
 def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
@@ -147,7 +144,7 @@ def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
         cfe.clone_index(index),
     ):
         assert type(one) is cfe.IndexEvidenceIDMap2
-        same(one.search_stored(k=3), exact().search_stored(k=3))
+        assert_same_arrays(one.search_stored(k=3), exact().search_stored(k=3))
         assert_array_equal(one.reconstruct_n(0, N), X)
     again.add_with_labels(X[:1], [0])
     assert again.reconstruct(N).tolist() == X[0].tolist()

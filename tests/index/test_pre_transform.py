@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
@@ -27,12 +27,10 @@ def filled(kind: str = "PCAR8,EvidenceIVF12,Flat") -> IndexEvidencePreTransform:
 def test_copies_hold_transforms_and_evidence(kind: str) -> None:
     index = filled(kind)
     for twin in (pickle.loads(pickle.dumps(index)), copy.copy(index), copy.deepcopy(index)):
-        for one, two in zip(
+        assert_same_arrays(
             twin.search_evidence(RAW[:9], LABELS[:9], 5),
             index.search_evidence(RAW[:9], LABELS[:9], 5),
-            strict=True,
-        ):
-            assert_array_equal(one, two)
+        )
         twin.remove_ids([0])
         assert (twin.ntotal, index.ntotal) == (599, 600)
 
@@ -72,10 +70,7 @@ def test_methods_of_faiss_give_its_results() -> None:
     stock = faiss.deserialize_index(faiss.serialize_index(index))
     params = faiss.SearchParametersPreTransform(index_params=faiss.SearchParametersIVF(nprobe=2))
     for how in ({}, {"params": params}):
-        for one, two in zip(
-            index.search(RAW[:5], 3, **how), stock.search(RAW[:5], 3, **how), strict=True
-        ):
-            assert_array_equal(one, two)
+        assert_same_arrays(index.search(RAW[:5], 3, **how), stock.search(RAW[:5], 3, **how))
     found, expected = (one.search_and_reconstruct(RAW[:5], 3) for one in (index, stock))
     for one, two in zip(found, expected, strict=True):
         assert_allclose(one, two, atol=1e-5)

@@ -40,9 +40,8 @@ class Sequence:
     def __init__(self, kind: str, seed: int, folder: Path) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.kind, self.folder, self.log = kind, folder, []
-        metrics = (
-            ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
-        )  # partitions are for cosine
+        # partitions are for cosine
+        metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
         self.d, self.metric = int(rng.choice([1, 3, 8, 17, 40])), str(rng.choice(metrics))
         self.texts, self.spread = bool(rng.random() < 0.5), int(rng.choice([0, 1, 3]))
         self.index: Any = self.new_index()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import clustered, quick, unit
+from reference import assert_same_arrays, clustered, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import partitions
@@ -57,8 +57,7 @@ def assert_same(one: Any, two: Any) -> None:
         lambda index: index.search_evidence(OTHER[:9, : one.d], LABELS[:9], 5, nprobe=most),
         lambda index: index.search_evidence(OTHER[:1, : one.d], LABELS[:1], 5, nprobe=most),
     ):
-        for a, b in zip(search(one), search(two), strict=True):
-            assert_array_equal(a, b)
+        assert_same_arrays(search(one), search(two))
 
 
 def assert_keeps_promises(index: Any) -> None:
@@ -124,13 +123,7 @@ REFUSED: list[tuple[Any, Any, Any, type[Exception], str]] = [
     ([1, 2], OTHER[:2], None, ValueError, "ids must be in the index, got 2, which is not"),
     ([1, 4, 1], OTHER[:3], None, ValueError, "ids must be distinct, got 1 more than once"),
     ([1.5], OTHER[:1], None, TypeError, "ids must be integers"),
-    (
-        [1, 4],
-        OTHER[:3],
-        None,
-        ValueError,
-        r"x must have shape \(2, 8\), one vector per id, got \(3, 8\)",
-    ),
+    ([1, 4], OTHER[:3], None, ValueError, r"x .*got \(3, 8\)"),
     ([1], OTHER[:1, :5], None, ValueError, r"x must have shape \(n, 8\)"),
     ([1], np.full((1, D), np.nan), None, ValueError, "x must be finite"),
     ([1], OTHER[:1], [0, 1], ValueError, r"labels must have shape \(1,\)"),
@@ -173,9 +166,8 @@ def test_vectors_behind_a_transform() -> None:
         one.add_with_labels(X, LABELS)
     index.update_vectors(np.arange(9), OTHER[:9])
     other.remove_ids(np.arange(9))
-    other.add_with_labels(
-        OTHER[:9], LABELS[:9], np.arange(9)
-    )  # products of one batch have the same bits
+    # products of one batch have the same bits
+    other.add_with_labels(OTHER[:9], LABELS[:9], np.arange(9))
     assert_same(index.evidence, other.evidence)
 
 

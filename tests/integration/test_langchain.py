@@ -170,18 +170,16 @@ def test_documents_are_no_evidence_before_they_have_a_label(kind: str) -> None:
 def test_saving_and_loading(kind: str, tmp_path: Path) -> None:
     store = filled(kind)
     store.save_local(str(tmp_path))
-    cfe.write_index(
-        store.index, tmp_path / "index.faiss", overwrite=True
-    )  # the same file, with the labels behind it
+    # the same file, with the labels behind it
+    cfe.write_index(store.index, tmp_path / "index.faiss", overwrite=True)
     loaded = FAISS.load_local(
         str(tmp_path),
         TextEmbeddings(),
         allow_dangerous_deserialization=True,
         distance_strategy=DistanceStrategy.MAX_INNER_PRODUCT,
     )
-    assert type(loaded.index) is type(
-        faiss.downcast_index(store.index)
-    )  # LangChain reads by faiss.read_index
+    # LangChain reads by faiss.read_index
+    assert type(loaded.index) is type(faiss.downcast_index(store.index))
     assert texts_of(loaded.similarity_search(NEW[0], 4)) == nearest(TEXTS, NEW[0], 4)
     loaded.index = cfe.read_index(tmp_path / "index.faiss")
     assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(
@@ -240,9 +238,8 @@ def test_deleting_in_langchain_renumbers_as_if_ids_were_places(kind: str) -> Non
         store.index = store.index.to_stock()
     store.delete(NAMES[:3])
     assert store.index.ntotal == len(TEXTS) - 3
-    assert texts_of(store.similarity_search(TEXTS[5], 1)) != [
-        TEXTS[5]
-    ]  # id 5 now stands for another document
+    # id 5 now stands for another document
+    assert texts_of(store.similarity_search(TEXTS[5], 1)) != [TEXTS[5]]
     with pytest.raises(KeyError):
         store.similarity_search(TEXTS[-1], 1)
     if kind == "stock":

@@ -92,9 +92,8 @@ def test_the_store_adds_queries_and_leaves_a_class_out(kind: str) -> None:
     assert found.similarities == pytest.approx(
         np.sort(embed(TEXTS) @ embed(NEW[:1])[0])[::-1][:4], abs=1e-6
     )
-    assert (
-        query(FaissVectorStore(store.client.excluding(1)), NEW[0], 3).ids == []
-    )  # no document has a class yet
+    # no document has a class yet
+    assert query(FaissVectorStore(store.client.excluding(1)), NEW[0], 3).ids == []
     store.client.relabel(LABELS)
     for label in (0, 1):
         contrast = FaissVectorStore(store.client.excluding(label))
@@ -125,14 +124,12 @@ def test_persisting_and_loading(kind: str, tmp_path: Path) -> None:
     store.client.relabel(LABELS)
     store.persist(str(tmp_path / FILE))
     loaded = FaissVectorStore.from_persist_dir(str(tmp_path))
-    assert type(loaded.client) is type(
-        faiss.downcast_index(store.client)
-    )  # LlamaIndex reads by faiss.read_index
+    # LlamaIndex reads by faiss.read_index
+    assert type(loaded.client) is type(faiss.downcast_index(store.client))
     assert query(loaded, NEW[0], 4).ids == query(store, NEW[0], 4).ids
 
-    cfe.write_index(
-        store.client, tmp_path / FILE, overwrite=True
-    )  # the same file, with the labels behind it
+    # the same file, with the labels behind it
+    cfe.write_index(store.client, tmp_path / FILE, overwrite=True)
     assert (
         query(FaissVectorStore.from_persist_dir(str(tmp_path)), NEW[0], 4).ids
         == query(store, NEW[0], 4).ids
@@ -238,9 +235,8 @@ def test_adding_to_the_map_store_after_deleting() -> None:
         store.delete("ticket-3")
         if store is stock:
             store.add(nodes_of(NEW[:1], len(TEXTS)))
-            assert query(store, TEXTS[-1], 1).ids == [
-                f"ticket-{len(TEXTS)}"
-            ]  # another document's name
+            # another document's name
+            assert query(store, TEXTS[-1], 1).ids == [f"ticket-{len(TEXTS)}"]
             continue
         with pytest.raises(
             ValueError, match=f"ids must not be in the index yet, got {len(TEXTS) - 1}"

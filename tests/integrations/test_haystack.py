@@ -170,9 +170,8 @@ def test_skipping_and_overwriting() -> None:
     )
     assert store.write_documents([first, second], DuplicatePolicy.OVERWRITE) == 2
     assert store.filter_documents(having("id", "==", "ticket-3")) == [second]
-    assert "ticket-3" not in ids_of(
-        store.embedding_retrieval(XQ.tolist(), top_k=99)
-    )  # it has no embedding any more
+    # it has no embedding any more
+    assert "ticket-3" not in ids_of(store.embedding_retrieval(XQ.tolist(), top_k=99))
     store.write_documents([ticket(3)], DuplicatePolicy.OVERWRITE)
     assert ids_of(store.embedding_retrieval(X[3].tolist(), top_k=1)) == ["ticket-3"]
     assert store.write_documents([], DuplicatePolicy.OVERWRITE) == 0
@@ -181,10 +180,7 @@ def test_skipping_and_overwriting() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (
-            Document(id="b", embedding=[1.0]),
-            "embedding of document 'b' must have 128 numbers, got 1",
-        ),
+        (Document(id="b", embedding=[1.0]), "embedding .*got 1"),
         (Document(id="b", meta={"tags": {1}}), "'b': 'tags' must be"),
         (Document(id="b", meta={"_haystack": {}}), "'_haystack', which is reserved"),
         (Document(id="b", meta={"label": 3}), "labels must be texts, as the labels"),
@@ -634,19 +630,14 @@ def test_filters_of_a_run_replace_or_join() -> None:
 
 
 def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
-    with pytest.raises(
-        TypeError,
-        match="document_store must be an EvidenceDocumentStore, got InMemoryDocumentStore",
-    ):
+    with pytest.raises(TypeError, match=r"document_store .*got InMemoryDocumentStore"):
         EvidenceRetriever(InMemoryDocumentStore())
     store = filled()
     with pytest.raises(ValueError, match="top_k"):
         EvidenceEmbeddingRetriever(store, top_k=0)
     retriever = EvidenceRetriever(store)
     for query in ({}, {"query_embedding": [1.0] * D, "document_id": "ticket-0"}):
-        with pytest.raises(
-            ValueError, match="give either query_embedding and label, or document_id"
-        ):
+        with pytest.raises(ValueError, match="give either query_embedding and label"):
             retriever.run(**query)
     with pytest.raises(ValueError, match="top_k must be >= 0, got -1"):
         retriever.run(document_id="ticket-0", top_k=-1)

@@ -175,10 +175,7 @@ def test_a_plain_row_of_the_store_below_is_a_text_node() -> None:
     ("node", "message"),
     [
         (TextNode(id_="b", text="no embedding"), "embedding not set"),
-        (
-            TextNode(id_="b", text="short", embedding=[1.0]),
-            "embedding of node 'b' must have 128 numbers, got 1",
-        ),
+        (TextNode(id_="b", text="short", embedding=[1.0]), "embedding .*got 1"),
         (
             TextNode(id_="b", text="a set", embedding=[1.0] * D, metadata={"tags": {1}}),
             "'b': 'tags' must be",
@@ -309,11 +306,7 @@ def test_mmr_by_its_definition() -> None:
         ({"mmr_threshold": 0.5}, {}, "mmr_threshold is for the mode MMR only"),
         ({}, {"mmr_threshold": 0.5}, "query takes no mmr_threshold"),
         ({"mode": VectorStoreQueryMode.MMR}, {"mmr_threshold": 1.5}, "lambda_mult"),
-        (
-            {"mode": VectorStoreQueryMode.MMR},
-            {"mmr_prefetch_factor": 0.5},
-            "mmr_prefetch_factor must be >= 1",
-        ),
+        ({"mode": VectorStoreQueryMode.MMR}, {"mmr_prefetch_factor": 0.5}, "mmr_prefetch_factor"),
         ({"mode": VectorStoreQueryMode.MMR}, {"fetch": 3}, "query takes no fetch"),
     ],
 )
@@ -521,11 +514,7 @@ def test_new_classes_are_given_to_the_store_below() -> None:
         ("unknown", None, "'unknown'"),
         (TextNode(id_="unknown", text="no embedding"), None, "'unknown'"),
         (TextNode(text="no class", embedding=[1.0] * D), None, "label must be given"),
-        (
-            TextNode(text="class", embedding=[1.0] * D),
-            "urgent",
-            "label must be a known class .*'urgent'",
-        ),
+        (TextNode(text="class", embedding=[1.0] * D), "urgent", "label must be a known class"),
     ],
 )
 def test_evidence_that_cannot_be_found(node: Any, label: str | None, message: str) -> None:
@@ -587,9 +576,8 @@ def test_an_index_its_retriever_and_a_query_engine() -> None:
     assert texts_of(answer.source_nodes) == [
         TEXTS[int(one[7:])] for one in nearest(xq, 2, [i for i in others(predicted(NEW)) if i != 3])
     ]
-    assert all(
-        text in str(answer) for text in texts_of(answer.source_nodes)
-    )  # MockLLM says what it was told
+    # MockLLM says what it was told
+    assert all(text in str(answer) for text in texts_of(answer.source_nodes))
 
 
 def test_the_evidence_retriever() -> None:
@@ -621,13 +609,9 @@ def test_a_classifier_may_return_integers_of_numpy() -> None:
 
 
 def test_arguments_of_a_wrong_kind() -> None:
-    with pytest.raises(
-        TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceIDMap2"
-    ):
+    with pytest.raises(TypeError, match=r"store .*got IndexEvidenceIDMap2"):
         EvidenceVectorStore(cfe.IndexEvidenceIDMap2(D))
-    with pytest.raises(
-        TypeError, match="vector_store must be an EvidenceVectorStore, got EvidenceStore"
-    ):
+    with pytest.raises(TypeError, match=r"vector_store .*got EvidenceStore"):
         EvidenceRetriever(EvidenceStore(D), predicted, TextEmbedding())
     with pytest.raises(ValueError, match="similarity_top_k"):
         EvidenceRetriever(filled(), predicted, TextEmbedding(), similarity_top_k=0)
@@ -654,16 +638,14 @@ def test_an_index_is_persisted_and_loaded(tmp_path: Path) -> None:
         assert again.as_retriever(similarity_top_k=k).retrieve(NEW) == expected
     first = loaded.get_nodes()[0]
     assert loaded.evidence(first) == index.vector_store.evidence(first)
-    rest = StorageContext.from_defaults(
-        persist_dir=str(tmp_path)
-    )  # LlamaIndex loads vectors of its own stores only
+    # LlamaIndex loads vectors of its own stores only
+    rest = StorageContext.from_defaults(persist_dir=str(tmp_path))
     rest.add_vector_store(loaded, "default")
     again = load_index_from_storage(rest, embed_model=TextEmbedding())
     assert again.as_retriever().retrieve(NEW) == index.as_retriever().retrieve(NEW)
     storage.persist(str(tmp_path))
-    (tmp_path / "default__vector_store").rename(
-        tmp_path / "default__vector_store.json"
-    )  # as in earlier versions
+    # as in earlier versions
+    (tmp_path / "default__vector_store").rename(tmp_path / "default__vector_store.json")
     assert EvidenceVectorStore.from_persist_dir(str(tmp_path)).get_nodes() == loaded.get_nodes()
 
 

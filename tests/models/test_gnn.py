@@ -61,10 +61,7 @@ def test_every_model_follows_its_seed(patients, name):
 
 
 def test_names_and_heads_that_are_refused(patients):
-    with pytest.raises(
-        ValueError,
-        match="name must be one of the models \\(gcn, gat, gin, mpnn, sage\\), got 'mlp'",
-    ):
+    with pytest.raises(ValueError, match=r"name .*got 'mlp'"):
         build("mlp", patients)
     with pytest.raises(ValueError, match=r"hidden must be a multiple of heads \(3\), got 16"):
         gat(patients, heads=3)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, stored_vectors, unit
+from reference import Stored, assert_same_arrays, clustered, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.rows.snapshot import lists_of
@@ -25,9 +25,7 @@ def test_rows_and_ids_are_at_their_addresses(stored: Stored) -> None:
     place = {i: r for r, i in enumerate(stored.ids.tolist())}
     original = np.array([place[i] for i in ids.tolist()])
     for rows in (np.arange(storage.n), np.arange(storage.n)[::-1], np.arange(1, storage.n, 3)):
-        X, some = storage.rows(rows)
-        assert_array_equal(some, ids[rows])
-        assert_array_equal(X, unit(stored.X)[original[rows]])
+        assert_same_arrays(storage.rows(rows), (unit(stored.X)[original[rows]], ids[rows]))
         assert_array_equal(storage.labels[rows], stored.labels[original[rows]])
 
 

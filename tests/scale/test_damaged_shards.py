@@ -13,7 +13,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.files.footer import SINCE_VERSION
@@ -116,8 +116,7 @@ def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexE
     opened = ShardedEvidenceIndex.open(folder)
     centroids = index.centroids()[0]
     far = centroids[np.argsort(centroids @ centroids[number])[:3]].copy()
-    for one, other in zip(opened.search(far, 3), index.search(far, 3), strict=True):
-        assert_array_equal(one, other)  # lists near the others
+    assert_same_arrays(opened.search(far, 3), index.search(far, 3))
     found = opened.search_evidence(far, [0, 1, 2], 2, nprobe=1)
     assert_array_equal(found[1], index.search_evidence(far, [0, 1, 2], 2, nprobe=1)[1])
     assert_array_equal(opened.members().ids, np.arange(N))
@@ -138,19 +137,16 @@ def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path:
     cfe.write_index(made, path)
     header = read_header(path)
     expected = made.search_stored(k=3, nprobe=2)
-    for one, other in zip(
-        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected, strict=True
-    ):
-        assert_array_equal(one, other)
+    assert_same_arrays(
+        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected
+    )
     content = path.read_bytes()
     sections = [section for section in header["sections"] if section["name"] == "vectors"]
     places = [header["payload"]["size"] - 3, *(section["offset"] + 5 for section in sections)]
     for place in places:
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
         mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
-        with pytest.raises(
-            ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"
-        ):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d"):
             mapped.search_stored(k=3, exact=True)
 
 
@@ -186,8 +182,7 @@ def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(
         match=r"3 shards in .* are not checked when they are read: shard-.*write_shards",
     ):
         old = ShardedEvidenceIndex.open(folder)
-    for one, other in zip(old.search_stored(k=3), index.search_stored(k=3), strict=True):
-        assert_array_equal(one, other)
+    assert_same_arrays(old.search_stored(k=3), index.search_stored(k=3))
     write_shards(old, folder, 3)
     path = sorted(folder.glob("*.index"))[2]
     damage(path)

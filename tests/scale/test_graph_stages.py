@@ -128,10 +128,7 @@ def test_weights_that_are_too_large_together_are_refused(tmp_path: Path) -> None
     edges = np.array([[0, 0], [2, 2]])
     Job(tmp_path, np.ones((3, 2)), edges, np.zeros(3, np.int64), edge_weight=[3e38, 3e38])
     run(tmp_path, "sort")
-    with pytest.raises(
-        ValueError,
-        match=r"finite in float32 when .* are summed, got more for the edges between 2 and 0",
-    ):
+    with pytest.raises(ValueError, match=r"finite .*got more for the edges between 2 and 0"):
         run(tmp_path, "graph")
 
 
@@ -179,9 +176,7 @@ def test_weights_in_sparse_rows_must_be_positive(tmp_path: Path) -> None:
         edge_weight=weights,
     )
     run(tmp_path, "step-0")
-    with pytest.raises(
-        ValueError, match="weights must be positive and finite, which those for node 1 are not"
-    ):
+    with pytest.raises(ValueError, match="weights must be positive and finite, which those"):
         run(tmp_path, "step-1")
 
 

@@ -176,9 +176,8 @@ def test_workers_a_node_and_the_driver_are_killed(
 
     driver = Driver(two_nodes, "resume", folder)
     waited(lambda: "assign" in stages_in(folder), ENDED)
-    two_nodes.nodes[
-        -1
-    ].kill()  # of the twenty tasks of the stage it has one: both nodes are kept busy
+    # of the twenty tasks of the stage it has one: both nodes are kept busy
+    two_nodes.nodes[-1].kill()
     status, errors = driver.ended()
     assert status == 0, errors
     assert_as_local(folder, expected, before)

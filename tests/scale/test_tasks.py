@@ -71,7 +71,7 @@ def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(
 ) -> None:
     done: list[Finished] = []
     with pytest.raises(
-        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left"
+        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space"
     ) as caught:
         StageRun(
             "failing",

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, cosines, evidence, quick, stored_vectors, unit
+from reference import (
+    Stored,
+    assert_same_arrays,
+    clustered,
+    cosines,
+    evidence,
+    quick,
+    stored_vectors,
+    unit,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -63,9 +72,7 @@ def test_all_lists_together_equal_brute_force(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "by_dimension", lambda *_: batch.Choice(element, "byte"))
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
-    expected_D, expected_I = evidence(stored)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    assert_same_arrays((D, I), evidence(stored))
 
 
 @given(
@@ -101,10 +108,10 @@ def test_screening_loses_nothing_where_vectors_are_nearly_equal(
     index.add_with_labels(X, labels)
     flat = cfe.IndexEvidenceIDMap2(d)
     flat.add_with_labels(X, labels)
-    D, I = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
-    expected_D, expected_I = flat.search_stored(None, 7)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    expected = flat.search_stored(None, 7)
+    assert_same_arrays(
+        grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10), expected
+    )
 
 
 def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> None:
@@ -143,9 +150,7 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     passes = len(engine.shards(index.storage(), np.ones(12 * partitions, bool), 1000, 1))
     assert passes == 12 * partitions
     for memory in (1, 20_000):
-        D, I = index.search_stored(None, 10, nprobe=5, memory=memory)
-        assert_array_equal(D, expected[0])
-        assert_array_equal(I, expected[1])
+        assert_same_arrays(index.search_stored(None, 10, nprobe=5, memory=memory), expected)
 
 
 def test_only_allowed_rows_are_found() -> None:
@@ -244,20 +249,15 @@ def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> No
     index.train(X)
     for each in (index, flat):
         each.add_with_labels(X, labels)
-    D, I = index.search_stored(None, 3, exact=True)
-    expected_D, expected_I = flat.search_stored(None, 3)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    assert_same_arrays(index.search_stored(None, 3, exact=True), flat.search_stored(None, 3))
 
 
 def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(0)
-    X, labels = (
-        unit(rng.normal(size=(600, 200))),
-        rng.integers(0, 3, 600),
-    )  # nothing is near anything
+    # nothing is near anything
+    X, labels = (unit(rng.normal(size=(600, 200))), rng.integers(0, 3, 600))
     index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceIDMap2(200)
     index.train(X)
     for each in (index, flat):
@@ -273,9 +273,7 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_stored(None, 5, recall=0.999)
     assert searched
-    expected_D, expected_I = flat.search_stored(None, 5)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    assert_same_arrays((D, I), flat.search_stored(None, 5))
 
 
 # --- rotated rows -----------------------------------------------------------------------------------------------------

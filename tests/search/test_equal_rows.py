@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import LEAST_OF_EQUAL, PADDING, cosine, cosines, quick, unit
+from reference import LEAST_OF_EQUAL, PADDING, assert_same_arrays, cosine, cosines, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss import _native, mining
@@ -66,8 +66,7 @@ class Filled:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    assert_array_equal(found[1], expected[1])
-    assert_array_equal(found[0], expected[0])
+    assert_same_arrays(found, expected)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *CODECS])

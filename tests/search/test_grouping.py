@@ -34,9 +34,8 @@ def test_halves_are_parts_of_groups_of_about_the_size_that_is_wanted(
     sizes: list[int], largest: int, spread: int, seed: int
 ) -> None:
     rng, borders = np.random.default_rng(seed), borders_of(sizes)
-    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(
-        np.float32
-    )  # without spread all rows are one
+    # without spread all rows are one
+    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(np.float32)
     X[rng.random(len(X)) < 0.05] = np.nan
     order, starts, of_group = halve(X, borders, largest)
     assert starts[0] == 0

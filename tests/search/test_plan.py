@@ -87,9 +87,8 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     assert [
         Derived.of(snapshot).nprobe_for(10, 0.9, label, complete=True) for label in range(3)
     ] == list(found.nprobe.values())
-    assert (
-        Derived.of(snapshot).nprobe_for(10, 0.9, 7, complete=True) == found.other == found.most
-    )  # class without a calibration
+    # class without a calibration
+    assert Derived.of(snapshot).nprobe_for(10, 0.9, 7, complete=True) == found.other == found.most
 
 
 def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:

@@ -218,9 +218,8 @@ def test_recall_by_class_tells_what_was_measured(
     found = skewed.search_stored(k=10, recall=0.95)
     of_all, of_few = skewed.recall_by_class(0.95), skewed.recall_by_class(0.95, queries=1)
     assert list(of_all) == [0, 1]
-    assert of_all[1] == pytest.approx(
-        reached(found, exact, members.labels == 1)
-    )  # all of its rows are in the sample
+    # all of its rows are in the sample
+    assert of_all[1] == pytest.approx(reached(found, exact, members.labels == 1))
     assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
     assert of_few != of_all
     assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}

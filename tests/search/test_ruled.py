@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, unit
+from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import class_centroids
@@ -218,9 +218,8 @@ def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
 def test_classes_that_are_ranked_in_lists_keep_every_rule(
     metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        class_centroids, "LARGE_CLASS_ROWS", 230
-    )  # some of the five classes are as large
+    # some of the five classes are as large
+    monkeypatch.setattr(class_centroids, "LARGE_CLASS_ROWS", 230)
     options_of = {} if metric == "cosine" else {"metric": metric}
     index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat", **options_of)
     index.train(X)
@@ -362,8 +361,7 @@ def test_one_query_takes_the_short_way_under_rules(
     monkeypatch.setattr(type(index), "answer", lambda *_: pytest.fail("took the long way"))
     for q, expected_row in enumerate(converted):
         found = index.search_evidence(queries[q : q + 1], LABELS_Q[q : q + 1], 5, 2, **how)
-        for one, other in zip(found, expected_row, strict=True):
-            assert_array_equal(one, other)
+        assert_same_arrays(found, expected_row)
 
 
 def test_any_row_needs_no_label(index: Any) -> None:

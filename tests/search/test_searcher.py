@@ -26,9 +26,8 @@ def filled(kind: str = "EvidenceIVF12,Flat") -> tuple[Any, NDArray[np.float32], 
     index = cfe.index_factory(9, kind)
     index.train(X)
     index.add_with_labels(X, labels)
-    index.search_evidence(
-        X[:1], labels[:1], K, NPROBE
-    )  # computes the derived data of later searches
+    # computes the derived data of later searches
+    index.search_evidence(X[:1], labels[:1], K, NPROBE)
     return index, X, labels
 
 

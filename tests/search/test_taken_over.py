@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
@@ -40,8 +40,7 @@ def assert_as_made_anew(index: cfe.IndexEvidenceIVF, rng: np.random.Generator) -
         for i in range(len(X)):
             found = index.search_evidence(X[i : i + 1], labels[i : i + 1], K, nprobe)
             again = fresh.search_evidence(X[i : i + 1], labels[i : i + 1], K, nprobe)
-            for ours, theirs in zip(found, again, strict=True):
-                assert_array_equal(ours, theirs)
+            assert_same_arrays(found, again)
 
 
 def taken_over(index: cfe.IndexEvidenceIVF) -> Carried | None:

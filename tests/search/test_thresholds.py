@@ -183,9 +183,8 @@ def test_constraints_hold_at_every_threshold(case: Case, data: st.DataObject) ->
     if case.metric == "cosine" and not -1 <= threshold <= 1:
         return
     found = list(cfe.evidence_pairs(case.index, threshold, where=where, **about))
-    values, ids = case.index.search_stored(
-        None, N, exact=True, neighbors="any"
-    )  # both sides may be decoded
+    # both sides may be decoded
+    values, ids = case.index.search_stored(None, N, exact=True, neighbors="any")
     of_pairs = np.full((N, N), np.nan)
     for q in range(N):
         of_pairs[q, ids[q][ids[q] >= 0]] = values[q][ids[q] >= 0]
@@ -243,7 +242,5 @@ def test_limited_use_is_refused_in_a_range_search_with_and_without_rules() -> No
     case = made("IDMap2,EvidenceFlat", "cosine")
     for how in ({}, {"neighbors": "any"}, {"exclude": [[1]]}):
         params = cfe.EvidenceParameters([0], where=cfe.Constraints(ratio=1), **how)
-        with pytest.raises(
-            ValueError, match="must not limit how often evidence is used in a range search"
-        ):
+        with pytest.raises(ValueError, match="must not limit how often evidence is used"):
             case.index.range_search(case.X[:1], 0.5, params=params)

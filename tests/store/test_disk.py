@@ -116,9 +116,7 @@ def test_a_store_takes_the_place_of_another_one_only(tmp_path: Path) -> None:
     assert len(names_in(tmp_path / "deep" / "s")) == 4
     with pytest.raises(FileNotFoundError, match="nowhere"):
         cfe.EvidenceStore.load(tmp_path / "nowhere")
-    with pytest.raises(
-        ValueError, match=r"is not the directory of a store: it has no manifest\.json"
-    ):
+    with pytest.raises(ValueError, match=r"directory of a store: it has no manifest\.json"):
         cfe.EvidenceStore.load(tmp_path / "deep")
 
 
@@ -301,9 +299,7 @@ def test_saving_and_loading_side_by_side(tmp_path: Path) -> None:
 def test_files_of_others_stay(tmp_path: Path) -> None:
     store, _ = filled(20)
     (tmp_path / "manifest.json").write_text('{"name": "my app"}')
-    with pytest.raises(
-        ValueError, match=r"manifest\.json is a file that cfe_faiss has not written"
-    ):
+    with pytest.raises(ValueError, match=r"manifest\.json is a file that cfe_faiss"):
         store.save(tmp_path)
     assert (tmp_path / "manifest.json").read_text() == '{"name": "my app"}'
     (tmp_path / "manifest.json").unlink()

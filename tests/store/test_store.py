@@ -330,66 +330,26 @@ def test_an_index_with_lists_is_trained_when_asked_or_at_a_large_first_add() -> 
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("add", {"ids": ["a"]}, ValueError, "ids must not be in the store yet, got 'a'"),
-    (
-        "upsert",
-        {"ids": ["x", "y", "x"]},
-        ValueError,
-        "ids must be distinct, got 'x' more than once",
-    ),
+    ("upsert", {"ids": ["x", "y", "x"]}, ValueError, "ids .*got 'x' more than once"),
     ("upsert", {"ids": "abc"}, TypeError, "ids must be a sequence, got str: 'abc'"),
     ("upsert", {"ids": ["x", 7]}, TypeError, "id 7 must be a text, got int"),
     ("upsert", {"ids": [None]}, TypeError, "id None must be a text, got NoneType"),
     ("upsert", {"ids": ["\ud800"]}, ValueError, "id '.ud800' must be valid Unicode"),
     ("upsert", {"ids": 5}, TypeError, "ids must be a sequence"),
-    (
-        "upsert",
-        {"vectors": [[1.0, 2.0]]},
-        ValueError,
-        r"vectors must have shape \(2, 2\), one for each id, got \(1, 2\)",
-    ),
-    (
-        "upsert",
-        {"vectors": np.ones((2, 3))},
-        ValueError,
-        r"vectors must have shape \(n, 2\), got \(2, 3\)",
-    ),
+    ("upsert", {"vectors": [[1.0, 2.0]]}, ValueError, r"vectors .*got \(1, 2\)"),
+    ("upsert", {"vectors": np.ones((2, 3))}, ValueError, r"vectors .*got \(2, 3\)"),
     ("upsert", {"vectors": [[1, np.nan], [1, 1]]}, ValueError, "vectors must be finite"),
     ("upsert", {"vectors": ["a", "b"]}, TypeError, "vectors must be an array of real numbers"),
-    (
-        "upsert",
-        {"labels": ["x"]},
-        ValueError,
-        "labels must hold 2 predicted classes, one for each row, got 1",
-    ),
-    (
-        "upsert",
-        {"labels": [0.5, 1.5]},
-        TypeError,
-        "labels must be texts, integers or booleans, got 0.5 at position 0",
-    ),
+    ("upsert", {"labels": ["x"]}, ValueError, "labels .*got 1"),
+    ("upsert", {"labels": [0.5, 1.5]}, TypeError, "labels .*got 0.5 at position 0"),
     ("upsert", {"labels": ["x", 1]}, TypeError, "labels must be texts, .* got 1 at position 1"),
     ("upsert", {"labels": "spam"}, TypeError, "labels must be a sequence"),
-    (
-        "upsert",
-        {"metadata": [{}]},
-        ValueError,
-        "metadata must hold 2 mappings, one for each id, got 1",
-    ),
+    ("upsert", {"metadata": [{}]}, ValueError, "metadata .*got 1"),
     ("upsert", {"metadata": {"a": 1}}, TypeError, "metadata must be a sequence, got dict"),
     ("upsert", {"metadata": [{}, 3]}, TypeError, "metadata of 'y' must be a mapping, got int"),
-    (
-        "upsert",
-        {"documents": ["x"]},
-        ValueError,
-        "documents must hold 2 texts, one for each id, got 1",
-    ),
+    ("upsert", {"documents": ["x"]}, ValueError, "documents .*got 1"),
     ("upsert", {"documents": ["x", 3]}, TypeError, "the document of 'y' must be a text, got int"),
-    (
-        "upsert",
-        {"documents": ["x", "\ud800"]},
-        ValueError,
-        "the document of 'y' must be valid Unicode",
-    ),
+    ("upsert", {"documents": ["x", "\ud800"]}, ValueError, "the document of 'y' must be valid"),
 ]
 
 
@@ -410,72 +370,32 @@ def test_other_bad_arguments() -> None:
     store = small()
     bad: list[tuple[Any, type[Exception], str]] = [
         (lambda: cfe.EvidenceStore(0), ValueError, "d must be at least 1"),
-        (
-            lambda: cfe.EvidenceStore(2, "Flat"),
-            ValueError,
-            "description must begin with EvidenceFlat",
-        ),
+        (lambda: cfe.EvidenceStore(2, "Flat"), ValueError, "description must begin"),
         (lambda: cfe.EvidenceStore(2, 7), TypeError, "index must be an evidence index"),  # type: ignore[arg-type]
         (
             lambda: cfe.EvidenceStore(2, cfe.IndexEvidenceIDMap2(3)),
             ValueError,
             "empty evidence index of 2 dimensions",
         ),
-        (
-            lambda: cfe.EvidenceStore(2, store.index),
-            ValueError,
-            "empty evidence index of 2 dimensions",
-        ),
+        (lambda: cfe.EvidenceStore(2, store.index), ValueError, "empty evidence index of 2"),
         (lambda: store.delete(), TypeError, "either ids or where"),
         (lambda: store.delete(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
         (lambda: store.get(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
-        (
-            lambda: store.relabel(["a", "z"], ["x", "y"]),
-            UnknownIdError,
-            "ids must be in the store, got 'z'",
-        ),
-        (
-            lambda: store.relabel(["a", "a"], ["x", "y"]),
-            ValueError,
-            "ids must be distinct, got 'a'",
-        ),
-        (
-            lambda: store.relabel(["a"], ["x", "y"]),
-            ValueError,
-            "labels must hold 1 predicted classes",
-        ),
+        (lambda: store.relabel(["a", "z"], ["x", "y"]), UnknownIdError, "ids .*got 'z'"),
+        (lambda: store.relabel(["a", "a"], ["x", "y"]), ValueError, "ids .*got 'a'"),
+        (lambda: store.relabel(["a"], ["x", "y"]), ValueError, "labels must hold 1 predicted"),
         (lambda: store.relabel({"a": "x"}, ["x"]), TypeError, "labels must be left out"),
         (lambda: store.search([1, 2, 3]), ValueError, r"xq must have shape \(n, 2\), got \(1, 3\)"),
         (lambda: store.search("a"), TypeError, "xq must be"),
         (lambda: store.search([1, 2], 0), ValueError, "k must be at least 1"),
         (lambda: store.evidence("z"), UnknownIdError, "ids must be in the store, got 'z'"),
         (lambda: store.evidence([1, 2]), ValueError, "label must be given for a vector"),
-        (
-            lambda: store.evidence("d"),
-            ValueError,
-            "label must be given for an id that is not classified",
-        ),
-        (
-            lambda: store.evidence("a", label="eggs"),
-            ValueError,
-            r"known class \('spam', 'ham'\), got 'eggs'",
-        ),
-        (
-            lambda: store.evidence("a", label=["ham"]),
-            TypeError,
-            "label must be one class for one query",
-        ),
-        (
-            lambda: store.evidence(["a", "b"], label=["ham"]),
-            ValueError,
-            "label must hold 2 predicted classes",
-        ),
+        (lambda: store.evidence("d"), ValueError, "label must be given for an id"),
+        (lambda: store.evidence("a", label="eggs"), ValueError, "known .*got 'eggs'"),
+        (lambda: store.evidence("a", label=["ham"]), TypeError, "label must be one class"),
+        (lambda: store.evidence(["a", "b"], label=["ham"]), ValueError, "label must hold 2"),
         (lambda: store.evidence(["a", 3]), TypeError, "id 3 must be a text"),
-        (
-            lambda: store.evidence([[1, np.inf]], label="ham"),
-            ValueError,
-            "id_or_vector must be finite",
-        ),
+        (lambda: store.evidence([[1, np.inf]], label="ham"), ValueError, "id_or_vector must"),
     ]
     for call, error, message in bad:
         with pytest.raises(error, match=message):
@@ -624,12 +544,7 @@ def test_metadata_alone_can_change() -> None:
         (["z"], [{}], UnknownIdError, "ids must be in the store, got 'z'"),
         (["a", "a"], [{}, {}], ValueError, "ids must be distinct"),
         (["a"], [], ValueError, "metadata must hold 1 mappings"),
-        (
-            ["a", "b"],
-            [{"lang": "de"}, {"k": {1}}],
-            TypeError,
-            "metadata of 'b': 'k' must be a text",
-        ),
+        (["a", "b"], [{"lang": "de"}, {"k": {1}}], TypeError, "'b': 'k' must be a text"),
     ):
         with pytest.raises(error, match=message):
             store.update_metadata(ids, metadata)
@@ -646,15 +561,11 @@ def test_evidence_keeps_rules() -> None:
     assert [one.ids for one in found] == [["c"], ["d", "a"]]
     assert store.evidence("a", where={"lang": "de"}, neighbors="own", within=(0, 0.5)).ids == []
     assert store.evidence("a", label="ham", k=3).ids == ["c"]
-    with pytest.raises(
-        ValueError, match="exclude must hold one sequence for each of 2 queries, got 1"
-    ):
+    with pytest.raises(ValueError, match=r"exclude .*got 1"):
         store.evidence(["a", "c"], exclude=[["b"]])
     with pytest.raises(TypeError, match="id 1 must be a text, got int"):
         store.evidence("a", exclude=[1])
-    with pytest.raises(
-        ValueError, match="label must be left out with neighbors='any', where it has no effect"
-    ):
+    with pytest.raises(ValueError, match="label must be left out with neighbors='any'"):
         store.evidence("a", label="ham", neighbors="any")
 
 
