@@ -35,6 +35,14 @@ def unit(X: NDArray[Any]) -> NDArray[np.float32]:
     return np.divide(X, norms, out=np.zeros(X.shape), where=norms > 0).astype(np.float32)
 
 
+def with_rows(index: Any, X: Any, labels: Any, ids: Any = None) -> Any:
+    """Return an index after it was trained on vectors, if it can be, and has taken them with their labels."""
+    if not index.is_trained:
+        index.train(X)
+    index.add_with_labels(X, labels, ids)
+    return index
+
+
 def quick(index: Any) -> Any:
     """Return an index that ends the training of a product quantizer early: 256 codewords would take seconds."""
     if hasattr(index, "pq"):

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 from reference_constraints import Case, best_rows, cases, ranked_pairs
 from torch_geometric.data import Data
 
@@ -186,8 +186,7 @@ def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         "town": rng.integers(0, 200, n),
     }
     edges = rng.integers(0, n, (2, 750))
-    index = cfe.IndexEvidenceIDMap2(8)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, labels)
     finder = cfe.EvidenceFinder(
         X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table)
     )
@@ -234,8 +233,7 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
         "attributes": table,
         "graph": rng.integers(0, 250, (2, 560)),
     }
-    index = cfe.IndexEvidenceIDMap2(6)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
     expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
     above = sorted(
         pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)
@@ -261,9 +259,7 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
 def test_every_kind_of_index(description: str) -> None:
     """Without conditions that rule anything out, bit for bit the exact search of what the index holds."""
     X, labels = clustered(600, 8, 3)
-    index = cfe.index_factory(8, description)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(8, description), X, labels)
     finder = cfe.EvidenceFinder(
         X, labels.astype(np.int32), index, attributes=as_attributes({"a": np.zeros(600)})
     )

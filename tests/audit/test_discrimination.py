@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Stored, clustered, evidence, stored_vectors
+from reference import Stored, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import discrimination_scores
@@ -112,9 +112,7 @@ def graph() -> tuple[cfe.IndexEvidenceIVF, pd.DataFrame]:
     frame = pd.DataFrame(
         {"sex": rng.choice(["f", "m"], 400), "age": rng.integers(18, 80, 400), "noise": X[:, 0]}
     )
-    index = cfe.IndexEvidenceIVF(8, 12)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 12), X, labels)
     return index, frame
 
 
@@ -153,8 +151,7 @@ def test_a_model_that_decides_by_an_attribute_is_found_out() -> None:
     frame = pd.DataFrame(
         {"unused": rng.integers(0, 2, 300), "used": rng.integers(0, 2, 300), "rare": np.arange(300)}
     )
-    index = cfe.IndexEvidenceIDMap2(5)
-    index.add_with_labels(rng.normal(size=(300, 5)), frame["used"])
+    index = with_rows(cfe.IndexEvidenceIDMap2(5), rng.normal(size=(300, 5)), frame["used"])
     found = scores_of(index, frame, bins={"rare": [1]})
     assert found["feature"][:2].tolist() == ["used", "used"]
     assert found["score"][:2].tolist() == [1, 1]
@@ -177,8 +174,7 @@ def test_sensitive_attributes_stand_first(graph) -> None:
 
 
 def test_values_of_one_node_and_of_all_nodes_score_as_expected() -> None:
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(np.eye(4) + 0.1, [0, 1, 0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), np.eye(4) + 0.1, [0, 1, 0, 1])
     found = scores_of(index, {"one": list("abbb"), "same": list("cccc")}, k=2).set_index("value")
     assert (
         found.loc[["a", "c"], "score"].tolist()

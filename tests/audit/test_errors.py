@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from reference import Stored, clustered, stored_vectors, top_pairs
+from reference import Stored, clustered, stored_vectors, top_pairs, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
@@ -61,8 +61,7 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
     rng = np.random.default_rng(0)
     y = np.where(rng.random(90) < 0.3, (labels + 1) % 3, labels)
     y[:10] = -1
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, labels)
     found = curve(index, y, ks=[5, 20], confidence=0.8)
     pairs = cfe.global_evidence(index, 20)
     known = np.flatnonzero(y >= 0)
@@ -82,8 +81,7 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
 
 def test_errors_at_the_border_are_above_their_range() -> None:
     X = np.random.default_rng(0).normal(size=(600, 3))
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(X, (X[:, 0] > 0).astype(int))
+    index = with_rows(cfe.IndexEvidenceIDMap2(3), X, (X[:, 0] > 0).astype(int))
     shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[
         0
     ]
@@ -96,9 +94,7 @@ def test_errors_at_the_border_are_above_their_range() -> None:
 def test_ways_to_find_the_pairs() -> None:
     X, labels = clustered(300, 6, 3)
     y = np.where(np.arange(300) % 7, labels, 0)
-    index = cfe.IndexEvidenceIVF(6, 20)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(6, 20), X, labels)
     for options in (
         {"per_node": True},
         {"exact": False, "nprobe": 1},
@@ -123,7 +119,6 @@ def test_ways_to_find_the_pairs() -> None:
     ],
 )
 def test_faults(change: dict, error: type[Exception], message: str) -> None:
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(np.eye(3), [0, 1, 0])
+    index = with_rows(cfe.IndexEvidenceIDMap2(3), np.eye(3), [0, 1, 0])
     with pytest.raises(error, match=message):
         curve(**({"index": index, "y": [0, 1, 1]} | change))

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,8 @@ from simulated_people import GRANTED, REFUSED, finder_of, simulated
 
 from cfe_faiss import audit
 from cfe_faiss.datasets import load
+
+situation = partial(audit.situation_test, attribute="sex", protected="f", unfavourable=REFUSED)
 
 
 @pytest.mark.parametrize("k", [1, 4, 40])
@@ -62,11 +65,7 @@ def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     for harm, found in verdicts.items():
         for seed in range(5):
             finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
-            found.append(
-                audit.situation_test(
-                    finder, attribute="sex", protected="f", unfavourable=REFUSED
-                ).verdict
-            )
+            found.append(situation(finder).verdict)
     assert verdicts[0.0].count("no finding") >= 4
     assert verdicts[0.3].count("disadvantaged") >= 4
 
@@ -85,7 +84,7 @@ def test_a_table_of_categories_sorted_by_the_attribute_raises_no_alarm() -> None
         )
         for of in ("situation", "direction"):
             test = (
-                audit.situation_test(finder, attribute="sex", protected="f", unfavourable=REFUSED)
+                situation(finder)
                 if of == "situation"
                 else audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED)
             )
@@ -95,17 +94,13 @@ def test_a_table_of_categories_sorted_by_the_attribute_raises_no_alarm() -> None
 
 def test_people_flagged_without_bias_are_expected() -> None:
     people = simulated(3, tracks=2.0)
-    test = audit.situation_test(
-        finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED
-    )
+    test = situation(finder_of(people))
     assert test.verdict == "no finding"
     assert test.flagged / test.judged > 0.5, (
         "carriers score lower, so that they are flagged without bias"
     )
     assert test.expected == pytest.approx(test.flagged / test.judged, abs=0.1)
-    biased = audit.situation_test(
-        finder_of(simulated(3, harm=0.6)), attribute="sex", protected="f", unfavourable=REFUSED
-    )
+    biased = situation(finder_of(simulated(3, harm=0.6)))
     assert biased.flagged / biased.judged > biased.expected + 0.1
     assert biased.effect == pytest.approx(0.6 * 0.3 * 0.6, abs=0.05)
 
@@ -144,12 +139,8 @@ def test_on_german_with_chosen_nodes(data_root: Any) -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     people = simulated(2, 500, harm=0.3)
     order = np.argsort(people["carries"], kind="stable")
-    one = audit.situation_test(
-        finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED
-    )
-    other = audit.situation_test(
-        finder_of(people, order), attribute="sex", protected="f", unfavourable=REFUSED
-    )
+    one = situation(finder_of(people))
+    other = situation(finder_of(people, order))
     assert (other.statistic, other.flagged, other.expected) == (
         one.statistic,
         one.flagged,

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main, scale
@@ -51,8 +52,7 @@ def test_a_job_is_run_looked_at_and_resumed(
         np.load(tmp_path / f"{name}.npy") for name in ("features", "edges", "edge-weight")
     )
     assert_array_equal(X, cfe.ks_vectors(features, edges, edge_weight=weights))
-    flat = cfe.IndexEvidenceIDMap2(6)
-    flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
+    flat = with_rows(cfe.IndexEvidenceIDMap2(6), X, np.load(tmp_path / "labels.npy"))
     assert_array_equal(
         np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_stored(k=3)[1].ravel())
     )

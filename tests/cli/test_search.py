@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from commands import D, N, assert_similarities, column, records
 from numpy.testing import assert_array_equal
+from reference import with_rows
 
 import cfe_faiss as cfe
 
@@ -73,8 +74,7 @@ def test_similarities_are_those_of_the_metric(
 
 
 def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [1, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [1, 1])
     cfe.write_index(index, tmp_path / "one")
     local = "cfe-faiss: note: fewer than 10 found for 2 of 2 nodes\n"
     assert output("local", tmp_path / "one", "--csv", notes=local) == ",".join(LOCAL) + "\n"

@@ -15,6 +15,7 @@ from reference import (
     routes_of,
     stored_vectors,
     unit,
+    with_rows,
 )
 
 import cfe_faiss as cfe
@@ -180,9 +181,7 @@ def test_routing_is_named_when_wrong() -> None:
 
 def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path) -> None:
     X, labels = clustered(6000, 10, 4)
-    index = cfe.IndexEvidenceIVF(10, 900)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(10, 900), X, labels)
     queries, own = unit(X[:300]), labels[:300].astype(np.int32)
     expected = index.routes().lists(queries, own, 8)
     with pytest.MonkeyPatch.context() as patch:

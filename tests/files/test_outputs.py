@@ -7,6 +7,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
+from reference import with_rows
 from stores import filled
 
 import cfe_faiss as cfe
@@ -35,10 +36,7 @@ def graph() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def inverted_file(graph: tuple[np.ndarray, ...]) -> cfe.IndexEvidenceIVF:
     X, _, labels = graph
-    index = cfe.IndexEvidenceIVF(D, 6)
-    index.train(X)
-    index.add_with_labels(X, labels)
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(D, 6), X, labels)
 
 
 def write_report(graph: tuple[np.ndarray, ...], folder: Path, overwrite: bool) -> None:

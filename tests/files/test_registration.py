@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 
@@ -110,8 +110,7 @@ def test_transforms_are_copied_and_not_lost_without_a_word(tmp_path: Path) -> No
 
 def test_wrappers_of_faiss_do_not_lose_classes_without_a_word(tmp_path: Path) -> None:
     faiss.write_index(faiss.IndexIDMap2(cfe.IndexEvidenceFlat(8)), str(tmp_path / "no classes"))
-    flat = cfe.IndexEvidenceFlat(8)
-    flat.add_with_labels(np.eye(8, dtype=np.float32), np.arange(8) % 2)
+    flat = with_rows(cfe.IndexEvidenceFlat(8), np.eye(8, dtype=np.float32), np.arange(8) % 2)
     vectors = faiss.IndexFlatIP(8)
     vectors.add(np.eye(8, dtype=np.float32))
     for wrapper in (faiss.IndexPreTransform(flat), faiss.IndexRefine(flat, vectors)):

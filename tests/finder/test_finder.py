@@ -9,7 +9,7 @@ import scipy.sparse
 import torch
 from neighbor_loaders import all_neighbors
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import clustered, with_rows
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN
@@ -54,8 +54,7 @@ def test_local_and_pairs_equal_the_index_by_hand(data: Data, model: GCN) -> None
     assert_array_equal(finder.labels, labels)
     X = cfe.ks_vectors(data.x, data.edge_index, num_layers=3, alpha=0.5)
     assert_array_equal(finder.vectors, X)
-    index = cfe.IndexEvidenceIDMap2(10)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(10), X, labels)
     D, I = index.search_stored([97, 5], k=4)
     found = finder.local([97, 5], k=4)
     assert_array_equal(found.evidence, I)
@@ -686,8 +685,7 @@ def test_own_vectors_need_neither_graph_nor_model(data: Data) -> None:
     finder = cfe.EvidenceFinder.from_vectors(
         X, labels, features=frame, truth=data.y, class_names=["a", "b", "c"]
     )
-    by_hand = cfe.IndexEvidenceIDMap2(10)
-    by_hand.add_with_labels(X, labels)
+    by_hand = with_rows(cfe.IndexEvidenceIDMap2(10), X, labels)
     found = finder.local([3, 5], k=4)
     assert_array_equal(found.evidence, by_hand.search_stored([3, 5], 4)[1])
     pairs = finder.top_pairs(7)

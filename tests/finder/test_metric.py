@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import EvidenceFinder, audit
@@ -57,8 +58,7 @@ def test_results_equal_brute_force(metric: Any, index: str | None) -> None:
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_a_finder_takes_an_index_of_any_metric(metric: Any) -> None:
     X, labels = scattered()
-    index = cfe.IndexEvidenceIDMap2(4, metric=metric)
-    index.add_with_labels(X, labels.astype(np.int32))
+    index = with_rows(cfe.IndexEvidenceIDMap2(4, metric=metric), X, labels.astype(np.int32))
     finder = EvidenceFinder.from_index(index)
     expected = EvidenceFinder.from_vectors(X, labels, metric=metric)
     pd.testing.assert_frame_equal(

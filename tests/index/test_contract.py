@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import assert_same_arrays
+from reference import assert_same_arrays, with_rows
 
 import cfe_faiss as cfe
 
@@ -162,7 +162,9 @@ class Both:
         assert found_D is out_D
         assert found_I is out_I
         close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
-        assert_array_equal(ours.assign(xq, 2), stock.assign(xq, 2))
+        out = np.empty((6, 2), np.int64)
+        assert ours.assign(xq, 2, out) is out
+        assert_array_equal(out, stock.assign(xq, 2))
         assert ours.sa_code_size() == stock.sa_code_size()
         if self.kind != "id map":
             codes = ours.sa_encode(xq)
@@ -311,8 +313,7 @@ def test_default_ids_follow_the_largest_but_positions_stay_positions() -> None:
 
 
 def test_labels_move_along_with_positions() -> None:
-    index = cfe.IndexEvidenceFlat(5)
-    index.add_with_labels(np.eye(5), ["a", "b", "c", "d", "e"])
+    index = with_rows(cfe.IndexEvidenceFlat(5), np.eye(5), ["a", "b", "c", "d", "e"])
     assert index.remove_ids([1, 3]) == 2
     assert index.members().labels.tolist() == ["a", "c", "e"]
     assert index.search(np.eye(5, dtype=np.float32)[4:], 1)[1].tolist() == [[2]]
@@ -338,17 +339,14 @@ def test_labels_move_along_with_positions() -> None:
     ],
 )
 def test_other_ids_than_the_next_positions_name_the_class_that_takes_them(call: Any) -> None:
-    index = cfe.IndexEvidenceFlat(5)
-    index.add_with_labels(np.eye(5), [0, 1, 0, 1, 0])
+    index = with_rows(cfe.IndexEvidenceFlat(5), np.eye(5), [0, 1, 0, 1, 0])
     with pytest.raises(ValueError, match="IndexEvidenceIDMap2"):
         call(index)
     assert index.members().ids.tolist() == [0, 1, 2, 3, 4]
 
 
 def index_with_ids() -> cfe.IndexEvidenceIDMap2:
-    index = cfe.IndexEvidenceIDMap2(5)
-    index.add_with_labels(np.eye(5), [0, 1, 0, 1, 0], ids=[9, 3, 4, 5, 6])
-    return index
+    return with_rows(cfe.IndexEvidenceIDMap2(5), np.eye(5), [0, 1, 0, 1, 0], ids=[9, 3, 4, 5, 6])
 
 
 def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
@@ -416,10 +414,7 @@ def test_plain_searches_of_codes_are_refined(metric: str) -> None:
 @pytest.mark.parametrize("kind", [*KINDS.values(), "EvidenceIVF4,PQ4,RFlat"])
 @pytest.mark.parametrize("metric", [*METRICS, "cosine"])
 def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, metric: str) -> None:
-    index: Any = cfe.index_factory(D, kind, metric)
-    if not index.is_trained:
-        index.train(TRAINING)
-    index.add_with_labels(TRAINING, np.arange(300) % 3)
+    index = with_rows(cfe.index_factory(D, kind, metric), TRAINING, np.arange(300) % 3)
     exact = {"exact": True} if index.has_lists else {}
     D_best = index.search_evidence(TRAINING[:1], [0], 9, **exact)[0]
     threshold = float(D_best[0, 5])

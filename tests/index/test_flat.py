@@ -2,7 +2,15 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import PADDING, Stored, assert_same_arrays, clustered, evidence, similarities
+from reference import (
+    PADDING,
+    Stored,
+    assert_same_arrays,
+    clustered,
+    evidence,
+    similarities,
+    with_rows,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss.search import exact, tiles
@@ -47,8 +55,7 @@ def test_identical_vectors_come_back_by_id() -> None:
 def test_vectors_are_normalised_in_a_copy() -> None:
     X = np.float32([[3, 4], [0, 0], [0, 2]])
     before = X.copy()
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(X, [0, 1, 2])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), X, [0, 1, 2])
     assert_array_equal(X, before)
     assert_array_equal(index.reconstruct(0), np.float32([0.6, 0.8]))
     assert_same_arrays(index.search_evidence([[0, 10]], [0], 2), ([[1, 0]], [[2, 1]]))
@@ -56,8 +63,7 @@ def test_vectors_are_normalised_in_a_copy() -> None:
 
 def test_is_a_faiss_index_that_stock_code_can_search() -> None:
     X, labels = clustered(300, 8, 3)
-    index = cfe.IndexEvidenceIDMap2(8)
-    index.add_with_labels(X, labels, np.arange(300) * 7)
+    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, labels, np.arange(300) * 7)
     assert isinstance(index, faiss.Index)
     assert index.ntotal == 300
     _, I = index.search(X[:5], 1)
@@ -87,8 +93,7 @@ def test_adding_later_relabelling_and_resetting() -> None:
 
 
 def test_a_change_behind_our_back_is_noticed() -> None:
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(np.eye(4), [0, 0, 1, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), np.eye(4), [0, 0, 1, 1])
     faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(4) + 10)
     with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
         index.search_stored(k=1)

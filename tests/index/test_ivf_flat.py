@@ -5,16 +5,14 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered, lists_of_rows, similarities, unit
+from reference import assert_same_arrays, clustered, lists_of_rows, similarities, unit, with_rows
 
 import cfe_faiss as cfe
 
 
 def test_vectors_are_stored_once_in_a_correct_stock_index() -> None:
     X, labels = clustered(2000, 16, 4)
-    index = cfe.IndexEvidenceIVF(16, 20, 3)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(16, 20, 3), X, labels)
     assert isinstance(index, faiss.IndexIVFFlat)
     assert index.ntotal == index.invlists.compute_ntotal() == 2000
     stock = faiss.deserialize_index(faiss.serialize_index(index))
@@ -48,9 +46,7 @@ def test_supplementary_partitions_refer_to_every_vector_once() -> None:
 
 def test_more_probes_find_more() -> None:
     X, labels = clustered(3000, 24, 3)
-    index = cfe.IndexEvidenceIVF(24, 40)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(24, 40), X, labels)
     exact_D, exact_I = index.search_stored(k=10, nprobe=40)
     recalls = []
     for nprobe in (1, 4, 16, 40):
@@ -62,9 +58,7 @@ def test_more_probes_find_more() -> None:
 
 def test_search_takes_the_index_nprobe_by_default() -> None:
     X, labels = clustered(1000, 8, 2)
-    index = cfe.IndexEvidenceIVF(8, 30)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 30), X, labels)
     index.nprobe = 2
     assert_same_arrays(index.search_stored(k=5), index.search_stored(k=5, nprobe=2))
 
@@ -79,9 +73,7 @@ class TestPaper:
 
     def test_looks_into_the_one_cluster_of_the_nearest_centroid(self) -> None:
         X, labels = clustered(800, 8, 3)
-        index = cfe.IndexEvidenceIVF.paper(8, partitions=5, clusters=6)
-        index.train(X)
-        index.add_with_labels(X, labels)
+        index = with_rows(cfe.IndexEvidenceIVF.paper(8, partitions=5, clusters=6), X, labels)
         D, I = index.search_stored(k=20)
         cosines = unit(X) @ index.centroids().reshape(-1, 8).T
         partition, cluster = np.divmod(cosines.argmax(axis=1), 6)
@@ -110,10 +102,7 @@ class TestPaper:
 
 
 def trained() -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(4, 2)
-    index.train(np.eye(4))
-    index.add_with_labels(np.eye(4), [0, 0, 1, 1])
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(4, 2), np.eye(4), [0, 0, 1, 1])
 
 
 def test_one_class_and_empty_indexes_give_padding() -> None:
@@ -144,8 +133,7 @@ def test_the_number_of_lists_may_be_left_to_training(kind: str, tmp_path: Path) 
         assert index.centroids().shape == (2, 120, 8)
         index.add_with_labels(X, labels)
         I = index.search_stored(None, 5, exact=True)[1]
-        flat = cfe.IndexEvidenceIDMap2(8)
-        flat.add_with_labels(index.reconstruct_n(0, 900), labels)
+        flat = with_rows(cfe.IndexEvidenceIDMap2(8), index.reconstruct_n(0, 900), labels)
         if kind != "sq":
             assert_array_equal(I, flat.search_stored(None, 5)[1])
         assert (labels[I] != labels[:, None]).all()

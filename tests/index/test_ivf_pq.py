@@ -4,7 +4,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered, similarities, unit
+from reference import assert_same_arrays, clustered, similarities, unit, with_rows
 
 import cfe_faiss as cfe
 
@@ -120,8 +120,7 @@ def test_a_stock_index_that_refines_becomes_an_evidence_index() -> None:
     assert_array_equal(index.members().labels, LABELS)
     assert_array_equal(index.reconstruct_n(), unit(X))
     assert_array_equal(index.search(unit(X[:50]), 4)[1], stock.search(unit(X[:50]), 4)[1])
-    flat = cfe.IndexEvidenceIDMap2(16)
-    flat.add_with_labels(X, LABELS)
+    flat = with_rows(cfe.IndexEvidenceIDMap2(16), X, LABELS)
     assert_same_arrays(index.search_stored(k=5, nprobe=8), flat.search_stored(k=5))
 
 

@@ -15,6 +15,7 @@ from reference import (
     similarities,
     top_pairs,
     unit,
+    with_rows,
 )
 
 import cfe_faiss as cfe
@@ -56,9 +57,7 @@ def test_8_bits_are_nearly_as_good_as_32() -> None:
     X, labels = clustered(2000, 32, 3)
     S = similarities(X[:100], X)
     for qtype, error in zip(QTYPES, (5e-3, 5e-4), strict=True):
-        index = cfe.IndexEvidenceIVFScalarQuantizer(32, 20, qtype=qtype)
-        index.train(X)
-        index.add_with_labels(X, labels)
+        index = with_rows(cfe.IndexEvidenceIVFScalarQuantizer(32, 20, qtype=qtype), X, labels)
         D, I = index.search_evidence(X[:100], labels[:100], 10, 20)
         assert np.abs(D - np.take_along_axis(S, I, axis=1)).max() < error
 
@@ -154,9 +153,7 @@ def test_the_reference_of_pairs_agrees() -> None:
 def test_levels_of_any_size_are_written_and_read(metric: Any, scale: float, tmp_path: Path) -> None:
     X, labels = clustered(300, 8, 3)
     X *= np.float32(scale / np.linalg.norm(X, axis=1).max())
-    index = cfe.index_factory(8, "EvidenceIVF4,SQ8", metric)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(8, "EvidenceIVF4,SQ8", metric), X, labels)
     expected = index.search_evidence(X[:20], labels[:20], 5, exact=True)
     rows = index.reconstruct_batch(np.arange(300)).astype(np.float64)
     scores = X[:20].astype(np.float64) @ rows.T

@@ -2,10 +2,9 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import clustered, unit, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
 
 
 @pytest.mark.parametrize(
@@ -15,10 +14,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
     X, labels = clustered(600, 8, 3)
     ids = np.random.default_rng(0).permutation(5000)[:600]
-    index: EvidenceIndex = cfe.index_factory(8, factory)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels, ids)
+    index = with_rows(cfe.index_factory(8, factory), X, labels, ids)
     wanted = np.random.default_rng(1).choice(ids, 900)
     vectors = index.reconstruct_batch(ids)
     order = np.argsort(ids)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays, quick, similarity, squared_distance
+from reference import assert_same_arrays, quick, similarity, squared_distance, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -330,9 +330,7 @@ def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[
     ).astype(np.float32)
     X *= rng.lognormal(sigma=0.4, size=(n, 1)).astype(np.float32)
     labels = np.where(rng.random(n) < 0.8, X[:, 0] > 0, rng.integers(0, 3, n)).astype(np.int64)
-    index: Any = cfe.IndexEvidenceIVF(d, 80, metric=metric)  # type: ignore[arg-type]
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(d, 80, metric=metric), X, labels)  # type: ignore[arg-type]
     return index, X, labels
 
 
@@ -374,10 +372,7 @@ def test_faiss_finds_the_same_neighbours(metric: str) -> None:
 def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     X, labels = (3 * rng.normal(size=(400, 6))).astype(np.float32), np.arange(400) % 3
-    index: Any = quick(cfe.index_factory(6, kind, metric))
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels, np.arange(400) + 7)
+    index = with_rows(quick(cfe.index_factory(6, kind, metric)), X, labels, np.arange(400) + 7)
     index.prepare(k=4)
     cfe.write_index(index, tmp_path / "index")
     cfe.verify_index(tmp_path / "index")
@@ -411,8 +406,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     for stock in (flat, ivf, coded):
         stock.train(X)
         stock.add(X)
-    wanted = cfe.IndexEvidenceIDMap2(6, metric)
-    wanted.add_with_labels(X, labels)
+    wanted = with_rows(cfe.IndexEvidenceIDMap2(6, metric), X, labels)
     for index in (
         cfe.IndexEvidenceIDMap2.from_stock(flat, labels),
         cfe.IndexEvidenceIVF.from_stock(ivf, labels),
@@ -446,11 +440,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
 
 
 def filled(kind: str, metric: Any, X: Floats, labels: Any) -> Any:
-    index: Any = quick(cfe.index_factory(X.shape[1], kind, metric))
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels)
-    return index
+    return with_rows(quick(cfe.index_factory(X.shape[1], kind, metric)), X, labels)
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
@@ -500,8 +490,7 @@ def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="metric_type must stay"):
             index.metric_type = faiss.METRIC_L1
         index.metric_type = index.metric_type
-    index = cfe.IndexEvidenceIDMap2(2, "l2")
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2, "l2"), np.eye(2), [0, 1])
     for bad in ([[1e20, 0]], [[np.nan, 0]]):
         with pytest.raises(
             ValueError, match=r"x must (have rows of length 1e\+14 at most|be finite)"

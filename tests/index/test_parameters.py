@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, assert_same_arrays, clustered, evidence, stored_vectors
+from reference import Stored, assert_same_arrays, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 
@@ -124,8 +124,7 @@ class TestExcluding:
 def test_bad_parameters_are_named(
     params: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
     with pytest.raises(error, match=message):
         index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(**params))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"D must be a float32 array of shape \(1, 1\)"):

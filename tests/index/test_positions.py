@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered, unit
+from reference import assert_same_arrays, clustered, unit, with_rows
 
 import cfe_faiss as cfe
 
@@ -19,9 +19,7 @@ IP = faiss.METRIC_INNER_PRODUCT
 
 
 def exact() -> cfe.IndexEvidenceFlat:
-    index = cfe.IndexEvidenceFlat(D)
-    index.add_with_labels(X, LABELS)
-    return index
+    return with_rows(cfe.IndexEvidenceFlat(D), X, LABELS)
 
 
 def stock(n: int = N) -> faiss.IndexFlatIP:
@@ -102,8 +100,7 @@ def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
     assert computer(5) == pytest.approx(float(X[0] @ X[5]), abs=1e-6)
     index.permute_entries(np.arange(N)[::-1].copy())
     assert_array_equal(index.reconstruct_n(0, N), X[::-1])
-    expected = cfe.IndexEvidenceFlat(D)
-    expected.add_with_labels(X[::-1], LABELS[::-1])
+    expected = with_rows(cfe.IndexEvidenceFlat(D), X[::-1], LABELS[::-1])
     assert_same_arrays(index.search_stored(k=4), expected.search_stored(k=4))
     with pytest.raises(ValueError, match="perm must be a permutation"):
         index.permute_entries(np.zeros(N, int))
@@ -116,8 +113,7 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
     assert_same_arrays(index.search_stored(k=3), exact().search_stored(k=3))
     index.remove_ids([3, 4])
     rest = np.delete(np.arange(N), [3, 4])
-    expected = cfe.IndexEvidenceFlat(D)
-    expected.add_with_labels(X[rest], LABELS[rest])
+    expected = with_rows(cfe.IndexEvidenceFlat(D), X[rest], LABELS[rest])
     faiss.write_index(index, str(tmp_path / "stock"))
     cfe.write_index(index, tmp_path / "own")
     for one in (
@@ -134,8 +130,7 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
 
 def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(N)
-    index = cfe.IndexEvidenceIDMap2(D)
-    index.add_with_labels(X[order], LABELS[order], order)
+    index = with_rows(cfe.IndexEvidenceIDMap2(D), X[order], LABELS[order], order)
     cfe.write_index(index, tmp_path / "index")
     again = cfe.read_index(tmp_path / "index")
     for one in (

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
@@ -17,10 +17,7 @@ RAW, LABELS = clustered(600, 16, 3)
 
 
 def filled(kind: str = "PCAR8,EvidenceIVF12,Flat") -> IndexEvidencePreTransform:
-    index: IndexEvidencePreTransform = cfe.index_factory(16, kind)
-    index.train(RAW)
-    index.add_with_labels(RAW, LABELS)
-    return index
+    return with_rows(cfe.index_factory(16, kind), RAW, LABELS)
 
 
 @pytest.mark.parametrize("kind", ["PCAR8,L2norm,EvidenceFlat", "PCA8,EvidenceIVF12,SQ8"])

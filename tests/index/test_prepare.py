@@ -5,7 +5,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from reference import assert_same_arrays, clustered, quick
+from reference import assert_same_arrays, clustered, quick, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
@@ -121,8 +121,7 @@ def test_a_change_keeps_the_choice_and_measures_recall_again() -> None:
 
 
 def test_only_indexes_with_lists_have_a_choice() -> None:
-    flat = cfe.IndexEvidenceIDMap2(3)
-    flat.add_with_labels(np.eye(3), [0, 1, 1])
+    flat = with_rows(cfe.IndexEvidenceIDMap2(3), np.eye(3), [0, 1, 1])
     flat.prepare()
     assert flat.choice is None
     with pytest.raises(AttributeError, match="choice"):

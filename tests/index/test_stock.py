@@ -28,24 +28,6 @@ def filled(kind: str) -> EvidenceIndex:
     return index
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_plain_methods_answer_as_the_stock_index(kind: str) -> None:
-    index = filled(kind)
-    stock = faiss.downcast_index(index)
-    for name in (
-        () if "PQ" in kind else ("search", "search_and_reconstruct", "assign")
-    ):  # codes are refined
-        found, expected = getattr(index, name)(X[:7], 3), getattr(stock, name)(X[:7], 3)
-        for one, other in zip(
-            *((x,) if isinstance(x, np.ndarray) else x for x in (found, expected)), strict=True
-        ):
-            assert_array_equal(one, other)
-    if kind != "IDMap2,EvidenceFlat":  # stock FAISS has no codes for it
-        assert_array_equal(index.sa_encode(X[:7]), stock.sa_encode(X[:7]))
-    out = np.empty((7, 3), np.int64)
-    assert index.assign(X[:7], 3, out) is out
-
-
 @pytest.mark.parametrize("kind", IVF)
 def test_methods_of_inverted_files_answer_as_the_stock_index(kind: str) -> None:
     index = filled(kind)

@@ -12,7 +12,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from reference import clustered, unit
+from reference import clustered, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -35,11 +35,7 @@ KINDS = [
 
 
 def filled(kind: str) -> Any:
-    index = cfe.index_factory(D, kind)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, LABELS)
-    return index
+    return with_rows(cfe.index_factory(D, kind), X, LABELS)
 
 
 def run(code: str) -> str:

@@ -270,32 +270,6 @@ def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(
 # --- indexes that hold others -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pca_in_front(kind: str) -> None:
-    wide = np.random.default_rng(1).normal(size=(N, 2 * D)).astype(np.float32)
-    pca = faiss.PCAMatrix(2 * D, D)
-    pca.train(wide)
-    index = empty(kind)
-    # Transform first and fill the evidence index itself: a wrapper would add in C++, where nothing knows of labels.
-    if kind == "ivf":
-        index.train(pca.apply(wide))
-        index.nprobe = NLIST
-    index.add_with_labels(pca.apply(wide), LABELS)
-    wrapped = faiss.IndexPreTransform(pca, index)
-    assert (wrapped.ntotal, wrapped.d, wrapped.is_trained) == (N, 2 * D, True)
-    assert_same_arrays(wrapped.search(wide[:30], 4), index.search(pca.apply(wide[:30]), 4))
-    I = index.search(pca.apply(wide[:30]), 4, params=cfe.EvidenceParameters(labels=LABELS[:30]))[1]
-    assert (LABELS[I] != LABELS[:30, None]).all()
-
-    restored = faiss.deserialize_index(faiss.serialize_index(wrapped))
-    assert_array_equal(restored.search(wide[:30], 4)[1], wrapped.search(wide[:30], 4)[1])
-    if kind == "ivf":
-        again = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(restored.index), LABELS)
-        assert_array_equal(
-            again.search_stored(k=3, nprobe=NLIST)[1], index.search_stored(k=3, nprobe=NLIST)[1]
-        )
-
-
 # IndexReplicas has no add_with_ids, and an id map no add.
 @pytest.mark.parametrize(
     ("kind", "wrap"), [("flat", "transform"), ("ivf", "transform"), ("ivf", "replicas")]

@@ -13,7 +13,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.files.footer import SINCE_VERSION
@@ -30,10 +30,7 @@ ALL = faiss.SearchParametersIVF(nprobe=NLIST)
 
 @pytest.fixture(scope="module")
 def index() -> cfe.IndexEvidenceIVF:
-    made = cfe.IndexEvidenceIVF(D, NLIST)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, NLIST), X, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +127,7 @@ def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexE
     "description", ["EvidenceIVF9x3,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9x2,PQ4,RFlat"]
 )
 def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path: Path) -> None:
-    made: Any = cfe.index_factory(D, description)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
+    made = with_rows(cfe.index_factory(D, description), X, LABELS)
     path = tmp_path / "a.index"
     cfe.write_index(made, path)
     header = read_header(path)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays
+from reference import assert_same_arrays, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.graph import as_graph
@@ -42,10 +42,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def index() -> cfe.IndexEvidenceIVF:
     X = cfe.ks_vectors(FEATURES, EDGES)
-    made = cfe.IndexEvidenceIVF(D, 4 * int(np.sqrt(N)))
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, 4 * int(np.sqrt(N))), X, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +166,7 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     job.run(workers=1)
     X = cfe.ks_vectors(FEATURES, graph, 2)
     assert_array_equal(np.concatenate([*job.vectors()]), X)
-    flat = cfe.IndexEvidenceIDMap2(D)
-    flat.add_with_labels(X, LABELS)
+    flat = with_rows(cfe.IndexEvidenceIDMap2(D), X, LABELS)
     assert_same_arrays(evidence_of(job), flat.search_stored(k=K))
     with pytest.raises(RuntimeError, match="has not finished the stage 'top'"):
         job.top_pairs()

@@ -17,7 +17,8 @@ import pytest
 import scale_calls
 from numpy.testing import assert_array_equal
 from ray_nodes import waited
-from reference import assert_same_arrays
+from reference import assert_same_arrays, with_rows
+from scale_calls import begun, run_stage
 
 import cfe_faiss as cfe
 from cfe_faiss.rows.metric import Metric
@@ -26,7 +27,6 @@ from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, write_shards
 from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.ray import RayExecutor, ServedEvidenceIndex
-from cfe_faiss.scale.tasks import StageRun
 
 ray = pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
 
@@ -136,22 +136,12 @@ def test_a_worker_that_dies_while_nodes_are_checked_is_replaced(
     assert killed
 
 
-def begun(folder: Path, block: int) -> int:
-    return len(list(folder.glob(f"{block}.*")))
-
-
 def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     with pytest.raises(
         JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space"
     ) as caught:
-        StageRun(
-            "failing",
-            partial(scale_calls.failing, folder=tmp_path),
-            [*range(1, 60)],
-            executor,
-            done.append,
-        ).run()
+        run_stage(executor, tmp_path, scale_calls.failing, range(1, 60), done)
     assert isinstance(caught.value.__cause__, OSError)
     assert begun(tmp_path, 59) == 0
 
@@ -179,10 +169,7 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
 
 def index(metric: Metric = "cosine") -> cfe.IndexEvidenceIVF:
     X = cfe.ks_vectors(FEATURES, EDGES, LAYERS) if metric == "cosine" else FEATURES
-    made = cfe.IndexEvidenceIVF(D, 50, metric=metric)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, 50, metric=metric), X, LABELS)
 
 
 def test_a_job_on_a_cluster_has_the_results_of_one_index(cluster: None, tmp_path: Path) -> None:
@@ -286,22 +273,15 @@ def test_replicas_compare_by_the_metric_of_the_index(
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun(
-        "killed",
-        partial(scale_calls.killed_once, folder=tmp_path),
-        [*range(6)],
-        executor,
-        done.append,
-    ).run()
+    run_stage(executor, tmp_path, scale_calls.killed_once, range(6), done)
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, block) for block in range(6)] == [1, 2, 1, 1, 1, 1]
 
 
 @pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_path: Path) -> None:
-    call = partial(scale_calls.always_killed, folder=tmp_path)
-    with pytest.raises(JobError, match="stage killed, block 1: its worker died 4 times: The"):
-        StageRun("killed", call, [1], executor, list[Finished]().append).run()
+    with pytest.raises(JobError, match="block 1: its worker died 4 times: The worker died"):
+        run_stage(executor, tmp_path, scale_calls.always_killed, [1], list[Finished]())
     assert begun(tmp_path, 1) == 4
 
 

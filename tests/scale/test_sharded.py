@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
@@ -32,10 +32,7 @@ IDS = np.random.default_rng(1).permutation(10**6)[:N].astype(np.int64)
 
 @pytest.fixture(scope="module")
 def index() -> cfe.IndexEvidenceIVF:
-    made = cfe.IndexEvidenceIVF(D, NLIST)
-    made.train(X)
-    made.add_with_labels(X, LABELS, IDS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, NLIST), X, LABELS, IDS)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -32,11 +32,7 @@ KINDS = [
 
 @lru_cache
 def filled(kind: str) -> Any:
-    index: Any = cfe.index_factory(8, kind)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, LABELS)
-    return index
+    return with_rows(cfe.index_factory(8, kind), X, LABELS)
 
 
 def finder_on(index: Any) -> cfe.EvidenceFinder:

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import LEAST_OF_EQUAL, PADDING, assert_same_arrays, cosine, cosines, quick, unit
+from reference import (
+    LEAST_OF_EQUAL,
+    PADDING,
+    assert_same_arrays,
+    cosine,
+    cosines,
+    quick,
+    unit,
+    with_rows,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss import _native, mining
@@ -135,8 +144,7 @@ def test_stored_rows_and_pairs(kind: str, d: int, seed: int) -> None:
 def test_equal_rows_of_large_sets_are_pairs_of_a_join() -> None:
     X = near_rows(24, 0, number=700)
     labels = np.arange(len(X)) // 700
-    index = cfe.IndexEvidenceIDMap2(24)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(24), X, labels)
     pairs = next(cfe.evidence_pairs(index, 1.0))
     found = {*zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)}
     assert {
@@ -181,10 +189,7 @@ def test_scores_are_symmetric_and_those_of_equal_rows_are_1(d: int, seed: int) -
 @pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat"])
 def test_squared_distances_of_equal_rows_are_0(kind: str) -> None:
     X = near_rows(40, 5) * 3
-    index: Any = cfe.index_factory(40, kind, "l2")
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, np.arange(len(X)) // 20)
+    index = with_rows(cfe.index_factory(40, kind, "l2"), X, np.arange(len(X)) // 20)
     D, I = index.search_stored(np.arange(20), 2)
     assert_array_equal(I, [[i + 20, i + 40] for i in range(20)])
     assert (D == 0).all()

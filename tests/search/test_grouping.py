@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, unit
+from reference import clustered, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import halve_groups as halve
@@ -236,9 +236,7 @@ def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
 
 def test_some_of_the_queries_are_queries() -> None:
     X, labels = clustered(90, 5, 3)
-    index = cfe.IndexEvidenceIVF(5, 4)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(5, 4), X, labels)
     homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
     for queries in (
         Queries(index.storage(), labels.astype(np.int32), X=unit(X)),

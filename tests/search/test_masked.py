@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference import PADDING, assert_same_arrays, cosine, quick, unit
+from reference import PADDING, assert_same_arrays, cosine, quick, unit, with_rows
 from reference_masked import search as search_masked
 
 import cfe_faiss as cfe
@@ -282,8 +282,7 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
 
 
 def test_rules_exclude_limited_use() -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
     query = Query(1, where=cfe.Constraints(replace=False), rules=Rules("own"))
     with pytest.raises(ValueError, match="must not limit how often evidence is used together"):
         index.answer(query, EXACT)

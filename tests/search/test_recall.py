@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference import quick
+from reference import quick, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.search import recall
@@ -257,9 +257,7 @@ def test_the_recall_is_kept_where_rows_are_not_completed() -> None:
 
 def test_a_calibration_is_of_one_k_factor() -> None:
     X, labels = rare(0, 3000)
-    index = quick(cfe.index_factory(32, "EvidenceIVF30,PQ4,RFlat"))
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(quick(cfe.index_factory(32, "EvidenceIVF30,PQ4,RFlat")), X, labels)
     index.k_factor = 50
     many = index.nprobe_for(0.8)
     index.k_factor = 2

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays, clustered, unit
+from reference import assert_same_arrays, clustered, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import class_centroids
@@ -176,9 +176,7 @@ def test_all_stored_rows_keep_the_rules(index: Any) -> None:
 
 def test_a_recall_holds_for_the_results_that_remain() -> None:
     X, labels = clustered(6000, 16, 4)
-    index: Any = cfe.IndexEvidenceIVF(16, 100)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(16, 100), X, labels)
     ids = np.arange(0, 6000, 3)
     best = index.search_stored(ids, 6, exact=True)[1]
     for how in ({"exclude": best[:, :5]}, {"neighbors": "any"}, {"within": (-1, 0.97)}):
@@ -314,9 +312,7 @@ def test_each_large_label_comes_from_its_nearest_lists(
 def test_rows_that_are_nearly_all_excluded_leave_complete_results() -> None:
     X, near_labels = clustered(6000, 8, 4)
     labels = np.where(np.arange(6000) % 50 == 0, near_labels, 9)
-    index: Any = cfe.IndexEvidenceIVF(8, 64)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 64), X, labels)
     for ids in ([50], np.arange(0, 2000, 50)):
         rules: dict[str, Any] = {"exclude_labels": [[9]] * len(ids)}
         found, exact = (
@@ -398,8 +394,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("how", "message"), WRONG)
 def test_wrong_rules_are_named(how: dict[str, Any], message: str, tmp_path: Path) -> None:
-    index: Any = cfe.IndexEvidenceIDMap2(DIM)
-    index.add_with_labels(X[:9], np.arange(9) % 2)
+    index = with_rows(cfe.IndexEvidenceIDMap2(DIM), X[:9], np.arange(9) % 2)
     labels: NDArray[Any] | None = how.get("labels_q", LABELS_Q[:2])
     options = {name: value for name, value in how.items() if name != "labels_q"}
     with pytest.raises((ValueError, TypeError), match=f"^{message}"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, Stored, clustered, evidence, stored_vectors
+from reference import PADDING, Stored, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.search import answer as searcher
@@ -23,9 +23,7 @@ LONG_WAY = {"memory": 1 << 31}  # the default value, which forces the general pa
 
 def filled(kind: str = "EvidenceIVF12,Flat") -> tuple[Any, NDArray[np.float32], NDArray[np.int64]]:
     X, labels = clustered(300, 9, 3)
-    index = cfe.index_factory(9, kind)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(9, kind), X, labels)
     # computes the derived data of later searches
     index.search_evidence(X[:1], labels[:1], K, NPROBE)
     return index, X, labels

@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
@@ -166,9 +166,7 @@ def test_blocks_that_single_queries_do_not_use_are_not_taken_over(
 
 def test_an_index_of_several_partitions_rebuilds_all() -> None:
     X, labels = clustered(600, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 20, partitions=2)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 20, partitions=2), X, labels)
     index.search_evidence(X[:1], labels[:1], K)
     index.add_with_labels(X[:1], labels[:1])
     assert taken_over(index) is None
