@@ -55,9 +55,8 @@ def assert_similarities(
     """The similarities that were written are the cosines of the stored vectors, in float64."""
     left, right = (index.reconstruct_batch(ids).astype(np.float64) for ids in (v, u))
     expected = (left * right).sum(axis=1) / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    np.testing.assert_allclose(
-        column(rows, "similarity", float), expected, 0, 1e-6 if style == "table" else 1e-14
-    )
+    found = column(rows, "similarity", float)
+    np.testing.assert_allclose(found, expected, 0, 1e-6 if style == "table" else 1e-14)
 
 
 def column(rows: list[dict[str, str]], name: str, dtype: type) -> np.ndarray:

@@ -79,9 +79,8 @@ def test_nearest_enemies_by_cosine_equal_brute_force(case: Any) -> None:
     expected = np.where(y[:, None] != y, distances(X, X, "cosine"), np.inf)
     assert_allclose(D, expected.min(axis=1), atol=1e-6)
     found = I >= 0
-    assert_allclose(
-        expected[np.flatnonzero(found), I[found]], expected.min(axis=1)[found], atol=1e-6
-    )
+    answer = expected[np.flatnonzero(found), I[found]]
+    assert_allclose(answer, expected.min(axis=1)[found], atol=1e-6)
 
 
 def links_of(X: NDArray[np.float32], y: NDArray[Any], metric: str = "l2") -> NDArray[np.int64]:
@@ -171,9 +170,8 @@ def test_texts_are_classes() -> None:
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     for one in (names, names.tolist(), names.astype(object)):
         assert_array_equal(mining.tomek_links(X, one), mining.tomek_links(X, y))
-        assert_array_equal(
-            mining.trust_scores(X, one, X[:5], names[-5:]), mining.trust_scores(X, y, X[:5], y[-5:])
-        )
+        found = mining.trust_scores(X, one, X[:5], names[-5:])
+        assert_array_equal(found, mining.trust_scores(X, y, X[:5], y[-5:]))
 
 
 @given(rows(), st.sampled_from(METRICS))
@@ -244,10 +242,8 @@ CALLS: dict[str, Any] = {
 def test_missing_groups_are_refused(name: str) -> None:
     for missing in (None, np.nan, pd.NA, pd.NaT):
         for form in (list, pd.Series, lambda items: np.array([*items, 0], object)[:-1]):
-            with pytest.raises(
-                TypeError,
-                match=f"^{name.partition(',')[0]} must hold a group.* missing .* position 2",
-            ):
+            message = f"^{name.partition(',')[0]} must hold a group.* missing .* position 2"
+            with pytest.raises(TypeError, match=message):
                 CALLS[name](form(["a", "b", missing, "c"]))
     for column in (
         pa.array([1, 1, None, 2]),

@@ -263,10 +263,8 @@ def test_query_parameters_are_read_at_query_time() -> None:
     truth = exact.kneighbors(X[:300], labels=labels[:300])[0]
     assert_array_equal(full, truth)
     assert few.mean() > truth.mean()
-    assert neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape == (
-        3,
-        2,
-    )
+    found = neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape
+    assert found == (3, 2)
 
 
 @pytest.mark.parametrize("estimator", [cfe.EvidenceNeighbors(5), PROBED_FULLY])
@@ -282,9 +280,8 @@ def test_pandas() -> None:
     frame = pd.DataFrame(SAMPLES, columns=["age", "income"])
     neighbors = cfe.EvidenceNeighbors(2).fit(frame, pd.Series(NAMES, dtype="category"))
     assert list(neighbors.feature_names_in_) == ["age", "income"]
-    assert_array_equal(
-        neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1], neighbors.kneighbors()[1]
-    )
+    found = neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1]
+    assert_array_equal(found, neighbors.kneighbors()[1])
     with pytest.raises(ValueError, match="feature names should match"):
         neighbors.kneighbors(frame.rename(columns={"age": "height"}), labels=NAMES)
 
@@ -400,12 +397,8 @@ def test_radius_neighbors_equal_brute_force(stored: Stored, radius: float) -> No
 def test_radius_is_included_and_read_at_query_time(fitted: cfe.EvidenceNeighbors) -> None:
     distances = fitted.kneighbors()[0]
     at = float(distances[0, 0])
-    assert [list(row) for row in fitted.radius_neighbors(radius=at, return_distance=False)] == [
-        [2],
-        [2, 3],
-        [1, 0],
-        [1],
-    ]
+    found = [list(row) for row in fitted.radius_neighbors(radius=at, return_distance=False)]
+    assert found == [[2], [2, 3], [1, 0], [1]]
     below = np.nextafter(np.float32(at), np.float32(0))
     assert 2 not in fitted.radius_neighbors(radius=below, return_distance=False)[0]
     wide = clone(fitted).set_params(radius=np.inf).fit(SAMPLES, NAMES)
@@ -430,19 +423,16 @@ def test_fitted_rows_within_a_radius_match_queries(index: str) -> None:
 def test_graphs(method: str) -> None:
     X, labels = clustered(60, 5, 3)
     neighbors = cfe.EvidenceNeighbors(70, radius=np.inf).fit(X, labels)
-    near, far = (
-        getattr(neighbors, method)(mode="connectivity"),
-        getattr(neighbors, method)(mode="distance"),
-    )
+    near = getattr(neighbors, method)(mode="connectivity")
+    far = getattr(neighbors, method)(mode="distance")
     assert near.shape == far.shape == (60, 60)
     assert near.format == far.format == "csr"
     assert near.dtype == far.dtype == np.float64
     assert isinstance(near, csr_matrix)
     assert near.indices.dtype == near.indptr.dtype == np.int32
     assert_array_equal(near.toarray(), labels[:, None] != labels)
-    assert_allclose(
-        far.toarray(), np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6
-    )
+    found = far.toarray()
+    assert_allclose(found, np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6)
     for start, stop in zip(far.indptr, far.indptr[1:], strict=False):
         assert (np.diff(far.data[start:stop]) >= 0).all()
     with pytest.raises(ValueError, match=r"mode must be .* got 'minkowski'"):
@@ -526,9 +516,8 @@ def test_training_takes_no_more_rows_than_it_uses() -> None:
     X, labels = clustered(1200, 6, 3)
     neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
     assert neighbors.index_.ntotal == 1200
-    assert_array_equal(
-        neighbors.kneighbors()[1], cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1]
-    )
+    found = neighbors.kneighbors()[1]
+    assert_array_equal(found, cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1])
 
 
 # --- with a classifier, in pipelines ----------------------------------------------------------------------------------
@@ -713,6 +702,5 @@ def test_the_neighbors_of_fit_hold_until_the_next(neighbors: Any) -> None:
     labels = NAMES if neighbors == "other" else None
     before = fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray()
     fitted.set_params(neighbors="any" if neighbors == "other" else "other")
-    assert_same_arrays(
-        (fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray()), before
-    )
+    found = (fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray())
+    assert_same_arrays(found, before)

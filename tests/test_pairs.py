@@ -228,9 +228,8 @@ def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], me
 
 def test_nothing_stored_gives_no_pairs() -> None:
     for exactly in (True, False):
-        assert_array_equal(
-            cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source, []
-        )
+        found = cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source
+        assert_array_equal(found, [])
     assert list(cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), 0.0)) == []
 
 
@@ -270,7 +269,6 @@ def test_only_evidence_indexes_have_pairs(wrong: Any) -> None:
         lambda: cfe.evidence_pairs(wrong, 0.5),
         lambda: cfe.EvidenceFinder.from_index(wrong),
     ):
-        with pytest.raises(
-            TypeError, match=f"index must be an evidence index, got {type(wrong).__name__}"
-        ):
+        message = f"index must be an evidence index, got {type(wrong).__name__}"
+        with pytest.raises(TypeError, match=message):
             use()

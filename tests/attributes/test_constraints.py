@@ -74,10 +74,8 @@ def test_local_without_a_direction_equals_brute_force(case: Case) -> None:
 def test_pairs_equal_brute_force(case: Case) -> None:
     expected = ranked_pairs(case)
     for index in indexes(case):
-        assert (
-            listed(cfe.global_evidence(index, case.stored.k, **case.given))
-            == expected[: case.stored.k]
-        )
+        wanted = expected[: case.stored.k]
+        assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
         for threshold in (-1, 0.5):
             found = [
                 pair
@@ -94,10 +92,8 @@ def test_limited_pairs_equal_brute_force(case: Case) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(search_pairs, "_FIRST", 1)
             patch.setattr(search_pairs, "_MOST", 3)
-            assert (
-                listed(cfe.global_evidence(index, case.stored.k, **case.given))
-                == expected[: case.stored.k]
-            )
+            wanted = expected[: case.stored.k]
+            assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
         found = [
             pair
             for pairs in cfe.evidence_pairs(index, 0.25, **case.given)
@@ -132,10 +128,8 @@ def test_best_pair_of_each_node(case: Case) -> None:
     }
     expected = sorted(own, key=lambda pair: (-pair[2], pair[0], pair[1]))[: case.stored.k]
     for index in indexes(case):
-        assert (
-            listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given))
-            == expected
-        )
+        found = listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given))
+        assert found == expected
 
 
 @given(cases(), st.booleans(), st.floats(-1, 1, width=32))
@@ -325,18 +319,15 @@ def test_missing_values_are_counted_and_shown(small: cfe.IndexEvidenceIDMap2) ->
     found = finder.local(k=2, where=where)
     assert_array_equal(found.evidence, [[1, -1], [-1, -1], [-1, -1], [-1, -1]])
     assert found.missing == {"age": 1, "sex": 1}
-    assert (
-        repr(found) == "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
-    )
+    wanted = "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
+    assert repr(found) == wanted
     pairs = finder.top_pairs(5, where=where)
     assert listed(pairs)[0][:2] == (0, 1)
     assert len(pairs) == 1
     assert repr(pairs).startswith("PairEvidence(1 pair, ")
     assert repr(pairs).endswith(", left out: 1 without age, 1 without sex)")
-    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == {
-        "age": 1,
-        "sex": 1,
-    }
+    expected = {"age": 1, "sex": 1}
+    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == expected
     assert finder.top_pairs(5).missing == {}
 
 
@@ -390,9 +381,8 @@ def test_target_by_name() -> None:
         finder.local(where=Constraints(target="maybe"))
     numbered = cfe.EvidenceFinder.from_vectors(np.eye(4) + 1, ["1", "2", "3", "3"])
     for target in (3, "3"):
-        assert set(
-            numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist()
-        ) == {2, 3, -1}
+        found = set(numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist())
+        assert found == {2, 3, -1}
     with pytest.raises(TypeError, match=r"where\.target .*got 'yes'"):
         cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
 

@@ -62,11 +62,8 @@ def test_rows_by_node_id():
     assert found.take(np.array([3, 7]))["age"].numbers.tolist() == [2, 1]
     assert found.take(np.array([3, 7])).ids.tolist() == [3, 7]
     assert as_attributes({"a": [1, 2]}).take(np.array([1]))["a"].numbers.tolist() == [2]
-    for table, ids in (
-        (found, [3, 4]),
-        (as_attributes({"a": [1, 2]}), [2]),
-        (as_attributes({}), [0]),
-    ):
+    cases = ((found, [3, 4]), (as_attributes({"a": [1, 2]}), [2]), (as_attributes({}), [0]))
+    for table, ids in cases:
         with pytest.raises(ValueError, match=f"no row for {ids[-1]}"):
             table.take(np.array(ids))
 

@@ -85,11 +85,8 @@ def test_the_order_of_rows_does_not_matter() -> None:
         np.arange(600)[::-1],
     ):
         other = direction(finder_of(people, order))
-        assert (other.statistic, other.p_value, other.gamma) == (
-            one.statistic,
-            one.p_value,
-            one.gamma,
-        )
+        expected = (one.statistic, one.p_value, one.gamma)
+        assert (other.statistic, other.p_value, other.gamma) == expected
         assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
 
 
@@ -105,9 +102,8 @@ def test_ids_and_class_names_are_the_users() -> None:
     by_number = direction(finder_of(people))
     assert test.statistic == by_number.statistic
     assert test.unfavourable == ("refused",)
-    assert test.pairs["unfavourable"].tolist() == [
-        f"person {i}" for i in by_number.pairs["unfavourable"]
-    ]
+    expected = [f"person {i}" for i in by_number.pairs["unfavourable"]]
+    assert test.pairs["unfavourable"].tolist() == expected
 
 
 def test_unfavourable_may_be_several_classes() -> None:
@@ -171,11 +167,8 @@ def test_it_cannot_tell() -> None:
     alike = audit.direction_test(
         finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED]
     )
-    assert (alike.verdict, alike.reason, len(alike.pairs)) == (
-        "cannot tell",
-        "all decisions are alike",
-        0,
-    )
+    expected = ("cannot tell", "all decisions are alike", 0)
+    assert (alike.verdict, alike.reason, len(alike.pairs)) == expected
     labels = np.where(np.arange(400) == 7, REFUSED, GRANTED)
     lonely = audit.direction_test(
         finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0

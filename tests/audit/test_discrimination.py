@@ -80,12 +80,8 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     members = [value for value, label in zip(values, stored.labels, strict=True) if label >= 0]
     for row in found.itertuples():
         scores, by_class, counts = wanted[row.value]
-        assert (row.feature, row.sensitive, row.nodes, row.evidence) == (
-            "f",
-            False,
-            len(scores),
-            counts.sum(),
-        )
+        answer = (row.feature, row.sensitive, row.nodes, row.evidence)
+        assert answer == ("f", False, len(scores), counts.sum())
         if not len(scores):
             assert (
                 found.loc[row.Index, ["score", "expected", "difference", "class_expected"]]
@@ -127,9 +123,8 @@ def test_an_intersection_is_the_attribute_of_both(graph) -> None:
     alone = scores_of(index, joined, k=5)
     columns = [name for name in COLUMNS if name != "value"]
     pd.testing.assert_frame_equal(both[columns], alone[columns])
-    assert set(both["value"]) == {
-        f"{sex} & {age}" for sex in "fm" for age in ("< 30", "30-60", "> 60")
-    }
+    expected = {f"{sex} & {age}" for sex in "fm" for age in ("< 30", "30-60", "> 60")}
+    assert set(both["value"]) == expected
 
 
 def test_options_reach_the_search(graph) -> None:

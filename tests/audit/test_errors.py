@@ -44,11 +44,8 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
         assert (row.pairs, row.nodes, row.errors) == (min(row.k, len(pairs)), len(nodes), errors)
         accuracy = 1 - errors / len(nodes) if nodes else math.nan
         low, high = wilson([len(nodes) - errors], [len(nodes)], 0.9)
-        assert_allclose(
-            (row.accuracy, row.low, row.high, row.overall),
-            (accuracy, low[0], high[0], overall),
-            atol=1e-12,
-        )
+        expected = (accuracy, low[0], high[0], overall)
+        assert_allclose((row.accuracy, row.low, row.high, row.overall), expected, atol=1e-12)
         assert row.overall_nodes == len(judged)
         low, high = wilson([sum(label[v] == y[v] for v in judged)], [len(judged)], 0.9)
         assert_allclose((row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12)
@@ -74,9 +71,8 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
         drawn = [right[order][own].mean() for order in exchanges(cells)]
         row = found.loc[line]
         assert row["expected"] == pytest.approx(np.mean(drawn))
-        assert (row["expected_low"], row["expected_high"]) == pytest.approx(
-            tuple(np.quantile(drawn, [0.1, 0.9]))
-        )
+        expected = pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+        assert (row["expected_low"], row["expected_high"]) == expected
 
 
 def test_errors_at_the_border_are_above_their_range() -> None:

@@ -159,12 +159,8 @@ def test_attributes_of_many_values_are_compared_exactly() -> None:
     table = dict(zip("abcdefghijkl", columns, strict=True)) | {"sex": np.arange(200) // 100}
     found = only_in(table, ["sex"], np.arange(200) % 3)
     equal = found.table.iloc[1]
-    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == (
-        100,
-        100,
-        100,
-        0,
-    )
+    expected = (100, 100, 100, 0)
+    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == expected
     source, target = next(found.blocks())
     assert sorted(zip(source, target, strict=True)) == [(i, i + 100) for i in range(100)]
 

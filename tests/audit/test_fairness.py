@@ -80,11 +80,8 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     for row in found.itertuples():
         part = [v for v in judged if row.feature == "all" or str(groups[v]) == row.value]
         closer = [v for v in part if all(stored.labels[u] != stored.labels[v] for u in nearest[v])]
-        assert (row.nodes, row.closer, row.tied) == (
-            len(part),
-            len(closer),
-            sum(len(nearest[v]) > 1 for v in part),
-        )
+        expected = (len(part), len(closer), sum(len(nearest[v]) > 1 for v in part))
+        assert (row.nodes, row.closer, row.tied) == expected
         counts = [(len(own & set(closer)), len(own & set(part))) for own in clusters]
         low, high = clustered_wilson(
             *np.array([*counts, (0, 0)]).T, 0.9 if row.feature == "all" else 1 - 0.1 / len(values)
@@ -112,9 +109,8 @@ def test_expected_is_the_mean_over_exchanges_within_cells() -> None:
         changed[rows] = labels[rows][order]
         drawn.append(np.mean([changed[v] != changed[u] for v, u in nearest.items()]))
     assert found["expected"] == pytest.approx(np.mean(drawn))
-    assert (found["expected_low"], found["expected_high"]) == pytest.approx(
-        tuple(np.quantile(drawn, [0.1, 0.9]))
-    )
+    expected = pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+    assert (found["expected_low"], found["expected_high"]) == expected
 
 
 def test_without_features_only_the_line_of_all() -> None:
@@ -146,12 +142,8 @@ def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
 
 def test_equal_rows_have_no_direction() -> None:
     index = with_rows(cfe.IndexEvidenceIDMap2(2), np.ones((50, 2)), np.arange(50) % 2)
-    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == [
-        0,
-        0,
-        0,
-        50,
-    ]
+    expected = [0, 0, 0, 50]
+    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == expected
 
 
 def test_level_and_power() -> None:

@@ -85,9 +85,8 @@ def test_runs_equal_training_by_hand(data, model, pairs, result) -> None:
     for name, values in (("after", after), ("control", control)):
         assert_allclose(summary.loc[name, "mean"], values.mean())
         assert_allclose(summary.loc[name, "std"], values.mean(axis=1).std(ddof=1))
-        assert_allclose(
-            summary.loc[name, ["low", "high"]].tolist(), bootstrap_mean(values.mean(axis=0))
-        )
+        found = summary.loc[name, ["low", "high"]].tolist()
+        assert_allclose(found, bootstrap_mean(values.mean(axis=0)))
     gain = (after.astype(float) - control).mean(axis=0)
     assert_allclose(summary.loc["after - control", "mean"], gain.mean())
     interval = summary.loc["after - control", ["low", "high"]].tolist()
@@ -98,10 +97,8 @@ def test_runs_equal_training_by_hand(data, model, pairs, result) -> None:
 
 
 def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
-    weights, masks = (
-        state(model),
-        {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")},
-    )
+    weights = state(model)
+    masks = {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")}
     model.train()
     random = torch.get_rng_state()
     tuned_by(model, data, pairs, seeds=[1], **SHORT)
@@ -143,9 +140,8 @@ def test_evidence_as_validation_nodes_chooses_the_weights(data, model, pairs) ->
     runs = tuned_by(other, data, pairs, role="validation", seeds=[0], inplace=True, **SHORT).runs
     assert same(other.state_dict(), tuned.state_dict())
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
-    assert runs.loc[0, "after"] == pytest.approx(
-        (predict(tuned, data) == data.y.numpy())[remaining].mean()
-    )
+    found = runs.loc[0, "after"]
+    assert found == pytest.approx((predict(tuned, data) == data.y.numpy())[remaining].mean())
     as_training = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
     assert runs.loc[0, ["tuned", "nodes", "control"]].equals(
         as_training.loc[0, ["tuned", "nodes", "control"]]

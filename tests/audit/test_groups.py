@@ -126,27 +126,20 @@ def test_names_that_rounding_would_make_equal_are_told_apart() -> None:
 def test_intersections_are_the_combinations_that_occur() -> None:
     (group,) = groupings(PEOPLE, IDS, [], intersections=[("sex", "member", "city")])
     assert group.name == "sex & member & city"
-    assert members(group) == {
-        "f & True & B": [0, 2],
-        "m & False & A": [1],
-        "missing & True & A": [3],
-    }
+    expected = {"f & True & B": [0, 2], "m & False & A": [1], "missing & True & A": [3]}
+    assert members(group) == expected
 
 
 def test_pyg_data_with_a_sensitive_attribute() -> None:
     data = SimpleNamespace(
         x=[[0.0], [1.0]], x_raw=[[20.0], [60.0]], feature_names=["age"], sensitive=[1, 0]
     )
-    assert [(group.name, members(group)) for group in groupings(data, np.arange(2))] == [
-        ("age", {"20": [0], "60": [1]}),
-        ("sensitive", {"0": [1], "1": [0]}),
-    ]
+    expected = [("age", {"20": [0], "60": [1]}), ("sensitive", {"0": [1], "1": [0]})]
+    assert [(group.name, members(group)) for group in groupings(data, np.arange(2))] == expected
     data.sensitive_name = "age"
     assert [group.name for group in groupings(data, np.arange(2))] == ["age"]
-    assert [group.name for group in groupings(SimpleNamespace(x=[[1.0, 2.0]]), np.arange(1))] == [
-        "feature 0",
-        "feature 1",
-    ]
+    found = [group.name for group in groupings(SimpleNamespace(x=[[1.0, 2.0]]), np.arange(1))]
+    assert found == ["feature 0", "feature 1"]
 
 
 @pytest.mark.parametrize(

@@ -57,18 +57,16 @@ def test_bootstrap_of_shares_is_the_jeffreys_interval(
     expected = beta(ones + 0.5, cases - ones + 0.5).ppf([(1 - level) / 2, (1 + level) / 2])
     scores = np.arange(cases) < ones
     found = bootstrap_mean(scores, level, 20_000)
-    assert_allclose(
-        found, [min(expected[0], scores.mean()), max(expected[1], scores.mean())], atol=0.02
-    )
+    wanted = [min(expected[0], scores.mean()), max(expected[1], scores.mean())]
+    assert_allclose(found, wanted, atol=0.02)
 
 
 def test_bootstrap_equals_single_draws_for_many_scores() -> None:
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 11, 2000) / 10
     means = scores[rng.integers(0, 2000, (2000, 2000))].mean(axis=1)
-    assert_allclose(
-        bootstrap_mean(scores, 0.9, 4000), np.quantile(means, [0.05, 0.95]), atol=1.5e-3
-    )
+    expected = np.quantile(means, [0.05, 0.95])
+    assert_allclose(bootstrap_mean(scores, 0.9, 4000), expected, atol=1.5e-3)
 
 
 @pytest.mark.parametrize("n", [1, 3, 10, 40])
@@ -165,10 +163,8 @@ def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(
 ) -> None:
     x1, x0 = np.meshgrid(np.arange(n1 + 1), np.arange(n0 + 1), indexing="ij")
     chance = binom.pmf(x1, n1, p1) * binom.pmf(x0, n0, p0)
-    for truth, (low, high) in (
-        (p1 / p0, risk_ratio(x1, n1, x0, n0)),
-        (p1 - p0, newcombe(x1, n1, x0, n0)),
-    ):
+    cases = ((p1 / p0, risk_ratio(x1, n1, x0, n0)), (p1 - p0, newcombe(x1, n1, x0, n0)))
+    for truth, (low, high) in cases:
         assert chance[(low <= truth) & (truth <= high)].sum() >= 0.93
 
 

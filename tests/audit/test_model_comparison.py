@@ -72,9 +72,8 @@ def test_german_by_rank_and_by_similarity(
     assert found.models["equal_before"][1] == found.models["appears"][1], (
         "a pair is new because v1 treated it equally"
     )
-    assert found.models["accuracy"].tolist() == [
-        (labels == finder.truth).mean() for labels in (finder.labels, v2)
-    ]
+    answer = found.models["accuracy"].tolist()
+    assert answer == [(labels == finder.truth).mean() for labels in (finder.labels, v2)]
     assert re.fullmatch(r"ModelComparison\(v1, v2: 0 tests, 0 named\)", repr(found))
 
 
@@ -118,10 +117,8 @@ def test_german_groups(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> 
     )
     (first, *_) = moved.to_dict("records")
     row = int(first["node"].removeprefix("c"))
-    assert (first["before"], first["after"]) == (
-        finder.class_name(finder.labels[row]),
-        finder.class_name(v2[row]),
-    )
+    answer = (first["before"], first["after"])
+    assert answer == (finder.class_name(finder.labels[row]), finder.class_name(v2[row]))
 
 
 @st.composite

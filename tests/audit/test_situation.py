@@ -47,9 +47,8 @@ def test_the_table_is_that_of_brute_force(k: int) -> None:
             assert getattr(row, f"n_{name}") == len(near)
             bad = sum(finder.labels[v] != 1 for v in near)
             assert getattr(row, f"unfavourable_{name}") == bad
-            assert getattr(row, f"similarity_{name}") == pytest.approx(
-                ks[row.node, near].mean(), abs=1e-6
-            )
+            found = getattr(row, f"similarity_{name}")
+            assert found == pytest.approx(ks[row.node, near].mean(), abs=1e-6)
             shares[name] = bad / len(near)
         assert row.difference == pytest.approx(shares["protected"] - shares["rest"])
         assert row.flagged == (finder.labels[row.node] != 1 and row.difference > 0.2 - 1e-9)
@@ -118,9 +117,8 @@ def test_groups_of_one_and_people_alike() -> None:
     assert test.table[["difference", "similarity_protected"]].isna().all(axis=None)
     assert (test.judged, test.flagged, test.verdict) == (0, 0, "cannot tell")
     assert np.isnan(test.expected)
-    assert (
-        repr(test) == "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
-    )
+    expected = "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
+    assert repr(test) == expected
 
 
 def test_on_german_with_chosen_nodes(data_root: Any) -> None:
@@ -141,11 +139,8 @@ def test_the_order_of_rows_does_not_matter() -> None:
     order = np.argsort(people["carries"], kind="stable")
     one = situation(finder_of(people))
     other = situation(finder_of(people, order))
-    assert (other.statistic, other.flagged, other.expected) == (
-        one.statistic,
-        one.flagged,
-        one.expected,
-    )
+    expected = (one.statistic, one.flagged, one.expected)
+    assert (other.statistic, other.flagged, other.expected) == expected
 
 
 def test_errors() -> None:

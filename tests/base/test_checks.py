@@ -50,9 +50,8 @@ def test_norms_are_summed_in_the_order_of_similarities(d: int, seed: int) -> Non
     rng = np.random.default_rng(seed)
     row = (rng.normal(size=(1, d)) * 10.0 ** rng.integers(-8, 8, d)).astype(np.float32)
     norm = np.sqrt(sum_of_squares(row[0]))
-    assert_array_equal(
-        checks.as_unit_rows("x", row)[0], (row[0].astype(np.float64) / norm).astype(np.float32)
-    )
+    found = checks.as_unit_rows("x", row)[0]
+    assert_array_equal(found, (row[0].astype(np.float64) / norm).astype(np.float32))
 
 
 def sum_of_squares(row: np.ndarray) -> float:
@@ -136,18 +135,13 @@ def test_names() -> None:
 
 def test_dense() -> None:
     dense = np.array([[0.0, 2.0], [0.0, 0.0]])
-    for values in (
-        dense,
-        dense.tolist(),
-        torch.from_numpy(dense),
-        torch.from_numpy(dense).to_sparse(),
-    ):
+    cases = (dense, dense.tolist(), torch.from_numpy(dense), torch.from_numpy(dense).to_sparse())
+    for values in cases:
         np.testing.assert_array_equal(checks.as_dense("x", values), dense)
     np.testing.assert_array_equal(checks.as_dense("x", scipy.sparse.csc_matrix(dense)), dense)
 
 
 def test_a_tensor_of_a_type_that_numpy_lacks_is_named() -> None:
-    with pytest.raises(
-        TypeError, match=r"x must be an array of real numbers, got Tensor: .*Float8"
-    ):
+    message = r"x must be an array of real numbers, got Tensor: .*Float8"
+    with pytest.raises(TypeError, match=message):
         checks.as_array("x", torch.ones(2).to(torch.float8_e4m3fn))

@@ -99,10 +99,8 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
 
 def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
     before = blas_threads()
-    limit, functions = (
-        threads._Limit,
-        (threads.single_threaded_blas.__wrapped__, threads._apply_limits),
-    )
+    limit = threads._Limit
+    functions = (threads.single_threaded_blas.__wrapped__, threads._apply_limits)
     codes = {function.__code__ for function in (*functions, limit.start, limit.end)}
 
     def interrupt(number: int) -> bool:

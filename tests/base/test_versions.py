@@ -79,22 +79,16 @@ def test_impossible_level_is_an_import_error() -> None:
 @pytest.mark.parametrize("options", [["-m", "cfe_faiss"], ["-X", "utf8", "-m", "cfe_faiss"]])
 def test_impossible_level_is_one_line_of_the_command(options: list[str]) -> None:
     done = python(*options, "--version", CFE_SIMD="sse9")
-    assert (done.returncode, done.stdout, done.stderr) == (
-        2,
-        "",
-        f"cfe-faiss: error: {IMPOSSIBLE}\n",
-    )
+    expected = (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
+    assert (done.returncode, done.stdout, done.stderr) == expected
 
 
 def test_impossible_level_is_one_line_of_the_script() -> None:
     # What pip writes as the command `cfe-faiss`.
     script = "import sys; sys.argv[0] = '/usr/bin/cfe-faiss'; from cfe_faiss.cli import main; sys.exit(main())"
     done = python("-c", script, CFE_SIMD="sse9")
-    assert (done.returncode, done.stdout, done.stderr) == (
-        2,
-        "",
-        f"cfe-faiss: error: {IMPOSSIBLE}\n",
-    )
+    expected = (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
+    assert (done.returncode, done.stdout, done.stderr) == expected
 
 
 def test_missing_core_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,8 @@ def people(folder: Path) -> pd.DataFrame:
 def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of the patients, built by the command."""
     path = tmp_path_factory.mktemp("patients") / "patients.cfe"
-    assert (
-        main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"]) == 0
-    )
+    found = main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"])
+    assert found == 0
     return path
 
 

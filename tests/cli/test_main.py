@@ -15,10 +15,8 @@ from cfe_faiss.cli import main
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, expected in (
-        (["--version"], f"cfe-faiss {cfe.__version__}\n"),
-        (["build", "--help"], "--features"),
-    ):
+    cases = ((["--version"], f"cfe-faiss {cfe.__version__}\n"), (["build", "--help"], "--features"))
+    for arguments, expected in cases:
         with pytest.raises(SystemExit) as stop:
             main(arguments)
         assert stop.value.code == 0

@@ -92,9 +92,8 @@ def test_build_from_parquet_is_the_same(inside, tmp_path: Path, output, index: P
         *inside.options("edges", "predictions"),
     )
     output("build", tmp_path / "out", *files, "--truth", "people.parquet:diagnosis", notes=CLASSES)
-    assert_array_equal(
-        cfe.read_index(tmp_path / "out").reconstruct_n(), cfe.read_index(index).reconstruct_n()
-    )
+    found = cfe.read_index(tmp_path / "out").reconstruct_n()
+    assert_array_equal(found, cfe.read_index(index).reconstruct_n())
 
 
 def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> None:
@@ -110,9 +109,8 @@ def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> N
     finder = cfe.EvidenceFinder.from_data(
         data, data.labels, features=data.attributes, without=["sex", "mean area"]
     )
-    assert_array_equal(
-        cfe.read_index(tmp_path / "out").reconstruct_n(), finder.index.reconstruct_n()
-    )
+    found = cfe.read_index(tmp_path / "out").reconstruct_n()
+    assert_array_equal(found, finder.index.reconstruct_n())
 
 
 def test_build_joins_neighbours(inside, tmp_path: Path, output) -> None:
@@ -136,9 +134,8 @@ def test_results_have_the_users_names(inside, index: Path, output) -> None:
         assert other["evidence_label"] == classes[int(one["evidence_label"])]
         assert other["similarity"] == float(one["similarity"])
     rows = records(output("global", index, "-k", 4, *names, "--csv"), "csv")
-    assert {row["source_label"] for row in rows} | {row["target_label"] for row in rows} == set(
-        classes
-    )
+    expected = set(classes)
+    assert {row["source_label"] for row in rows} | {row["target_label"] for row in rows} == expected
     assert set(column(rows, "source", str)) <= set(inside.ids)
     rows = records(output("global", index, "-k", 4, *inside.options("features"), "--csv"), "csv")
     assert {row["source_label"] for row in rows} <= {"0", "1"}

@@ -47,9 +47,8 @@ def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         re.M,
     )
     page, numbers = files[0].read_text(), files[1].read_text()
-    assert shlex.join(["cfe-faiss", *arguments]) in json.dumps(
-        json.loads(numbers), ensure_ascii=False
-    ).replace('\\"', '"')
+    found = shlex.join(["cfe-faiss", *arguments])
+    assert found in json.dumps(json.loads(numbers), ensure_ascii=False).replace('\\"', '"')
     for name in ("people.csv", "edges.csv", "pred.csv"):
         digest = hashlib.sha256((inside.path / name).read_bytes()).hexdigest()
         assert digest in page
@@ -117,14 +116,12 @@ def test_constraints_are_read() -> None:
     assert read("--exact sex --antiexact age") == Constraints(exact=["sex"], antiexact=["age"])
     assert read("--caliper age=5 a=b=-0.5") == Constraints(caliper={"age": 5, "a=b": -0.5})
     assert read("--std-caliper age=.2") == Constraints(std_caliper={"age": 0.2})
-    assert read("--permitted age=20:35 sex=f,m") == Constraints(
-        permitted={"age": (20, 35), "sex": ["f", "m"]}
-    )
+    found = read("--permitted age=20:35 sex=f,m")
+    assert found == Constraints(permitted={"age": (20, 35), "sex": ["f", "m"]})
     assert read("--permitted age=:35") == Constraints(permitted={"age": (-float("inf"), 35)})
     assert read("--permitted age=20,40") == Constraints(permitted={"age": [20.0, 40.0]})
-    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(
-        target="yes", max_changed=2, min_hops=3
-    )
+    found = read("--target yes --max-changed 2 --min-hops 3")
+    assert found == Constraints(target="yes", max_changed=2, min_hops=3)
     assert read("--no-common-neighbours --ratio 1") == Constraints(common_neighbors=False, ratio=1)
 
 
@@ -183,10 +180,8 @@ def test_models_are_compared(
         *("--favourable", "benign", "--compare", "second.csv", "--compare", "same=pred.csv"),
         *("--out", f"{tmp_path}/r.html"),
     ]
-    assert (
-        main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"])
-        == 1
-    )
+    found = main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"])
+    assert found == 1
     written_lines = capsys.readouterr().out.splitlines()
     assert sum("fail: evidence_pairs <= v1, v2: " in line for line in written_lines) == 1
     assert sum("pass: evidence_pairs <= v1, same: " in line for line in written_lines) == 1
@@ -195,11 +190,8 @@ def test_models_are_compared(
     (section,) = [part for part in numbers["sections"] if part["id"] == "models"]
     rows = section["tables"][0]["rows"]
     tenth = -(-len(inside.ids) // 10)
-    assert [(row["model"], row["changed"]) for row in rows] == [
-        ("v1", None),
-        ("v2", tenth),
-        ("same", 0),
-    ]
+    expected = [("v1", None), ("v2", tenth), ("same", 0)]
+    assert [(row["model"], row["changed"]) for row in rows] == expected
     assert hashlib.sha256(second.read_bytes()).hexdigest() in (tmp_path / "r.html").read_text()
 
 
@@ -212,9 +204,8 @@ def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     options = ["--dataset", "patients", "--predictions", str(tmp_path / "first.txt")]
     options += ["--nodes", "all", *SMALL]
     out = tmp_path / "r.html"
-    assert (
-        main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)]) == 0
-    )
+    found = main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)])
+    assert found == 0
     rows = json.loads(out.with_suffix(".json").read_text())["sections"]
     models = next(part for part in rows if part["id"] == "models")["tables"][0]["rows"]
     assert models[1]["changed"] == sum((i % 2) != (i % 3 > 0) for i in range(569))
@@ -240,10 +231,8 @@ def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
     assert text.startswith(f"{name}: decided '")
     assert "True class" in text
     assert "Probability of" in text
-    assert (
-        output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html")
-        == f"{tmp_path}/case.html\n"
-    )
+    expected = f"{tmp_path}/case.html\n"
+    assert output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html") == expected
     page = (tmp_path / "case.html").read_text()
     finder = cfe.EvidenceFinder.from_table(
         pd.read_csv("people.csv"), pd.read_csv("pred.csv").set_index("patient").loc[inside.ids].to_numpy(),

@@ -35,12 +35,10 @@ def test_local_writes_the_results_of_the_api(
     assert_array_equal(column(rows, "evidence", int), I.ravel())
     assert_array_equal(column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes)))
     assert_similarities(rows, style, index, np.repeat(nodes, k), I.ravel())
-    assert_array_equal(
-        column(rows, "node_label", int), [known[node] for node in np.repeat(nodes, k)]
-    )
-    assert_array_equal(
-        column(rows, "evidence_label", int), [known[node] for node in I.ravel().tolist()]
-    )
+    expected = [known[node] for node in np.repeat(nodes, k)]
+    assert_array_equal(column(rows, "node_label", int), expected)
+    found = column(rows, "evidence_label", int)
+    assert_array_equal(found, [known[node] for node in I.ravel().tolist()])
 
 
 def test_local_without_nodes_searches_all(folder: Path, output) -> None:

@@ -72,9 +72,8 @@ def reference(phi: float, d: int, theta: float) -> mp.mpf:
 @pytest.mark.parametrize("d", OVERLAP)
 def test_constants_are_those_of_another_integral(d):
     for degrees, written in zip(DEGREES, OVERLAP[d], strict=True):
-        assert float(reference(math.radians(degrees), d, THETA)) == pytest.approx(
-            written, rel=1e-11, abs=0
-        )
+        expected = pytest.approx(written, rel=1e-11, abs=0)
+        assert float(reference(math.radians(degrees), d, THETA)) == expected
 
 
 @pytest.mark.slow
@@ -158,9 +157,8 @@ def test_shapes_and_dtype():
     assert cap_weight(phi, 7).dtype == np.float64
     assert cap_weight(0.5, 7).shape == ()
     assert cap_weight([], 7).shape == (0,)
-    np.testing.assert_allclose(
-        cap_weight(phi, 7), [cap_weight(float(p), 7) for p in phi], rtol=0, atol=1e-15
-    )
+    found = cap_weight(phi, 7)
+    np.testing.assert_allclose(found, [cap_weight(float(p), 7) for p in phi], rtol=0, atol=1e-15)
     assert cap_weight(np.arccos(np.float32(-1)), 7) == 1  # float32's pi is above pi
 
 

@@ -152,13 +152,11 @@ def test_a_query_among_others_goes_where_it_goes_alone(
     X, labels = unit(rng.normal(size=(nq, d))), rng.choice([2, 3, 4], nq).astype(np.int32)
     for nprobe in {1, min(9, lists), lists}:
         many = ranked(routes, X, labels, nprobe)
-        assert_array_equal(
-            many, [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)]
-        )
+        expected = [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)]
+        assert_array_equal(many, expected)
     everywhere = routes.all_lists(X, labels)
-    assert_array_equal(
-        everywhere, [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
-    )
+    expected = [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
+    assert_array_equal(everywhere, expected)
 
 
 @pytest.mark.parametrize("spread", [1e-30, 1e-3, 1.0])
@@ -198,10 +196,8 @@ def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(
             assert len(set(found.tolist())) == len(found)
             assert ((row >= 0) | (row == -1)).all()
     for row, label in zip(routes.all_lists(X, labels), labels, strict=True):
-        filled, own = (
-            routes.filled.copy(),
-            np.repeat(routes.labels, np.diff(routes.starts)) == label,
-        )
+        filled = routes.filled.copy()
+        own = np.repeat(routes.labels, np.diff(routes.starts)) == label
         filled[routes.class_lists[own]] = routes.class_filled[own]
         assert_array_equal(np.sort(row[row >= 0]), np.flatnonzero(filled))
 

@@ -119,9 +119,8 @@ def test_node_types_by_batches(typed):
 def test_neighbor_loader_of_node_types(typed):
     model = typed_network(typed)
     loader = NeighborLoader(typed, num_neighbors=[-1, -1], input_nodes="v0", batch_size=7)
-    np.testing.assert_array_equal(
-        predict(model, typed, node_type="v0", loader=loader), predict(model, typed, node_type="v0")
-    )
+    found = predict(model, typed, node_type="v0", loader=loader)
+    np.testing.assert_array_equal(found, predict(model, typed, node_type="v0"))
 
 
 def test_a_model_may_return_rows_of_the_first_nodes_only(graph):

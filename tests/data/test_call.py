@@ -135,9 +135,8 @@ def test_weights_count():
 )
 def test_values_of_edges_are_not_ignored(data, name, model):
     data[name] = torch.ones(4)
-    with pytest.raises(
-        ValueError, match=rf"data has {name}, which \S+ does not take: hand in .*lambda data: model"
-    ):
+    message = rf"data has {name}, which \S+ does not take: hand in .*lambda data: model"
+    with pytest.raises(ValueError, match=message):
         call(model, data)
 
 

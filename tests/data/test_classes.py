@@ -194,9 +194,8 @@ def test_texts_need_the_names_of_true_classes() -> None:
     check_names(texts, SimpleNamespace(x=SHARES))
     check_names(texts, SimpleNamespace(y=CLASSES, class_names=["a", "b", "c"]))
     check_names(numbers, SimpleNamespace(y=CLASSES))
-    with pytest.raises(
-        ValueError, match=r"data must have class_names, .*: the model predicts a, b"
-    ):
+    message = r"data must have class_names, .*: the model predicts a, b"
+    with pytest.raises(ValueError, match=message):
         check_names(texts, SimpleNamespace(y=CLASSES))
 
 
@@ -208,10 +207,8 @@ def test_small_things() -> None:
     assert node_count(SimpleNamespace(x=[1, 2])) == 2
     assert node_count(SimpleNamespace(y=[1, 2, 3])) == 3
     assert repr(as_predictions(SHARES, 4)) == "Predictions(4 nodes, 3 classes, scores (4, 3))"
-    assert (
-        repr(Predictions(np.zeros(2, np.int32), None, None))
-        == "Predictions(2 nodes, 1 class, no scores)"
-    )
+    expected = "Predictions(2 nodes, 1 class, no scores)"
+    assert repr(Predictions(np.zeros(2, np.int32), None, None)) == expected
 
 
 # --- both sides, in every way in --------------------------------------------------------------------------------------
@@ -281,9 +278,8 @@ def test_minus_one_is_unknown_beside_other_classes(way: Any, tmp_path: Path) -> 
     assert [note for note in notes if "no true class for 12 of 60 rows" in note]
     decisions = np.where(np.arange(N) % 6 == 0, -1, HALF)
     finder, notes = warned(lambda: way(decisions, HALF, tmp_path))
-    assert texts_of(finder, finder.labels) == [
-        None if value < 0 else str(value) for value in decisions
-    ]
+    expected = [None if value < 0 else str(value) for value in decisions]
+    assert texts_of(finder, finder.labels) == expected
     assert [note for note in notes if "no predicted class for 10 of 60 rows" in note]
     assert finder.index.ntotal == 50
     assert (finder.labels[finder.local(k=2).evidence] >= 0).all()
@@ -378,26 +374,20 @@ def test_a_threshold_decides(tmp_path: Path) -> None:
     table = table_of(score=scores)
     table.to_csv(tmp_path / "t.csv", index=False)
     for source in (table, tmp_path / "t.csv"):
-        for text, names in (
-            ("score>=5", ("score<5", "score>=5")),
-            ("score <= 5", ("score>5", "score<=5")),
-        ):
+        cases = (("score>=5", ("score<5", "score>=5")), ("score <= 5", ("score>5", "score<=5")))
+        for text, names in cases:
             finder, notes = warned(
                 lambda source=source, text=text: cfe.EvidenceFinder.from_table(
                     source, threshold=text
                 )
             )
             assert finder.class_names == names
-            assert finder.labels[[4, 5, 7]].tolist() == (
-                [0, 1, -1] if ">" in names[1] else [1, 1, -1]
-            )
+            expected = [0, 1, -1] if ">" in names[1] else [1, 1, -1]
+            assert finder.labels[[4, 5, 7]].tolist() == expected
             assert list(finder.attributes) == ["a", "b"]
             assert [note for note in notes if "no predicted class for 1 of 60" in note]
-    for text, message in (
-        ("score5", "like 'score>=5'"),
-        ("scor>5", "did you mean 'score'"),
-        ("a>=x", "like"),
-    ):
+    cases = (("score5", "like 'score>=5'"), ("scor>5", "did you mean 'score'"), ("a>=x", "like"))
+    for text, message in cases:
         with pytest.raises(ValueError, match=message):
             cfe.EvidenceFinder.from_table(table, threshold=text)
     with pytest.raises(ValueError, match="model must be left out with threshold"):
@@ -447,13 +437,11 @@ def test_masks_of_any_type(tmp_path: Path) -> None:
     for form in kinds:
         finder = cfe.EvidenceFinder.from_table(table, "d", id="id", nodes=form)
         assert_array_equal(finder.index.members().ids, rows)
-        assert_array_equal(
-            cfe.EvidenceFinder.from_vectors(X, HALF, nodes=form).index.members().ids, rows
-        )
+        found = cfe.EvidenceFinder.from_vectors(X, HALF, nodes=form).index.members().ids
+        assert_array_equal(found, rows)
         data = SimpleNamespace(x=X, edge_index=np.empty((2, 0), int))
-        assert_array_equal(
-            cfe.EvidenceFinder.from_data(data, HALF, nodes=form).index.members().ids, rows
-        )
+        found = cfe.EvidenceFinder.from_data(data, HALF, nodes=form).index.members().ids
+        assert_array_equal(found, rows)
         assert_array_equal(everyone.local(form, k=1).nodes, rows)
         assert audit.consistency(everyone, nodes=form).iloc[0]["nodes"] == 20
     with pytest.raises(ValueError, match=r"nodes must have shape \(60,\) as a mask, got \(59,\)"):

@@ -43,9 +43,8 @@ def test_a_missing_value_is_one_deviation_away_however_rare(count: int) -> None:
     known[-1] = np.delete(known, -1).mean()  # stands at the mean
     found = distances({"n": np.append(known, np.full(count, np.nan))})
     assert found[len(known) - 1, -1] == pytest.approx(1, abs=1e-6)
-    assert found[0, -1] == pytest.approx(
-        np.hypot((known[0] - known.mean()) / known.std(), 1), rel=1e-6
-    )
+    answer = found[0, -1]
+    assert answer == pytest.approx(np.hypot((known[0] - known.mean()) / known.std(), 1), rel=1e-6)
     assert found[-count, -1] == 0
 
 
@@ -63,12 +62,8 @@ def test_categories_count_as_one_deviation_each(rows: list[tuple[str, str | None
 def test_weights_multiply_the_distance() -> None:
     columns = {"n": [1.0, 2, 4, 9, np.nan], "t": ["a", "b", "a", "b", "a"]}
     plain, text = distances({"n": columns["n"]}), distances({"t": columns["t"]})
-    assert_allclose(
-        distances(columns, scale={"n": 3, "t": 0.5}),
-        np.hypot(3 * plain, 0.5 * text),
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    expected = np.hypot(3 * plain, 0.5 * text)
+    assert_allclose(distances(columns, scale={"n": 3, "t": 0.5}), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_as_is_keeps_numbers_in_their_units() -> None:

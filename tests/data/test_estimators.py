@@ -101,9 +101,8 @@ def test_classes_that_are_texts() -> None:
     assert_array_equal(named.labels, np.where(found.labels == 1, 0, 2))
     assert named.scores is not None
     assert found.scores is not None
-    assert_array_equal(
-        named.scores, np.stack([found.scores[:, 1], np.zeros(60), found.scores[:, 0]], axis=1)
-    )
+    expected = np.stack([found.scores[:, 1], np.zeros(60), found.scores[:, 0]], axis=1)
+    assert_array_equal(named.scores, expected)
 
 
 def test_classes_with_gaps() -> None:

@@ -23,15 +23,8 @@ def test_texts_and_integers() -> None:
 
 def test_numbers_of_rows() -> None:
     ids = Ids.of_rows(3)
-    assert ids.find(["2", "3", "-1", "x", "1.0", "1.5", "9" * 40]).tolist() == [
-        2,
-        -1,
-        -1,
-        -1,
-        1,
-        -1,
-        -1,
-    ]
+    expected = [2, -1, -1, -1, 1, -1, -1]
+    assert ids.find(["2", "3", "-1", "x", "1.0", "1.5", "9" * 40]).tolist() == expected
     assert ids.rows(table(a=["x", "y", "z"])).tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match=r"t\.csv must hold a row for each of 3 nodes, got 1"):
         ids.rows(table(a=["x"]))

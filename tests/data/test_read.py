@@ -206,9 +206,8 @@ def test_files_with_several_meanings_are_refused(
 )
 def test_other_kinds_of_files_are_refused(tmp_path: Path, data: bytes, name: str) -> None:
     path = written(tmp_path, data, name)
-    with pytest.raises(
-        ValueError, match=r"must be a file of the kind .*\.csv, .*\.bz2, .*text"
-    ) as caught:
+    message = r"must be a file of the kind .*\.csv, .*\.bz2, .*text"
+    with pytest.raises(ValueError, match=message) as caught:
         read_table(path)
     assert "\n" not in str(caught.value)
 
@@ -249,10 +248,8 @@ def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
     for part in ("--na '?' 'none known'", "--categorical age debt", "--ignore name street"):
         assert part in str(caught.value)
     gaps = written(tmp_path, "a,b,c\n1,,x\n,2,y\n,3,z\n")
-    with pytest.raises(
-        ValueError,
-        match=r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'",
-    ):
+    message = r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'"
+    with pytest.raises(ValueError, match=message):
         read_own(OwnFiles(gaps, missing="error"))
     matrix = written(tmp_path, "A11 6 x\nA12 7 y\n", "german.data")
     with (
@@ -270,9 +267,8 @@ def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
     path = written(tmp_path, text)
     ignore = "--ignore nr .*--without nr" if are_options else r"ignore=\['nr'\].*without=\['nr'\]"
     person = "--person nr" if are_options else "person='nr'"
-    with pytest.raises(
-        ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"
-    ):
+    message = rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"
+    with pytest.raises(ValueError, match=message):
         Ids.of_column(read_table(path, Reading(are_options=are_options)), "nr")
     if not are_options:
         for given in (path, pd.read_csv(path), pl.read_csv(path)):
@@ -367,13 +363,8 @@ def test_notes_count_what_was_changed(tmp_path: Path) -> None:
         table.frame(table.columns)
         table.problems.check()
     told = " ".join(str(warning.message) for warning in caught)
-    for part in (
-        "above the header",
-        "b.1 'NA' 30",
-        "a 'n/a' 1",
-        "called b.1",
-        "index of a data frame",
-    ):
+    cases = ("above the header", "b.1 'NA' 30", "a 'n/a' 1", "called b.1", "index of a data frame")
+    for part in cases:
         assert part in told
     assert all(issubclass(warning.category, cfe.InputWarning) for warning in caught)
 
@@ -446,11 +437,8 @@ def test_parquet(tmp_path: Path) -> None:
 def test_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, 'a,"b,c",d: e,x=y\n1,2,3,4\n')
-    for text, names in (
-        ("t.csv:b,c", ("b,c",)),
-        ("t.csv:a,x=y", ("a", "x=y")),
-        ("t.csv:d: e", ("d: e",)),
-    ):
+    cases = (("t.csv:b,c", ("b,c",)), ("t.csv:a,x=y", ("a", "x=y")), ("t.csv:d: e", ("d: e",)))
+    for text, names in cases:
         assert Source.parse(text).read()[1] == names
     assert Source.of(["t.csv", "b,c", "a"]).read()[1] == ("b,c", "a")
     assert Source.of(["new=t.csv:a"], named=True) == Source(Path("t.csv"), ("a",), "new")

@@ -180,10 +180,8 @@ def test_a_mapped_index_is_replaced_by_itself_only(
 def test_a_mapped_store_is_replaced_by_itself_only(tmp_path: Path) -> None:
     first, other = filled(20)[0], filled(30)[0]
     first.save(tmp_path / "s")
-    mapped, loaded = (
-        cfe.EvidenceStore.load(tmp_path / "s", mmap=True),
-        cfe.EvidenceStore.load(tmp_path / "s"),
-    )
+    mapped = cfe.EvidenceStore.load(tmp_path / "s", mmap=True)
+    loaded = cfe.EvidenceStore.load(tmp_path / "s")
     before = contents(tmp_path)
     with pytest.raises(ValueError, match="is mapped into memory"):
         other.save(tmp_path / "s", overwrite=True)
@@ -245,9 +243,8 @@ def test_a_report_does_not_replace_the_table_of_its_finder(
 def test_paths_in_files_lead_nowhere_else(name: object, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "folder").symlink_to("/")
-    with pytest.raises(
-        ValueError, match=r"^line 3 of list must name (a file below|no symbolic link)"
-    ):
+    message = r"^line 3 of list must name (a file below|no symbolic link)"
+    with pytest.raises(ValueError, match=message):
         path_within(tmp_path, name, "line 3 of list")
 
 

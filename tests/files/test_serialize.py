@@ -65,9 +65,8 @@ def test_bytes_equal_the_file_and_give_the_index_back(kind: str, tmp_path: Path)
         assert_same(cfe.deserialize_index(given), index)
     stock = faiss.deserialize_index(data)
     assert type(stock) is type(faiss.downcast_index(index))
-    assert_array_equal(
-        stock.search(RAW[:5], 3)[1], faiss.downcast_index(index).search(RAW[:5], 3)[1]
-    )
+    found = stock.search(RAW[:5], 3)[1]
+    assert_array_equal(found, faiss.downcast_index(index).search(RAW[:5], 3)[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -68,26 +68,15 @@ def test_a_table_with_a_column_of_scores() -> None:
     assert repr(finder).startswith("EvidenceFinder(4 rows, d=1, scores from 100 to 900, ")
     assert "<th>median</th>" in finder._repr_html_()
     found = finder.local(["x"], k=3, min_gap=110).to_frame()
-    assert list(found.columns) == [
-        "node",
-        "evidence",
-        "rank",
-        "distance",
-        "node_score",
-        "evidence_score",
-    ]
+    expected = ["node", "evidence", "rank", "distance", "node_score", "evidence_score"]
+    assert list(found.columns) == expected
     assert found["evidence"].tolist() == ["y", "w", "z"]
     pair = finder.widest_pairs(1, distance=0.5).to_frame(attributes=True).iloc[0]
-    assert (pair["source"], pair["target"], pair["source_score"], pair["target_kind"]) == (
-        "w",
-        "y",
-        100,
-        "b",
-    )
+    expected = ("w", "y", 100, "b")
+    assert (pair["source"], pair["target"], pair["source_score"], pair["target_kind"]) == expected
     same = cfe.Constraints(exact="kind")
-    assert finder.local(["x"], k=3, min_gap=110, where=same).to_frame()["evidence"].tolist() == [
-        "y"
-    ]
+    answer = finder.local(["x"], k=3, min_gap=110, where=same).to_frame()["evidence"].tolist()
+    assert answer == ["y"]
     # w with z, x with y
     assert len(finder.widest_pairs(9, distance=99, where=cfe.Constraints(max_changed=1))) == 2
 

@@ -294,23 +294,11 @@ def weights_of(graph):
 def test_weights_of_repeated_edges_are_summed_and_of_two_directions_averaged():
     graph = as_graph(MESSY, edge_weight=WEIGHTS)
     assert graph.weights.dtype == np.float32
-    assert [graph.weights[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in range(6)] == [
-        [1, 2],
-        [1, 2.25],
-        [2],
-        [2.25, 2.125],
-        [],
-        [2.125],
-    ]
+    found = [graph.weights[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in range(6)]
+    assert found == [[1, 2], [1, 2.25], [2], [2.25, 2.125], [], [2.125]]
     into = as_graph(MESSY, edge_weight=WEIGHTS, directed=True)
-    assert [into.weights[into.indptr[v] : into.indptr[v + 1]].tolist() for v in range(6)] == [
-        [2],
-        [1, 0.5],
-        [],
-        [4, 3],
-        [],
-        [1.25],
-    ]
+    found = [into.weights[into.indptr[v] : into.indptr[v + 1]].tolist() for v in range(6)]
+    assert found == [[2], [1, 0.5], [], [4, 3], [], [1.25]]
     assert as_graph(MESSY).weights is None
 
 
@@ -373,21 +361,16 @@ def test_more_weighted_edges_than_one_block():
     edges = rng.integers(0, n, (2, len(weights)))
     for directed in (False, True):
         graph = as_graph(edges, edge_weight=weights, directed=directed)
-        assert_allclose(
-            weights_of(graph), weight_matrix(n, edges, weights, directed=directed), rtol=1e-6
-        )
+        found = weights_of(graph)
+        assert_allclose(found, weight_matrix(n, edges, weights, directed=directed), rtol=1e-6)
 
 
 def test_an_edge_of_networkx_without_a_weight_counts_as_1():
     graph = nx.path_graph(3)
     graph[0][1]["weight"] = 2.5
     for directed in (False, True):
-        assert as_graph(graph, edge_weight=True, directed=directed).weights.tolist() == [
-            2.5,
-            2.5,
-            1,
-            1,
-        ]
+        expected = [2.5, 2.5, 1, 1]
+        assert as_graph(graph, edge_weight=True, directed=directed).weights.tolist() == expected
 
 
 def test_a_graph_keeps_its_weights_unless_they_are_refused():
@@ -455,10 +438,8 @@ def test_weights_that_do_not_fit_a_graph_are_refused():
 def test_what_is_for_the_model_only():
     edges = torch.from_numpy(MESSY)
     assert parts_for_the_model(Data(edge_index=edges)) == ()
-    assert parts_for_the_model(Data(edge_index=edges, edge_weight=1, edge_attr=1)) == (
-        "edge_weight",
-        "edge_attr",
-    )
+    expected = ("edge_weight", "edge_attr")
+    assert parts_for_the_model(Data(edge_index=edges, edge_weight=1, edge_attr=1)) == expected
     assert parts_for_the_model(Data(adj_t=adj_t("csr", np.unique(MESSY, axis=1)))) == ()
     assert parts_for_the_model(Data(adj_t=adj_t("csr", values=WEIGHTS))) == ("values of adj_t",)
     assert parts_for_the_model(SimpleNamespace(edge_index=sparse("csr"))) == (

@@ -327,9 +327,8 @@ def test_sequences_of_small_and_large_changes_of_many_edges(directed, weighted, 
         mirror.ks.update(**arguments)
         graph = mirror.ks.graph
         entries = sorted(mirror.entries)
-        assert_array_equal(
-            np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), [v for v, _ in entries]
-        )
+        expected = [v for v, _ in entries]
+        assert_array_equal(np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), expected)
         assert_array_equal(graph.indices, [u for _, u in entries])
         if weighted:
             assert_array_equal(graph.weights, [mirror.entries[e] for e in entries])

@@ -189,9 +189,8 @@ def test_a_direct_map_follows_every_change(kind: str) -> None:
     index.make_direct_map(False)
     index.set_direct_map_type(faiss.DirectMap.Hashtable)
     index.remove_ids(np.arange(100))
-    assert_allclose(
-        stock.reconstruct(index, 150), index.reconstruct(150), atol=0.5 if kind == "pq" else 0
-    )
+    found = stock.reconstruct(index, 150)
+    assert_allclose(found, index.reconstruct(150), atol=0.5 if kind == "pq" else 0)
 
 
 def test_copy_subset_to_a_stock_index() -> None:

@@ -127,9 +127,8 @@ def test_a_selector_that_reads_the_index_while_writers_wait(kind: str) -> None:
         for name in names(index):
             found = CALLS[name](index, faiss.PyCallbackIDSelector(reads))
             expected = CALLS[name](index, faiss.IDSelectorBatch(positive))
-            assert_array_equal(
-                np.sort(found, axis=None), np.sort(expected, axis=None), err_msg=name
-            )
+            wanted = np.sort(expected, axis=None)
+            assert_array_equal(np.sort(found, axis=None), wanted, err_msg=name)
     assert index.remove_ids(faiss.PyCallbackIDSelector(reads)) == len(positive)
     assert_array_equal(index.members().ids, np.setdiff1d(np.arange(N), positive))
 

@@ -128,12 +128,8 @@ class Both:
 
     def compare(self) -> None:
         ours, stock = self.ours, self.stock
-        assert (ours.ntotal, ours.d, ours.metric_type, ours.is_trained) == (
-            stock.ntotal,
-            stock.d,
-            stock.metric_type,
-            stock.is_trained,
-        )
+        wanted = (stock.ntotal, stock.d, stock.metric_type, stock.is_trained)
+        assert (ours.ntotal, ours.d, ours.metric_type, ours.is_trained) == wanted
         xq = self.rows(6)
         sel = faiss.IDSelectorBatch(self.ids[::2])
         no_lists = self.kind in ("flat", "id map")
@@ -178,14 +174,12 @@ class Both:
             stock.make_direct_map() if is_range(self.ids) else stock.set_direct_map_type(
                 faiss.DirectMap.Hashtable
             )
-            assert_array_equal(
-                ours.reconstruct(int(self.ids[0])), stock.reconstruct(int(self.ids[0]))
-            )
+            found = ours.reconstruct(int(self.ids[0]))
+            assert_array_equal(found, stock.reconstruct(int(self.ids[0])))
             stock.set_direct_map_type(faiss.DirectMap.NoMap)
         if is_range(self.ids) and len(self.ids):
-            assert_array_equal(
-                ours.reconstruct_n(0, len(self.ids)), stock.reconstruct_n(0, len(self.ids))
-            )
+            found = ours.reconstruct_n(0, len(self.ids))
+            assert_array_equal(found, stock.reconstruct_n(0, len(self.ids)))
         with pytest.raises((RuntimeError, ValueError)):
             ours.reconstruct(10**8)
 
@@ -205,9 +199,8 @@ def same_ranges(found: Any, expected: Any) -> None:
     for start, stop in zip(found[0][:-1], found[0][1:], strict=True):
         one, two = (np.argsort(part[2][start:stop], kind="stable") for part in (found, expected))
         assert_array_equal(found[2][start:stop][one], expected[2][start:stop][two])
-        assert_allclose(
-            found[1][start:stop][one], expected[1][start:stop][two], rtol=1e-5, atol=1e-5
-        )
+        wanted = expected[1][start:stop][two]
+        assert_allclose(found[1][start:stop][one], wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -358,13 +351,8 @@ def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
         cfe.IndexEvidenceFlat.from_stock(index.to_stock(), labels)
     flat = faiss.IndexFlatL2(5)
     flat.add(np.eye(5, dtype=np.float32))
-    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    expected = [0, 1, 2, 3, 4]
+    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == expected
 
 
 # --- product-quantizer codes are refined, as FAISS's own -------------------------------------------------------------
@@ -425,7 +413,5 @@ def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, met
     assert_array_equal(strict[1], inclusive[1][inclusive[1] != threshold])
     assert_array_equal(view[2], strict[2])
     worst = 1e300 if metric == "l2" else -1e300
-    assert (
-        len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2])
-        == 200
-    )
+    found = len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2])
+    assert found == 200

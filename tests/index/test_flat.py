@@ -36,9 +36,8 @@ def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> Non
         assert_array_equal(D, expected_D)
     lims, _, ids = index.range_search_evidence(X, labels, 0.5)
     S = similarities(X, X)
-    assert_array_equal(
-        np.diff(lims), ((np.float32(0.5) <= S) & (labels[:, None] != labels)).sum(axis=1)
-    )
+    found = np.diff(lims)
+    assert_array_equal(found, ((np.float32(0.5) <= S) & (labels[:, None] != labels)).sum(axis=1))
     assert len(ids) > 1000
 
 

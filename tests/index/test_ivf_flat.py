@@ -39,9 +39,8 @@ def test_supplementary_partitions_refer_to_every_vector_once() -> None:
     for i in range(4):
         cosines = unit(X) @ centroids[i].T
         assigned = lists_of_rows(index)[i][rows]
-        np.testing.assert_allclose(
-            cosines[np.arange(500), assigned], cosines.max(axis=1), atol=1e-6
-        )
+        found = cosines[np.arange(500), assigned]
+        np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-6)
 
 
 def test_more_probes_find_more() -> None:
@@ -147,10 +146,8 @@ def test_an_index_trained_on_zero_or_equal_rows_takes_them(
     kind: str, rows: str, tmp_path: Path
 ) -> None:
     ends = {"zero": (0, 0), "equal": (1, 1), "some zero": (0, 1), "opposite": (-1, 1)}[rows]
-    X, labels = (
-        np.repeat(np.array(ends, np.float32), 10)[:, None] * np.ones((1, 4), np.float32),
-        np.arange(20) % 2,
-    )
+    X = np.repeat(np.array(ends, np.float32), 10)[:, None] * np.ones((1, 4), np.float32)
+    labels = np.arange(20) % 2
     index = cfe.index_factory(4, kind)
     index.train(X)
     index.add_with_labels(X[:15], labels[:15])

@@ -71,9 +71,8 @@ def test_results_do_not_depend_on_how_the_index_came_about(empty: bytes) -> None
     for index in (plain, changed):
         index.k_factor = 1.5
     for nprobe in (1, 3, 2 * LISTS - 1):
-        assert_same_arrays(
-            plain.search_stored(k=7, nprobe=nprobe), changed.search_stored(k=7, nprobe=nprobe)
-        )
+        found = plain.search_stored(k=7, nprobe=nprobe)
+        assert_same_arrays(found, changed.search_stored(k=7, nprobe=nprobe))
     assert_array_equal(changed.reconstruct_batch(np.arange(len(X))), unit(X)[rows])
     stock, other = plain.to_stock(), changed.to_stock()
     assert_array_equal(stock.search(unit(X[:50]), 5)[0], other.search(unit(X[:50]), 5)[0])
@@ -109,13 +108,8 @@ def test_a_stock_index_that_refines_becomes_an_evidence_index() -> None:
     stock.add(unit(X))
     ivf.nprobe = 3
     index = cfe.IndexEvidenceIVFPQ.from_stock(stock, LABELS)
-    assert (index.ntotal, index.nlist, index.nprobe, index.k_factor, stock.ntotal) == (
-        len(X),
-        8,
-        3,
-        5,
-        len(X),
-    )
+    expected = (len(X), 8, 3, 5, len(X))
+    assert (index.ntotal, index.nlist, index.nprobe, index.k_factor, stock.ntotal) == expected
     assert cfe.IndexEvidenceIVFPQ.from_stock(stock, LABELS, nprobe=5).nprobe == 5
     assert_array_equal(index.members().labels, LABELS)
     assert_array_equal(index.reconstruct_n(), unit(X))

@@ -160,9 +160,8 @@ def test_levels_of_any_size_are_written_and_read(metric: Any, scale: float, tmp_
     if metric == "l2":
         scores = -((X[:20, None].astype(np.float64) - rows) ** 2).sum(axis=-1)
     scores[labels[:20, None] == labels] = -np.inf
-    assert_array_equal(
-        expected[1], np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5]
-    )
+    wanted = np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5]
+    assert_array_equal(expected[1], wanted)
     cfe.write_index(index, tmp_path / "index")
     for other in (cfe.read_index(tmp_path / "index"), pickle.loads(pickle.dumps(index))):
         assert_array_equal(other.search_evidence(X[:20], labels[:20], 5, exact=True), expected)

@@ -18,9 +18,8 @@ def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
     wanted = np.random.default_rng(1).choice(ids, 900)
     vectors = index.reconstruct_batch(ids)
     order = np.argsort(ids)
-    assert_array_equal(
-        index.reconstruct_batch(wanted), vectors[order[np.searchsorted(ids[order], wanted)]]
-    )
+    expected = vectors[order[np.searchsorted(ids[order], wanted)]]
+    assert_array_equal(index.reconstruct_batch(wanted), expected)
     I = index.search_stored(wanted, k=2)[1]
     first = index.search_stored(wanted[:1], k=2)
     same = wanted == wanted[0]
@@ -30,9 +29,8 @@ def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
         rows = snapshot.rows_of(np.array([*wanted, 5001, -1, -7]))
         assert_array_equal(snapshot.ids()[rows[:900]], wanted)
         assert_array_equal(rows[900:], -1)
-    assert index.remove_ids(np.concatenate([wanted[:5], wanted[:5], [5001]])) == len(
-        set(wanted[:5].tolist())
-    )
+    found = index.remove_ids(np.concatenate([wanted[:5], wanted[:5], [5001]]))
+    assert found == len(set(wanted[:5].tolist()))
 
 
 def test_changes_on_several_threads_are_those_of_one() -> None:

@@ -111,11 +111,9 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
         if kind.endswith("Flat") or name not in ("large", "tiny", "outlier", "lengths")
     ]
     vectors = DATA[draw(st.sampled_from(names))]
-    d, n, nq = (
-        draw(st.sampled_from([1, 3, 8, 16, 19, 33])),
-        draw(st.integers(4, 120)),
-        draw(st.integers(1, 12)),
-    )
+    d = draw(st.sampled_from([1, 3, 8, 16, 19, 33]))
+    n = draw(st.integers(4, 120))
+    nq = draw(st.integers(1, 12))
     classes = draw(st.integers(1, 4))
     X = vectors(rng, n + nq, d).astype(np.float32)
     X, xq = X[:n], X[n:]
@@ -153,10 +151,8 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
             some = index.search_evidence(case.xq[one], case.labels_q[one], k, index.nlist)
             assert_same_arrays(some, [part[one] for part in wanted])
     sel = np.arange(len(case.ids)) % 3 > 0
-    assert_same_arrays(
-        index.search_evidence(case.xq, case.labels_q, k, exact=True, sel=sel),
-        expected(case, D, found & sel),
-    )
+    answer = index.search_evidence(case.xq, case.labels_q, k, exact=True, sel=sel)
+    assert_same_arrays(answer, expected(case, D, found & sel))
     of_rows = distances(metric, case.X, case.X)
     apart = case.ids[:, None] != case.ids
     evidence = other(case, case.labels) & (case.labels[:, None] >= 0)
@@ -165,17 +161,13 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
     assert_same_arrays(some, expected(case, of_rows, evidence))
     assert certified.all()
     own = (case.labels >= 0) & (case.labels == case.labels[:, None]) & apart
-    assert_same_arrays(
-        index.search_stored(k=k, exact=True, neighbors="own"), expected(case, of_rows, own)
-    )
-    assert_same_arrays(
-        index.search_stored(k=k, exact=True, neighbors="any"), expected(case, of_rows, apart)
-    )
+    answer = index.search_stored(k=k, exact=True, neighbors="own")
+    assert_same_arrays(answer, expected(case, of_rows, own))
+    answer = index.search_stored(k=k, exact=True, neighbors="any")
+    assert_same_arrays(answer, expected(case, of_rows, apart))
     any_row = np.ones(D.shape, bool)
-    assert_same_arrays(
-        index.search_evidence(case.xq, None, k, exact=True, neighbors="any"),
-        expected(case, D, any_row),
-    )
+    answer = index.search_evidence(case.xq, None, k, exact=True, neighbors="any")
+    assert_same_arrays(answer, expected(case, D, any_row))
 
 
 @pytest.mark.parametrize(("kind", "metric"), PAIRS)
@@ -193,18 +185,16 @@ def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.Dat
     every = expected(case._replace(k=len(case.ids)), D, found & near)
     real = every[1] >= 0
     lims, D_found, I_found = index.range_search_evidence(case.xq, case.labels_q, threshold)
-    assert_same_arrays(
-        (np.diff(lims), D_found, I_found), (real.sum(axis=1), every[0][real], every[1][real])
-    )
+    answer = (np.diff(lims), D_found, I_found)
+    assert_same_arrays(answer, (real.sum(axis=1), every[0][real], every[1][real]))
     of_rows = distances(metric, case.X, case.X)
     source, target = np.nonzero(np.triu(other(case, case.labels) & (case.labels[:, None] >= 0), 1))
     values = of_rows[source, target]
     order = np.lexsort((case.ids[target], case.ids[source], values if metric == "l2" else -values))
     pairs = cfe.global_evidence(index, 7)
     best = order[:7]
-    assert_same_arrays(
-        (pairs.source, pairs.target), (case.ids[source[best]], case.ids[target[best]])
-    )
+    wanted = (case.ids[source[best]], case.ids[target[best]])
+    assert_same_arrays((pairs.source, pairs.target), wanted)
     assert_array_equal(pairs.similarity, values[best])
     reached = values <= np.float32(threshold) if metric == "l2" else values >= np.float32(threshold)
     assert sum(map(len, cfe.evidence_pairs(index, threshold))) == int(reached.sum())
@@ -227,9 +217,8 @@ def test_searches_of_some_lists_are_complete_and_certificates_true(
         q, place = np.nonzero(found_I >= 0)
         assert evidence[q, places[found_I[q, place]]].all()
         assert_array_equal(found_D[q, place], D[q, places[found_I[q, place]]])
-        assert_same_arrays(
-            (found_D[certified], found_I[certified]), [part[certified] for part in wanted]
-        )
+        found = (found_D[certified], found_I[certified])
+        assert_same_arrays(found, [part[certified] for part in wanted])
 
 
 # More than the few dimensions above: bytes are rotated, and compared in parts.
@@ -386,10 +375,8 @@ def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path
     for copy in copies:
         assert copy.metric == metric
         assert_same_arrays(copy.search_stored(k=4), wanted)
-        assert_same_arrays(
-            copy.search_evidence(X[:1], [1], 3, exact=True),
-            index.search_evidence(X[:1], [1], 3, exact=True),
-        )
+        found = copy.search_evidence(X[:1], [1], 3, exact=True)
+        assert_same_arrays(found, index.search_evidence(X[:1], [1], 3, exact=True))
     assert faiss.read_index(str(tmp_path / "index")).metric_type == index.metric_type
     assert repr(metric) in repr(index) or metric == "cosine"
 
@@ -415,9 +402,8 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
         assert_same_arrays(index.search_stored(k=5, exact=True), wanted.search_stored(k=5))
     halves = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(coded, labels)
     assert halves.metric == metric
-    assert_array_equal(
-        halves.reconstruct_batch(np.arange(300)), X.astype(np.float16).astype(np.float32)
-    )
+    found = halves.reconstruct_batch(np.arange(300))
+    assert_array_equal(found, X.astype(np.float16).astype(np.float32))
     codes = faiss.index_factory(6, "IVF8,PQ3x8np", CONSTANTS[metric])
     refined = faiss.IndexRefineFlat(codes)
     refined.train(X)
@@ -448,26 +434,19 @@ def test_merging_keeps_the_definition(kind: str) -> None:
     X = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32) * 5
     labels = np.arange(60) % 2
     for metric in METRICS:
-        one, two = (
-            filled(kind, metric, X[:30], labels[:30]),
-            filled(kind, metric, X[30:], labels[30:]),
-        )
+        one = filled(kind, metric, X[:30], labels[:30])
+        two = filled(kind, metric, X[30:], labels[30:])
         one.merge_from(two, 30)
         assert two.ntotal == 0
         assert_array_equal(one.reconstruct_batch(np.arange(60)), X)
-        assert_same_arrays(
-            one.search_stored(k=3, exact=True),
-            filled(kind, metric, X, labels).search_stored(k=3, exact=True),
-        )
+        answer = one.search_stored(k=3, exact=True)
+        assert_same_arrays(answer, filled(kind, metric, X, labels).search_stored(k=3, exact=True))
     for metric, wrong in (("ip", "l2"), ("l2", "cosine"), ("cosine", "ip")):
-        one, two = (
-            filled(kind, metric, X[:30], labels[:30]),
-            filled(kind, wrong, X[30:], labels[30:]),
-        )
+        one = filled(kind, metric, X[:30], labels[:30])
+        two = filled(kind, wrong, X[30:], labels[30:])
         before = [index.search_stored(k=3, exact=True) for index in (one, two)]
-        with pytest.raises(
-            ValueError, match=f"otherIndex must have metric '{metric}', as this index, got {wrong}"
-        ):
+        message = f"otherIndex must have metric '{metric}', as this index, got {wrong}"
+        with pytest.raises(ValueError, match=message):
             one.merge_from(two, 30)
         for index, found in zip((one, two), before, strict=True):
             assert_same_arrays(index.search_stored(k=3, exact=True), found)
@@ -492,9 +471,8 @@ def test_wrong_arguments_are_refused() -> None:
         index.metric_type = index.metric_type
     index = with_rows(cfe.IndexEvidenceIDMap2(2, "l2"), np.eye(2), [0, 1])
     for bad in ([[1e20, 0]], [[np.nan, 0]]):
-        with pytest.raises(
-            ValueError, match=r"x must (have rows of length 1e\+14 at most|be finite)"
-        ):
+        message = r"x must (have rows of length 1e\+14 at most|be finite)"
+        with pytest.raises(ValueError, match=message):
             index.add_with_labels(bad, [1])
         with pytest.raises(ValueError, match="xq must"):
             index.search_evidence(bad, [1], 1)

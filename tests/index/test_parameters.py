@@ -12,10 +12,8 @@ import cfe_faiss as cfe
 
 
 def indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
-    flat, ivf = (
-        cfe.IndexEvidenceIDMap2(stored.X.shape[1]),
-        cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2),
-    )
+    flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
+    ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
     for index in (flat, ivf):
         index.add_with_ids(stored.X, stored.ids)
@@ -45,9 +43,8 @@ def test_selectors_and_targets_combine_with_the_exclusion(
         params = cfe.EvidenceParameters(
             stored.labels_q, 8 if index.has_lists else None, listed, targets
         )
-        assert_same_arrays(
-            index.search(stored.xq, stored.k, params=params), (expected_D, expected_I)
-        )
+        expected = (expected_D, expected_I)
+        assert_same_arrays(index.search(stored.xq, stored.k, params=params), expected)
         with pytest.raises(ValueError, match=r"params\.nprobe must be left out in a range search"):
             index.range_search(stored.xq, threshold, params=replace(params, nprobe=8))
         lims, _, I = index.range_search(stored.xq, threshold, params=replace(params, nprobe=None))

@@ -123,9 +123,8 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
     ):
         assert_same_arrays(one.search_stored(k=3), expected.search_stored(k=3))
         assert_same_arrays(one.search(X[:9], 3), expected.search(X[:9], 3))
-    assert_same_arrays(
-        faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3)
-    )
+    found = faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3)
+    assert_same_arrays(found, expected.search(X[:9], 3))
 
 
 def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
@@ -133,11 +132,8 @@ def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
     index = with_rows(cfe.IndexEvidenceIDMap2(D), X[order], LABELS[order], order)
     cfe.write_index(index, tmp_path / "index")
     again = cfe.read_index(tmp_path / "index")
-    for one in (
-        again,
-        cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP),
-        cfe.clone_index(index),
-    ):
+    cases = (again, cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP), cfe.clone_index(index))
+    for one in cases:
         assert type(one) is cfe.IndexEvidenceIDMap2
         assert_same_arrays(one.search_stored(k=3), exact().search_stored(k=3))
         assert_array_equal(one.reconstruct_n(0, N), X)

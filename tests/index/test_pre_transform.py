@@ -24,10 +24,8 @@ def filled(kind: str = "PCAR8,EvidenceIVF12,Flat") -> IndexEvidencePreTransform:
 def test_copies_hold_transforms_and_evidence(kind: str) -> None:
     index = filled(kind)
     for twin in (pickle.loads(pickle.dumps(index)), copy.copy(index), copy.deepcopy(index)):
-        assert_same_arrays(
-            twin.search_evidence(RAW[:9], LABELS[:9], 5),
-            index.search_evidence(RAW[:9], LABELS[:9], 5),
-        )
+        found = twin.search_evidence(RAW[:9], LABELS[:9], 5)
+        assert_same_arrays(found, index.search_evidence(RAW[:9], LABELS[:9], 5))
         twin.remove_ids([0])
         assert (twin.ntotal, index.ntotal) == (599, 600)
 
@@ -103,11 +101,8 @@ def test_merging_keeps_labels() -> None:
     index = filled()
     other = copy.copy(index)
     index.merge_from(other, 600)
-    assert (index.ntotal, other.ntotal, index.evidence.members().labels[700]) == (
-        1200,
-        0,
-        LABELS[100],
-    )
+    expected = (1200, 0, LABELS[100])
+    assert (index.ntotal, other.ntotal, index.evidence.members().labels[700]) == expected
     with pytest.raises(ValueError, match="otherIndex must have the same transforms"):
         index.merge_from(cfe.index_factory(16, "PCAR8,EvidenceIVF12,Flat"))
     with pytest.raises(TypeError, match="otherIndex must be an IndexEvidencePreTransform"):

@@ -244,10 +244,8 @@ class Sequence:
             assert_array_equal(D, wanted_D)
             return
         assert_array_equal(I >= 0, wanted_I >= 0)  # complete rows
-        scores, places = (
-            self.model.as_results(self.model.scores(xq)),
-            {id_: i for i, id_ in enumerate(self.model.ids)},
-        )
+        scores = self.model.as_results(self.model.scores(xq))
+        places = {id_: i for i, id_ in enumerate(self.model.ids)}
         for q in range(len(I)):
             ids = I[q, I[q] >= 0].tolist()
             assert len(set(ids)) == len(ids)
@@ -298,11 +296,9 @@ class Sequence:
 
     def search_per_label(self) -> None:
         X, labels = self.queries()
-        xq, rules, k = (
-            unit_copy(X) if self.metric == "cosine" else X,
-            self.rules(len(X), per_label=True),
-            3,
-        )
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        rules = self.rules(len(X), per_label=True)
+        k = 3
         self.note("per label", len(X), *rules.options())
         D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
         names = self.model.classes()

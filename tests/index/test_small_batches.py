@@ -61,13 +61,11 @@ def test_ids_that_are_there_are_refused_one_by_one_and_many_at_once(kind: str) -
     index = empty(kind)
     index.add_with_labels(X[:200], LABELS[:200], IDS[:200])
     for _ in range(2):
-        with pytest.raises(
-            ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"
-        ):
+        message = f"ids must not be in the index yet, got {IDS[7]}, which is"
+        with pytest.raises(ValueError, match=message):
             index.add_with_labels(X[:1], [0], IDS[7:8])
-        with pytest.raises(
-            ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"
-        ):
+        message = f"ids must not be in the index yet, got {IDS[7]}, which is"
+        with pytest.raises(ValueError, match=message):
             index.add_with_labels(X[:60], LABELS[:60], np.append(IDS[200:259], IDS[7]))
         index.add_with_labels(X[200:201], [0], IDS[200:201])
         index.remove_ids(IDS[200:201])

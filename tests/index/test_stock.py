@@ -34,10 +34,8 @@ def test_methods_of_inverted_files_answer_as_the_stock_index(kind: str) -> None:
     stock = faiss.downcast_index(index)
     near, lists = index.quantizer.search(X[:7], index.nprobe)
     for name, argument in (("search_preassigned", 3), ("range_search_preassigned", 0.7)):
-        assert_same_arrays(
-            getattr(index, name)(X[:7], argument, lists, near),
-            getattr(stock, name)(X[:7], argument, lists, near),
-        )
+        answer = getattr(index, name)(X[:7], argument, lists, near)
+        assert_same_arrays(answer, getattr(stock, name)(X[:7], argument, lists, near))
     found = index.search_and_return_codes(X[:7], 3, include_listnos=True)
     assert_same_arrays(found, stock.search_and_return_codes(X[:7], 3, include_listnos=True))
 
@@ -223,9 +221,8 @@ def test_lists_of_another_form_are_refused(name: str) -> None:
         index.check_compatible_for_merge,
         lambda other: cfe.IndexEvidenceIVF.from_stock(other, np.zeros(len(twice))),
     ):
-        with pytest.raises(
-            (TypeError, ValueError), match=rf"in its lists, got |the {name} must have its"
-        ):
+        message = rf"in its lists, got |the {name} must have its"
+        with pytest.raises((TypeError, ValueError), match=message):
             use(stock)
     assert (index.ntotal, stock.ntotal) == (0, len(twice))
 

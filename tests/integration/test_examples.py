@@ -117,9 +117,8 @@ def test_evidence_on_patients(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_planted_bias(tmp_path: Path) -> None:
     biased, fair, *cases = output_of("plot_planted_bias.py", tmp_path).strip().split("\n\n")
-    assert [table.splitlines()[0] for table in (biased, fair)] == [
-        f"{name} model, women against men, selected:" for name in ("biased", "fair")
-    ]
+    expected = [f"{name} model, women against men, selected:" for name in ("biased", "fair")]
+    assert [table.splitlines()[0] for table in (biased, fair)] == expected
     # women's impact ratios
     worst = [float(table.splitlines()[-1].split()[3]) for table in (biased, fair)]
     assert worst[0] < 0.7 < 0.9 < worst[1]

@@ -261,17 +261,14 @@ def test_a_query_finds_the_most_similar_nodes(index: str | None) -> None:
     some = [f"ticket-{i}" for i in (1, 2, 3, 8)]
     assert store.query(asked(NEW, 9, node_ids=some)).ids == nearest(xq, 9, [1, 2, 3, 8])
     assert store.query(asked(NEW, 9, node_ids=some, filters=even)).ids == nearest(xq, 9, [2, 8])
-    assert store.query(asked(NEW, 9, doc_ids=["letter-1", "letter-4"])).ids == nearest(
-        xq, 9, [2, 3, 8, 9]
-    )
-    assert store.query(asked(NEW, 9, doc_ids=["letter-1"], node_ids=some)).ids == nearest(
-        xq, 9, [2, 3]
-    )
+    answer = store.query(asked(NEW, 9, doc_ids=["letter-1", "letter-4"])).ids
+    assert answer == nearest(xq, 9, [2, 3, 8, 9])
+    answer = store.query(asked(NEW, 9, doc_ids=["letter-1"], node_ids=some)).ids
+    assert answer == nearest(xq, 9, [2, 3])
     assert store.query(asked(NEW, 9, doc_ids=[], node_ids=[])).ids == nearest(xq, 9, everything)
     for key in ("doc_id", "ref_doc_id", "document_id"):
-        assert store.query(asked(NEW, 9, filters=having(key, "letter-1"))).ids == nearest(
-            xq, 9, [2, 3]
-        )
+        answer = store.query(asked(NEW, 9, filters=having(key, "letter-1"))).ids
+        assert answer == nearest(xq, 9, [2, 3])
 
 
 def test_mmr_by_its_definition() -> None:
@@ -287,10 +284,8 @@ def test_mmr_by_its_definition() -> None:
     assert found.similarities == pytest.approx(X[chosen] @ xq, abs=1e-6)
     same = store.query(asked(NEW, 4, mode=mode, mmr_threshold=0.3), mmr_prefetch_factor=3.0)
     assert same.ids == found.ids
-    assert (
-        store.query(asked(NEW, 4, mode=mode), mmr_threshold=1.0).ids
-        == store.query(asked(NEW, 4)).ids
-    )
+    answer = store.query(asked(NEW, 4, mode=mode), mmr_threshold=1.0).ids
+    assert answer == store.query(asked(NEW, 4)).ids
     complaints = having("label", "complaint")
     found = store.query(asked(NEW, 4, mode=mode, filters=complaints))
     assert {one.metadata["label"] for one in found.nodes} == {"complaint"}
@@ -393,9 +388,8 @@ def test_filters_on_lists(operator: FilterOperator, value: Any, expected: list[i
         for i, tags in enumerate(colours)
     ]
     store.add([*nodes, TextNode(id_="4", embedding=[1, 1])])
-    assert ids_of(store.get_nodes(filters=having("tags", value, operator))) == [
-        str(i) for i in expected
-    ]
+    wanted = [str(i) for i in expected]
+    assert ids_of(store.get_nodes(filters=having("tags", value, operator))) == wanted
 
 
 def test_nested_filters_and_the_class() -> None:
@@ -415,10 +409,8 @@ def test_nested_filters_and_the_class() -> None:
 
 
 def test_nested_filters_have_a_limit() -> None:
-    store, filters = (
-        filled(),
-        MetadataFilters(filters=[MetadataFilter(key="label", value="complaint")]),
-    )
+    store = filled()
+    filters = MetadataFilters(filters=[MetadataFilter(key="label", value="complaint")])
     expected = ids_of(store.get_nodes(filters=filters))
     for depth in range(1, 40):
         filters = MetadataFilters(filters=[filters])
@@ -469,16 +461,14 @@ def test_evidence_of_a_stored_node(i: int) -> None:
     store = filled()
     found = store.evidence(f"ticket-{i}", k=3)
     assert ids_of(found) == nearest(X[i], 3, others(LABELS[i]))
-    assert [one.score for one in found] == pytest.approx(
-        [X[int(one.node_id[7:])] @ X[i] for one in found], abs=1e-6
-    )
+    expected = pytest.approx([X[int(one.node_id[7:])] @ X[i] for one in found], abs=1e-6)
+    assert [one.score for one in found] == expected
     without_embedding = store.get_nodes([f"ticket-{i}"])[0]
     assert ids_of(store.evidence(without_embedding, k=3)) == ids_of(found)
     assert ids_of(store.evidence(ticket(i), k=3)) == ids_of(found)
     odd = [j for j in others(LABELS[i]) if j % 2]
-    assert ids_of(store.evidence(f"ticket-{i}", k=99, filters=having("parity", "odd"))) == nearest(
-        X[i], 99, odd
-    )
+    answer = ids_of(store.evidence(f"ticket-{i}", k=99, filters=having("parity", "odd")))
+    assert answer == nearest(X[i], 99, odd)
 
 
 def test_evidence_of_a_new_node() -> None:
@@ -499,10 +489,8 @@ def test_a_node_is_never_evidence_for_itself() -> None:
 def test_new_classes_are_given_to_the_store_below() -> None:
     store = filled()
     store.client.relabel({"ticket-0": None, "ticket-1": "other"})
-    assert [node.metadata.get("label") for node in store.get_nodes(["ticket-0", "ticket-1"])] == [
-        None,
-        "other",
-    ]
+    found = [node.metadata.get("label") for node in store.get_nodes(["ticket-0", "ticket-1"])]
+    assert found == [None, "other"]
     assert "ticket-0" not in ids_of(store.evidence("ticket-1", k=99))
     with pytest.raises(ValueError, match="label must be given"):
         store.evidence("ticket-0")
@@ -671,9 +659,8 @@ def test_everything_asynchronously() -> None:
         expected = filled()
         assert await store.async_add([ticket(i) for i in range(len(TEXTS))]) == expected.client.ids
         query = asked(NEW, 3, mode=VectorStoreQueryMode.MMR)
-        assert await store.aquery(query, mmr_threshold=0.2) == expected.query(
-            query, mmr_threshold=0.2
-        )
+        found = await store.aquery(query, mmr_threshold=0.2)
+        assert found == expected.query(query, mmr_threshold=0.2)
         assert await store.aevidence("ticket-1", k=2) == expected.evidence("ticket-1", k=2)
         assert await store.aget_nodes(["ticket-2"]) == expected.get_nodes(["ticket-2"])
         await store.adelete("letter-0")

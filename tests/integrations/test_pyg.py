@@ -92,23 +92,20 @@ def test_table_of_features(explained, patients):
         assert_allclose(part["node_value"], patients.x_raw[node, columns])
         assert_allclose(part["evidence_value"], patients.x_raw[other, columns])
         # x is standardised already
-        assert_allclose(
-            part["difference"], patients.x[other, columns] - patients.x[node, columns], rtol=1e-3
-        )
+        expected = patients.x[other, columns] - patients.x[node, columns]
+        assert_allclose(part["difference"], expected, rtol=1e-3)
     assert list(table["evidence"].unique()) == explained.nodes[1:].tolist()
 
 
 def test_table_of_edges(explained, patients):
     table = explained.edges(top=4)
     importance = explained.edge_importance()
-    assert_array_equal(
-        table[["source", "target"]].to_numpy().T, patients.edge_index[:, table["edge"]]
-    )
+    wanted = patients.edge_index[:, table["edge"]]
+    assert_array_equal(table[["source", "target"]].to_numpy().T, wanted)
     for place, (_, part) in enumerate(table.groupby("evidence", sort=False), start=1):
         edges = part["edge"].to_numpy()
-        assert set(edges) == set(np.argsort(-importance[0])[:4]) | set(
-            np.argsort(-importance[place])[:4]
-        )
+        expected = set(np.argsort(-importance[0])[:4]) | set(np.argsort(-importance[place])[:4])
+        assert set(edges) == expected
         read = (importance[0, edges] > 0) & (importance[place, edges] > 0)
         assert part["shared"].tolist() == read.tolist()
 
@@ -120,9 +117,8 @@ def test_table_of_the_evidence(explained):
     best = np.argsort(-importance[0])[:5]
     for place, (_, line) in enumerate(frame.iterrows(), start=1):
         change = ((x[explained.nodes[place]] - x[explained.nodes[0]]) / x.std(axis=0)) ** 2
-        assert line["explained_difference"] == pytest.approx(
-            change[best].sum() / change.sum(), rel=1e-4
-        )
+        found = line["explained_difference"]
+        assert found == pytest.approx(change[best].sum() / change.sum(), rel=1e-4)
         assert line["shared_features"] == len(set(best) & set(np.argsort(-importance[place])[:5]))
     assert frame["shared_edges"].iloc[0] > 0
     assert explained.to_frame(top=30)["explained_difference"].tolist() == pytest.approx([1, 1, 1])
@@ -228,14 +224,12 @@ def test_errors_of_explain_beside(patients, model, finder, node):
     with pytest.raises(ValueError, match="data must have the finder's 569 nodes, got 500"):
         explain_beside(explainer(model), finder, patients.subgraph(torch.arange(500)), node)
     same = cfe.EvidenceFinder.from_data(patients, np.zeros(569, int))
-    with pytest.raises(
-        ValueError, match=f"node must have evidence, got {node}: all searched nodes are predicted"
-    ):
+    message = f"node must have evidence, got {node}: all searched nodes are predicted"
+    with pytest.raises(ValueError, match=message):
         explain_beside(explainer(model), same, patients, node)
     other = cfe.EvidenceFinder.from_data(patients, 1 - finder.labels)
-    with pytest.raises(
-        ValueError, match=f"finder must hold the classes .* for node {node}, for which the model"
-    ):
+    message = f"finder must hold the classes .* for node {node}, for which the model"
+    with pytest.raises(ValueError, match=message):
         explain_beside(explainer(model), other, patients, node)
 
 
@@ -346,9 +340,8 @@ def test_errors_of_the_algorithm(patients, model, finder, node):
     with pytest.raises(ValueError, match=r"x .*got 500"):
         ready(part.x, part.edge_index, index=3)
     other = cfe.EvidenceFinder.from_data(patients, 1 - finder.labels)
-    with pytest.raises(
-        ValueError, match=f"got class . for node {node}, for which the model predicts"
-    ):
+    message = f"got class . for node {node}, for which the model predicts"
+    with pytest.raises(ValueError, match=message):
         of_evidence(model, other)(patients.x, patients.edge_index, index=node)
 
 

@@ -90,9 +90,8 @@ def test_node_types_that_get_no_message(data):
 def test_node_types_that_are_refused(data):
     model = HGT(data)
     for wrong in (None, "venue"):
-        with pytest.raises(
-            ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"
-        ):
+        message = rf"must be one of the node types \(author, paper\), got {wrong!r}"
+        with pytest.raises(ValueError, match=message):
             predict(model, data, node_type=wrong)
     with pytest.raises(ValueError, match=r"output must be logits .* of shape \(12, C\) .* got"):
         predict(model, data, node_type="paper")
@@ -141,9 +140,8 @@ def test_what_a_signature_asks_for(data):
 
 def test_values_of_edges_are_passed_or_refused(data):
     data[WRITES].edge_attr = torch.rand(60, 2)
-    assert (
-        call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
-    )
+    wanted = data.edge_attr_dict
+    assert call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == wanted
     assert call(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict
     without = data.clone()
     del without[WRITES].edge_attr

@@ -21,12 +21,10 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
     assert_array_equal(known.ids[known.places], index.storage().ids())
     with index.holding():
         for stored in (index.snapshot(), index.storage()):
-            assert_array_equal(
-                stored.find(ids[:7]), known.rows[np.searchsorted(known.ids, ids[:7])]
-            )
-            with pytest.raises(
-                ValueError, match=f"nodes must be in the index, got {ids.max() + 1}"
-            ):
+            expected = known.rows[np.searchsorted(known.ids, ids[:7])]
+            assert_array_equal(stored.find(ids[:7]), expected)
+            message = f"nodes must be in the index, got {ids.max() + 1}"
+            with pytest.raises(ValueError, match=message):
                 stored.find([ids[0], ids.max() + 1], name="nodes")
 
 

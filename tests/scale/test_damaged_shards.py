@@ -92,9 +92,8 @@ def test_every_read_of_a_damaged_list_is_an_error(part: int, folder: Path) -> No
     number = damage(path, part)
     for name, read in READS.items():
         opened = ShardedEvidenceIndex.open(folder)  # a list is checked at its first read only
-        with pytest.raises(
-            ValueError, match=rf"{path.name} is damaged: the checksum of its list {number} does"
-        ):
+        message = rf"{path.name} is damaged: the checksum of its list {number} does"
+        with pytest.raises(ValueError, match=message):
             pytest.fail(f"{name}: {read(opened)}")
 
 
@@ -132,9 +131,8 @@ def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path:
     cfe.write_index(made, path)
     header = read_header(path)
     expected = made.search_stored(k=3, nprobe=2)
-    assert_same_arrays(
-        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected
-    )
+    found = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2)
+    assert_same_arrays(found, expected)
     content = path.read_bytes()
     sections = [section for section in header["sections"] if section["name"] == "vectors"]
     places = [header["payload"]["size"] - 3, *(section["offset"] + 5 for section in sections)]
@@ -172,10 +170,8 @@ def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(
     for shard in manifest["shards"]:
         shard["size"] = (folder / shard["file"]).stat().st_size
     (folder / "shards.json").write_text(json.dumps(manifest))
-    with pytest.warns(
-        UserWarning,
-        match=r"3 shards in .* are not checked when they are read: shard-.*write_shards",
-    ):
+    message = r"3 shards in .* are not checked when they are read: shard-.*write_shards"
+    with pytest.warns(UserWarning, match=message):
         old = ShardedEvidenceIndex.open(folder)
     assert_same_arrays(old.search_stored(k=3), index.search_stored(k=3))
     write_shards(old, folder, 3)

@@ -180,9 +180,8 @@ def test_edges_with_weights(tmp_path: Path, csr: bool) -> None:
     settings = {"k": 2, "block_rows": 700, "pairs": 0, "nlist": 5}
     job = Job(tmp_path, FEATURES, edges, LABELS, edge_weight=of_edges, **settings)
     job.run(workers=1)
-    assert_array_equal(
-        np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights)
-    )
+    found = np.concatenate([*job.vectors()])
+    assert_array_equal(found, cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights))
     with pytest.raises(ValueError, match=r"holds a job with the inputs \['edge_weight', "):
         Job(tmp_path, FEATURES, edges, LABELS, **settings)
     with pytest.raises(ValueError, match="holds a job whose edge_weight have another content"):
@@ -475,12 +474,8 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 
 def test_numbers_of_bytes() -> None:
-    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == [
-        100,
-        2048,
-        3 << 29,
-        7,
-    ]
+    expected = [100, 2048, 3 << 29, 7]
+    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == expected
 
 
 # --- files of others ------------------------------------------------------------------------------------------------
@@ -515,9 +510,8 @@ def test_a_line_that_leads_elsewhere_removes_no_file(name: str, copy: Path) -> N
             lambda: Job(copy).status(),
             lambda: Job(copy).evidence(),
         ):
-            with pytest.raises(
-                ValueError, match=rf"^line {number} of .*/job/done\.jsonl must name "
-            ):
+            message = rf"^line {number} of .*/job/done\.jsonl must name "
+            with pytest.raises(ValueError, match=message):
                 use()
     assert (victim.read_text(), (copy / "thesis").read_text()) == ("mine", "mine")
     assert Manifest.exists(copy)
@@ -556,9 +550,8 @@ def test_a_pipe_in_place_of_a_file_is_refused(
         lambda: Job(copy, **inputs, **SETTINGS).status(),
     ]
     for use in uses:
-        with pytest.raises(
-            ValueError, match=rf"{name} must be a regular file|was not written by a job"
-        ):
+        message = rf"{name} must be a regular file|was not written by a job"
+        with pytest.raises(ValueError, match=message):
             use()
 
 
@@ -596,11 +589,8 @@ def test_a_job_never_replaces_its_inputs(inputs: dict[str, Path], tmp_path: Path
     features = tmp_path / "vectors" / "000000.X.npy"
     features.parent.mkdir()
     shutil.copy(inputs["features"], features)
-    for one in (
-        features,
-        np.load(features, mmap_mode="r"),
-        np.load(features, mmap_mode="r")[:, 1:],
-    ):
+    cases = (features, np.load(features, mmap_mode="r"), np.load(features, mmap_mode="r")[:, 1:])
+    for one in cases:
         with pytest.raises(ValueError, match=r"000000\.X\.npy is an input, and the job would"):
             Job(tmp_path, **(inputs | {"features": one}), overwrite=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["000000.X.npy", "vectors"]

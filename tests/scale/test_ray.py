@@ -98,11 +98,8 @@ def test_a_cluster_that_is_started_here_listens_on_the_loopback_interface_only(
     addresses = listening(descendants(os.getpid()))
     assert len(addresses) > 3
     hosts = {address.partition(":")[0] for address in addresses}
-    assert hosts <= {
-        "0100007F",
-        "0000000000000000FFFF00000100007F",
-        "00000000000000000000000001000000",
-    }
+    expected = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert hosts <= expected
 
 
 @pytest.mark.skipif(
@@ -138,9 +135,8 @@ def test_a_worker_that_dies_while_nodes_are_checked_is_replaced(
 
 def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    with pytest.raises(
-        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space"
-    ) as caught:
+    message = r"stage failing, block 2: OSError: \[Errno 28\] No space"
+    with pytest.raises(JobError, match=message) as caught:
         run_stage(executor, tmp_path, scale_calls.failing, range(1, 60), done)
     assert isinstance(caught.value.__cause__, OSError)
     assert begun(tmp_path, 59) == 0
@@ -158,10 +154,8 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     for same in ("auto", address, f"127.0.0.1:{address.rpartition(':')[2]}"):
         assert scale_ray.connect(same)[1] is False
-    with pytest.raises(
-        ValueError,
-        match=rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'",
-    ):
+    message = rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'"
+    with pytest.raises(ValueError, match=message):
         scale_ray.connect("10.0.0.1:6379")
     with pytest.raises(ValueError, match="address must be 'auto' or host:port"):
         scale_ray.connect("ray://127.0.0.1:10001")
@@ -193,16 +187,12 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
     write_shards(made, tmp_path, 2)
     with ServedEvidenceIndex(tmp_path, replicas=2) as served:
         for _ in range(3):
-            assert_same_arrays(
-                served.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5),
-                made.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5),
-            )
+            found = served.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5)
+            assert_same_arrays(found, made.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5))
         for pid in served.processes()[:killed]:
             os.kill(pid, signal.SIGKILL)
-        assert_array_equal(
-            served.search_stored([5, 7], K, exact=True)[1],
-            made.search_stored([5, 7], K, exact=True)[1],
-        )
+        found = served.search_stored([5, 7], K, exact=True)[1]
+        assert_array_equal(found, made.search_stored([5, 7], K, exact=True)[1])
         assert_same_arrays(
             (
                 *served.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9),
@@ -214,9 +204,8 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
             ),
         )
         rules: dict[str, Any] = {"exclude": [[3], [9]], "neighbors": "any", "within": (-1, 0.99)}
-        assert_array_equal(
-            served.search_stored([5, 7], K, **rules)[1], made.search_stored([5, 7], K, **rules)[1]
-        )
+        found = served.search_stored([5, 7], K, **rules)[1]
+        assert_array_equal(found, made.search_stored([5, 7], K, **rules)[1])
         per_label = (one.search_per_label(FEATURES[:3], LABELS[:3], K)[1] for one in (served, made))
         assert_array_equal(*per_label)
         assert_array_equal(served.label_names, made.label_names)
@@ -225,17 +214,14 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
             served.search_stored([5], K, progress=True)
         with pytest.raises(ValueError, match="k must be at least 1"):
             served.search_stored([5], 0)
-        assert_array_equal(
-            served.search_stored([5], K, sel=range(99))[1],
-            made.search_stored([5], K, sel=range(99))[1],
-        )
+        found = served.search_stored([5], K, sel=range(99))[1]
+        assert_array_equal(found, made.search_stored([5], K, sel=range(99))[1])
         with pytest.raises(TypeError, match="sel must be ids or a mask: FAISS's selectors stay"):
             served.range_search_evidence(
                 FEATURES[:3], LABELS[:3], 0.9, sel=faiss.IDSelectorRange(0, 99)
             )
-        with pytest.raises(
-            UnknownIdError, match=f"ids must be in the index, got {N}, which is not"
-        ):
+        message = f"ids must be in the index, got {N}, which is not"
+        with pytest.raises(UnknownIdError, match=message):
             served.search_stored([N], K)
     with pytest.raises(RuntimeError, match="was closed"):
         served.search_stored([5])

@@ -147,9 +147,8 @@ def assert_as_local(folder: Path, expected: dict[str, bytes], before: dict[str, 
     tasks = [(entry["stage"], entry["block"]) for entry in finished_in(folder)]
     assert len(tasks) == len(set(tasks))
     after = written(folder)
-    assert {path: after[path] for path in before if path in after} == {
-        p: n for p, n in before.items() if p in after
-    }
+    found = {path: after[path] for path in before if path in after}
+    assert found == {p: n for p, n in before.items() if p in after}
 
 
 def killed_at(stage: str, folder: Path, cluster: Cluster) -> None:

@@ -67,9 +67,8 @@ def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> 
     assert len({int(shard.quantizer.this) for shard in opened.shards}) == 1
     del opened
     gc.collect()
-    assert_same_arrays(
-        shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST)), expected
-    )
+    found = shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST))
+    assert_same_arrays(found, expected)
     cfe.write_index(shard, tmp_path / "shard.index")
     copied = cfe.read_index(tmp_path / "shard.index")
     assert_array_equal(copied.centroids(), shard.centroids())
@@ -80,29 +79,23 @@ def test_vectors_are_searched_alike(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, nq: int
 ) -> None:
     queries = X[:nq] + np.float32(0.01), LABELS[:nq]
-    assert_same_arrays(
-        sharded.search_evidence(*queries, 7, nprobe=5), index.search_evidence(*queries, 7, nprobe=5)
-    )
-    assert_same_arrays(
-        sharded.range_search_evidence(*queries, 0.8), index.range_search_evidence(*queries, 0.8)
-    )
+    found = sharded.search_evidence(*queries, 7, nprobe=5)
+    assert_same_arrays(found, index.search_evidence(*queries, 7, nprobe=5))
+    found = sharded.range_search_evidence(*queries, 0.8)
+    assert_same_arrays(found, index.range_search_evidence(*queries, 0.8))
 
 
 def test_certificates_pairs_selectors_and_plain_searches_equal_the_index(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex
 ) -> None:
-    assert_same_arrays(
-        sharded.search_certified(k=5, nprobe=20), index.search_certified(k=5, nprobe=20)
-    )
-    assert_same_arrays(
-        sharded.search_stored(k=5, sel=IDS[:50]), index.search_stored(k=5, sel=IDS[:50])
-    )
+    found = sharded.search_certified(k=5, nprobe=20)
+    assert_same_arrays(found, index.search_certified(k=5, nprobe=20))
+    found = sharded.search_stored(k=5, sel=IDS[:50])
+    assert_same_arrays(found, index.search_stored(k=5, sel=IDS[:50]))
     assert_same_arrays(sharded.search(X[:30], 5), index.search(X[:30], 5))
     pairs, expected = cfe.global_evidence(sharded, 40), cfe.global_evidence(index, 40)
-    assert_same_arrays(
-        (pairs.source, pairs.target, pairs.similarity),
-        (expected.source, expected.target, expected.similarity),
-    )
+    wanted = (expected.source, expected.target, expected.similarity)
+    assert_same_arrays((pairs.source, pairs.target, pairs.similarity), wanted)
     assert_array_equal(sharded.reconstruct_batch(IDS[:9]), index.reconstruct_batch(IDS[:9]))
 
 

@@ -54,9 +54,8 @@ def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
     done: list[Finished] = []
-    with pytest.raises(
-        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space"
-    ) as caught:
+    message = r"stage failing, block 2: OSError: \[Errno 28\] No space"
+    with pytest.raises(JobError, match=message) as caught:
         run_stage(executor, tmp_path, scale_calls.failing, range(1, 60), done)
     assert isinstance(caught.value.__cause__, OSError)
     assert done[0].block == 1  # it was running

@@ -19,10 +19,8 @@ from reference import (
 )
 
 import cfe_faiss as cfe
-from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
 from cfe_faiss.search import derived as batch
-from cfe_faiss.search import exact
 from cfe_faiss.search import lists as engine
 from cfe_faiss.search import lists as lists_module
 from cfe_faiss.search.answer import pad_results
@@ -107,9 +105,8 @@ def test_screening_loses_nothing_where_vectors_are_nearly_equal(
     index = with_rows(cfe.IndexEvidenceIVF(d, 10), X, labels)
     flat = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
     expected = flat.search_stored(None, 7)
-    assert_same_arrays(
-        grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10), expected
-    )
+    found = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
+    assert_same_arrays(found, expected)
 
 
 def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> None:
@@ -193,17 +190,6 @@ def test_recall_is_reached_on_all_nodes_and_on_few() -> None:
     assert_array_equal(index.search_stored(None, 10, recall=1)[1], exact_I)
 
 
-def test_only_one_measure_of_effort_may_be_given() -> None:
-    X, labels = clustered(200, 8, 3)
-    index = with_rows(cfe.IndexEvidenceIVF(8, 5), X, labels)
-    with pytest.raises(ValueError, match=r"only one of .* may be given, got nprobe=3, recall=0\.5"):
-        index.search_stored(None, 5, 3, recall=0.5)
-    with pytest.raises(ValueError, match=r"recall must lie in \[.*, 1\], got 1\.5"):
-        index.search_evidence(X, labels, 5, recall=1.5)
-    with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
-        index.search_stored(None, 5, memory=0)
-
-
 def test_damaged_vectors_are_passed_over(element: str) -> None:
     X, labels = clustered(700, 10, 3)
     index = with_rows(cfe.IndexEvidenceIVF(10, 9, 2), X, labels)
@@ -233,30 +219,6 @@ def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> No
     for each in (index, flat):
         each.add_with_labels(X, labels)
     assert_same_arrays(index.search_stored(None, 3, exact=True), flat.search_stored(None, 3))
-
-
-def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(0)
-    # nothing is near anything
-    X, labels = (unit(rng.normal(size=(600, 200))), rng.integers(0, 3, 600))
-    index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceIDMap2(200)
-    index.train(X)
-    for each in (index, flat):
-        each.add_with_labels(X, labels)
-    monkeypatch.setattr(_native, "has_bytes", lambda: False)
-    searched = []
-    original = exact._search_all_rows
-    monkeypatch.setattr(
-        exact,
-        "_search_all_rows",
-        lambda *some, **more: searched.append(1) or original(*some, **more),
-    )
-    assert index.nprobe_for(0.999, 5) == 12
-    D, I = index.search_stored(None, 5, recall=0.999)
-    assert searched
-    assert_same_arrays((D, I), flat.search_stored(None, 5))
 
 
 # --- rotated rows -----------------------------------------------------------------------------------------------------

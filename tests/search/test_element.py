@@ -41,10 +41,8 @@ def test_floats_are_taken_where_bytes_are_impossible(monkeypatch: pytest.MonkeyP
 def test_bytes_are_taken_where_floats_exceed_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(300, 4, 3)
     snapshot = built(X, labels, 3).storage()
-    assert derived.choose(snapshot, None, keeps_blocks=True) == (
-        "float",
-        derived.by_dimension(4, _native.level()).single,
-    )
+    found = derived.choose(snapshot, None, keeps_blocks=True)
+    assert found == ("float", derived.by_dimension(4, _native.level()).single)
     monkeypatch.setattr(derived, "MEMORY", 100)
     assert derived.choose(snapshot, None, keeps_blocks=True).batch == "byte"
     assert derived.choose(snapshot, None, keeps_blocks=False).single == "float"

@@ -88,10 +88,8 @@ def test_every_search_finds_equal_rows_first(kind: str, d: int, seed: int, k: in
     for effort in ({"exact": True}, {"nprobe": 12} if index.has_lists else {}):
         assert_same(index.search_evidence(xq, labels, k, **effort), expected)
         for q in (0, 3, 50, len(xq) - 1):
-            assert_same(
-                index.search_evidence(xq[q : q + 1], labels[q : q + 1], k, **effort),
-                [part[q : q + 1] for part in expected],
-            )
+            found = index.search_evidence(xq[q : q + 1], labels[q : q + 1], k, **effort)
+            assert_same(found, [part[q : q + 1] for part in expected])
         few = index.search_evidence(xq[:9], labels[:9], k, within=(-1, 1), **effort)
         assert_same(few, [part[:9] for part in expected])
         for within in (
@@ -100,9 +98,8 @@ def test_every_search_finds_equal_rows_first(kind: str, d: int, seed: int, k: in
             (-1, -1),
         ):
             held = differ & (np.float32(within[0]) <= case.S) & (np.float32(within[1]) >= case.S)
-            assert_same(
-                index.search_evidence(xq, labels, k, within=within, **effort), case.best(k, held)
-            )
+            found = index.search_evidence(xq, labels, k, within=within, **effort)
+            assert_same(found, case.best(k, held))
         any_class = index.search_evidence(xq, labels, k, neighbors="any", **effort)
         assert_same(any_class, case.best(k, np.ones_like(differ)))
     for threshold in (1.0, -1.0, float(LEAST_OF_EQUAL)):
@@ -147,9 +144,8 @@ def test_equal_rows_of_large_sets_are_pairs_of_a_join() -> None:
     index = with_rows(cfe.IndexEvidenceIDMap2(24), X, labels)
     pairs = next(cfe.evidence_pairs(index, 1.0))
     found = {*zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)}
-    assert {
-        (i + 700 * a, i + 700 * b) for i in range(700) for a, b in ((0, 1), (0, 2), (1, 2))
-    } <= found
+    answer = {(i + 700 * a, i + 700 * b) for i in range(700) for a, b in ((0, 1), (0, 2), (1, 2))}
+    assert answer <= found
     assert (pairs.similarity == 1).all()
     best = cfe.global_evidence(index, len(found), exact=True)  # by the join
     assert {*zip(best.source.tolist(), best.target.tolist(), strict=True)} == found

@@ -250,8 +250,7 @@ def test_some_of_the_queries_are_queries() -> None:
         for whole in (queries, chosen):
             every = np.arange(len(whole))
             assert_array_equal(np.sort(every if whole.order is None else whole.order), every)
-        assert_array_equal(
-            chosen.own_lists(np.array([3, 1, 0])), queries.own_lists(np.arange(90))[[41, 3, 80]]
-        )
+        found = chosen.own_lists(np.array([3, 1, 0]))
+        assert_array_equal(found, queries.own_lists(np.arange(90))[[41, 3, 80]])
         assert_array_equal(queries.own_lists(np.arange(90)), homes)
         assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])

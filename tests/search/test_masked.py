@@ -50,18 +50,14 @@ def vectors(rng: np.random.Generator, n: int, d: int, spread: int) -> NDArray[np
 @st.composite
 def cases(draw: st.DrawFn, kind: str) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    d, n, nq, spread = (
-        draw(st.integers(1, 6)),
-        draw(st.integers(4, 50)),
-        draw(st.integers(1, 8)),
-        draw(st.integers(0, 3)),
-    )
+    d = draw(st.integers(1, 6))
+    n = draw(st.integers(4, 50))
+    nq = draw(st.integers(1, 8))
+    spread = draw(st.integers(0, 3))
     classes = draw(st.integers(1, 4))
-    X, labels, ids = (
-        vectors(rng, n, d, spread),
-        rng.integers(-1, classes, n),
-        rng.permutation(2 * n)[:n],
-    )
+    X = vectors(rng, n, d, spread)
+    labels = rng.integers(-1, classes, n)
+    ids = rng.permutation(2 * n)[:n]
     index: Any = quick(cfe.index_factory(d, kind))
     if not index.is_trained:
         index.train(np.concatenate([X, rng.normal(size=(300, d)).astype(np.float32)]))
@@ -180,17 +176,14 @@ def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObj
         expected = brute_force(case, query)
         for effort in efforts:
             if query.X is None:
-                assert_same_arrays(
-                    index.search_stored(query.ids, k, sel=query.sel, **effort), expected
-                )
+                answer = index.search_stored(query.ids, k, sel=query.sel, **effort)
+                assert_same_arrays(answer, expected)
                 *found, certified = index.search_certified(query.ids, k, sel=query.sel, **effort)
                 assert_same_arrays(found, expected)
                 assert certified.all()
             else:
-                assert_same_arrays(
-                    index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort),
-                    expected,
-                )
+                answer = index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort)
+                assert_same_arrays(answer, expected)
                 for q in range(len(case.xq)):
                     one = slice(q, q + 1)
                     found = index.search_evidence(
@@ -201,9 +194,8 @@ def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObj
             lims, D, I = index.range_search_evidence(case.xq, query.labels, 0.3, sel=query.sel)
             every = brute_force(case, dataclasses.replace(query, k=len(case.ids)))
             above = (every[1] >= 0) & (every[0] >= np.float32(0.3))
-            assert_same_arrays(
-                (np.diff(lims), D, I), (above.sum(axis=1), every[0][above], every[1][above])
-            )
+            answer = (np.diff(lims), D, I)
+            assert_same_arrays(answer, (above.sum(axis=1), every[0][above], every[1][above]))
 
 
 @st.composite

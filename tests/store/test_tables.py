@@ -85,20 +85,10 @@ def test_the_columns_of_a_table() -> None:
     store.add(["a", "b", "c"], X, [3, None, 4], metadata, ["t", None, "u"])
     table = store.to_arrow()
     assert table.schema.field("vector").type == pa.list_(pa.float32(), 2)
-    assert (table.schema.field("id").type, table.schema.field("label").type) == (
-        pa.string(),
-        pa.int64(),
-    )
-    assert table.column_names == [
-        "id",
-        "vector",
-        "label",
-        "document",
-        "label (metadata)",
-        "n",
-        "m",
-        "big",
-    ]
+    found = (table.schema.field("id").type, table.schema.field("label").type)
+    assert found == (pa.string(), pa.int64())
+    expected = ["id", "vector", "label", "document", "label (metadata)", "n", "m", "big"]
+    assert table.column_names == expected
     assert table["label"].to_pylist() == [3, None, 4]
     assert table["n"].to_pylist() == [1, 2.5, None]
     assert table["m"].to_pylist() == [None, "1", '"x"']

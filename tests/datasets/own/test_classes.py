@@ -35,11 +35,8 @@ def test_texts_by_id(tmp_path: Path) -> None:
 def test_integers_are_ordered_as_numbers(tmp_path: Path) -> None:
     predictions = source(tmp_path, "id,class\na,10\nb,-1\nc,2.0\n")
     classes = read_classes(predictions, None, IDS)
-    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == (
-        ("2", "10"),
-        [1, -1, 0],
-        None,
-    )
+    expected = (("2", "10"), [1, -1, 0], None)
+    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == expected
 
 
 def test_integers_that_no_float_holds_are_different_classes(tmp_path: Path) -> None:
