@@ -152,11 +152,13 @@ def test_a_query_among_others_goes_where_it_goes_alone(
     X, labels = unit(rng.normal(size=(nq, d))), rng.choice([2, 3, 4], nq).astype(np.int32)
     for nprobe in {1, min(9, lists), lists}:
         many = ranked(routes, X, labels, nprobe)
-        expected = [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)]
-        assert_array_equal(many, expected)
+        assert_array_equal(
+            many, [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)]
+        )
     everywhere = routes.all_lists(X, labels)
-    expected = [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
-    assert_array_equal(everywhere, expected)
+    assert_array_equal(
+        everywhere, [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
+    )
 
 
 @pytest.mark.parametrize("spread", [1e-30, 1e-3, 1.0])
@@ -196,8 +198,10 @@ def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(
             assert len(set(found.tolist())) == len(found)
             assert ((row >= 0) | (row == -1)).all()
     for row, label in zip(routes.all_lists(X, labels), labels, strict=True):
-        filled = routes.filled.copy()
-        own = np.repeat(routes.labels, np.diff(routes.starts)) == label
+        filled, own = (
+            routes.filled.copy(),
+            np.repeat(routes.labels, np.diff(routes.starts)) == label,
+        )
         filled[routes.class_lists[own]] = routes.class_filled[own]
         assert_array_equal(np.sort(row[row >= 0]), np.flatnonzero(filled))
 

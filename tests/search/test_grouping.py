@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, unit, with_rows
+from reference import clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss._native import halve_groups as halve
@@ -34,8 +34,9 @@ def test_halves_are_parts_of_groups_of_about_the_size_that_is_wanted(
     sizes: list[int], largest: int, spread: int, seed: int
 ) -> None:
     rng, borders = np.random.default_rng(seed), borders_of(sizes)
-    # without spread all rows are one
-    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(np.float32)
+    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(
+        np.float32
+    )  # without spread all rows are one
     X[rng.random(len(X)) < 0.05] = np.nan
     order, starts, of_group = halve(X, borders, largest)
     assert starts[0] == 0
@@ -236,7 +237,9 @@ def test_every_thread_gets_a_task_and_the_last_are_small(share: int) -> None:
 
 def test_some_of_the_queries_are_queries() -> None:
     X, labels = clustered(90, 5, 3)
-    index = with_rows(cfe.IndexEvidenceIVF(5, 4), X, labels)
+    index = cfe.IndexEvidenceIVF(5, 4)
+    index.train(X)
+    index.add_with_labels(X, labels)
     homes = np.repeat(np.arange(4), np.diff(index.storage().starts))[index.members().rows]
     for queries in (
         Queries(index.storage(), labels.astype(np.int32), X=unit(X)),
@@ -250,7 +253,8 @@ def test_some_of_the_queries_are_queries() -> None:
         for whole in (queries, chosen):
             every = np.arange(len(whole))
             assert_array_equal(np.sort(every if whole.order is None else whole.order), every)
-        found = chosen.own_lists(np.array([3, 1, 0]))
-        assert_array_equal(found, queries.own_lists(np.arange(90))[[41, 3, 80]])
+        assert_array_equal(
+            chosen.own_lists(np.array([3, 1, 0])), queries.own_lists(np.arange(90))[[41, 3, 80]]
+        )
         assert_array_equal(queries.own_lists(np.arange(90)), homes)
         assert_array_equal(chosen.fetch(np.array([2, 0])), unit(X)[[3, 80]])

@@ -216,8 +216,9 @@ def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
 def test_classes_that_are_ranked_in_lists_keep_every_rule(
     metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # some of the five classes are as large
-    monkeypatch.setattr(class_centroids, "LARGE_CLASS_ROWS", 230)
+    monkeypatch.setattr(
+        class_centroids, "LARGE_CLASS_ROWS", 230
+    )  # some of the five classes are as large
     options_of = {} if metric == "cosine" else {"metric": metric}
     index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat", **options_of)
     index.train(X)

@@ -205,10 +205,14 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     single, x = lists.searcher("other"), X[:1]
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
-    storage = lists.snapshot
-    of_references = (lists.snapshot.references, lists.snapshot.reference_starts)
-    make = type(single)
-    further = (lists.class_means.native, storage.margin, None, np.empty(0, bool), 1)
+    storage, of_references = (
+        lists.snapshot,
+        (lists.snapshot.references, lists.snapshot.reference_starts),
+    )
+    make, further = (
+        type(single),
+        (lists.class_means.native, storage.margin, None, np.empty(0, bool), 1),
+    )
     for references, starts in (
         (of_references[0] + 200, of_references[1]),
         (of_references[0], of_references[1][:-1]),

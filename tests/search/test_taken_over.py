@@ -83,6 +83,20 @@ def test_a_list_may_become_empty_and_be_filled_again(monkeypatch: pytest.MonkeyP
     assert_as_made_anew(index, rng)
 
 
+def test_little_is_rebuilt_after_a_small_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(40, "byte", monkeypatch)
+    X, labels = clustered(20, 40, 4)
+
+    def refused(*_: object) -> None:
+        raise AssertionError("made anew")
+
+    monkeypatch.setattr(blocks_module, "blocks_of", refused)
+    monkeypatch.setattr("cfe_faiss.coarse.class_centroids.Routes.of", refused)
+    for i in range(20):
+        index.add_with_labels(X[i : i + 1], labels[i : i + 1])
+        index.search_evidence(X[i : i + 1], labels[i : i + 1], K)
+
+
 def test_all_is_rebuilt_after_a_large_change(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     index.remove_ids(np.arange(0, N, 7))

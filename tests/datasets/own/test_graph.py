@@ -115,23 +115,43 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
     ("text", "options", "expected"),
     [
         (PEOPLE, {"id": "name"}, r"must name a column of .* \(id, sex, age, outcome\), got 'name'"),
-        (PEOPLE, {"id": "id", "missing": "error"}, "line 4: column 'outcome' lacks a value here"),
+        (
+            PEOPLE,
+            {"id": "id", "missing": "error"},
+            r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows",
+        ),
         (PEOPLE, {"id": "id", "missing": "drop"}, "missing must be keep or error, got 'drop'"),
-        (PEOPLE, {"reading": Reading(categorical=["race"])}, "categorical .*got 'race'"),
+        (
+            PEOPLE,
+            {"reading": Reading(categorical=["race"])},
+            r"categorical must name a column of .* \(id, sex, age, outcome\), got 'race'",
+        ),
         (PEOPLE, {"without": ["race"]}, "without must name a column"),
         ("id\na\n", {"id": "id"}, "must hold features, got id only"),
         ("1,2\n3,4\n", {"id": "id"}, "must have a header that names the column 'id' of the ids"),
         ("1,2\n3,x\n", {}, "feature 1 must hold numbers, as there is no header .*'x'"),
         ("1,2\n3,\n", {"missing": "error"}, "line 2: column 'feature 1' lacks a value"),
         ("a,b\n1,inf\n", {}, "line 2: b must be finite"),
-        ("a;b\n" + "".join(f"x;{i},5\n" for i in range(101)), {}, r"holds numbers, .*'0,5' \(line"),
+        (
+            "a;b\n" + "".join(f"x;{i},5\n" for i in range(101)),
+            {},
+            r"column 'b' holds numbers, .*'0,5' \(line 2\).* decimal=','",
+        ),
         (
             "a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]),
             {},
             r"column 'b' holds numbers, but '\?' \(line 103\) .* na=\['\?'\]",
         ),
-        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"ignore=\['b'\] leaves it out"),
-        ("a,b\nx,1\ny,2\n", {"without": ["a", "b"], "neighbours": 1}, "need features to be chosen"),
+        (
+            "a,b\n" + "".join(f"x,n{i}\n" for i in range(101)),
+            {},
+            r"no category; ignore=\['b'\] leaves it out",
+        ),
+        (
+            "a,b\nx,1\ny,2\n",
+            {"without": ["a", "b"], "neighbours": 1},
+            "neighbours need features to be chosen by",
+        ),
     ],
 )
 def test_errors(tmp_path: Path, text: str, options: dict, expected: str) -> None:
