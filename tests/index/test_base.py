@@ -207,3 +207,41 @@ def test_an_index_trained_on_zero_vectors_goes_on_after_a_round_trip() -> None:
     again = pickle.loads(pickle.dumps(index))
     again.add_with_labels(np.eye(3), [0, 1, 1])
     assert_array_equal(again.search_stored([0], k=2)[1], [[1, 2]])
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_what_would_lose_labels_is_refused(kind: str) -> None:
+    index = filled(kind)
+    with pytest.raises(NotImplementedError, match="add_core would lose labels: "):
+        index.add_core(1, 2)
+    assert_same_results(index, filled(kind))
+
+
+@pytest.mark.parametrize("kind", ["ivf", "sq8", "pq"])
+@pytest.mark.parametrize("duplicate", [lambda index: index, copy.copy])
+def test_lists_that_were_permuted_cannot_be_changed_or_copied(duplicate: object, kind: str) -> None:
+    index: Index = duplicate(filled(kind))  # type: ignore[operator]
+    expected = index.search_stored(k=3, nprobe=12)[1]
+    order = np.roll(np.arange(6), 1)
+    faiss.downcast_index(index.quantizer).permute_entries(order)
+    faiss.downcast_InvertedLists(index.invlists).permute_invlists(faiss.swig_ptr(order))
+    assert_array_equal(index.search_stored(k=3, nprobe=12)[1], expected)
+    for change in (
+        lambda: index.add_with_labels(X[:1], [0], [10**7]),
+        lambda: index.relabel(LABELS),
+        lambda: index.remove_ids(IDS[:1]),
+        lambda: copy.copy(index),
+    ):
+        with pytest.raises(RuntimeError, match="the inverted lists were changed by other means"):
+            change()
+    assert index.ntotal == N
+
+
+def test_supplementary_partitions_that_faiss_cannot_train() -> None:
+    index = cfe.IndexEvidenceIVF(D, 6, 2)
+    faiss.IndexPreTransform(index).train(unit(X))
+    with pytest.raises(ValueError, match="supplementary partitions must be trained, too"):
+        index.add_with_labels(X, LABELS)
+    index.train(X)
+    index.add_with_labels(X, LABELS, IDS)
+    assert_array_equal(index.search_stored(k=3, nprobe=12)[1], filled("flat").search_stored(k=3)[1])

@@ -214,8 +214,18 @@ def test_bad_input_is_named_and_changes_nothing(
 
 
 @pytest.mark.parametrize("kind", CODECS)
+def test_a_label_in_a_list_is_as_one_in_an_array(kind: str) -> None:
+    index = empty(kind, np.eye(4), 2, 1)
+    index.add_with_labels(np.eye(4), [0, 0, 1, 1])
+    x = np.eye(4, dtype=np.float32)[:1]
+    expected = index.search_evidence(x, np.array([0]), 2, recall=0.9)
+    assert_same_arrays(index.search_evidence(x, [0], 2, recall=0.9), expected)
+
+
+@pytest.mark.parametrize("kind", CODECS)
 def test_an_index_is_trained_before_it_is_filled(kind: str) -> None:
-    index = cfe.index_factory(4, f"EvidenceIVF5,{CODECS[kind].format(M=2)}")
+    nlist = 2 if kind == "pq" else 5
+    index = cfe.index_factory(4, f"EvidenceIVF{nlist},{CODECS[kind].format(M=2)}")
     with pytest.raises(ValueError, match=r"nlist = 5 .* got 4|256 training vectors, got 4"):
         index.train(np.eye(4))
     assert not index.is_trained
