@@ -265,6 +265,7 @@ NAMES = "--features bom.csv --id patient"
     [
         (f"build out {NAMES} --edges edges.csv", "needs --predictions, or --model with --truth"),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
+        ("build out --features x.csv --predictions x.csv:c", r"x\.csv: No such file"),
         ("build out --dataset patients --id patient", "--id has no effect without --features"),
         ("local good --features bom.csv", "--features needs --id, --predictions or --threshold"),
         ("local good --id patient", "--id has no effect without --features"),
