@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 import pandas as pd
 import pytest
+from reference import assert_same_arrays
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
@@ -54,9 +55,8 @@ def assert_similarities(
     """The similarities that were written are the cosines of the stored vectors, in float64."""
     left, right = (index.reconstruct_batch(ids).astype(np.float64) for ids in (v, u))
     expected = (left * right).sum(axis=1) / np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    np.testing.assert_allclose(
-        column(rows, "similarity", float), expected, 0, 1e-6 if style == "table" else 1e-14
-    )
+    found = column(rows, "similarity", float)
+    np.testing.assert_allclose(found, expected, 0, 1e-6 if style == "table" else 1e-14)
 
 
 def column(rows: list[dict[str, str]], name: str, dtype: type) -> np.ndarray:
@@ -68,8 +68,7 @@ def assert_same(path: Path, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIV
     assert type(read) is type(index)
     np.testing.assert_array_equal(read.members().ids, index.members().ids)
     np.testing.assert_array_equal(read.members().labels, index.members().labels)
-    for one, other in zip(read.search_stored(None, 5), index.search_stored(None, 5), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same_arrays(read.search_stored(None, 5), index.search_stored(None, 5))
 
 
 def frame_of(text: str, style: str) -> pd.DataFrame:

@@ -92,10 +92,8 @@ class Model:
         self, scores: NDArray[np.float32], labels: list[Any], asked: list[int | None], rules: Rules
     ) -> NDArray[np.bool_]:
         """Return whether each query, with a label and its own id or None, may find each row, (nq, n)."""
-        ids, of_rows = (
-            np.array(self.ids, np.int64),
-            np.array([*self.labels(self.ids), None], object)[:-1],
-        )
+        ids = np.array(self.ids, np.int64)
+        of_rows = np.array([*self.labels(self.ids), None], object)[:-1]
         known = np.array([label is not None for label in of_rows], bool)
         found = np.ones(scores.shape, bool)
         for q, label in enumerate(labels):

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
@@ -23,9 +24,23 @@ class Stored(NamedTuple):
     k: int
 
 
+def assert_same_arrays(found: Any, expected: Any) -> None:
+    """Two results hold as many arrays, and these are equal."""
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one, other)
+
+
 def unit(X: NDArray[Any]) -> NDArray[np.float32]:
     norms = np.linalg.norm(X.astype(np.float64), axis=1, keepdims=True)
     return np.divide(X, norms, out=np.zeros(X.shape), where=norms > 0).astype(np.float32)
+
+
+def with_rows(index: Any, X: Any, labels: Any, ids: Any = None) -> Any:
+    """Return an index after it was trained on vectors, if it can be, and has taken them with their labels."""
+    if not index.is_trained:
+        index.train(X)
+    index.add_with_labels(X, labels, ids)
+    return index
 
 
 def quick(index: Any) -> Any:

@@ -69,10 +69,8 @@ def _meets(queries: Queries) -> NDArray[np.bool_]:
 def search(queries: Queries) -> Arrays:
     """Return the k best scores and ids of each query, (nq, k)."""
     scores, ids = scores_of(queries), queries.snapshot.row_ids
-    D, I = (
-        np.full((len(queries), queries.k), PADDING, np.float32),
-        np.full((len(queries), queries.k), -1),
-    )
+    D = np.full((len(queries), queries.k), PADDING, np.float32)
+    I = np.full((len(queries), queries.k), -1)
     for q, row in enumerate(scores):
         best = np.lexsort((ids, -row))[: min(queries.k, int((row > -np.inf).sum()))]
         D[q, : len(best)], I[q, : len(best)] = row[best], ids[best]

@@ -3,9 +3,25 @@
 import os
 import signal
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cfe_faiss.scale.job_files import Finished
+from cfe_faiss.scale.tasks import StageRun
+
+
+def run_stage(
+    executor: Any, folder: Path, call: Callable[..., Finished], blocks: Iterable[int], done: Any
+) -> None:
+    """Run the stage of a call for each block, and append what is finished to a list."""
+    StageRun(call.__name__, partial(call, folder=folder), [*blocks], executor, done.append).run()
+
+
+def begun(folder: Path, block: int) -> int:
+    """Return how often the task of a block has begun."""
+    return len(list(folder.glob(f"{block}.*")))
 
 
 def count(folder: Path, block: int) -> int:

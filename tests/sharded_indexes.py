@@ -9,8 +9,7 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
@@ -66,8 +65,7 @@ def assert_same(index: Any, *sharded: Any) -> None:
     """Check that indexes in shards have the results of an index in memory."""
     expected = results(index)
     for one in sharded:
-        for found, wanted in zip(results(one), expected, strict=True):
-            assert_array_equal(found, wanted)
+        assert_same_arrays(results(one), expected)
 
 
 def assert_tidy(folder: Path, sharded: ShardedEvidenceIndex) -> None:

@@ -98,12 +98,8 @@ def test_german_columns(data_root):
     assert data.sensitive_name == "Gender"
     # The first client of the file: a man of 67 who borrows 1169 for 6 months and pays back; the second a woman of 22.
     first = dict(zip(data.feature_names, data.x_raw[0].tolist(), strict=True))
-    assert (first["Gender"], first["Age"], first["LoanAmount"], first["LoanDuration"]) == (
-        0,
-        67,
-        1169,
-        6,
-    )
+    expected = (0, 67, 1169, 6)
+    assert (first["Gender"], first["Age"], first["LoanAmount"], first["LoanDuration"]) == expected
     assert data.y[:2].tolist() == [1, 0]
     assert data.sensitive[:2].tolist() == [0, 1]
     assert data.sensitive.tolist() == data.x_raw[:, data.feature_names.index("Gender")].tolist()
@@ -208,12 +204,8 @@ def test_nifty_files_with_integers_and_floats(german_root, fmt):
     check_complete(data)
     check_simple_graph(data)
     assert data.feature_names == ["Gender", "Age", "LoanAmount", "Constant"]
-    assert data.x_raw.tolist() == [
-        [0, 20, 1000, 7],
-        [1, 30, 3000, 7],
-        [1, 40, 2000, 7],
-        [0, 60, 5000, 7],
-    ]
+    expected = [[0, 20, 1000, 7], [1, 30, 3000, 7], [1, 40, 2000, 7], [0, 60, 5000, 7]]
+    assert data.x_raw.tolist() == expected
     assert data.x.tolist() == [[0, 0, 0, 0], [1, 0.25, 0.5, 0], [1, 0.5, 0.25, 0], [0, 1, 1, 0]]
     assert data.y.tolist() == [1, 0, 1, 1]
     assert data.sensitive.tolist() == [0, 1, 1, 0]
@@ -257,12 +249,8 @@ def test_missing_nifty_files(german_root):
     (german_root / "nifty/german/german_edges.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"not there: german_edges\.txt") as error:
         load("german", german_root)
-    for part in (
-        "german.csv, german_edges.txt",
-        str(german_root / "nifty/german"),
-        "NIFTY",
-        "CFE_DATA",
-    ):
+    cases = ("german.csv, german_edges.txt", str(german_root / "nifty/german"), "NIFTY", "CFE_DATA")
+    for part in cases:
         assert part in str(error.value)
 
 
@@ -392,9 +380,8 @@ def test_download_keeps_the_raw_files_only(tmp_path, monkeypatch, website):
     shutil.copy(folder / "data/ind.cora.graph", kept)
     before = kept.stat()
     assert load("cora", root).num_nodes == N
-    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(
-        SOURCES["cora"]["files"]
-    )
+    expected = sorted(SOURCES["cora"]["files"])
+    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == expected
     assert sorted(path.name for path in kept.parent.parent.iterdir()) == ["raw"]
     assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     shutil.rmtree(folder / "data")

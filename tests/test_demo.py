@@ -73,15 +73,13 @@ def test_text_holds_the_results_of_the_api(
     assert [card.rank for card in pairs] == [1, 2, 3]
     assert [card.source for card in pairs] == true.pairs.source.tolist()
     assert [card.target for card in pairs] == true.pairs.target.tolist()
-    assert [card.similarity for card in pairs] == [
-        format_similarity(value) for value in true.pairs.measure64()
-    ]
+    answer = [card.similarity for card in pairs]
+    assert answer == [format_similarity(value) for value in true.pairs.measure64()]
     for rank, card in enumerate(pairs):
         predicted, right, *features = card.lines
-        assert predicted == (
-            "predicted class",
-            *classes_of(true.data, true.pairs, true.finder.labels, rank),
-        )
+        found = predicted
+        wanted = ("predicted class", *classes_of(true.data, true.pairs, true.finder.labels, rank))
+        assert found == wanted
         assert predicted[1] != predicted[2]
         assert right == ("true class", *classes_of(true.data, true.pairs, true.data.y, rank))
         differing = differing_features(true.data, card.source, card.target, 4)
@@ -102,10 +100,8 @@ def test_text_holds_the_results_of_the_api(
 
 def test_picture_of_the_first_pair(shown: tuple[str, Path]) -> None:
     text, folder = shown
-    assert (
-        text.splitlines()[-1]
-        == f"A picture of pair 1 and its neighbours: {folder / 'evidence.png'}"
-    )
+    wanted = f"A picture of pair 1 and its neighbours: {folder / 'evidence.png'}"
+    assert text.splitlines()[-1] == wanted
     with Image.open(folder / "evidence.png") as picture:
         assert picture.format == "PNG"
         assert min(picture.size) > 1000
@@ -127,9 +123,8 @@ def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
 @pytest.mark.slow
 def test_columns_without_a_meaning_are_left_out(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "cora", data_root, pairs=2)
-    assert [[line[0] for line in card.lines] for card in cards(text)] == [
-        ["predicted class", "true class"]
-    ] * 2
+    wanted = [["predicted class", "true class"]] * 2
+    assert [[line[0] for line in card.lines] for card in cards(text)] == wanted
     assert "own units" not in text
 
 

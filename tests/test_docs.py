@@ -267,9 +267,8 @@ def test_docstrings_are_numpydoc(module: str) -> None:
         pytest.skip(str(error))
     names = [name for name in listed() if name.rpartition(".")[0] == module]
     complaints = [(name, *error) for name in names for error in validate(name)["errors"]]
-    hidden = (
-        {"PR02"} if module.endswith(".haystack") else set()
-    )  # its decorator hides the constructor's parameters
+    # its decorator hides the constructor's parameters
+    hidden = {"PR02"} if module.endswith(".haystack") else set()
     assert [complaint for complaint in complaints if complaint[1] in WRONG - hidden] == []
 
 

@@ -18,10 +18,8 @@ PEOPLE = SimpleNamespace(
 
 def test_values_are_in_their_own_units():
     rows = differing_features(PEOPLE, 0, 1)
-    assert [(row.name, row.source, row.target) for row in rows] == [
-        ("age", 20, 60),
-        ("employed", 0, 1),
-    ]
+    expected = [("age", 20, 60), ("employed", 0, 1)]
+    assert [(row.name, row.source, row.target) for row in rows] == expected
     assert rows[0].difference == pytest.approx(40 / np.std([20, 60, 40]))
     assert rows[1].difference == pytest.approx(1 / np.std([0, 1, 1]))
 
@@ -52,17 +50,15 @@ def test_against_plain_numpy(x, count):
     spread = x.astype(float).std(axis=0)
     expected = np.divide(x[1] - x[0], spread, out=np.zeros(len(spread)), where=spread > 0)
     assert len(rows) == min(count, np.count_nonzero(x[0] != x[1]))
-    np.testing.assert_allclose(
-        [abs(row.difference) for row in rows], np.sort(np.abs(expected))[::-1][: len(rows)]
-    )
+    found = [abs(row.difference) for row in rows]
+    np.testing.assert_allclose(found, np.sort(np.abs(expected))[::-1][: len(rows)])
     for row in rows:
         column = int(row.name.removeprefix("feature "))
         assert (row.source, row.target) == (x[0, column], x[1, column])
         assert row.difference == pytest.approx(expected[column])
     turned = differing_features(SimpleNamespace(x=x), 1, 0, count)
-    assert [(row.target, row.source, -row.difference) for row in turned] == [
-        (row.source, row.target, row.difference) for row in rows
-    ]
+    wanted = [(row.source, row.target, row.difference) for row in rows]
+    assert [(row.target, row.source, -row.difference) for row in turned] == wanted
 
 
 @pytest.mark.parametrize(
@@ -99,11 +95,7 @@ def test_names():
         ({"count": 0}, ValueError, "count must be at least 1, got 0"),
         ({"data": SimpleNamespace(x=[1.0, 2.0])}, ValueError, r"data\.x must have shape"),
         ({"data": SimpleNamespace(x=[[1.0], [np.nan]])}, ValueError, r"data\.x must be finite"),
-        (
-            {"data": SimpleNamespace(x=[[1.0]], x_raw=[["a"]])},
-            TypeError,
-            r"data\.x_raw must be an array of real numbers",
-        ),
+        ({"data": SimpleNamespace(x=[[1.0]], x_raw=[["a"]])}, TypeError, r"data\.x_raw must"),
         (
             {"data": SimpleNamespace(x=PEOPLE.x, feature_names=["a"])},
             ValueError,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from reference import assert_same_arrays
 from scipy.spatial import cKDTree
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
@@ -78,9 +79,8 @@ def test_nearest_enemies_by_cosine_equal_brute_force(case: Any) -> None:
     expected = np.where(y[:, None] != y, distances(X, X, "cosine"), np.inf)
     assert_allclose(D, expected.min(axis=1), atol=1e-6)
     found = I >= 0
-    assert_allclose(
-        expected[np.flatnonzero(found), I[found]], expected.min(axis=1)[found], atol=1e-6
-    )
+    answer = expected[np.flatnonzero(found), I[found]]
+    assert_allclose(answer, expected.min(axis=1)[found], atol=1e-6)
 
 
 def links_of(X: NDArray[np.float32], y: NDArray[Any], metric: str = "l2") -> NDArray[np.int64]:
@@ -170,9 +170,8 @@ def test_texts_are_classes() -> None:
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     for one in (names, names.tolist(), names.astype(object)):
         assert_array_equal(mining.tomek_links(X, one), mining.tomek_links(X, y))
-        assert_array_equal(
-            mining.trust_scores(X, one, X[:5], names[-5:]), mining.trust_scores(X, y, X[:5], y[-5:])
-        )
+        found = mining.trust_scores(X, one, X[:5], names[-5:])
+        assert_array_equal(found, mining.trust_scores(X, y, X[:5], y[-5:]))
 
 
 @given(rows(), st.sampled_from(METRICS))
@@ -217,9 +216,8 @@ def test_no_corpus_row_is_a_negative_of_itself() -> None:
     by_group = mining.hard_negatives(C, C, (groups, groups), 3)[1]
     others = np.where(groups[:, None] != groups, S, -np.inf)
     assert_array_equal(by_group, np.argsort(-others, axis=1, kind="stable")[:, :3])
-    own = [
-        [i, (i + 1) % len(C)] for i in range(len(C))
-    ]  # a row listed as its own positive sets no margin
+    # a row listed as its own positive sets no margin
+    own = [[i, (i + 1) % len(C)] for i in range(len(C))]
     found = mining.hard_negatives(C, C, own, 2, absolute_margin=0.1)
     expected = mining.hard_negatives(C, C, [rows[1:] for rows in own], 2, absolute_margin=0.1)
     assert_array_equal(found[1], expected[1])
@@ -244,10 +242,8 @@ CALLS: dict[str, Any] = {
 def test_missing_groups_are_refused(name: str) -> None:
     for missing in (None, np.nan, pd.NA, pd.NaT):
         for form in (list, pd.Series, lambda items: np.array([*items, 0], object)[:-1]):
-            with pytest.raises(
-                TypeError,
-                match=f"^{name.partition(',')[0]} must hold a group.* missing .* position 2",
-            ):
+            message = f"^{name.partition(',')[0]} must hold a group.* missing .* position 2"
+            with pytest.raises(TypeError, match=message):
                 CALLS[name](form(["a", "b", missing, "c"]))
     for column in (
         pa.array([1, 1, None, 2]),
@@ -509,9 +505,8 @@ def test_edited_nearest_neighbours_take_ours() -> None:
 
     ours = cfe.EvidenceNeighbors(4, neighbors="any")  # the first one is the sample itself
     for data, classes in ((X, Y), load_iris(return_X_y=True)):
-        units = np.unique(
-            data, axis=0
-        )  # Euclidean and cosine distances of unit vectors have the same order
+        # Euclidean and cosine distances of unit vectors have the same order
+        units = np.unique(data, axis=0)
         units = units / np.linalg.norm(units, axis=1, keepdims=True)
         classes = np.random.default_rng(1).permutation(classes[: len(units)])
         for kind in ("all", "mode"):
@@ -519,8 +514,7 @@ def test_edited_nearest_neighbours_take_ours() -> None:
             found = EditedNearestNeighbours(n_neighbors=ours, kind_sel=kind, n_jobs=1).fit_resample(
                 units, classes
             )
-            for one, two in zip(found, expected, strict=True):
-                assert_array_equal(one, two)
+            assert_same_arrays(found, expected)
 
 
 def test_balanced_neighbors_equal_bbknn() -> None:
@@ -555,10 +549,7 @@ X3 = np.eye(3, dtype=np.float32)
         (lambda: mining.batch_balanced_neighbors(X3[:0], [], 2), "X must have at least one row"),
         (lambda: mining.tomek_links(X3, [0, 1, np.nan]), "y must hold"),
         (lambda: mining.tomek_links(X3, [0, None, 1]), "y must hold"),
-        (
-            lambda: mining.trust_scores(X3, [0, 1, 1], X3, [0, 1, 2]),
-            "y_pred must hold classes of y, got 2",
-        ),
+        (lambda: mining.trust_scores(X3, [0, 1, 1], X3, [0, 1, 2]), "y_pred .*got 2"),
         (lambda: mining.trust_scores(X3, [0, 1, 1], X3[:, :2], [0, 1, 1]), "Xq must have shape"),
         (lambda: mining.batch_balanced_neighbors(X3, [0, 1, 1], 2), "k must be at most"),
         (lambda: mining.near_duplicates(X3, [0, 1, 1], 2), "threshold must lie in"),
@@ -566,15 +557,9 @@ X3 = np.eye(3, dtype=np.float32)
         (lambda: mining.hard_negatives(X3, X3, [0, 1], 1), "positives must have one entry"),
         (lambda: mining.hard_negatives(X3, X3, [0, 1, 3], 1), "positives must lie in"),
         (lambda: mining.hard_negatives(X3, X3, ([0, 1, 2],), 1), "positives must be"),
-        (
-            lambda: mining.hard_negatives(X3, X3, ([0, 1], [0, 1, 2]), 1),
-            "anchor_groups must have shape",
-        ),
+        (lambda: mining.hard_negatives(X3, X3, ([0, 1], [0, 1, 2]), 1), "anchor_groups must"),
         (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 0), "k must be at least 1"),
-        (
-            lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, 3, 3),
-            "range_max must be above range_min",
-        ),
+        (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, 3, 3), "range_max must be above"),
         (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, max_score="a"), "max_score must be"),  # type: ignore[arg-type]
     ],
 )

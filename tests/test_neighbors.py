@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from reference import Stored, clustered, evidence, stored_vectors
+from reference import Stored, assert_same_arrays, clustered, evidence, stored_vectors
 from scipy.sparse import csr_array, csr_matrix, random_array
 from sklearn import config_context
 from sklearn.base import clone
@@ -102,17 +102,14 @@ def test_kneighbors_equals_brute_force(stored: Stored, kind: type) -> None:
     neighbors = cfe.EvidenceNeighbors(stored.k).fit(stored.X, stored.labels.astype(kind))
     distances, indices = neighbors.kneighbors(stored.xq, labels=stored.labels_q.astype(kind))
     assert (distances.dtype, indices.dtype) == (np.float64, np.int64)
-    assert_array_equal(distances, expected(stored)[0])
-    assert_array_equal(indices, expected(stored)[1])
+    assert_same_arrays((distances, indices), expected(stored))
 
 
 @given(stored_vectors(least=1, arbitrary_ids=False))
 def test_fitted_rows_are_searched_as_queries(stored: Stored) -> None:
     neighbors = fit(stored)
     distances, indices = neighbors.kneighbors()
-    asked_distances, asked_indices = neighbors.kneighbors(stored.X, labels=stored.labels)
-    assert_array_equal(distances, asked_distances)
-    assert_array_equal(indices, asked_indices)
+    assert_same_arrays((distances, indices), neighbors.kneighbors(stored.X, labels=stored.labels))
     found = indices >= 0
     assert (
         stored.labels[indices][found] != np.repeat(stored.labels[:, None], stored.k, axis=1)[found]
@@ -142,13 +139,11 @@ def test_any_neighbors_are_all_samples(stored: Stored) -> None:
         labels=np.zeros(len(stored.X), np.int64), labels_q=np.ones(len(stored.xq), np.int64)
     )
     if len(stored.xq):
-        for found, wanted in zip(neighbors.kneighbors(stored.xq), expected(everyone), strict=True):
-            assert_array_equal(found, wanted)
+        assert_same_arrays(neighbors.kneighbors(stored.xq), expected(everyone))
     alone = stored._replace(
         labels=np.arange(len(stored.X)), xq=stored.X, labels_q=np.arange(len(stored.X))
     )
-    for found, wanted in zip(neighbors.kneighbors(), expected(alone), strict=True):
-        assert_array_equal(found, wanted)
+    assert_same_arrays(neighbors.kneighbors(), expected(alone))
     near, rows = neighbors.radius_neighbors(radius=0.5)
     D, I = expected(alone._replace(k=len(stored.X)))
     for i, (one, two) in enumerate(zip(near, rows, strict=True)):
@@ -186,11 +181,12 @@ def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyP
 @given(stored_vectors(least=6, arbitrary_ids=False))
 def test_inverted_file_probed_fully_is_exact(stored: Stored) -> None:
     assume(len(stored.xq) > 0)
-    distances, indices = fit(stored, index="EvidenceIVF6x2,Flat", nprobe=12).kneighbors(
-        stored.xq, labels=stored.labels_q
+    assert_same_arrays(
+        fit(stored, index="EvidenceIVF6x2,Flat", nprobe=12).kneighbors(
+            stored.xq, labels=stored.labels_q
+        ),
+        expected(stored),
     )
-    assert_array_equal(distances, expected(stored)[0])
-    assert_array_equal(indices, expected(stored)[1])
 
 
 def test_distances_are_scikit_learns_cosine_distances() -> None:
@@ -267,10 +263,8 @@ def test_query_parameters_are_read_at_query_time() -> None:
     truth = exact.kneighbors(X[:300], labels=labels[:300])[0]
     assert_array_equal(full, truth)
     assert few.mean() > truth.mean()
-    assert neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape == (
-        3,
-        2,
-    )
+    found = neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape
+    assert found == (3, 2)
 
 
 @pytest.mark.parametrize("estimator", [cfe.EvidenceNeighbors(5), PROBED_FULLY])
@@ -278,10 +272,7 @@ def test_pickles(estimator: cfe.EvidenceNeighbors) -> None:
     X, labels = clustered(80, 6, 3)
     neighbors = clone(estimator).fit(X, labels)
     copied = pickle.loads(pickle.dumps(neighbors))
-    for one, two in zip(
-        neighbors.kneighbors(X, labels=labels), copied.kneighbors(X, labels=labels), strict=True
-    ):
-        assert_array_equal(one, two)
+    assert_same_arrays(neighbors.kneighbors(X, labels=labels), copied.kneighbors(X, labels=labels))
     assert copied.get_params() == estimator.get_params()
 
 
@@ -289,9 +280,8 @@ def test_pandas() -> None:
     frame = pd.DataFrame(SAMPLES, columns=["age", "income"])
     neighbors = cfe.EvidenceNeighbors(2).fit(frame, pd.Series(NAMES, dtype="category"))
     assert list(neighbors.feature_names_in_) == ["age", "income"]
-    assert_array_equal(
-        neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1], neighbors.kneighbors()[1]
-    )
+    found = neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1]
+    assert_array_equal(found, neighbors.kneighbors()[1])
     with pytest.raises(ValueError, match="feature names should match"):
         neighbors.kneighbors(frame.rename(columns={"age": "height"}), labels=NAMES)
 
@@ -324,11 +314,7 @@ def test_samples_are_unchanged() -> None:
         (([[1, 0]], [1]), TypeError, r"labels must be strings as in fit, got \[1\]"),
         (([[1, 0]], [None]), TypeError, "labels must be strings as in fit"),
         (([[1, 0]], [np.nan]), ValueError, "labels contains NaN"),
-        (
-            ([[1, 0, 0]], ["good"]),
-            ValueError,
-            "X has 3 features, but EvidenceNeighbors is expecting 2",
-        ),
+        (([[1, 0, 0]], ["good"]), ValueError, "X has 3 features, but EvidenceNeighbors"),
         (([[1, np.nan]], ["good"]), ValueError, "X contains NaN"),
         (([[1, 1e300]], ["good"]), ValueError, "infinity or a value too large"),
         ((csr_array([[1.0, 0, 0]]), ["good"]), ValueError, "X has 3 features"),
@@ -361,25 +347,10 @@ def test_strings_are_no_numbers() -> None:
         ({"radius": -0.1}, NAMES, ValueError, r"radius must lie in \[0, inf\], got -0.1"),
         ({"estimator": KMeans(2)}, NAMES, TypeError, r"estimator must be a classifier, got KMeans"),
         ({"estimator": LogisticRegression()}, None, ValueError, "requires y to be passed"),
-        (
-            {"estimator": LinearRegression()},
-            [0, 0, 1, 1],
-            TypeError,
-            "estimator must be a classifier",
-        ),
+        ({"estimator": LinearRegression()}, [0, 0, 1, 1], TypeError, "estimator must"),
         ({"index": "Flat"}, NAMES, ValueError, "description must begin with"),
-        (
-            {"index": cfe.IndexEvidenceIDMap2(2)},
-            NAMES,
-            TypeError,
-            "index must be a description or None",
-        ),
-        (
-            {"index": "EvidenceIVF9,Flat"},
-            NAMES,
-            ValueError,
-            "a sample per list, 9, got n_samples = 4",
-        ),
+        ({"index": cfe.IndexEvidenceIDMap2(2)}, NAMES, TypeError, "index must be a description"),
+        ({"index": "EvidenceIVF9,Flat"}, NAMES, ValueError, "a sample per list, 9, got n_samples"),
         ({}, None, ValueError, "requires y to be passed"),
         ({}, NAMES[:3], ValueError, "inconsistent numbers of samples"),
         ({}, [0.1, 0.7, 0.2, 0.9], ValueError, "continuous"),
@@ -426,12 +397,8 @@ def test_radius_neighbors_equal_brute_force(stored: Stored, radius: float) -> No
 def test_radius_is_included_and_read_at_query_time(fitted: cfe.EvidenceNeighbors) -> None:
     distances = fitted.kneighbors()[0]
     at = float(distances[0, 0])
-    assert [list(row) for row in fitted.radius_neighbors(radius=at, return_distance=False)] == [
-        [2],
-        [2, 3],
-        [1, 0],
-        [1],
-    ]
+    found = [list(row) for row in fitted.radius_neighbors(radius=at, return_distance=False)]
+    assert found == [[2], [2, 3], [1, 0], [1]]
     below = np.nextafter(np.float32(at), np.float32(0))
     assert 2 not in fitted.radius_neighbors(radius=below, return_distance=False)[0]
     wide = clone(fitted).set_params(radius=np.inf).fit(SAMPLES, NAMES)
@@ -456,19 +423,16 @@ def test_fitted_rows_within_a_radius_match_queries(index: str) -> None:
 def test_graphs(method: str) -> None:
     X, labels = clustered(60, 5, 3)
     neighbors = cfe.EvidenceNeighbors(70, radius=np.inf).fit(X, labels)
-    near, far = (
-        getattr(neighbors, method)(mode="connectivity"),
-        getattr(neighbors, method)(mode="distance"),
-    )
+    near = getattr(neighbors, method)(mode="connectivity")
+    far = getattr(neighbors, method)(mode="distance")
     assert near.shape == far.shape == (60, 60)
     assert near.format == far.format == "csr"
     assert near.dtype == far.dtype == np.float64
     assert isinstance(near, csr_matrix)
     assert near.indices.dtype == near.indptr.dtype == np.int32
     assert_array_equal(near.toarray(), labels[:, None] != labels)
-    assert_allclose(
-        far.toarray(), np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6
-    )
+    found = far.toarray()
+    assert_allclose(found, np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6)
     for start, stop in zip(far.indptr, far.indptr[1:], strict=False):
         assert (np.diff(far.data[start:stop]) >= 0).all()
     with pytest.raises(ValueError, match=r"mode must be .* got 'minkowski'"):
@@ -506,8 +470,7 @@ def test_sparse_samples_are_as_dense_ones(
             dense.kneighbors(xq.toarray(), labels=labels_q),
         ),
     ]:
-        assert_array_equal(one[0], two[0])
-        assert_array_equal(one[1], two[1])
+        assert_same_arrays(one, two)
     for arguments in ((None, None), (xq, labels_q)):
         one = sparse.radius_neighbors_graph(arguments[0], mode="distance", labels=arguments[1])
         two = dense.radius_neighbors_graph(
@@ -553,9 +516,8 @@ def test_training_takes_no_more_rows_than_it_uses() -> None:
     X, labels = clustered(1200, 6, 3)
     neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
     assert neighbors.index_.ntotal == 1200
-    assert_array_equal(
-        neighbors.kneighbors()[1], cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1]
-    )
+    found = neighbors.kneighbors()[1]
+    assert_array_equal(found, cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1])
 
 
 # --- with a classifier, in pipelines ----------------------------------------------------------------------------------
@@ -580,8 +542,7 @@ def test_estimator_predicts_the_labels() -> None:
                 given.kneighbors(X[300:], labels=1 - y[300:]),
             ),
         ]:
-            assert_array_equal(one[0], two[0])
-            assert_array_equal(one[1], two[1])
+            assert_same_arrays(one, two)
     # A fitted classifier needs no classes: its predictions are all there is to know.
     frozen = cfe.EvidenceNeighbors(3, estimator=FrozenEstimator(classifier)).fit(X[:300])
     assert_array_equal(frozen.kneighbors()[1], given.kneighbors()[1])
@@ -652,9 +613,7 @@ def test_metadata_reaches_the_classifier_and_transform() -> None:
         )
         pipeline = make_pipeline(MinMaxScaler(), requested).fit(X, labels, sample_weight=weights)
         assert_array_equal(pipeline[-1].estimator_.weights_, weights)
-        with pytest.raises(
-            ValueError, match=r"sample_weight.* are passed but are not explicitly set as requested"
-        ):
+        with pytest.raises(ValueError, match=r"sample_weight.* are passed but are not explicitly"):
             cfe.EvidenceNeighbors(2, estimator=Weighed()).fit(X, labels, sample_weight=weights)
         given = cfe.EvidenceNeighbors(2).set_transform_request(labels=True)
         pipeline = make_pipeline(StandardScaler(), given).fit(X, labels)
@@ -727,9 +686,12 @@ def test_the_metric_of_fit_holds_until_the_next(kind: Any, metric: str) -> None:
     )
     for other in ("cosine", "euclidean", "sqeuclidean", "ip"):
         fitted.set_params(metric=other)
-        assert_array_equal(fitted.kneighbors()[0], before[0])
-        assert_array_equal(
-            fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(), before[1]
+        assert_same_arrays(
+            (
+                fitted.kneighbors()[0],
+                fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(),
+            ),
+            before,
         )
     assert fitted.effective_metric_ == metric
 
@@ -740,5 +702,5 @@ def test_the_neighbors_of_fit_hold_until_the_next(neighbors: Any) -> None:
     labels = NAMES if neighbors == "other" else None
     before = fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray()
     fitted.set_params(neighbors="any" if neighbors == "other" else "other")
-    assert_array_equal(fitted.kneighbors()[1], before[0])
-    assert_array_equal(fitted.transform(SAMPLES, labels).toarray(), before[1])
+    found = (fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray())
+    assert_same_arrays(found, before)

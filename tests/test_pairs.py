@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence, similarities, stored_vectors, top_pairs
+from reference import (
+    Stored,
+    clustered,
+    evidence,
+    similarities,
+    stored_vectors,
+    top_pairs,
+    with_rows,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss.rows.snapshot import Snapshot
@@ -61,8 +69,7 @@ def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
 def test_joined_pairs_of_clusters(d: int) -> None:
     X, labels = clustered(500, d, 4, seed=d)
     X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
-    index = cfe.IndexEvidenceIDMap2(d)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
     for k in (1, 30, 2000):
         expected = cfe.global_evidence(index, k)
         with joined():
@@ -72,8 +79,7 @@ def test_joined_pairs_of_clusters(d: int) -> None:
 def test_apart_classes_have_no_pair_in_a_block() -> None:
     X, _ = clustered(800, 8, 1)
     X[:400, 0] += 9
-    index = cfe.IndexEvidenceIDMap2(8)
-    index.add_with_labels(X, np.arange(800) // 400)
+    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, np.arange(800) // 400)
     expected = cfe.global_evidence(index, 50)
     with joined():
         assert listed(cfe.global_evidence(index, 50)) == listed(expected)
@@ -81,8 +87,7 @@ def test_apart_classes_have_no_pair_in_a_block() -> None:
 
 def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(500, 6, 3)
-    index = cfe.IndexEvidenceIDMap2(6)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
     expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
     with joined():
         monkeypatch.setattr(join, "_COARSE_PAIR", 1e9)
@@ -113,8 +118,7 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, labels = clustered(2000, 10, 4)
-    index = cfe.IndexEvidenceIDMap2(10)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(10), X, labels)
     monkeypatch.setattr(tiles, "CHUNK", 64)
     monkeypatch.setattr(tiles, "TILE", 64 * 64)
     pending = []
@@ -135,8 +139,7 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(
 
 def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
     X, labels = clustered(300, 5, 4)
-    index = cfe.IndexEvidenceIDMap2(5)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(5), X, labels)
     blocks = cfe.evidence_pairs(index, 0.0, block=10)
     next(blocks)
     index.remove_ids(np.arange(3))
@@ -195,8 +198,7 @@ def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_pairs_have_a_length() -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
     assert len(cfe.global_evidence(index, 5)) == 1
 
 
@@ -226,9 +228,8 @@ def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], me
 
 def test_nothing_stored_gives_no_pairs() -> None:
     for exactly in (True, False):
-        assert_array_equal(
-            cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source, []
-        )
+        found = cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source
+        assert_array_equal(found, [])
     assert list(cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), 0.0)) == []
 
 
@@ -268,7 +269,6 @@ def test_only_evidence_indexes_have_pairs(wrong: Any) -> None:
         lambda: cfe.evidence_pairs(wrong, 0.5),
         lambda: cfe.EvidenceFinder.from_index(wrong),
     ):
-        with pytest.raises(
-            TypeError, match=f"index must be an evidence index, got {type(wrong).__name__}"
-        ):
+        message = f"index must be an evidence index, got {type(wrong).__name__}"
+        with pytest.raises(TypeError, match=message):
             use()

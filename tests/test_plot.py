@@ -156,16 +156,8 @@ def test_neighbours_of_one_class_stand_together():
     n = 9
     data = SimpleNamespace(x=np.arange(n)[:, None], edge_index=[[0] * 7, list(range(2, 9))])
     left, _ = panels(evidence_figure(data, 0, 1, [0, 1, 0, 1, 0, 1, 0, 1, 0]))
-    assert list(drawn(left)) == [
-        2,
-        4,
-        6,
-        8,
-        3,
-        5,
-        7,
-        0,
-    ]  # in the order around the ring, the node itself last
+    # in the order around the ring, the node itself last
+    assert list(drawn(left)) == [2, 4, 6, 8, 3, 5, 7, 0]
 
 
 def test_node_without_neighbours_and_without_anything_optional():
@@ -268,16 +260,8 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
         ({"similarity": float("nan")}, ValueError, "similarity must lie in"),
         ({"max_neighbors": 0}, ValueError, "max_neighbors must be at least 1, got 0"),
         ({"features": 0}, ValueError, "features must be at least 1, got 0"),
-        (
-            {"data": SimpleNamespace(**vars(STAR), y=[0, 1])},
-            ValueError,
-            r"data\.y must have shape \(4,\)",
-        ),
-        (
-            {"data": SimpleNamespace(**vars(STAR), feature_names=["a"])},
-            ValueError,
-            "must hold 2 names",
-        ),
+        ({"data": SimpleNamespace(**vars(STAR), y=[0, 1])}, ValueError, r"data\.y must have shape"),
+        ({"data": SimpleNamespace(**vars(STAR), feature_names=["a"])}, ValueError, "must hold 2"),
     ],
 )
 def test_faults(change, error, message):

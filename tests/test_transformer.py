@@ -50,11 +50,9 @@ def test_neighbors_equal_those_of_scikit_learn(metric: Any, k: int, seed: int) -
             assert type(graph) is csr_matrix
             assert graph.dtype == np.float64
             assert {graph.indices.dtype, graph.indptr.dtype} == {np.dtype(np.int32)}
-            assert_allclose(
-                graph.toarray(),
-                theirs.kneighbors_graph(*arguments, mode=mode).toarray(),
-                **tolerance,
-            )
+            answer = graph.toarray()
+            wanted = theirs.kneighbors_graph(*arguments, mode=mode).toarray()
+            assert_allclose(answer, wanted, **tolerance)
     radius = float(np.median(theirs.kneighbors()[0])) * 1.01
     found, rows = ours.radius_neighbors(X, radius)
     expected, expected_rows = theirs.radius_neighbors(X, radius, sort_results=True)
@@ -69,9 +67,8 @@ def test_a_radius_of_zero_finds_equal_samples() -> None:
     y = np.repeat([0, 1], 5)
     for metric in ("euclidean", "sqeuclidean", "l2"):
         neighbors = cfe.EvidenceNeighbors(metric=metric, radius=0).fit(X, y)  # type: ignore[arg-type]
-        assert [row.tolist() for row in neighbors.radius_neighbors()[1]] == [
-            [i + 5] for i in range(5)
-        ] + [[i] for i in range(5)]
+        expected = [[i + 5] for i in range(5)] + [[i] for i in range(5)]
+        assert [row.tolist() for row in neighbors.radius_neighbors()[1]] == expected
 
 
 def test_labels_have_one_kind() -> None:
@@ -110,22 +107,18 @@ def test_graphs_equal_those_of_scikit_learn(mode: Any, metric: Any) -> None:
     ):
         assert type(one) is csr_matrix
         assert_array_equal(one.indptr, two.indptr)
-        assert_allclose(
-            one.toarray(), two.toarray(), rtol=1e-6, atol=2e-6 if metric == "cosine" else 1e-12
-        )
-    assert ours.get_feature_names_out().tolist()[:2] == [
-        "evidencetransformer0",
-        "evidencetransformer1",
-    ]
+        found = one.toarray()
+        assert_allclose(found, two.toarray(), rtol=1e-6, atol=2e-6 if metric == "cosine" else 1e-12)
+    expected = ["evidencetransformer0", "evidencetransformer1"]
+    assert ours.get_feature_names_out().tolist()[:2] == expected
 
 
 def test_graphs_of_other_classes() -> None:
     X, y = samples(), np.arange(120) % 3
     transformer = cfe.EvidenceTransformer(2, neighbors="other", metric="cosine")
     graph = transformer.fit_transform(X, y)
-    assert_array_equal(
-        graph.indices.reshape(-1, 2), cfe.EvidenceNeighbors(2).fit(X, y).kneighbors()[1]
-    )
+    found = graph.indices.reshape(-1, 2)
+    assert_array_equal(found, cfe.EvidenceNeighbors(2).fit(X, y).kneighbors()[1])
     assert_array_equal(transformer.transform(X[:5], y[:5]).toarray(), graph.toarray()[:5])
 
 
@@ -134,9 +127,8 @@ def test_estimators_take_precomputed_graphs() -> None:
     pipeline = make_pipeline(
         cfe.EvidenceTransformer(10), Isomap(n_neighbors=10, metric="precomputed")
     )
-    assert_allclose(
-        abs(pipeline.fit_transform(X)), abs(Isomap(n_neighbors=10).fit_transform(X)), atol=1e-3
-    )
+    found = abs(pipeline.fit_transform(X))
+    assert_allclose(found, abs(Isomap(n_neighbors=10).fit_transform(X)), atol=1e-3)
     embedded = [
         make_pipeline(
             transformer,
@@ -146,9 +138,8 @@ def test_estimators_take_precomputed_graphs() -> None:
     ]
     assert_allclose(*(one.fit_transform(X) for one in embedded), atol=1e-3)
     graph = cfe.EvidenceTransformer(119).fit_transform(X)
-    assert_array_equal(
-        DBSCAN(eps=1, metric="precomputed").fit(graph).labels_, DBSCAN(eps=1).fit(X).labels_
-    )
+    found = DBSCAN(eps=1, metric="precomputed").fit(graph).labels_
+    assert_array_equal(found, DBSCAN(eps=1).fit(X).labels_)
     evidence = cfe.EvidenceNeighbors(60).fit(X, np.arange(120) % 2).kneighbors_graph()
     assert SpectralClustering(2, affinity="precomputed", random_state=0).fit(
         evidence
@@ -169,9 +160,8 @@ def test_samplers_of_imbalanced_learn_take_transformers() -> None:
         (NearMiss, "n_neighbors", 2),
     ):
         options = {"random_state": 0} if sampler in (SMOTE, ADASYN) else {}
-        asked = (
-            k if sampler is NearMiss else k + 1
-        )  # the others leave out the first neighbour, the sample itself
+        # the others leave out the first neighbour, the sample itself
+        asked = k if sampler is NearMiss else k + 1
         found = sampler(**{name: cfe.EvidenceTransformer(asked)}, **options).fit_resample(X, y)
         expected = sampler(**{name: k}, **options).fit_resample(X, y)
         assert_allclose(found[0], expected[0])

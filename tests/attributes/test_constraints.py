@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 from reference_constraints import Case, best_rows, cases, ranked_pairs
 from torch_geometric.data import Data
 
@@ -74,10 +74,8 @@ def test_local_without_a_direction_equals_brute_force(case: Case) -> None:
 def test_pairs_equal_brute_force(case: Case) -> None:
     expected = ranked_pairs(case)
     for index in indexes(case):
-        assert (
-            listed(cfe.global_evidence(index, case.stored.k, **case.given))
-            == expected[: case.stored.k]
-        )
+        wanted = expected[: case.stored.k]
+        assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
         for threshold in (-1, 0.5):
             found = [
                 pair
@@ -94,10 +92,8 @@ def test_limited_pairs_equal_brute_force(case: Case) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(search_pairs, "_FIRST", 1)
             patch.setattr(search_pairs, "_MOST", 3)
-            assert (
-                listed(cfe.global_evidence(index, case.stored.k, **case.given))
-                == expected[: case.stored.k]
-            )
+            wanted = expected[: case.stored.k]
+            assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
         found = [
             pair
             for pairs in cfe.evidence_pairs(index, 0.25, **case.given)
@@ -132,10 +128,8 @@ def test_best_pair_of_each_node(case: Case) -> None:
     }
     expected = sorted(own, key=lambda pair: (-pair[2], pair[0], pair[1]))[: case.stored.k]
     for index in indexes(case):
-        assert (
-            listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given))
-            == expected
-        )
+        found = listed(cfe.global_evidence(index, case.stored.k, per_node=True, **case.given))
+        assert found == expected
 
 
 @given(cases(), st.booleans(), st.floats(-1, 1, width=32))
@@ -157,8 +151,7 @@ def test_parameters_of_an_index_equal_brute_force(
     for index in indexes(case):
         params = cfe.EvidenceParameters(case.stored.labels[rows], queries=queries, **case.given)
         found = index.search(case.stored.X[rows], k, params=params)
-        assert_array_equal(found[1], I)
-        assert_array_equal(found[0], D)
+        assert_same_arrays(found, (D, I))
         lims, range_D, range_I = index.range_search(case.stored.X[rows], threshold, params=params)
         reached = (every_I >= 0) & (every_D > np.float32(threshold))
         assert_array_equal(np.diff(lims), reached.sum(axis=1))
@@ -187,8 +180,7 @@ def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         "town": rng.integers(0, 200, n),
     }
     edges = rng.integers(0, n, (2, 750))
-    index = cfe.IndexEvidenceIDMap2(8)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, labels)
     finder = cfe.EvidenceFinder(
         X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table)
     )
@@ -235,8 +227,7 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
         "attributes": table,
         "graph": rng.integers(0, 250, (2, 560)),
     }
-    index = cfe.IndexEvidenceIDMap2(6)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
     expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
     above = sorted(
         pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)
@@ -262,17 +253,14 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
 def test_every_kind_of_index(description: str) -> None:
     """Without conditions that rule anything out, bit for bit the exact search of what the index holds."""
     X, labels = clustered(600, 8, 3)
-    index = cfe.index_factory(8, description)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(8, description), X, labels)
     finder = cfe.EvidenceFinder(
         X, labels.astype(np.int32), index, attributes=as_attributes({"a": np.zeros(600)})
     )
     for nodes in (None, np.arange(50)):
-        D, I = index.search_stored(nodes, 7, exact=True)
         found = finder.local(nodes, 7, where=Constraints(exact="a"))
-        assert_array_equal(found.similarity, D)
-        assert_array_equal(found.evidence, I)
+        expected = index.search_stored(nodes, 7, exact=True)
+        assert_same_arrays((found.similarity, found.evidence), expected)
 
 
 def test_bail(data_root: Any) -> None:
@@ -331,18 +319,15 @@ def test_missing_values_are_counted_and_shown(small: cfe.IndexEvidenceIDMap2) ->
     found = finder.local(k=2, where=where)
     assert_array_equal(found.evidence, [[1, -1], [-1, -1], [-1, -1], [-1, -1]])
     assert found.missing == {"age": 1, "sex": 1}
-    assert (
-        repr(found) == "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
-    )
+    wanted = "LocalEvidence(4 nodes, k=2, exact, left out: 1 without age, 1 without sex)"
+    assert repr(found) == wanted
     pairs = finder.top_pairs(5, where=where)
     assert listed(pairs)[0][:2] == (0, 1)
     assert len(pairs) == 1
     assert repr(pairs).startswith("PairEvidence(1 pair, ")
     assert repr(pairs).endswith(", left out: 1 without age, 1 without sex)")
-    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == {
-        "age": 1,
-        "sex": 1,
-    }
+    expected = {"age": 1, "sex": 1}
+    assert next(cfe.evidence_pairs(small, -1, where=where, attributes=TABLE)).missing == expected
     assert finder.top_pairs(5).missing == {}
 
 
@@ -392,19 +377,13 @@ def test_target_by_name() -> None:
         == listed(finder.top_pairs(9, where=by_number))
         != []
     )
-    with pytest.raises(
-        ValueError, match=r"target must be among the classes \(no, open, yes\), got 'maybe'"
-    ):
+    with pytest.raises(ValueError, match=r"target .*got 'maybe'"):
         finder.local(where=Constraints(target="maybe"))
     numbered = cfe.EvidenceFinder.from_vectors(np.eye(4) + 1, ["1", "2", "3", "3"])
     for target in (3, "3"):
-        assert set(
-            numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist()
-        ) == {2, 3, -1}
-    with pytest.raises(
-        TypeError,
-        match=r"where\.target must be integers, as the labels of the index are, got 'yes'",
-    ):
+        found = set(numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist())
+        assert found == {2, 3, -1}
+    with pytest.raises(TypeError, match=r"where\.target .*got 'yes'"):
         cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
 
 
@@ -413,10 +392,8 @@ def test_a_pair_needs_one_node_that_is_permitted_and_of_the_target(
 ) -> None:
     where = Constraints(permitted={"age": (30, 34)}, target=1)
     table = {"age": [30, 34, 31, 36]}
-    allowed = {
-        (0, 1),
-        (1, 2),
-    }  # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
+    # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
+    allowed = {(0, 1), (1, 2)}
     assert {
         pair[:2] for pair in listed(cfe.global_evidence(small, 9, where=where, attributes=table))
     } == allowed
@@ -488,94 +465,34 @@ def test_words_and_copies() -> None:
     [
         ({"exact": 3}, TypeError, "exact must be names of attributes, got 3"),
         ({"antiexact": [3]}, TypeError, "antiexact must be names of attributes, got 3"),
-        (
-            {"exact": ["a", "a"]},
-            ValueError,
-            "exact must name each attribute once, got 'a' more than once",
-        ),
-        (
-            {"exact": "a", "antiexact": ["b", "a"]},
-            ValueError,
-            "exact and antiexact .* got 'a' in both",
-        ),
-        (
-            {"exact": "a", "caliper": {"a": -1}},
-            ValueError,
-            "caliper must not name an attribute of exact, got 'a'",
-        ),
-        (
-            {"exact": "a", "std_caliper": {"a": 1}},
-            ValueError,
-            "std_caliper must not name an attribute of exact",
-        ),
-        (
-            {"antiexact": "a", "caliper": {"a": 0}},
-            ValueError,
-            "caliper of 'a' must be above 0 beside antiexact",
-        ),
+        ({"exact": ["a", "a"]}, ValueError, "exact .*got 'a' more than once"),
+        ({"exact": "a", "antiexact": ["b", "a"]}, ValueError, "exact and antiexact .* got 'a'"),
+        ({"exact": "a", "caliper": {"a": -1}}, ValueError, "caliper .*got 'a'"),
+        ({"exact": "a", "std_caliper": {"a": 1}}, ValueError, "std_caliper must"),
+        ({"antiexact": "a", "caliper": {"a": 0}}, ValueError, "caliper of 'a' must be above 0"),
         ({"antiexact": "a", "caliper": {"a": -2}}, ValueError, "antiexact has no effect"),
-        (
-            {"caliper": "a"},
-            TypeError,
-            "caliper must be a mapping from names of attributes, got 'a'",
-        ),
-        (
-            {"caliper": {1: 2}},
-            TypeError,
-            "caliper must be a mapping from names of attributes, got 1",
-        ),
+        ({"caliper": "a"}, TypeError, "caliper .*got 'a'"),
+        ({"caliper": {1: 2}}, TypeError, "caliper .*got 1"),
         ({"caliper": {"a": np.nan}}, ValueError, r"caliper\['a'\] must lie in .* got nan"),
         ({"caliper": {"a": np.inf}}, ValueError, r"caliper\['a'\] must lie in .* got inf"),
         ({"std_caliper": {"a": "1"}}, TypeError, r"std_caliper\['a'\] must be a number, got '1'"),
-        (
-            {"permitted": {"a": []}},
-            ValueError,
-            r"permitted\['a'\] must hold at least one value, got \[\]",
-        ),
-        (
-            {"permitted": {"a": (2, 1)}},
-            ValueError,
-            r"permitted\['a'\] must be a range .* low <= high, got \(2, 1\)",
-        ),
-        (
-            {"permitted": {"a": (1, 2, 3)}},
-            ValueError,
-            r"permitted\['a'\] must be a range \(low, high\) or a list",
-        ),
-        (
-            {"permitted": {"a": (1, np.nan)}},
-            ValueError,
-            r"permitted\['a'\] must lie in \[-inf, inf\], got nan",
-        ),
-        (
-            {"permitted": {"a": ("x", "y")}},
-            TypeError,
-            r"permitted\['a'\] must be a number, got 'x'",
-        ),
-        (
-            {"permitted": {"a": [None]}},
-            ValueError,
-            r"permitted\['a'\] must hold values .* got None",
-        ),
+        ({"permitted": {"a": []}}, ValueError, r"permitted\['a'\] .*got \[\]"),
+        ({"permitted": {"a": (2, 1)}}, ValueError, r"permitted\['a'\] .*got \(2, 1\)"),
+        ({"permitted": {"a": (1, 2, 3)}}, ValueError, r"permitted\['a'\] must be a range \(low"),
+        ({"permitted": {"a": (1, np.nan)}}, ValueError, r"permitted\['a'\] .*got nan"),
+        ({"permitted": {"a": ("x", "y")}}, TypeError, r"permitted\['a'\] .*got 'x'"),
+        ({"permitted": {"a": [None]}}, ValueError, r"permitted\['a'\] must hold values .* got"),
         ({"target": []}, ValueError, "target must hold at least one class, got \\[\\]"),
         ({"target": -1}, ValueError, "target must lie in .* got -1"),
         ({"target": 0.5}, TypeError, "target must be integers"),
         ({"target": 2**63}, ValueError, "target must lie in"),
         ({"max_changed": -1}, ValueError, "max_changed must be at least 0, got -1"),
-        (
-            {"max_changed": 1, "antiexact": ["a", "b"]},
-            ValueError,
-            "max_changed must be at least 2, .* got 1",
-        ),
+        ({"max_changed": 1, "antiexact": ["a", "b"]}, ValueError, "max_changed must be at least 2"),
         ({"min_hops": 1}, ValueError, "min_hops must be at least 2, got 1"),
         ({"min_hops": 2.5}, TypeError, "min_hops must be an integer, got 2.5"),
         ({"common_neighbors": 0}, TypeError, "common_neighbors must be True or False, got 0"),
         ({"ratio": 0}, ValueError, "ratio must be at least 1, got 0"),
-        (
-            {"ratio": 2, "replace": False},
-            ValueError,
-            "ratio must be 1 .* with replace=False, got 2",
-        ),
+        ({"ratio": 2, "replace": False}, ValueError, "ratio .*got 2"),
         ({"replace": None}, TypeError, "replace must be True or False, got None"),
     ],
 )
@@ -589,48 +506,16 @@ def test_arguments_that_contradict_or_have_no_effect(
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            {"exact": "height"},
-            ValueError,
-            r"where.exact must name attributes \(age, sex, one, far\), got 'height'",
-        ),
+        ({"exact": "height"}, ValueError, "where.exact .*got 'height'"),
         ({"permitted": {"height": [1]}}, ValueError, "where.permitted must name attributes"),
-        (
-            {"caliper": {"sex": 1}},
-            TypeError,
-            "where.caliper must name numeric attributes, got 'sex'",
-        ),
-        (
-            {"std_caliper": {"sex": 1}},
-            TypeError,
-            "where.std_caliper must name numeric attributes, got 'sex'",
-        ),
-        (
-            {"std_caliper": {"one": 1}},
-            ValueError,
-            "where.std_caliper must name attributes that vary, got 'one'",
-        ),
-        (
-            {"caliper": {"far": 1}},
-            ValueError,
-            "where.caliper must name attributes of finite numbers",
-        ),
-        (
-            {"caliper": {"age": 1}, "std_caliper": {"age": -9}},
-            ValueError,
-            "contradict each other for 'age'",
-        ),
+        ({"caliper": {"sex": 1}}, TypeError, "where.caliper .*got 'sex'"),
+        ({"std_caliper": {"sex": 1}}, TypeError, "where.std_caliper .*got 'sex'"),
+        ({"std_caliper": {"one": 1}}, ValueError, "where.std_caliper .*got 'one'"),
+        ({"caliper": {"far": 1}}, ValueError, "where.caliper must name attributes of finite"),
+        ({"caliper": {"age": 1}, "std_caliper": {"age": -9}}, ValueError, "contradict each other"),
         ({"permitted": {"sex": (1, 2)}}, TypeError, r"permitted\['sex'\] must be a list of texts"),
-        (
-            {"permitted": {"sex": ["f", "x"]}},
-            ValueError,
-            r"permitted\['sex'\] must hold values .*\(f, m\), got 'x'",
-        ),
-        (
-            {"permitted": {"age": ["old"]}},
-            TypeError,
-            r"permitted\['age'\] must hold numbers.*got 'old'",
-        ),
+        ({"permitted": {"sex": ["f", "x"]}}, ValueError, r"permitted\['sex'\] .*got 'x'"),
+        ({"permitted": {"age": ["old"]}}, TypeError, r"permitted\['age'\] must hold numbers.*got"),
         ({"target": 5}, ValueError, r"where.target must be predicted classes .*\(0, 1\), got 5"),
         ({"max_changed": 4}, ValueError, "where.max_changed must be below 4"),
         ({"max_changed": 3, "exact": "sex"}, ValueError, "where.max_changed must be below 3"),
@@ -661,61 +546,21 @@ def test_arguments_that_where_needs_or_excludes(small: cfe.IndexEvidenceIDMap2) 
     for call, error, message in (
         (lambda: bare.local(where=where), ValueError, "attributes must be given"),
         (lambda: bare.top_pairs(where=where), ValueError, "attributes must be given"),
-        (
-            lambda: finder.local(where="sex"),
-            TypeError,
-            "where must be cfe_faiss.Constraints, got str",
-        ),
-        (
-            lambda: finder.local(where=where, recall=0.9),
-            ValueError,
-            "recall must be left out with where",
-        ),
-        (
-            lambda: finder.local(where=where, nprobe=3),
-            ValueError,
-            "nprobe must be left out with where",
-        ),
-        (
-            lambda: finder.local(where=where, exact=False),
-            ValueError,
-            "exact must be left out with where",
-        ),
-        (
-            lambda: finder.top_pairs(where=where, exact=False),
-            ValueError,
-            "exact=False, nprobe and recall must be",
-        ),
+        (lambda: finder.local(where="sex"), TypeError, "where .*got str"),
+        (lambda: finder.local(where=where, recall=0.9), ValueError, "recall must be left out"),
+        (lambda: finder.local(where=where, nprobe=3), ValueError, "nprobe must be left out"),
+        (lambda: finder.local(where=where, exact=False), ValueError, "exact must be left out"),
+        (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False, nprobe"),
         (
             lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True),
             ValueError,
             "per_node=True",
         ),
-        (
-            lambda: cfe.global_evidence(small, 3, attributes=TABLE),
-            ValueError,
-            "attributes must be left out without",
-        ),
-        (
-            lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]),
-            ValueError,
-            "graph must be left out without where",
-        ),
-        (
-            lambda: cfe.EvidenceParameters(0, queries=[1]),
-            ValueError,
-            "params.queries must be left out without",
-        ),
-        (
-            lambda: cfe.EvidenceParameters(0, 3, where=where),
-            ValueError,
-            "params.nprobe must be left out with",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE),
-            ValueError,
-            "params.queries must say who",
-        ),
+        (lambda: cfe.global_evidence(small, 3, attributes=TABLE), ValueError, "attributes must"),
+        (lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]), ValueError, "graph must be left"),
+        (lambda: cfe.EvidenceParameters(0, queries=[1]), ValueError, "params.queries must be left"),
+        (lambda: cfe.EvidenceParameters(0, 3, where=where), ValueError, "params.nprobe must"),
+        (lambda: searched(small, where=where, attributes=TABLE), ValueError, "params.queries must"),
         (
             lambda: searched(small, where=where, attributes=TABLE, queries=[0, 1]),
             ValueError,

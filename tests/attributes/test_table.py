@@ -62,11 +62,8 @@ def test_rows_by_node_id():
     assert found.take(np.array([3, 7]))["age"].numbers.tolist() == [2, 1]
     assert found.take(np.array([3, 7])).ids.tolist() == [3, 7]
     assert as_attributes({"a": [1, 2]}).take(np.array([1]))["a"].numbers.tolist() == [2]
-    for table, ids in (
-        (found, [3, 4]),
-        (as_attributes({"a": [1, 2]}), [2]),
-        (as_attributes({}), [0]),
-    ):
+    cases = ((found, [3, 4]), (as_attributes({"a": [1, 2]}), [2]), (as_attributes({}), [0]))
+    for table, ids in cases:
         with pytest.raises(ValueError, match=f"no row for {ids[-1]}"):
             table.take(np.array(ids))
 
@@ -83,9 +80,7 @@ def test_selection_and_names():
     found = as_attributes(tables()["mapping"])
     assert list(found.select(["age"])) == ["age"]
     assert repr(found) == "Attributes(4 nodes, 3 attributes: sex, age, married)"
-    with pytest.raises(
-        ValueError, match=r"columns must name attributes \(sex, age, married\), got 'Sex'"
-    ):
+    with pytest.raises(ValueError, match=r"columns .*got 'Sex'"):
         found.known("columns", "Sex")
 
 
@@ -99,11 +94,7 @@ def test_selection_and_names():
         (pd.DataFrame({"a": [1, 2]}, index=[0, 0]), ValueError, "got 0 again"),
         (pd.DataFrame({"a": [1]}, index=["x"]), TypeError, "the index of features must be"),
         (SimpleNamespace(x=np.eye(2), feature_names=["a"]), ValueError, "must hold 2 names"),
-        (
-            SimpleNamespace(x=np.eye(2), sensitive=[1]),
-            ValueError,
-            r"sensitive must have shape \(2,\)",
-        ),
+        (SimpleNamespace(x=np.eye(2), sensitive=[1]), ValueError, "sensitive must have shape"),
     ],
 )
 def test_what_is_wrong_is_named(features, error, message):
@@ -126,7 +117,5 @@ def test_attributes_of_all_nodes() -> None:
     np.testing.assert_array_equal(attributes_of(frame, 2)["age"].numbers, [20, 30])
     with pytest.raises(ValueError, match=r"features must describe the nodes 0\.\.0, got 2 rows"):
         attributes_of(frame, 1)
-    with pytest.raises(
-        ValueError, match="the attributes must describe every node, got no row for 2"
-    ):
+    with pytest.raises(ValueError, match="the attributes must describe every node, got no row"):
         attributes_of(frame, 3)

@@ -58,9 +58,8 @@ def test_bounds_are_sharp(
     if g == 1:
         return
     low, high = rate_bounds(selected, nodes, unknown_selected, unknown_selected + fails)
-    np.testing.assert_allclose(
-        np.stack([low, high], axis=1), [[min(own), max(own)] for own in rates], rtol=1e-12
-    )
+    expected = [[min(own), max(own)] for own in rates]
+    np.testing.assert_allclose(np.stack([low, high], axis=1), expected, rtol=1e-12)
 
 
 def test_nothing_unknown_leaves_the_ratio() -> None:

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,8 @@ from simulated_people import GRANTED, REFUSED, finder_of, simulated
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
+
+direction = partial(audit.direction_test, attribute="sex", value="f", unfavourable=REFUSED)
 
 
 def greedy_pairs(
@@ -29,7 +32,7 @@ def greedy_pairs(
 def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> None:
     people = simulated(0, 300)
     finder = finder_of(people)
-    test = audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED)
+    test = direction(finder)
     expected = greedy_pairs(
         finder.vectors.astype(np.float64), people["labels"] == REFUSED, 300 // 5
     )
@@ -45,7 +48,7 @@ def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> No
 def test_no_more_pairs_than_people_on_the_smaller_side() -> None:
     people = simulated(1, 400)
     people["labels"] = np.where(np.arange(400) % 20 == 0, REFUSED, GRANTED)
-    test = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    test = direction(finder_of(people))
     assert len(test.pairs) == 20
 
 
@@ -55,11 +58,7 @@ def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     for harm, found in verdicts.items():
         for seed in range(5):
             finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
-            found.append(
-                audit.direction_test(
-                    finder, attribute="sex", value="f", unfavourable=REFUSED
-                ).verdict
-            )
+            found.append(direction(finder).verdict)
     assert verdicts[0.0].count("no finding") >= 4
     assert verdicts[0.5].count("disadvantaged") >= 4
 
@@ -79,20 +78,15 @@ def test_the_other_group_is_advantaged_with_the_same_strength() -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     people = simulated(2, 600, harm=0.3)
     rng = np.random.default_rng(0)
-    one = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    one = direction(finder_of(people))
     for order in (
         rng.permutation(600),
         np.argsort(people["carries"], kind="stable"),
         np.arange(600)[::-1],
     ):
-        other = audit.direction_test(
-            finder_of(people, order), attribute="sex", value="f", unfavourable=REFUSED
-        )
-        assert (other.statistic, other.p_value, other.gamma) == (
-            one.statistic,
-            one.p_value,
-            one.gamma,
-        )
+        other = direction(finder_of(people, order))
+        expected = (one.statistic, one.p_value, one.gamma)
+        assert (other.statistic, other.p_value, other.gamma) == expected
         assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
 
 
@@ -105,19 +99,16 @@ def test_ids_and_class_names_are_the_users() -> None:
         ids=[f"person {i}" for i in range(300)],
     )
     test = audit.direction_test(finder, attribute="sex", value="f", unfavourable="refused")
-    by_number = audit.direction_test(
-        finder_of(people), attribute="sex", value="f", unfavourable=REFUSED
-    )
+    by_number = direction(finder_of(people))
     assert test.statistic == by_number.statistic
     assert test.unfavourable == ("refused",)
-    assert test.pairs["unfavourable"].tolist() == [
-        f"person {i}" for i in by_number.pairs["unfavourable"]
-    ]
+    expected = [f"person {i}" for i in by_number.pairs["unfavourable"]]
+    assert test.pairs["unfavourable"].tolist() == expected
 
 
 def test_unfavourable_may_be_several_classes() -> None:
     people = simulated(4, 600, harm=0.4)
-    one = audit.direction_test(finder_of(people), attribute="sex", value="f", unfavourable=REFUSED)
+    one = direction(finder_of(people))
     split = people | {
         "labels": np.where(people["labels"] == REFUSED, np.arange(600) % 2 * 2, GRANTED)
     }
@@ -136,14 +127,10 @@ def test_unknown_values_are_left_out_before_anything_else() -> None:
     known = np.flatnonzero(sex != None)  # noqa: E711
     finder = finder_of(people, answer=sex)
     test = audit.direction_test(finder, attribute="answer", value="f", unfavourable=REFUSED)
-    alone = audit.direction_test(
-        finder_of(people, known), attribute="sex", value="f", unfavourable=REFUSED
-    )
+    alone = direction(finder_of(people, known))
     assert test.unknown == 600 - len(known)
     assert test.statistic == alone.statistic
-    among = audit.direction_test(
-        finder, attribute="sex", value="f", unfavourable=REFUSED, nodes=known
-    )
+    among = direction(finder, nodes=known)
     assert among.statistic == alone.statistic
 
 
@@ -180,18 +167,15 @@ def test_it_cannot_tell() -> None:
     alike = audit.direction_test(
         finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED]
     )
-    assert (alike.verdict, alike.reason, len(alike.pairs)) == (
-        "cannot tell",
-        "all decisions are alike",
-        0,
-    )
+    expected = ("cannot tell", "all decisions are alike", 0)
+    assert (alike.verdict, alike.reason, len(alike.pairs)) == expected
     labels = np.where(np.arange(400) == 7, REFUSED, GRANTED)
     lonely = audit.direction_test(
         finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0
     )
     assert (lonely.verdict, len(lonely.pairs)) == ("cannot tell", 1)
     wide = people | {"X": np.random.default_rng(0).standard_normal((400, 41))}
-    test = audit.direction_test(finder_of(wide), attribute="sex", value="f", unfavourable=REFUSED)
+    test = direction(finder_of(wide))
     assert test.reason == "41 dimensions are more than a tenth of 400 people"
     same = audit.direction_test(
         finder_of(people | {"X": np.ones((400, 3))}),
@@ -201,7 +185,7 @@ def test_it_cannot_tell() -> None:
     )
     assert same.reason == "all vectors are alike"
     inside = people | {"X": np.column_stack([people["X"], people["carries"]])}
-    test = audit.direction_test(finder_of(inside), attribute="sex", value="f", unfavourable=REFUSED)
+    test = direction(finder_of(inside))
     assert (test.verdict, test.n_effective < 5) == ("cannot tell", True)
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Stored, clustered, evidence, stored_vectors
+from reference import Stored, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import discrimination_scores
@@ -21,7 +21,7 @@ COLUMNS = [
         "class_expected",
         "nodes",
         "evidence",
-    ),
+    )
 ]
 
 
@@ -80,12 +80,8 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     members = [value for value, label in zip(values, stored.labels, strict=True) if label >= 0]
     for row in found.itertuples():
         scores, by_class, counts = wanted[row.value]
-        assert (row.feature, row.sensitive, row.nodes, row.evidence) == (
-            "f",
-            False,
-            len(scores),
-            counts.sum(),
-        )
+        answer = (row.feature, row.sensitive, row.nodes, row.evidence)
+        assert answer == ("f", False, len(scores), counts.sum())
         if not len(scores):
             assert (
                 found.loc[row.Index, ["score", "expected", "difference", "class_expected"]]
@@ -112,9 +108,7 @@ def graph() -> tuple[cfe.IndexEvidenceIVF, pd.DataFrame]:
     frame = pd.DataFrame(
         {"sex": rng.choice(["f", "m"], 400), "age": rng.integers(18, 80, 400), "noise": X[:, 0]}
     )
-    index = cfe.IndexEvidenceIVF(8, 12)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 12), X, labels)
     return index, frame
 
 
@@ -129,9 +123,8 @@ def test_an_intersection_is_the_attribute_of_both(graph) -> None:
     alone = scores_of(index, joined, k=5)
     columns = [name for name in COLUMNS if name != "value"]
     pd.testing.assert_frame_equal(both[columns], alone[columns])
-    assert set(both["value"]) == {
-        f"{sex} & {age}" for sex in "fm" for age in ("< 30", "30-60", "> 60")
-    }
+    expected = {f"{sex} & {age}" for sex in "fm" for age in ("< 30", "30-60", "> 60")}
+    assert set(both["value"]) == expected
 
 
 def test_options_reach_the_search(graph) -> None:
@@ -153,8 +146,7 @@ def test_a_model_that_decides_by_an_attribute_is_found_out() -> None:
     frame = pd.DataFrame(
         {"unused": rng.integers(0, 2, 300), "used": rng.integers(0, 2, 300), "rare": np.arange(300)}
     )
-    index = cfe.IndexEvidenceIDMap2(5)
-    index.add_with_labels(rng.normal(size=(300, 5)), frame["used"])
+    index = with_rows(cfe.IndexEvidenceIDMap2(5), rng.normal(size=(300, 5)), frame["used"])
     found = scores_of(index, frame, bins={"rare": [1]})
     assert found["feature"][:2].tolist() == ["used", "used"]
     assert found["score"][:2].tolist() == [1, 1]
@@ -177,8 +169,7 @@ def test_sensitive_attributes_stand_first(graph) -> None:
 
 
 def test_values_of_one_node_and_of_all_nodes_score_as_expected() -> None:
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(np.eye(4) + 0.1, [0, 1, 0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), np.eye(4) + 0.1, [0, 1, 0, 1])
     found = scores_of(index, {"one": list("abbb"), "same": list("cccc")}, k=2).set_index("value")
     assert (
         found.loc[["a", "c"], "score"].tolist()
@@ -210,16 +201,8 @@ def test_bail_as_in_table_2(data_root) -> None:
         ({"k": 0}, ValueError, "k must be at least 1"),
         ({"nodes": [400]}, ValueError, "nodes must lie in 0..399, got 400"),
         ({"nodes": [0.5]}, TypeError, "nodes must be integers"),
-        (
-            {"features": pd.DataFrame({"a": [1]})},
-            ValueError,
-            "index must hold row numbers below 1, got 399",
-        ),
-        (
-            {"sensitive": ["race"]},
-            ValueError,
-            "sensitive must name attributes that are scored .*, got 'race'",
-        ),
+        ({"features": pd.DataFrame({"a": [1]})}, ValueError, "index .*got 399"),
+        ({"sensitive": ["race"]}, ValueError, "sensitive .*got 'race'"),
         ({"sensitive": "sex"}, TypeError, "sensitive must be a sequence of names"),
     ],
 )

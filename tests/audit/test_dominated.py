@@ -41,10 +41,8 @@ def test_equals_brute_force(seed: int, n: int, columns: int, classes: int) -> No
     expected = brute_force(values * signs, refused)
     result = audit.dominated(finder, unfavourable=0, better=better, k=10**4)
     assert result.count == len(expected) == len(result)
-    assert (
-        set(zip(result.pairs.source.tolist(), result.pairs.target.tolist(), strict=True))
-        == expected
-    )
+    found = set(zip(result.pairs.source.tolist(), result.pairs.target.tolist(), strict=True))
+    assert found == expected
     assert result.refused == len({r for r, _ in expected})
     assert result.unknown == np.isnan(values).any(axis=1).sum()
     first = audit.dominated(finder, unfavourable=0, better=better, k=3)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Stored, clustered, stored_vectors, top_pairs
+from numpy.testing import assert_allclose
+from reference import Stored, clustered, stored_vectors, top_pairs, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
@@ -43,16 +44,11 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
         assert (row.pairs, row.nodes, row.errors) == (min(row.k, len(pairs)), len(nodes), errors)
         accuracy = 1 - errors / len(nodes) if nodes else math.nan
         low, high = wilson([len(nodes) - errors], [len(nodes)], 0.9)
-        np.testing.assert_allclose(
-            (row.accuracy, row.low, row.high, row.overall),
-            (accuracy, low[0], high[0], overall),
-            atol=1e-12,
-        )
+        expected = (accuracy, low[0], high[0], overall)
+        assert_allclose((row.accuracy, row.low, row.high, row.overall), expected, atol=1e-12)
         assert row.overall_nodes == len(judged)
         low, high = wilson([sum(label[v] == y[v] for v in judged)], [len(judged)], 0.9)
-        np.testing.assert_allclose(
-            (row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12
-        )
+        assert_allclose((row.overall_low, row.overall_high), (low[0], high[0]), atol=1e-12)
         assert not row.expected_low > row.expected + 1e-12
         assert not row.expected > row.expected_high + 1e-12
 
@@ -62,8 +58,7 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
     rng = np.random.default_rng(0)
     y = np.where(rng.random(90) < 0.3, (labels + 1) % 3, labels)
     y[:10] = -1
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, labels)
     found = curve(index, y, ks=[5, 20], confidence=0.8)
     pairs = cfe.global_evidence(index, 20)
     known = np.flatnonzero(y >= 0)
@@ -76,15 +71,13 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
         drawn = [right[order][own].mean() for order in exchanges(cells)]
         row = found.loc[line]
         assert row["expected"] == pytest.approx(np.mean(drawn))
-        assert (row["expected_low"], row["expected_high"]) == pytest.approx(
-            tuple(np.quantile(drawn, [0.1, 0.9]))
-        )
+        expected = pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+        assert (row["expected_low"], row["expected_high"]) == expected
 
 
 def test_errors_at_the_border_are_above_their_range() -> None:
     X = np.random.default_rng(0).normal(size=(600, 3))
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(X, (X[:, 0] > 0).astype(int))
+    index = with_rows(cfe.IndexEvidenceIDMap2(3), X, (X[:, 0] > 0).astype(int))
     shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[
         0
     ]
@@ -97,9 +90,7 @@ def test_errors_at_the_border_are_above_their_range() -> None:
 def test_ways_to_find_the_pairs() -> None:
     X, labels = clustered(300, 6, 3)
     y = np.where(np.arange(300) % 7, labels, 0)
-    index = cfe.IndexEvidenceIVF(6, 20)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(6, 20), X, labels)
     for options in (
         {"per_node": True},
         {"exact": False, "nprobe": 1},
@@ -124,7 +115,6 @@ def test_ways_to_find_the_pairs() -> None:
     ],
 )
 def test_faults(change: dict, error: type[Exception], message: str) -> None:
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(np.eye(3), [0, 1, 0])
+    index = with_rows(cfe.IndexEvidenceIDMap2(3), np.eye(3), [0, 1, 0])
     with pytest.raises(error, match=message):
         curve(**({"index": index, "y": [0, 1, 1]} | change))

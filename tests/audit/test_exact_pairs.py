@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -110,8 +111,7 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     n = 60
     vectors = rng.integers(-1, 2, (n, 3)).astype(np.float32)  # many equal similarities
     labels = rng.integers(0, 3, n).astype(np.int32)
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(vectors, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(3), vectors, labels)
     known = cfe.attributes.table.as_attributes(
         {"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)}
     )
@@ -159,12 +159,8 @@ def test_attributes_of_many_values_are_compared_exactly() -> None:
     table = dict(zip("abcdefghijkl", columns, strict=True)) | {"sex": np.arange(200) // 100}
     found = only_in(table, ["sex"], np.arange(200) % 3)
     equal = found.table.iloc[1]
-    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == (
-        100,
-        100,
-        100,
-        0,
-    )
+    expected = (100, 100, 100, 0)
+    assert (found.pairs, found.different, found.table["groups"][0], equal["pairs"]) == expected
     source, target = next(found.blocks())
     assert sorted(zip(source, target, strict=True)) == [(i, i + 100) for i in range(100)]
 
@@ -179,8 +175,7 @@ def test_what_is_refused() -> None:
         only_in(table, [], [0, 1])
     with pytest.raises(ValueError, match="limit must be at least 1"):
         only_in(table, ["sex"], [0, 1]).most_similar(0)
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2, dtype=np.float32), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2, dtype=np.float32), [0, 1])
     finder = cfe.EvidenceFinder(np.eye(2, dtype=np.float32), np.array([0, 1], np.int32), index)
     with pytest.raises(ValueError, match="finder must know attributes"):
         audit.only_in(finder, ["sex"])
@@ -195,15 +190,12 @@ def test_without_pairs_there_is_no_share() -> None:
 
 
 def test_rows_without_a_predicted_class_form_no_pairs() -> None:
-    index = cfe.IndexEvidenceIDMap2(1)
-    index.add_with_labels(np.ones((3, 1)), [0, 1, 1], ids=[1, 2, 3])
+    index = with_rows(cfe.IndexEvidenceIDMap2(1), np.ones((3, 1)), [0, 1, 1], ids=[1, 2, 3])
     index.add_with_ids(np.ones((1, 1), np.float32), np.array([0]))
     finder = cfe.EvidenceFinder.from_index(index, features={"sex": ["f", "f", "m", "f"]})
     found = audit.only_in(finder, ["sex"])
     assert (found.nodes, found.pairs, found.different) == (3, 2, 1)
     assert found.table["different"].tolist() == [1, 1]
     assert "2 predicted classes" in repr(finder)
-    with pytest.raises(
-        ValueError, match="id must name a row with a predicted class, got 0 without"
-    ):
+    with pytest.raises(ValueError, match=r"id .*got 0 without"):
         finder.case(0)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import Stored, clustered, similarities, stored_vectors
+from reference import Stored, clustered, similarities, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import consistency
@@ -71,9 +71,8 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     frame = pd.DataFrame({"group": groups}, index=pd.Index(stored.ids, dtype=np.int64))
     found = shares(index, frame, nodes=nodes, nprobe=nlist, confidence=0.9)
     nearest = nearest_by_hand(stored)
-    assume(
-        all(len(own) <= 16 for own in nearest.values())
-    )  # more equally near nodes are left out, see Notes
+    # more equally near nodes are left out, see Notes
+    assume(all(len(own) <= 16 for own in nearest.values()))
     judged = judged_by_hand(stored, stored.ids.tolist() if nodes is None else nodes)
     clusters = clusters_by_hand(nearest, judged)
     values = sorted(set(groups.tolist()))
@@ -81,11 +80,8 @@ def test_against_node_by_node(stored: Stored, draw: st.DataObject) -> None:
     for row in found.itertuples():
         part = [v for v in judged if row.feature == "all" or str(groups[v]) == row.value]
         closer = [v for v in part if all(stored.labels[u] != stored.labels[v] for u in nearest[v])]
-        assert (row.nodes, row.closer, row.tied) == (
-            len(part),
-            len(closer),
-            sum(len(nearest[v]) > 1 for v in part),
-        )
+        expected = (len(part), len(closer), sum(len(nearest[v]) > 1 for v in part))
+        assert (row.nodes, row.closer, row.tied) == expected
         counts = [(len(own & set(closer)), len(own & set(part))) for own in clusters]
         low, high = clustered_wilson(
             *np.array([*counts, (0, 0)]).T, 0.9 if row.feature == "all" else 1 - 0.1 / len(values)
@@ -113,15 +109,13 @@ def test_expected_is_the_mean_over_exchanges_within_cells() -> None:
         changed[rows] = labels[rows][order]
         drawn.append(np.mean([changed[v] != changed[u] for v, u in nearest.items()]))
     assert found["expected"] == pytest.approx(np.mean(drawn))
-    assert (found["expected_low"], found["expected_high"]) == pytest.approx(
-        tuple(np.quantile(drawn, [0.1, 0.9]))
-    )
+    expected = pytest.approx(tuple(np.quantile(drawn, [0.1, 0.9])))
+    assert (found["expected_low"], found["expected_high"]) == expected
 
 
 def test_without_features_only_the_line_of_all() -> None:
     X, labels = clustered(200, 5, 2)
-    index = cfe.IndexEvidenceIDMap2(5)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(5), X, labels)
     assert shares(index)["feature"].tolist() == ["all"]
 
 
@@ -147,14 +141,9 @@ def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
 
 
 def test_equal_rows_have_no_direction() -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.ones((50, 2)), np.arange(50) % 2)
-    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == [
-        0,
-        0,
-        0,
-        50,
-    ]
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.ones((50, 2)), np.arange(50) % 2)
+    expected = [0, 0, 0, 50]
+    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == expected
 
 
 def test_level_and_power() -> None:
@@ -168,8 +157,7 @@ def test_level_and_power() -> None:
         above += row["share"] > row["expected_high"]
     assert above <= 4
     X = np.repeat(rng.normal(size=(100, 4)), 2, axis=0)
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(X, np.arange(200) % 2)
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, np.arange(200) % 2)
     row = shares(index).loc[0]
     assert row["share"] == 1
     assert row["expected_high"] < 0.8
@@ -177,15 +165,13 @@ def test_level_and_power() -> None:
 
 def test_classes_with_a_border_are_consistent() -> None:
     X = np.random.default_rng(0).normal(size=(600, 4))
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(X, (X[:, 0] > 0).astype(int))
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, (X[:, 0] > 0).astype(int))
     row = shares(index).loc[0]
     assert row["share"] < row["expected_low"] < 0.25
 
 
 def test_faults() -> None:
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(np.eye(3), [0, 1, 0])
+    index = with_rows(cfe.IndexEvidenceIDMap2(3), np.eye(3), [0, 1, 0])
     with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2, got 3"):
         shares(index, nodes=[3])
     with pytest.raises(ValueError, match="index must hold row numbers below 1, got 2"):

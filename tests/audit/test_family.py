@@ -105,10 +105,8 @@ def test_one_family_over_what_can_tell_and_other_p_values(effects: audit.DirectE
     assert (verdicts["f"] == "disadvantaged").all()
     assert (verdicts["m"] == "advantaged").all()
     assert not table[table["attribute"] == "town"]["named"].any()
-    assert (
-        repr(effects)
-        == f"DirectEffects(18 tests, {len(told)} can tell, {table['named'].sum()} named)"
-    )
+    found = repr(effects)
+    assert found == f"DirectEffects(18 tests, {len(told)} can tell, {table['named'].sum()} named)"
 
 
 def test_the_finders_sensitive_attributes_are_the_default(finder: cfe.EvidenceFinder) -> None:
@@ -184,10 +182,8 @@ def test_one_cause_is_one_finding(
     """Mirror images, unions and parts of the same people are folded into the finding that explains them."""
     n, rng = 2000, np.random.default_rng(0)
     X = rng.normal(size=(n, 4))
-    race, sex = (
-        rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1]),
-        rng.choice(["f", "m"], n),
-    )
+    race = rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1])
+    sex = rng.choice(["f", "m"], n)
     region = np.where(rng.random(n) < np.where(race == "black", 0.95, 0.2), "south", "north")
     people = {
         "race": race,
@@ -209,6 +205,5 @@ def test_one_cause_is_one_finding(
     assert {*zip(stand["attribute"], stand["value"], strict=True)} == findings
     if planted:
         assert len(named) > 4 * len(stand)
-        assert set(named["same_as"]) - {""} <= {
-            f"{attribute} = {value}" for attribute, value in findings
-        }
+        expected = {f"{attribute} = {value}" for attribute, value in findings}
+        assert set(named["same_as"]) - {""} <= expected

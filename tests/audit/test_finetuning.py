@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import fine_tune
@@ -74,35 +75,30 @@ def test_runs_equal_training_by_hand(data, model, pairs, result) -> None:
     assert runs["seed"].tolist() == [3, 0]
     assert set(runs["tuned"]) == {len(evidence)}
     assert set(runs["nodes"]) == {len(remaining)}
-    np.testing.assert_allclose(runs["before"], before.mean())
-    np.testing.assert_allclose(runs["after"], after.mean(axis=1))
-    np.testing.assert_allclose(runs["control"], control.mean(axis=1))
+    assert_allclose(runs["before"], before.mean())
+    assert_allclose(runs["after"], after.mean(axis=1))
+    assert_allclose(runs["control"], control.mean(axis=1))
     assert runs["fixed"].tolist() == (after & ~before).sum(axis=1).tolist()
     assert runs["broken"].tolist() == (~after & before).sum(axis=1).tolist()
 
     summary = result.summary.set_index("measure")
     for name, values in (("after", after), ("control", control)):
-        np.testing.assert_allclose(summary.loc[name, "mean"], values.mean())
-        np.testing.assert_allclose(summary.loc[name, "std"], values.mean(axis=1).std(ddof=1))
-        np.testing.assert_allclose(
-            summary.loc[name, ["low", "high"]].tolist(), bootstrap_mean(values.mean(axis=0))
-        )
+        assert_allclose(summary.loc[name, "mean"], values.mean())
+        assert_allclose(summary.loc[name, "std"], values.mean(axis=1).std(ddof=1))
+        found = summary.loc[name, ["low", "high"]].tolist()
+        assert_allclose(found, bootstrap_mean(values.mean(axis=0)))
     gain = (after.astype(float) - control).mean(axis=0)
-    np.testing.assert_allclose(summary.loc["after - control", "mean"], gain.mean())
+    assert_allclose(summary.loc["after - control", "mean"], gain.mean())
     interval = summary.loc["after - control", ["low", "high"]].tolist()
-    np.testing.assert_allclose(interval, bootstrap_mean(gain, bounds=(-1, 1)))
-    np.testing.assert_allclose(
-        summary.loc["after - before", "mean"], (after.astype(float) - before).mean()
-    )
+    assert_allclose(interval, bootstrap_mean(gain, bounds=(-1, 1)))
+    assert_allclose(summary.loc["after - before", "mean"], (after.astype(float) - before).mean())
     assert set(summary["seeds"]) == {2}
     assert set(summary["nodes"]) == {len(remaining)}
 
 
 def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
-    weights, masks = (
-        state(model),
-        {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")},
-    )
+    weights = state(model)
+    masks = {name: data[name].clone() for name in ("train_mask", "val_mask", "test_mask")}
     model.train()
     random = torch.get_rng_state()
     tuned_by(model, data, pairs, seeds=[1], **SHORT)
@@ -144,9 +140,8 @@ def test_evidence_as_validation_nodes_chooses_the_weights(data, model, pairs) ->
     runs = tuned_by(other, data, pairs, role="validation", seeds=[0], inplace=True, **SHORT).runs
     assert same(other.state_dict(), tuned.state_dict())
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
-    assert runs.loc[0, "after"] == pytest.approx(
-        (predict(tuned, data) == data.y.numpy())[remaining].mean()
-    )
+    found = runs.loc[0, "after"]
+    assert found == pytest.approx((predict(tuned, data) == data.y.numpy())[remaining].mean())
     as_training = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
     assert runs.loc[0, ["tuned", "nodes", "control"]].equals(
         as_training.loc[0, ["tuned", "nodes", "control"]]
@@ -171,18 +166,10 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (
-            {"model": lambda x, edge_index: x},
-            TypeError,
-            r"model must be a torch\.nn\.Module, got function",
-        ),
+        ({"model": lambda x, edge_index: x}, TypeError, "model .*got function"),
         ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "data must have edge_index"),
         ({"pairs": [(0, 1)]}, TypeError, "pairs must have source"),
-        (
-            {"pairs": SimpleNamespace(source=[0], target=[569])},
-            ValueError,
-            r"pairs must be of nodes in 0\.\.568, got",
-        ),
+        ({"pairs": SimpleNamespace(source=[0], target=[569])}, ValueError, "pairs must"),
         ({"seeds": []}, ValueError, "seeds must be one seed at least"),
         ({"seeds": [1, 1]}, ValueError, "seeds must be one seed at least, each once"),
         ({"seeds": [-1]}, ValueError, "seeds must be at least 0"),

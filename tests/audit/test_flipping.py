@@ -18,13 +18,8 @@ from cfe_faiss.audit.flipping import adjacency, independent_batches, measure_hop
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.datasets import load
 
-SEEDS = {
-    "gcn": 0,
-    "gat": 0,
-    "gin": 0,
-    "mpnn": 1,
-    "sage": 0,
-}  # of models that do not predict one class only
+# of models that do not predict one class only
+SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}
 NAMES = ["sex", "a", "b", "c"]
 
 
@@ -136,9 +131,8 @@ def test_reach_is_that_of_the_model() -> None:
     # Classes hide NaN: each node gets a pass of its own.
     classes = flip(lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, "sex")
     assert classes.hops is None
-    assert entries(classes) == naive(
-        lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, range(60)
-    )
+    found = entries(classes)
+    assert found == naive(lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, range(60))
 
 
 def test_hops_that_are_too_few_are_found_out() -> None:
@@ -228,9 +222,8 @@ def test_columns_of_one_attribute_move_together() -> None:
     assert len(test) == 2 * (n - 2)
     assert set(test.value) == {"red", "green", "blue"}
     possible = {(1.0, -1.0, -1.0), (-1.0, 2.0, -1.0), (-1.0, -1.0, 3.0), (-1.0, -1.0, -1.0)}
-    assert {
-        tuple(row) for x in seen for row in x[:, :3].tolist() if not np.isnan(row).any()
-    } == possible
+    found = {tuple(row) for x in seen for row in x[:, :3].tolist() if not np.isnan(row).any()}
+    assert found == possible
     data.feature_attributes = ["colour"] * 3 + ["a"]
     pd.testing.assert_frame_equal(flip(model, data, "colour").to_frame(), test.to_frame())
 
@@ -257,12 +250,8 @@ def test_rates_by_direction_and_group() -> None:
     assert rates.loc[("age", "9", "all", "all"), ["nodes", "changed"]].tolist() == [2, 0]
     low, high = wilson([3], [5])
     assert rates.loc[("all", "all", "all", "all"), ["low", "high"]].tolist() == [low[0], high[0]]
-    assert test.transitions.values.tolist() == [
-        [0, 1, 1, 0, 2],
-        [0, 1, 1, 1, 1],
-        [1, 0, 0, 1, 1],
-        [1, 0, 1, 1, 1],
-    ]
+    expected = [[0, 1, 1, 0, 2], [0, 1, 1, 1, 1], [1, 0, 0, 1, 1], [1, 0, 1, 1, 1]]
+    assert test.transitions.values.tolist() == expected
     assert test.changed_nodes.tolist() == [0, 1, 4]
 
 
@@ -289,9 +278,8 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
     nodes = np.arange(0, 1000, 11)
     test = flip(model, data, data.sensitive_name, nodes=nodes)
     assert test.hops == 2
-    assert entries(test) == naive(
-        model, data, nodes, column=data.feature_names.index(data.sensitive_name)
-    )
+    found = entries(test)
+    assert found == naive(model, data, nodes, column=data.feature_names.index(data.sensitive_name))
 
 
 @pytest.mark.filterwarnings(
@@ -299,9 +287,8 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
 )
 def test_adj_t_and_directed_edges() -> None:
     data = graph(60, 90)
-    data.edge_index = torch.unique(
-        data.edge_index[:, ::2], dim=1
-    )  # some edges lead in one direction only
+    # some edges lead in one direction only
+    data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)
     model = GCNConv(4, 2)
     values = torch.ones(data.edge_index.shape[1])
     matrix = torch.sparse_coo_tensor(
@@ -326,17 +313,12 @@ def test_batches_hold_no_two_nodes_within_reach() -> None:
     assert len(batches) < len(nodes) / 2
     for batch in batches:
         assert not near[np.ix_(batch, batch)].any()
-    assert [batch.tolist() for batch in independent_batches(nodes[:3], joined, None)] == [
-        [0],
-        [3],
-        [6],
-    ]
+    expected = [[0], [3], [6]]
+    assert [batch.tolist() for batch in independent_batches(nodes[:3], joined, None)] == expected
     # All of a component: in each batch at most one node of it.
     pieces = adjacency(np.array([[0, 2, 4], [1, 3, 5]]), 6)
-    assert [batch.tolist() for batch in independent_batches(np.arange(6), pieces, 6)] == [
-        [0, 2, 4],
-        [1, 3, 5],
-    ]
+    expected = [[0, 2, 4], [1, 3, 5]]
+    assert [batch.tolist() for batch in independent_batches(np.arange(6), pieces, 6)] == expected
     assert independent_batches(np.empty(0, np.int64), joined, 2) == []
 
 
@@ -378,6 +360,5 @@ def test_values_of_a_table_may_be_given_as_they_are() -> None:
         table, lambda frame: (frame["income"] + 4 * frame["member"] > 5).to_numpy()
     )
     for name, values in (("member", [True]), ("member", "True"), ("code", [1])):
-        assert set(audit.flip(finder, name, values=values).flipped) == {
-            str(values if values == "True" else values[0])
-        }
+        expected = {str(values if values == "True" else values[0])}
+        assert set(audit.flip(finder, name, values=values).flipped) == expected

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import as_attributes
@@ -95,17 +96,14 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
                 (judged & ~positive & ~actual).sum(),
                 (judged & ~positive & actual).sum(),
             ]
-            assert [
-                found[name] for name in ("count", "selected", "TP", "FP", "TN", "FN")
-            ] == expected
+            wanted = expected
+            assert [found[name] for name in ("count", "selected", "TP", "FP", "TN", "FN")] == wanted
             negatives, positives = (judged & ~actual).sum(), actual.sum()
             fpr = (judged & positive & ~actual).sum() / negatives if negatives else np.nan
             fnr = (~positive & actual).sum() / positives if positives else np.nan
             accuracy = (predicted[own] == truth[own])[judged].mean() if judged.any() else np.nan
-            np.testing.assert_allclose(
-                [found[name] for name in ("rate", "fpr", "fnr", "accuracy")],
-                [positive.mean(), fpr, fnr, accuracy],
-            )
+            answer = [found[name] for name in ("rate", "fpr", "fnr", "accuracy")]
+            assert_allclose(answer, [positive.mean(), fpr, fnr, accuracy])
             assert not found["rate_low"] > found["rate"]
             assert not found["fnr_high"] < found["fnr"]
             rates[value] = positive.mean()
@@ -134,12 +132,8 @@ def counts(*groups: tuple[str | None, int, int], **options: Any) -> audit.GroupM
 def test_small_groups_are_listed_and_not_ranked() -> None:
     metrics = counts(("a", 60, 30), ("b", 400, 160), ("c", 29, 29), ("d", 30, 0))
     c = line(metrics, "group", "c")
-    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == (
-        False,
-        False,
-        "cannot tell",
-        2.5,
-    )
+    expected = (False, False, "cannot tell", 2.5)
+    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == expected
     assert line(metrics, "group", "b")["reference"]
     assert line(metrics, "group", "a")["verdict"] in ("no finding", "cannot tell")
     assert line(metrics, "group", "d")["verdict"] == "below 0.8"
@@ -180,35 +174,22 @@ def test_verdicts(groups: list[tuple[str, int, int]], verdict: str) -> None:
 
 def test_the_attribute_has_the_strongest_verdict_of_its_groups() -> None:
     metrics = counts(("a", 1000, 600), ("b", 1000, 450), ("c", 31, 22), ("d", 31, 12))
-    assert [line(metrics, "group", value)["verdict"] for value in "abcd"] == [
-        "",
-        "below 1",
-        "cannot tell",
-        "cannot tell",
-    ]
+    expected = ["", "below 1", "cannot tell", "cannot tell"]
+    assert [line(metrics, "group", value)["verdict"] for value in "abcd"] == expected
     found = metrics.summary.iloc[0]
-    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == (
-        "below 1",
-        "b",
-        "a",
-        4,
-    )
+    expected = ("below 1", "b", "a", 4)
+    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == expected
 
 
 def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary() -> None:
     metrics = counts(("f", 600, 120), ("m", 500, 250))
     assert line(metrics, "group", "m")["verdict"] == "above 1.25"
     found, m = metrics.summary.iloc[0], line(metrics, "group", "m")
-    assert found[["verdict", "value", "reference", "count"]].tolist() == [
-        "below 0.8",
-        "f",
-        "m",
-        600,
-    ]
+    expected = ["below 0.8", "f", "m", 600]
+    assert found[["verdict", "value", "reference", "count"]].tolist() == expected
     assert found["ratio"] == pytest.approx(0.4)
-    assert found[["ratio_low", "ratio_high"]].tolist() == pytest.approx(
-        [1 / m["ratio_high"], 1 / m["ratio_low"]]
-    )
+    wanted = pytest.approx([1 / m["ratio_high"], 1 / m["ratio_low"]])
+    assert found[["ratio_low", "ratio_high"]].tolist() == wanted
     assert found["difference"] == pytest.approx(-0.3)
 
 
@@ -339,11 +320,9 @@ def test_sensitive_features_in_every_form(features: Any, names: list[str]) -> No
 
 def test_rates_of_fairlearn() -> None:
     rng = np.random.default_rng(5)
-    sex, truth, predicted = (
-        rng.choice(["f", "m", "d"], 900),
-        rng.integers(0, 2, 900),
-        rng.integers(0, 2, 900),
-    )
+    sex = rng.choice(["f", "m", "d"], 900)
+    truth = rng.integers(0, 2, 900)
+    predicted = rng.integers(0, 2, 900)
     metrics = audit.group_metrics(
         y_true=truth, y_pred=predicted, sensitive_features=sex, favourable=1
     )
@@ -353,12 +332,10 @@ def test_rates_of_fairlearn() -> None:
             rates[name].append(predicted[(sex == value) & (truth == known)].mean())
     found = metrics.summary.iloc[0]
     # fairlearn.metrics.equalized_odds_difference and _ratio with their defaults
-    assert found["equalised_odds_difference"] == pytest.approx(
-        max(np.ptp(own) for own in rates.values())
-    )
-    assert found["equalised_odds_ratio"] == pytest.approx(
-        min(min(own) / max(own) for own in rates.values())
-    )
+    answer = found["equalised_odds_difference"]
+    assert answer == pytest.approx(max(np.ptp(own) for own in rates.values()))
+    answer = found["equalised_odds_ratio"]
+    assert answer == pytest.approx(min(min(own) / max(own) for own in rates.values()))
     for name in (
         "tpr_difference",
         "fpr_difference",
@@ -402,9 +379,7 @@ def test_tables_of_local_law_144() -> None:
     assert races["excluded"].tolist() == [False, False, False, True, False]
     assert races["applicants"].tolist() == [*((race == value).sum() for value in order[:-1]), 4]
     rates = {value: predicted[race == value].mean() for value in order[:3]}
-    np.testing.assert_allclose(
-        races["impact_ratio"][:3], [rates[v] / max(rates.values()) for v in order[:3]]
-    )
+    assert_allclose(races["impact_ratio"][:3], [rates[v] / max(rates.values()) for v in order[:3]])
     assert races["impact_ratio"][3:].isna().all()
     both = tables["Intersectional"]
     assert both.columns[:2].tolist() == ["race", "sex"]
@@ -420,9 +395,8 @@ def test_tables_of_local_law_144() -> None:
     each = audit.group_metrics(y_pred=predicted, sensitive_features=people)
     with pytest.raises(ValueError, match="favourable must name one of the classes"):
         each.local_law_144("sex", "race")
-    pd.testing.assert_frame_equal(
-        each.local_law_144("sex", "race", "class 1")["Sex"], tables["Sex"]
-    )
+    expected = tables["Sex"]
+    pd.testing.assert_frame_equal(each.local_law_144("sex", "race", "class 1")["Sex"], expected)
     alone = audit.group_metrics(y_pred=predicted, sensitive_features=people, intersections=[])
     with pytest.raises(ValueError, match="must hold the intersection"):
         alone.local_law_144("sex", "race", "class 1")
@@ -456,37 +430,17 @@ def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
         ({"favourable": []}, ValueError, "favourable must hold one"),
         ({"y_pred": [0, 1, 1]}, ValueError, r"y_pred must be classes of shape \(2,\)"),
         ({"y_pred": [0.5, 1]}, TypeError, "y_pred must be integers, texts or booleans, got 0.5"),
-        (
-            {"y_pred": [None, "a"]},
-            ValueError,
-            "y_pred must hold a class for every node, got none for node 0",
-        ),
+        ({"y_pred": [None, "a"]}, ValueError, "y_pred .*got none for node 0"),
         ({"y_true": [0, 1, 1]}, ValueError, r"y_true must be classes of shape \(2,\)"),
-        (
-            {"y_true": ["a", "b"]},
-            ValueError,
-            "y_true must have a class in common, got 0, 1 and a, b",
-        ),
-        (
-            {"y_true": [0, 1], "y_pred": ["a", "b"]},
-            ValueError,
-            "y_true must have a class in common",
-        ),
-        (
-            {"y_true": ["yes", "no"], "y_pred": ["a", "b"]},
-            ValueError,
-            "in common, got a, b and no, yes",
-        ),
+        ({"y_true": ["a", "b"]}, ValueError, "y_true .*got 0, 1 and a, b"),
+        ({"y_true": [0, 1], "y_pred": ["a", "b"]}, ValueError, "y_true must have a class"),
+        ({"y_true": ["yes", "no"], "y_pred": ["a", "b"]}, ValueError, "in .*got a, b and no, yes"),
         (
             {"y_true": ["b", "c"], "y_pred": ["a", "b"], "truth_favourable": "c"},
             ValueError,
             "favourable must name",
         ),
-        (
-            {"y_pred": ["a", "b"], "class_names": ["a", "c"]},
-            ValueError,
-            r"y_pred must be among .*\(a, c\), got 'b'",
-        ),
+        ({"y_pred": ["a", "b"], "class_names": ["a", "c"]}, ValueError, "y_pred .*got 'b'"),
         (
             {"y_pred": pd.Series([0, 1], index=[1, 0]), "sensitive_features": pd.Series([0, 1])},
             ValueError,
@@ -554,18 +508,14 @@ def test_true_classes_may_be_truth_values_and_missing(y_true: Any) -> None:
 def test_names_of_groups_tell_them_apart() -> None:
     features = {"a": ["x", "x & y", "x & y"], "b": ["y & z", "z", "z"]}
     table = audit.group_metrics(y_pred=[0, 1, 1], sensitive_features=features).table
-    assert table.loc[table["feature"] == "a & b", "value"].tolist()[:2] == [
-        "'x' & 'y & z'",
-        "'x & y' & 'z'",
-    ]
+    expected = ["'x' & 'y & z'", "'x & y' & 'z'"]
+    assert table.loc[table["feature"] == "a & b", "value"].tolist()[:2] == expected
     for names, words in (
         (["all"], "must not be called 'all'"),
         (["a", "b", "a & b"], "got 'a & b' more than once"),
     ):
-        features, crossed = (
-            {name: ["x", "y"] for name in names},
-            [names[:2]] if len(names) > 1 else [],
-        )
+        features = {name: ["x", "y"] for name in names}
+        crossed = [names[:2]] if len(names) > 1 else []
         with pytest.raises(ValueError, match=words):
             audit.group_metrics(y_pred=[0, 1], sensitive_features=features, intersections=crossed)
 

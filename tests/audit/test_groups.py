@@ -126,71 +126,40 @@ def test_names_that_rounding_would_make_equal_are_told_apart() -> None:
 def test_intersections_are_the_combinations_that_occur() -> None:
     (group,) = groupings(PEOPLE, IDS, [], intersections=[("sex", "member", "city")])
     assert group.name == "sex & member & city"
-    assert members(group) == {
-        "f & True & B": [0, 2],
-        "m & False & A": [1],
-        "missing & True & A": [3],
-    }
+    expected = {"f & True & B": [0, 2], "m & False & A": [1], "missing & True & A": [3]}
+    assert members(group) == expected
 
 
 def test_pyg_data_with_a_sensitive_attribute() -> None:
     data = SimpleNamespace(
         x=[[0.0], [1.0]], x_raw=[[20.0], [60.0]], feature_names=["age"], sensitive=[1, 0]
     )
-    assert [(group.name, members(group)) for group in groupings(data, np.arange(2))] == [
-        ("age", {"20": [0], "60": [1]}),
-        ("sensitive", {"0": [1], "1": [0]}),
-    ]
+    expected = [("age", {"20": [0], "60": [1]}), ("sensitive", {"0": [1], "1": [0]})]
+    assert [(group.name, members(group)) for group in groupings(data, np.arange(2))] == expected
     data.sensitive_name = "age"
     assert [group.name for group in groupings(data, np.arange(2))] == ["age"]
-    assert [group.name for group in groupings(SimpleNamespace(x=[[1.0, 2.0]]), np.arange(1))] == [
-        "feature 0",
-        "feature 1",
-    ]
+    found = [group.name for group in groupings(SimpleNamespace(x=[[1.0, 2.0]]), np.arange(1))]
+    assert found == ["feature 0", "feature 1"]
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"features": [[1.0]]}, TypeError, "features must be a DataFrame, a mapping"),
-        (
-            {"features": SimpleNamespace(x=[[1.0]])},
-            ValueError,
-            "must describe every node, got no row for 3",
-        ),
+        ({"features": SimpleNamespace(x=[[1.0]])}, ValueError, "must describe every node, got"),
         (
             {"features": SimpleNamespace(x=[[1.0]], sensitive=[1, 2])},
             ValueError,
             r"features.sensitive must have shape",
         ),
-        (
-            {"features": pd.concat([PEOPLE, PEOPLE])},
-            ValueError,
-            "features must describe a node once, got 7 again",
-        ),
-        (
-            {"features": pd.concat([PEOPLE, PEOPLE], axis=1)},
-            ValueError,
-            "distinct column names, got 'sex' more",
-        ),
+        ({"features": pd.concat([PEOPLE, PEOPLE])}, ValueError, "features .*got 7 again"),
+        ({"features": pd.concat([PEOPLE, PEOPLE], axis=1)}, ValueError, "column names, got 'sex'"),
         ({"columns": ["agee"]}, ValueError, "columns must name attributes .*, got 'agee'"),
-        (
-            {"intersections": [("sex", "agee")]},
-            ValueError,
-            "intersections must name attributes .*, got 'agee'",
-        ),
-        (
-            {"intersections": [("sex",)]},
-            ValueError,
-            "intersections must name two attributes or more",
-        ),
+        ({"intersections": [("sex", "agee")]}, ValueError, "intersections .*got 'agee'"),
+        ({"intersections": [("sex",)]}, ValueError, "intersections must name two attributes"),
         ({"bins": {"agee": 2}}, ValueError, "bins must name attributes .*, got 'agee'"),
         ({"bins": {"sex": 2}}, TypeError, "bins must be of columns of numbers, got 'sex'"),
-        (
-            {"bins": {"age": [3, 2]}},
-            ValueError,
-            r"bins\['age'\] must be a number of bins or finite ascending edges",
-        ),
+        ({"bins": {"age": [3, 2]}}, ValueError, r"bins\['age'\] must be a number of bins"),
         ({"bins": {"age": []}}, ValueError, r"bins\['age'\] must be"),
         ({"bins": {"age": 0}}, ValueError, r"bins\['age'\] must be at least 1"),
         ({"bins": {"age": "ab"}}, TypeError, r"bins\['age'\] must be an array of real numbers"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.stats import beta, binom, binomtest
 
 from cfe_faiss.audit.intervals import (
@@ -24,7 +25,7 @@ def test_wilson_equals_scipy(cases: int, share: float, level: float) -> None:
     successes = round(cases * share)
     expected = binomtest(successes, cases).proportion_ci(level, method="wilson")
     low, high = wilson([successes], [cases], level)
-    np.testing.assert_allclose([low[0], high[0]], [expected.low, expected.high], atol=1e-12)
+    assert_allclose([low[0], high[0]], [expected.low, expected.high], atol=1e-12)
     assert 0 <= low[0] <= successes / cases <= high[0] <= 1
 
 
@@ -45,7 +46,7 @@ def test_bootstrap_holds_the_mean_within_the_bounds(scores: list[float], level: 
     assert low < high
     assert bootstrap_mean(scores, level) == (low, high)
     scaled = bootstrap_mean(np.array(scores) * 2 - 1, level, bounds=(-1, 1))
-    np.testing.assert_allclose(scaled, [2 * low - 1, 2 * high - 1], atol=1e-9)
+    assert_allclose(scaled, [2 * low - 1, 2 * high - 1], atol=1e-9)
 
 
 @given(cases=st.integers(1, 100), share=st.floats(0, 1), level=LEVELS)
@@ -56,18 +57,16 @@ def test_bootstrap_of_shares_is_the_jeffreys_interval(
     expected = beta(ones + 0.5, cases - ones + 0.5).ppf([(1 - level) / 2, (1 + level) / 2])
     scores = np.arange(cases) < ones
     found = bootstrap_mean(scores, level, 20_000)
-    np.testing.assert_allclose(
-        found, [min(expected[0], scores.mean()), max(expected[1], scores.mean())], atol=0.02
-    )
+    wanted = [min(expected[0], scores.mean()), max(expected[1], scores.mean())]
+    assert_allclose(found, wanted, atol=0.02)
 
 
 def test_bootstrap_equals_single_draws_for_many_scores() -> None:
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 11, 2000) / 10
     means = scores[rng.integers(0, 2000, (2000, 2000))].mean(axis=1)
-    np.testing.assert_allclose(
-        bootstrap_mean(scores, 0.9, 4000), np.quantile(means, [0.05, 0.95]), atol=1.5e-3
-    )
+    expected = np.quantile(means, [0.05, 0.95])
+    assert_allclose(bootstrap_mean(scores, 0.9, 4000), expected, atol=1.5e-3)
 
 
 @pytest.mark.parametrize("n", [1, 3, 10, 40])
@@ -164,10 +163,8 @@ def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(
 ) -> None:
     x1, x0 = np.meshgrid(np.arange(n1 + 1), np.arange(n0 + 1), indexing="ij")
     chance = binom.pmf(x1, n1, p1) * binom.pmf(x0, n0, p0)
-    for truth, (low, high) in (
-        (p1 / p0, risk_ratio(x1, n1, x0, n0)),
-        (p1 - p0, newcombe(x1, n1, x0, n0)),
-    ):
+    cases = ((p1 / p0, risk_ratio(x1, n1, x0, n0)), (p1 - p0, newcombe(x1, n1, x0, n0)))
+    for truth, (low, high) in cases:
         assert chance[(low <= truth) & (truth <= high)].sum() >= 0.93
 
 
@@ -217,7 +214,7 @@ def test_a_paired_interval_holds_the_change(
     if level >= 0.9:  # it is drawn to 0, which a narrow interval of few cases shows
         assert low <= (gained - lost) / cases <= high
     (turned_low,), (turned_high,) = paired_difference([lost], [gained], [cases], level)
-    np.testing.assert_allclose([turned_low, turned_high], [-high, -low])
+    assert_allclose([turned_low, turned_high], [-high, -low])
 
 
 @pytest.mark.parametrize("n", [20, 100])

@@ -72,9 +72,8 @@ def test_german_by_rank_and_by_similarity(
     assert found.models["equal_before"][1] == found.models["appears"][1], (
         "a pair is new because v1 treated it equally"
     )
-    assert found.models["accuracy"].tolist() == [
-        (labels == finder.truth).mean() for labels in (finder.labels, v2)
-    ]
+    answer = found.models["accuracy"].tolist()
+    assert answer == [(labels == finder.truth).mean() for labels in (finder.labels, v2)]
     assert re.fullmatch(r"ModelComparison\(v1, v2: 0 tests, 0 named\)", repr(found))
 
 
@@ -118,10 +117,8 @@ def test_german_groups(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> 
     )
     (first, *_) = moved.to_dict("records")
     row = int(first["node"].removeprefix("c"))
-    assert (first["before"], first["after"]) == (
-        finder.class_name(finder.labels[row]),
-        finder.class_name(v2[row]),
-    )
+    answer = (first["before"], first["after"])
+    assert answer == (finder.class_name(finder.labels[row]), finder.class_name(v2[row]))
 
 
 @st.composite
@@ -276,86 +273,26 @@ def test_errors() -> None:
     wrong = labels.astype(float)
     wrong[3] = np.nan
     for own, models, options, error, message in (
-        (
-            finder,
-            [labels],
-            {},
-            TypeError,
-            "predictions must map names of models to predictions, got list",
-        ),
+        (finder, [labels], {}, TypeError, "predictions .*got list"),
         (finder, {}, {}, ValueError, "predictions must hold another model at least, got none"),
         (finder, {"v1": labels}, {}, ValueError, "predictions must name each model once, got 'v1'"),
-        (
-            finder,
-            {"new": labels},
-            {"baseline": "new"},
-            ValueError,
-            "predictions must name each model once",
-        ),
+        (finder, {"new": labels}, {"baseline": "new"}, ValueError, "predictions must"),
         (finder, {2: labels}, {}, TypeError, "names in predictions must be texts, got int"),
-        (
-            finder,
-            {"2.0": labels},
-            {},
-            ValueError,
-            "names in predictions must be neither empty nor numbers",
-        ),
+        (finder, {"2.0": labels}, {}, ValueError, "names in predictions must be neither empty nor"),
         (finder, {" ": labels}, {}, ValueError, "names in predictions must be neither empty"),
-        (
-            finder,
-            {"v2": labels[:50]},
-            {},
-            ValueError,
-            r"predictions\['v2'\] must be .* shape \(60,\), got shape \(50,\)",
-        ),
-        (
-            finder,
-            {"v2": wrong},
-            {},
-            ValueError,
-            r"predictions\['v2'\] must hold .* none for node 3",
-        ),
-        (
-            finder,
-            {"v2": np.column_stack([wrong, wrong])},
-            {},
-            ValueError,
-            r"predictions\['v2'\] must not be NaN",
-        ),
-        (
-            finder,
-            {"v2": labels + 1},
-            {},
-            ValueError,
-            r"predictions\['v2'\] must hold classes 0 to 1, got 2",
-        ),
+        (finder, {"v2": labels[:50]}, {}, ValueError, r"predictions\['v2'\] .*got shape \(50,\)"),
+        (finder, {"v2": wrong}, {}, ValueError, r"predictions\['v2'\] must hold .* none for node"),
+        (finder, {"v2": np.column_stack([wrong, wrong])}, {}, ValueError, r"predictions\['v2'\]"),
+        (finder, {"v2": labels + 1}, {}, ValueError, r"predictions\['v2'\] .*got 2"),
         (finder, {"v2": labels - 1}, {}, ValueError, r"predictions\['v2'\]"),
-        (
-            finder,
-            {"v2": ["a"] * 60},
-            {},
-            ValueError,
-            r"predictions\['v2'\] must be numbers of classes",
-        ),
-        (
-            named,
-            {"v2": ["maybe"] * 60},
-            {},
-            ValueError,
-            r"predictions\['v2'\] must be among the class names",
-        ),
+        (finder, {"v2": ["a"] * 60}, {}, ValueError, r"predictions\['v2'\] must be numbers"),
+        (named, {"v2": ["maybe"] * 60}, {}, ValueError, r"predictions\['v2'\] must be among"),
         (finder, {"v2": labels}, {"k": 0}, ValueError, "k must be at least 1"),
         (finder, {"v2": labels}, {"pairs": 0}, ValueError, "pairs must be at least 1"),
         (finder, {"v2": labels}, {"threshold": 2}, ValueError, "threshold must lie"),
         (finder, {"v2": labels}, {"fdr": 2}, ValueError, "fdr must lie"),
         (finder, {"v2": labels}, {"confidence": 1}, ValueError, "confidence must lie strictly"),
-        (
-            finder,
-            {"v2": labels},
-            {"sensitive": ["sex"]},
-            ValueError,
-            "unfavourable must be given with sensitive",
-        ),
+        (finder, {"v2": labels}, {"sensitive": ["sex"]}, ValueError, "unfavourable must be given"),
         (
             finder,
             {"v2": labels},
@@ -363,13 +300,7 @@ def test_errors() -> None:
             ValueError,
             "did you mean 'sex'",
         ),
-        (
-            finder,
-            {"v2": labels},
-            {"unfavourable": "bad"},
-            ValueError,
-            "unfavourable must be among the classes",
-        ),
+        (finder, {"v2": labels}, {"unfavourable": "bad"}, ValueError, "unfavourable must be among"),
         (
             named,
             {"v2": labels},

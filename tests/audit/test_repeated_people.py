@@ -86,11 +86,9 @@ def test_a_person_is_named_by_an_attribute_or_one_value_per_row() -> None:
 
 def test_rates_of_people_who_repeat_have_the_intervals_of_single_people() -> None:
     rng = np.random.default_rng(0)
-    sex, predicted, true = (
-        rng.choice(["f", "m", "d"], 300),
-        rng.integers(0, 2, 300),
-        rng.integers(0, 2, 300),
-    )
+    sex = rng.choice(["f", "m", "d"], 300)
+    predicted = rng.integers(0, 2, 300)
+    true = rng.integers(0, 2, 300)
     once = audit.group_metrics(
         y_true=true, y_pred=predicted, sensitive_features={"sex": sex}, favourable=1
     )
@@ -133,19 +131,16 @@ def test_models_are_compared_by_people() -> None:
     for column in ("p", "low", "high", "effect", "n_effective"):
         np.testing.assert_allclose(rates[1][column], rates[0][column])
     assert (rates[1]["n"] == 2 * rates[0]["n"]).all()
-    assert (
-        rates[2].loc[rates[2]["value"] == "f", "p"].item()
-        < rates[1].loc[rates[1]["value"] == "f", "p"].item()
-    )
+    found = rates[2].loc[rates[2]["value"] == "f", "p"].item()
+    assert found < rates[1].loc[rates[1]["value"] == "f", "p"].item()
     assert (by_people.loc[by_people["test"] == "direction", "n_effective"] < N).all()
 
 
 def test_a_person_moves_as_most_rows_do() -> None:
     X = np.arange(90, dtype=float)[:, None] + 1
     labels = np.array(["no", "yes", "yes"] * 30)
-    other = np.array(
-        ["yes", "no", "no"] * 30
-    )  # of three rows of a person one moves up, two move down
+    # of three rows of a person one moves up, two move down
+    other = np.array(["yes", "no", "no"] * 30)
     finder = cfe.EvidenceFinder.from_vectors(X, labels)
     person = np.repeat(np.arange(30), 3)
     (line,) = audit.compare_models(

@@ -19,11 +19,8 @@ def people() -> dict[str, Any]:
 def test_calibration_equals_scikit_learn(people: dict[str, Any]) -> None:
     curves = calibration_curves(**people, n_bins=8)
     sex = people["sensitive_features"]["sex"]
-    for feature, value, own in (
-        ("all", "", np.ones(500, bool)),
-        ("sex", "f", sex == "f"),
-        ("sex", "m", sex == "m"),
-    ):
+    cases = (("all", "", np.ones(500, bool)), ("sex", "f", sex == "f"), ("sex", "m", sex == "m"))
+    for feature, value, own in cases:
         lines = curves[(curves["feature"] == feature) & (curves["value"] == value)]
         observed, predicted = calibration_curve(
             people["y_true"][own], people["y_prob"][own], n_bins=8
@@ -92,6 +89,5 @@ def test_a_probability_at_a_default_threshold_is_selected() -> None:
     curves = threshold_curves(y_prob=prob, sensitive_features={"g": ["a"] * 7})
     of_all = curves[curves["feature"] == "all"]
     for rank, one in enumerate(prob):
-        assert of_all.loc[np.isclose(of_all["threshold"], one), "rate"].item() == pytest.approx(
-            (7 - rank) / 7
-        )
+        expected = pytest.approx((7 - rank) / 7)
+        assert of_all.loc[np.isclose(of_all["threshold"], one), "rate"].item() == expected

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -6,6 +7,8 @@ from simulated_people import GRANTED, REFUSED, finder_of, simulated
 
 from cfe_faiss import audit
 from cfe_faiss.datasets import load
+
+situation = partial(audit.situation_test, attribute="sex", protected="f", unfavourable=REFUSED)
 
 
 @pytest.mark.parametrize("k", [1, 4, 40])
@@ -44,9 +47,8 @@ def test_the_table_is_that_of_brute_force(k: int) -> None:
             assert getattr(row, f"n_{name}") == len(near)
             bad = sum(finder.labels[v] != 1 for v in near)
             assert getattr(row, f"unfavourable_{name}") == bad
-            assert getattr(row, f"similarity_{name}") == pytest.approx(
-                ks[row.node, near].mean(), abs=1e-6
-            )
+            found = getattr(row, f"similarity_{name}")
+            assert found == pytest.approx(ks[row.node, near].mean(), abs=1e-6)
             shares[name] = bad / len(near)
         assert row.difference == pytest.approx(shares["protected"] - shares["rest"])
         assert row.flagged == (finder.labels[row.node] != 1 and row.difference > 0.2 - 1e-9)
@@ -62,11 +64,7 @@ def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     for harm, found in verdicts.items():
         for seed in range(5):
             finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
-            found.append(
-                audit.situation_test(
-                    finder, attribute="sex", protected="f", unfavourable=REFUSED
-                ).verdict
-            )
+            found.append(situation(finder).verdict)
     assert verdicts[0.0].count("no finding") >= 4
     assert verdicts[0.3].count("disadvantaged") >= 4
 
@@ -85,7 +83,7 @@ def test_a_table_of_categories_sorted_by_the_attribute_raises_no_alarm() -> None
         )
         for of in ("situation", "direction"):
             test = (
-                audit.situation_test(finder, attribute="sex", protected="f", unfavourable=REFUSED)
+                situation(finder)
                 if of == "situation"
                 else audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED)
             )
@@ -95,17 +93,13 @@ def test_a_table_of_categories_sorted_by_the_attribute_raises_no_alarm() -> None
 
 def test_people_flagged_without_bias_are_expected() -> None:
     people = simulated(3, tracks=2.0)
-    test = audit.situation_test(
-        finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED
-    )
+    test = situation(finder_of(people))
     assert test.verdict == "no finding"
     assert test.flagged / test.judged > 0.5, (
         "carriers score lower, so that they are flagged without bias"
     )
     assert test.expected == pytest.approx(test.flagged / test.judged, abs=0.1)
-    biased = audit.situation_test(
-        finder_of(simulated(3, harm=0.6)), attribute="sex", protected="f", unfavourable=REFUSED
-    )
+    biased = situation(finder_of(simulated(3, harm=0.6)))
     assert biased.flagged / biased.judged > biased.expected + 0.1
     assert biased.effect == pytest.approx(0.6 * 0.3 * 0.6, abs=0.05)
 
@@ -123,9 +117,8 @@ def test_groups_of_one_and_people_alike() -> None:
     assert test.table[["difference", "similarity_protected"]].isna().all(axis=None)
     assert (test.judged, test.flagged, test.verdict) == (0, 0, "cannot tell")
     assert np.isnan(test.expected)
-    assert (
-        repr(test) == "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
-    )
+    expected = "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
+    assert repr(test) == expected
 
 
 def test_on_german_with_chosen_nodes(data_root: Any) -> None:
@@ -144,17 +137,10 @@ def test_on_german_with_chosen_nodes(data_root: Any) -> None:
 def test_the_order_of_rows_does_not_matter() -> None:
     people = simulated(2, 500, harm=0.3)
     order = np.argsort(people["carries"], kind="stable")
-    one = audit.situation_test(
-        finder_of(people), attribute="sex", protected="f", unfavourable=REFUSED
-    )
-    other = audit.situation_test(
-        finder_of(people, order), attribute="sex", protected="f", unfavourable=REFUSED
-    )
-    assert (other.statistic, other.flagged, other.expected) == (
-        one.statistic,
-        one.flagged,
-        one.expected,
-    )
+    one = situation(finder_of(people))
+    other = situation(finder_of(people, order))
+    expected = (one.statistic, one.flagged, one.expected)
+    assert (other.statistic, other.flagged, other.expected) == expected
 
 
 def test_errors() -> None:

@@ -50,9 +50,8 @@ def test_norms_are_summed_in_the_order_of_similarities(d: int, seed: int) -> Non
     rng = np.random.default_rng(seed)
     row = (rng.normal(size=(1, d)) * 10.0 ** rng.integers(-8, 8, d)).astype(np.float32)
     norm = np.sqrt(sum_of_squares(row[0]))
-    assert_array_equal(
-        checks.as_unit_rows("x", row)[0], (row[0].astype(np.float64) / norm).astype(np.float32)
-    )
+    found = checks.as_unit_rows("x", row)[0]
+    assert_array_equal(found, (row[0].astype(np.float64) / norm).astype(np.float32))
 
 
 def sum_of_squares(row: np.ndarray) -> float:
@@ -92,72 +91,24 @@ def test_tensors_lists_and_strided_arrays_do() -> None:
     ("call", "error", "message"),
     [
         (lambda: checks.as_matrix("x", [[1, 2], [3]]), ValueError, "x must be a rectangular array"),
-        (
-            lambda: checks.as_matrix("x", [["a"]]),
-            TypeError,
-            "x must be an array of real numbers, got dtype <U1",
-        ),
+        (lambda: checks.as_matrix("x", [["a"]]), TypeError, "x .*got dtype <U1"),
         (lambda: checks.as_matrix("x", [[1j]]), TypeError, "x must be .* got dtype complex128"),
         (lambda: checks.as_matrix("x", None), TypeError, "x must be .* got dtype object"),
-        (
-            lambda: checks.as_matrix("x", [1.0]),
-            ValueError,
-            r"x must have shape \(n, d\), got \(1,\)",
-        ),
-        (
-            lambda: checks.as_matrix("x", np.empty((3, 0))),
-            ValueError,
-            r"x must have shape \(n, d\), got \(3, 0\)",
-        ),
-        (
-            lambda: checks.as_matrix("x", np.eye(3), 2),
-            ValueError,
-            r"x must have shape \(n, 2\), got \(3, 3\)",
-        ),
-        (
-            lambda: checks.as_matrix("x", [[0.0], [np.inf]]),
-            ValueError,
-            "x must be finite in float32, .* in row 1",
-        ),
+        (lambda: checks.as_matrix("x", [1.0]), ValueError, r"x .*got \(1,\)"),
+        (lambda: checks.as_matrix("x", np.empty((3, 0))), ValueError, r"x .*got \(3, 0\)"),
+        (lambda: checks.as_matrix("x", np.eye(3), 2), ValueError, r"x .*got \(3, 3\)"),
+        (lambda: checks.as_matrix("x", [[0.0], [np.inf]]), ValueError, "float32, .* in row 1"),
         (lambda: checks.as_matrix("x", [[1e300]]), ValueError, "x must be finite in float32"),
-        (
-            lambda: checks.as_labels("y", [0, 1], 3),
-            ValueError,
-            r"y must have shape \(3,\), .* got \(2,\)",
-        ),
-        (
-            lambda: checks.as_labels("y", [0, -1], 2),
-            ValueError,
-            "y must lie in 0..2147483646, got -1",
-        ),
-        (
-            lambda: checks.as_labels("y", [-2], 1, unknown=True),
-            ValueError,
-            "y must lie in -1..2147483646, got -2",
-        ),
-        (
-            lambda: checks.as_labels("y", [1.0], 1),
-            TypeError,
-            "y must be integers, got dtype float64",
-        ),
+        (lambda: checks.as_labels("y", [0, 1], 3), ValueError, r"y must have shape \(3,\), .* got"),
+        (lambda: checks.as_labels("y", [0, -1], 2), ValueError, "y .*got -1"),
+        (lambda: checks.as_labels("y", [-2], 1, unknown=True), ValueError, "y .*got -2"),
+        (lambda: checks.as_labels("y", [1.0], 1), TypeError, "y .*got dtype float64"),
         (lambda: checks.as_labels("y", ["a"], 1), TypeError, "y must be an array of real numbers"),
         (lambda: checks.as_count("k", True), TypeError, "k must be an integer, got True"),
         (lambda: checks.as_count("k", "3"), TypeError, "k must be an integer, got '3'"),
-        (
-            lambda: checks.as_number("alpha", "x", 0, 1),
-            TypeError,
-            "alpha must be a number, got 'x'",
-        ),
-        (
-            lambda: checks.as_number("alpha", np.nan, 0, 1),
-            ValueError,
-            r"alpha must lie in \[0, 1\], got nan",
-        ),
-        (
-            lambda: checks.as_number("alpha", 1.5, 0, 1),
-            ValueError,
-            r"alpha must lie in \[0, 1\], got 1.5",
-        ),
+        (lambda: checks.as_number("alpha", "x", 0, 1), TypeError, "alpha .*got 'x'"),
+        (lambda: checks.as_number("alpha", np.nan, 0, 1), ValueError, "alpha .*got nan"),
+        (lambda: checks.as_number("alpha", 1.5, 0, 1), ValueError, "alpha .*got 1.5"),
     ],
 )
 def test_errors_name_argument_expectation_and_what_came(
@@ -184,18 +135,13 @@ def test_names() -> None:
 
 def test_dense() -> None:
     dense = np.array([[0.0, 2.0], [0.0, 0.0]])
-    for values in (
-        dense,
-        dense.tolist(),
-        torch.from_numpy(dense),
-        torch.from_numpy(dense).to_sparse(),
-    ):
+    cases = (dense, dense.tolist(), torch.from_numpy(dense), torch.from_numpy(dense).to_sparse())
+    for values in cases:
         np.testing.assert_array_equal(checks.as_dense("x", values), dense)
     np.testing.assert_array_equal(checks.as_dense("x", scipy.sparse.csc_matrix(dense)), dense)
 
 
 def test_a_tensor_of_a_type_that_numpy_lacks_is_named() -> None:
-    with pytest.raises(
-        TypeError, match=r"x must be an array of real numbers, got Tensor: .*Float8"
-    ):
+    message = r"x must be an array of real numbers, got Tensor: .*Float8"
+    with pytest.raises(TypeError, match=message):
         checks.as_array("x", torch.ones(2).to(torch.float8_e4m3fn))

@@ -72,9 +72,7 @@ def test_a_circle_is_an_error() -> None:
     def circle() -> int:
         return once(values, "a", circle)
 
-    with pytest.raises(
-        RuntimeError, match="cannot be changed while the same thread reads or changes it"
-    ):
+    with pytest.raises(RuntimeError, match="cannot be changed while the same thread"):
         circle()
 
 
@@ -117,10 +115,8 @@ def test_first_searches_side_by_side_prepare_once(
             index.search_stored([5], k=3, recall=0.9)
 
     at_once(search)
-    most = {
-        "cfe_faiss.search.derived.blocks_of": 2,
-        "cfe_faiss.search.recall._strata": 4,
-    }  # floats and bytes
+    # floats and bytes
+    most = {"cfe_faiss.search.derived.blocks_of": 2, "cfe_faiss.search.recall._strata": 4}
     for name in set(calls):
         assert calls.count(name) <= most.get(name, 1), name
     assert len(set(calls)) >= 2

@@ -32,9 +32,8 @@ def use_blas_threads(number: int) -> None:
         for library in libraries():
             library.set_num_threads(number)
 
-    thread = threading.Thread(
-        target=use
-    )  # threadpoolctl accepts numbers from one living thread only
+    # threadpoolctl accepts numbers from one living thread only
+    thread = threading.Thread(target=use)
     thread.start()
     thread.join()
     assert blas_threads() == {number}
@@ -100,10 +99,8 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
 
 def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
     before = blas_threads()
-    limit, functions = (
-        threads._Limit,
-        (threads.single_threaded_blas.__wrapped__, threads._apply_limits),
-    )
+    limit = threads._Limit
+    functions = (threads.single_threaded_blas.__wrapped__, threads._apply_limits)
     codes = {function.__code__ for function in (*functions, limit.start, limit.end)}
 
     def interrupt(number: int) -> bool:
@@ -129,9 +126,8 @@ def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
 
     number = 1
     while interrupt(number):
-        deadline = (
-            time.monotonic() + 60
-        )  # after an interrupt, nothing waits for the thread that restores the number
+        # after an interrupt, nothing waits for the thread that restores the number
+        deadline = time.monotonic() + 60
         while blas_threads() != before:
             assert time.monotonic() < deadline
         number += 1

@@ -79,14 +79,11 @@ def test_labels_of_every_library(kind: str, data: Any) -> None:
         assert plain(as_labels("y", given_values, len(items), unknown=True)) == expected, form
     if None in items:
         for form, given_values in columns(items).items():
-            with pytest.raises(
-                ValueError,
-                match=f"y must hold a label.*None at position {items.index(None)}|y must lie in",
-            ):
+            message = f"y must hold a label.*None at position {items.index(None)}|y must lie in"
+            with pytest.raises(ValueError, match=message):
                 as_labels("y", given_values, len(items))
-            with pytest.raises(
-                TypeError, match=f"g must hold a group.* missing .*at position {items.index(None)}"
-            ):
+            message = f"g must hold a group.* missing .*at position {items.index(None)}"
+            with pytest.raises(TypeError, match=message):
                 group_numbers(("g", given_values, len(items)))
             assert form
 
@@ -96,11 +93,8 @@ def test_an_integer_column_with_missing_values_is_of_floats() -> None:
     assert series.dtype == np.float64
     assert as_labels("y", series, 3, unknown=True).tolist() == [3, -1, 0]
     big = 2**53 + 1  # no float is
-    for given_values in (
-        pl.Series([big, None]),
-        pa.array([big, None]),
-        pd.array([big, None], dtype="Int64"),
-    ):
+    cases = (pl.Series([big, None]), pa.array([big, None]), pd.array([big, None], dtype="Int64"))
+    for given_values in cases:
         assert as_labels("y", given_values, 2, unknown=True).tolist() == [big, -1]
     assert (
         as_labels(
@@ -112,12 +106,8 @@ def test_an_integer_column_with_missing_values_is_of_floats() -> None:
 
 def test_subclasses_are_plain_values() -> None:
     names, numbers = StrEnum("names", "a b"), IntEnum("numbers", "A B")
-    assert plain(as_labels("y", [names.b, numbers.B, np.True_, np.str_("x")], 4)) == [
-        (str, "b"),
-        (int, 2),
-        (bool, True),
-        (str, "x"),
-    ]
+    expected = [(str, "b"), (int, 2), (bool, True), (str, "x")]
+    assert plain(as_labels("y", [names.b, numbers.B, np.True_, np.str_("x")], 4)) == expected
 
 
 mixed = st.lists(st.one_of(*KINDS.values()), max_size=8)
@@ -162,16 +152,8 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ([0, pd.Timestamp(0)], TypeError, "y must be .*Timestamp.* at position 1"),
     (np.array([1j, 2]), TypeError, "y must be .*got dtype complex128"),
     ([2, -1], ValueError, "y must lie in 0..2\\*\\*63-1, got -1 at position 1"),
-    (
-        np.array([2, 2**63], np.uint64),
-        ValueError,
-        "y must lie in 0..2\\*\\*63-1, got 9223372036854775808 at position 1",
-    ),
-    (
-        [2**70, "a"],
-        ValueError,
-        "y must lie in 0..2\\*\\*63-1, got 1180591620717411303424 at position 0",
-    ),
+    (np.array([2, 2**63], np.uint64), ValueError, "y .*got 9223372036854775808 at position 1"),
+    ([2**70, "a"], ValueError, "y .*got 1180591620717411303424 at position 0"),
     ([1, 2, 3], ValueError, "y must have shape \\(2,\\), one label per vector, got \\(3,\\)"),
     ("ab", ValueError, "y must have shape"),
     ([[1], [2]], ValueError, "y must have shape"),
@@ -241,11 +223,7 @@ def test_a_set_and_nothing_are_ids() -> None:
         ([1.0], TypeError, "ids must be integers, got dtype float64"),
         ([1, "2"], TypeError, "ids must be integers, got '2' at position 1"),
         ([1, None], TypeError, "ids must be integers, got None at position 1"),
-        (
-            pd.array([1, pd.NA], dtype="Int64"),
-            TypeError,
-            "ids must be integers, got None at position 1",
-        ),
+        (pd.array([1, pd.NA], dtype="Int64"), TypeError, "ids .*got None at position 1"),
         ([1, True], TypeError, "ids must be integers, got True at position 1"),
         ("12", TypeError, "ids must be integers, got '12' at position 0"),
     ],
@@ -306,7 +284,6 @@ def test_tables_find_labels(known: list[Any], asked: list[Any]) -> None:
             with pytest.raises(TypeError, match=r"y must be .* at position 0"):
                 table.find("y", as_labels("y", [label], 1))
         else:
-            assert table.find("y", as_labels("y", [label], 1)).tolist() == [
-                code_of.get(key, NOT_STORED)
-            ]
+            found = table.find("y", as_labels("y", [label], 1)).tolist()
+            assert found == [code_of.get(key, NOT_STORED)]
     assert values.order_of(table.keys).tolist() == list(range(len(code_of)))

@@ -180,10 +180,8 @@ def test_a_tie_counts_whatever_an_index_rounds_it_to(
     engine: Any, folder: Path, tmp_path: Path
 ) -> None:
     graphs, nodes = engine("graphs"), np.arange(60)
-    X, labels = (
-        np.repeat(graphs.load(folder).X[:20], 3, axis=0),
-        nodes // 3 % 2,
-    )  # every vector three times
+    # every vector three times
+    X, labels = (np.repeat(graphs.load(folder).X[:20], 3, axis=0), nodes // 3 % 2)
     graphs.write(tmp_path / "thrice", "thrice", X, labels, "each three times")
     graph = graphs.load(tmp_path / "thrice")
     D, I = graph.D - np.float32(2e-7), graph.I.copy()

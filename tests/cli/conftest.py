@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 import torch
 from commands import D, N
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
@@ -33,12 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     np.save(folder / "y.npy", labels)
     np.savetxt(folder / "y.txt", labels, fmt="%d")
-    flat = cfe.IndexEvidenceIDMap2(D)
-    flat.add_with_labels(x, labels, ids=np.arange(N) * 10)
+    flat = with_rows(cfe.IndexEvidenceIDMap2(D), x, labels, ids=np.arange(N) * 10)
     cfe.write_index(flat, folder / "flat.cfe")
-    ivf = cfe.IndexEvidenceIVF(D, 12, 2)
-    ivf.train(x)
-    ivf.add_with_labels(x, labels)
+    ivf = with_rows(cfe.IndexEvidenceIVF(D, 12, 2), x, labels)
     cfe.write_index(ivf, folder / "ivf.cfe")
     return folder
 
@@ -89,9 +87,8 @@ def people(folder: Path) -> pd.DataFrame:
 def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of the patients, built by the command."""
     path = tmp_path_factory.mktemp("patients") / "patients.cfe"
-    assert (
-        main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"]) == 0
-    )
+    found = main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"])
+    assert found == 0
     return path
 
 

@@ -37,10 +37,8 @@ def test_build_from_a_graph(
     )
     # A header makes a table, whose numbers are scaled by default.
     files += ("--as-is",) if features == "x.csv" else ()
-    assert (
-        output("build", out, *files)
-        == f"{out}: IndexEvidenceIDMap2(d={D}, ntotal={N}), 4 classes\n"
-    )
+    expected = f"{out}: IndexEvidenceIDMap2(d={D}, ntotal={N}), 4 classes\n"
+    assert output("build", out, *files) == expected
     assert_same(out, graph_index(folder))
 
 
@@ -87,9 +85,8 @@ def test_build_from_a_data_set(tmp_path: Path, output) -> None:
     train(model, data, seed=3)
     for nodes, searched in (("test", data.test_mask), ("all", None)):
         output("build", tmp_path / "out", "--dataset", "patients", "--nodes", nodes, "--seed", 3)
-        assert_same(
-            tmp_path / "out", cfe.EvidenceFinder.from_data(data, model, nodes=searched).index
-        )
+        expected = cfe.EvidenceFinder.from_data(data, model, nodes=searched).index
+        assert_same(tmp_path / "out", expected)
 
     labels = predict(model, data)
     labels[::7] = 2
@@ -104,9 +101,8 @@ def test_build_from_a_data_set(tmp_path: Path, output) -> None:
         "--seed",
         3,
     )
-    assert_same(
-        tmp_path / "out", cfe.EvidenceFinder.from_data(data, labels, nodes=data.test_mask).index
-    )
+    expected = cfe.EvidenceFinder.from_data(data, labels, nodes=data.test_mask).index
+    assert_same(tmp_path / "out", expected)
 
 
 def test_build_german(tmp_path: Path, data_root: Path, output) -> None:

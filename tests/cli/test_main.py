@@ -15,14 +15,16 @@ from cfe_faiss.cli import main
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, expected in (
-        (["--version"], f"cfe-faiss {cfe.__version__}\n"),
-        (["build", "--help"], "--features"),
-    ):
+    cases = ((["--version"], f"cfe-faiss {cfe.__version__}\n"), (["build", "--help"], "--features"))
+    for arguments, expected in cases:
         with pytest.raises(SystemExit) as stop:
             main(arguments)
         assert stop.value.code == 0
         assert expected in capsys.readouterr().out
+
+
+GRAPH = "build out --features x.npy --edges e.npy"
+VECTORS = "build out --vectors x.npy --predictions y.npy"
 
 
 @pytest.mark.parametrize(
@@ -46,19 +48,10 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("build out --dataset x", "invalid choice: 'x'"),
         ("build out --dataset patients --vectors x.npy", "not allowed with argument"),
         ("build out --dataset patients --edges e.npy", "--edges has no effect without --features"),
-        (
-            "build out --dataset german --data-root nowhere",
-            "needs the files german.csv, german_edges.txt",
-        ),
+        ("build out --dataset german --data-root nowhere", "files german.csv, german_edges.txt"),
         ("build out --dataset patients --seed -1", "seed must be at least 0, got -1"),
-        (
-            "build out --dataset patients --predictions y.npy",
-            r"y\.npy must hold a row for each of 569 nodes, got 300",
-        ),
-        (
-            "build out --features x.npy --predictions y.npy --layers 2",
-            "--layers has no effect without --dataset or",
-        ),
+        ("build out --dataset patients --predictions y.npy", r"y\.npy .*got 300"),
+        ("build out --features x.npy --predictions y.npy --layers 2", "effect without --dataset"),
         ("bulid out", "did you mean 'build'"),
         (
             "audit data.csv",
@@ -76,56 +69,23 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("info flat.cfe t.csv", r"unrecognized arguments: t\.csv \(see cfe-faiss info --help\)$"),
         ("scale run x.npy job", r"arguments: job; did you mean --features x\.npy\?"),
         ("build out --fetures x.npy --dataset patients", "did you mean '--features'"),
-        (
-            "build out --features x.npy --predictions y.npy --encoding latin-99",
-            "encoding must be one that Python",
-        ),
+        ("build out --features x.npy --predictions y.npy --encoding latin-99", "encoding must"),
         ("local flat.cfe --exact sex", "--exact has no effect without --features"),
-        ("build out --features x.npy --edges e.npy", "--features needs --predictions"),
-        (
-            "build out --features x.npy --edges x.npy --predictions y.npy",
-            r"edge_index must have shape \(2, E\)",
-        ),
-        (
-            "build out --features x.npy --edges e.npy --predictions x.npy",
-            r"row 1: probabilities must lie in \[0, 1\]",
-        ),
-        (
-            "build out --features x.npy --edges e.npy --predictions y.npy --alpha 2",
-            r"alpha must lie in \[0, 1\]",
-        ),
-        (
-            "build out --features x.npy --edges e.npy --predictions y.npy --nodes all",
-            "--nodes has no effect",
-        ),
+        (GRAPH, "--features needs --predictions"),
+        ("build out --features x.npy --edges x.npy --predictions y.npy", "edge_index must"),
+        (f"{GRAPH} --predictions x.npy", r"row 1: probabilities must lie in \[0, 1\]"),
+        (f"{GRAPH} --predictions y.npy --alpha 2", r"alpha must lie in \[0, 1\]"),
+        (f"{GRAPH} --predictions y.npy --nodes all", "--nodes has no effect"),
         ("build out --vectors x.npy", "--vectors needs --predictions"),
-        (
-            "build out --vectors x.npy --predictions y.npy --layers 2",
-            "--layers has no effect without --dataset or",
-        ),
-        (
-            "build out --vectors y.npy --predictions y.npy",
-            r"y\.npy must hold a matrix of shape \(n, d\)",
-        ),
-        (
-            "build out --vectors x.npy --predictions y.npy --index HNSW",
-            "description must begin with",
-        ),
-        (
-            "build out --vectors x.npy --predictions y.npy --index EvidenceIVF999,Flat",
-            "at least nlist = 999",
-        ),
+        (f"{VECTORS} --layers 2", "--layers has no effect without --dataset or"),
+        ("build out --vectors y.npy --predictions y.npy", r"y\.npy must hold a matrix of shape"),
+        (f"{VECTORS} --index HNSW", "description must begin with"),
+        (f"{VECTORS} --index EvidenceIVF999,Flat", "at least nlist = 999"),
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
         ("build . --dataset patients", "is a folder"),
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
-        (
-            "build out --dataset patients --model gat --predictions y.npy",
-            "--model has no effect with --predictions",
-        ),
-        (
-            "build out --vectors x.npy --predictions y.npy --model gcn",
-            "--model has no effect with --",
-        ),
+        ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect"),
+        (f"{VECTORS} --model gcn", "--model has no effect with --"),
         ("demo --pairs 0", "pairs must be at least 1"),
         ("demo --dataset german --data-root nowhere --out new", "needs the files german.csv"),
         ("demo --out x.npy", r"x\.npy is a file that cfe_faiss has not written"),

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import column, records
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
@@ -57,9 +57,9 @@ CLASSES = "cfe-faiss: note: classes: 0 is malignant, sure, 1 is benign\n"
 def test_build_gives_the_index_of_the_api(inside, index: Path) -> None:
     built = cfe.read_index(index)
     labels = inside.probabilities.argmax(axis=1)
-    np.testing.assert_array_equal(built.members().labels, labels)
+    assert_array_equal(built.members().labels, labels)
     X = cfe.ks_vectors(own(inside).x, inside.data.edge_index)
-    np.testing.assert_allclose(built.reconstruct_n(), X, atol=1e-6)
+    assert_allclose(built.reconstruct_n(), X, atol=1e-6)
 
 
 def test_build_without_any_edge(inside, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_build_without_any_edge(inside, tmp_path: Path) -> None:
     )
     x = own(inside).x
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    np.testing.assert_allclose(cfe.read_index(tmp_path / "out").reconstruct_n(), units, atol=1e-6)
+    assert_allclose(cfe.read_index(tmp_path / "out").reconstruct_n(), units, atol=1e-6)
 
 
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv", "mask.csv:asked", "test"])
@@ -80,7 +80,7 @@ def test_build_among_some_nodes(inside, tmp_path: Path, output, nodes: str) -> N
     options = inside.options("features", "edges", "predictions", "truth")
     output("build", tmp_path / "out", *options, "--nodes", nodes, *split, notes=CLASSES)
     expected = np.flatnonzero(inside.data.test_mask)
-    np.testing.assert_array_equal(cfe.read_index(tmp_path / "out").members().ids, expected)
+    assert_array_equal(cfe.read_index(tmp_path / "out").members().ids, expected)
 
 
 def test_build_from_parquet_is_the_same(inside, tmp_path: Path, output, index: Path) -> None:
@@ -92,9 +92,8 @@ def test_build_from_parquet_is_the_same(inside, tmp_path: Path, output, index: P
         *inside.options("edges", "predictions"),
     )
     output("build", tmp_path / "out", *files, "--truth", "people.parquet:diagnosis", notes=CLASSES)
-    np.testing.assert_array_equal(
-        cfe.read_index(tmp_path / "out").reconstruct_n(), cfe.read_index(index).reconstruct_n()
-    )
+    found = cfe.read_index(tmp_path / "out").reconstruct_n()
+    assert_array_equal(found, cfe.read_index(index).reconstruct_n())
 
 
 def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> None:
@@ -110,9 +109,8 @@ def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> N
     finder = cfe.EvidenceFinder.from_data(
         data, data.labels, features=data.attributes, without=["sex", "mean area"]
     )
-    np.testing.assert_array_equal(
-        cfe.read_index(tmp_path / "out").reconstruct_n(), finder.index.reconstruct_n()
-    )
+    found = cfe.read_index(tmp_path / "out").reconstruct_n()
+    assert_array_equal(found, finder.index.reconstruct_n())
 
 
 def test_build_joins_neighbours(inside, tmp_path: Path, output) -> None:
@@ -120,7 +118,7 @@ def test_build_joins_neighbours(inside, tmp_path: Path, output) -> None:
     output("build", tmp_path / "out", *options, "--neighbours", 4, notes=CLASSES)
     data = own(inside, edges=None, neighbours=4)
     X = cfe.ks_vectors(data.x, data.edge_index)
-    np.testing.assert_array_equal(cfe.read_index(tmp_path / "out").reconstruct_n(), X)
+    assert_array_equal(cfe.read_index(tmp_path / "out").reconstruct_n(), X)
 
 
 def test_results_have_the_users_names(inside, index: Path, output) -> None:
@@ -136,9 +134,8 @@ def test_results_have_the_users_names(inside, index: Path, output) -> None:
         assert other["evidence_label"] == classes[int(one["evidence_label"])]
         assert other["similarity"] == float(one["similarity"])
     rows = records(output("global", index, "-k", 4, *names, "--csv"), "csv")
-    assert {row["source_label"] for row in rows} | {row["target_label"] for row in rows} == set(
-        classes
-    )
+    expected = set(classes)
+    assert {row["source_label"] for row in rows} | {row["target_label"] for row in rows} == expected
     assert set(column(rows, "source", str)) <= set(inside.ids)
     rows = records(output("global", index, "-k", 4, *inside.options("features"), "--csv"), "csv")
     assert {row["source_label"] for row in rows} <= {"0", "1"}
@@ -237,29 +234,14 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
     [
         ("--features twice.csv", "twice.csv, line 4: patient 'a' again, as in line 2"),
         ("--features nameless.csv", "nameless.csv, line 3: no patient"),
-        (
-            "--features gap.csv --missing error",
-            "gap.csv, line 3: column 'age' lacks a value .*--missing keep",
-        ),
+        ("--features gap.csv --missing error", "line 3: column 'age' lacks a value .*--missing"),
         ("--features short.csv", "short.csv: most lines have 3 fields, but line 3 has 2"),
-        (
-            "--features latin.csv",
-            "latin.csv must be UTF-8, got byte 0xe9 in line 3.*--encoding latin-1",
-        ),
-        (
-            "--features semicolons.csv --truth semicolons.csv:z",
-            r"2 problems: .*a column of semicolons.csv .*, got 'z'.*'1,5'",
-        ),
+        ("--features latin.csv", "latin.csv .*got byte 0xe9 in line 3.*--encoding latin-1"),
+        ("--features semicolons.csv --truth semicolons.csv:z", "2 problems: .*got 'z'.*'1,5'"),
         ("--edges strange.csv", "strange.csv, line 3: to must be the patient of a node, got 'zz'"),
         ("--edges headless.csv", "headless.csv must begin with a header, .* got node 'a' there"),
-        (
-            "--predictions partly.csv",
-            "must hold every node, got no row for 1 of 3, such as patient .b.",
-        ),
-        (
-            "--predictions bom.csv",
-            "bom.csv has several columns .*: name that of the classes, as in bom.csv:y",
-        ),
+        ("--predictions partly.csv", "every node, got no row for 1 of 3, such as patient .b."),
+        ("--predictions bom.csv", "several columns .*: name that of the classes, as in bom.csv:y"),
         ("--id name", r"a column of bom.csv \(patient, age, y\), got 'name'"),
         ("--nodes test", "--nodes test needs --split"),
         ("--nodes a", "--nodes must be test, all or a file"),
@@ -281,27 +263,19 @@ NAMES = "--features bom.csv --id patient"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (
-            f"build out {NAMES} --edges edges.csv",
-            "--features needs --predictions, or --model with --truth",
-        ),
+        (f"build out {NAMES} --edges edges.csv", "needs --predictions, or --model with --truth"),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
+        ("build out --features x.csv --predictions x.csv:c", r"x\.csv: No such file"),
         ("build out --dataset patients --id patient", "--id has no effect without --features"),
         ("local good --features bom.csv", "--features needs --id, --predictions or --threshold"),
         ("local good --id patient", "--id has no effect without --features"),
-        (
-            f"local good {NAMES} --nodes zz",
-            "--nodes must be the id or the number of a node, got 'zz'",
-        ),
+        (f"local good {NAMES} --nodes zz", "--nodes .*got 'zz'"),
         (f"local good {NAMES} --predictions other.csv", "got another class for 2 of 3 nodes"),
         (f"local some {NAMES} --nodes b", "which holds 2 of 3 nodes; got 'b', which is not"),
         (f"plot good {GOOD} --out picture.xyz", "Format 'xyz' is not supported"),
         (f"plot good a {GOOD}", "NODE must be given twice"),
         (f"plot good a zz {GOOD}", "NODE must be the id or the number of a node, got 'zz'"),
-        (
-            f"plot good {NAMES} --edges edges.csv",
-            "--features needs --predictions, or --model with --truth",
-        ),
+        (f"plot good {NAMES} --edges edges.csv", "needs --predictions, or --model with --truth"),
     ],
 )
 def test_errors_are_one_line(hostile: Path, error, capsys, line: str, expected: str) -> None:

@@ -21,10 +21,8 @@ def test_own_files(inside, tmp_path: Path, output, capsys: pytest.CaptureFixture
     text = output("plot", tmp_path / "index", *options, "--out", tmp_path / "pair.svg")
     assert text == f"{tmp_path / 'pair.svg'}: nodes {first} and {second}\n"
     drawn = (tmp_path / "pair.svg").read_text()
-    for word in (
-        f"Nodes {first} and {second}: similar, yet predicted differently",
-        "malignant, sure",
-    ):
+    cases = (f"Nodes {first} and {second}: similar, yet predicted differently", "malignant, sure")
+    for word in cases:
         assert f"<!-- {word}" in drawn or word in drawn
     output("plot", tmp_path / "index", second, first, *options, "--out", tmp_path / "pair.png")
     assert (tmp_path / "pair.png").read_bytes().startswith(b"\x89PNG")

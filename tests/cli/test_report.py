@@ -32,17 +32,8 @@ def written(folder: Path) -> set[str]:
 def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         *("audit", *inside.options("features", "edges", "predictions", "truth")),
-        *(
-            "--sensitive",
-            "sex",
-            "clinic",
-            "--without",
-            "sex",
-            "--favourable",
-            "benign",
-            "--exact",
-            "clinic",
-        ),
+        *("--sensitive", "sex", "clinic", "--without", "sex", "--favourable", "benign"),
+        *("--exact", "clinic"),
         *("--require", "impact_ratio[sex]>=0.5", "--out", str(tmp_path / "report.html"), *SMALL),
     ]
     assert main(arguments) == 0
@@ -56,9 +47,8 @@ def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         re.M,
     )
     page, numbers = files[0].read_text(), files[1].read_text()
-    assert shlex.join(["cfe-faiss", *arguments]) in json.dumps(
-        json.loads(numbers), ensure_ascii=False
-    ).replace('\\"', '"')
+    found = shlex.join(["cfe-faiss", *arguments])
+    assert found in json.dumps(json.loads(numbers), ensure_ascii=False).replace('\\"', '"')
     for name in ("people.csv", "edges.csv", "pred.csv"):
         digest = hashlib.sha256((inside.path / name).read_bytes()).hexdigest()
         assert digest in page
@@ -126,14 +116,12 @@ def test_constraints_are_read() -> None:
     assert read("--exact sex --antiexact age") == Constraints(exact=["sex"], antiexact=["age"])
     assert read("--caliper age=5 a=b=-0.5") == Constraints(caliper={"age": 5, "a=b": -0.5})
     assert read("--std-caliper age=.2") == Constraints(std_caliper={"age": 0.2})
-    assert read("--permitted age=20:35 sex=f,m") == Constraints(
-        permitted={"age": (20, 35), "sex": ["f", "m"]}
-    )
+    found = read("--permitted age=20:35 sex=f,m")
+    assert found == Constraints(permitted={"age": (20, 35), "sex": ["f", "m"]})
     assert read("--permitted age=:35") == Constraints(permitted={"age": (-float("inf"), 35)})
     assert read("--permitted age=20,40") == Constraints(permitted={"age": [20.0, 40.0]})
-    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(
-        target="yes", max_changed=2, min_hops=3
-    )
+    found = read("--target yes --max-changed 2 --min-hops 3")
+    assert found == Constraints(target="yes", max_changed=2, min_hops=3)
     assert read("--no-common-neighbours --ratio 1") == Constraints(common_neighbors=False, ratio=1)
 
 
@@ -149,10 +137,7 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --min-cases 5", "--min-cases has no effect without --require"),
         (f"{OWN} --sensitive race", "race"),
         (f"{OWN} --without race", "--without must name a column of people.csv"),
-        (
-            f"{OWN} --favourable good",
-            r"--favourable must be among the classes \(malignant, sure, benign\), got 'good'",
-        ),
+        (f"{OWN} --favourable good", "--favourable .*got 'good'"),
         (f"{OWN} --target good", "--target must be among the classes"),
         (f"{OWN} --caliper sex", "--caliper must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --permitted sex=", "permitted"),
@@ -163,10 +148,7 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --cut radius=1", "--cut must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --bins 3 --cut age=25,65", "argument --cut: not allowed with argument --bins"),
         (f"{OWN} --sensitive Sex", "did you mean 'sex'"),
-        (
-            "--features people.csv --id patient --edges edges.csv",
-            "--features needs --predictions, or --model",
-        ),
+        ("--features people.csv --id patient --edges edges.csv", "--features needs --predictions"),
         ("--dataset german --data-root nowhere", "needs the files german.csv"),
     ],
 )
@@ -193,20 +175,13 @@ def test_models_are_compared(
     inside, second: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [
-        *(
-            "audit",
-            *inside.options("features", "predictions", "truth"),
-            "--sensitive",
-            "sex",
-            *SMALL,
-        ),
+        *("audit", *inside.options("features", "predictions", "truth"), *SMALL),
+        *("--sensitive", "sex"),
         *("--favourable", "benign", "--compare", "second.csv", "--compare", "same=pred.csv"),
         *("--out", f"{tmp_path}/r.html"),
     ]
-    assert (
-        main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"])
-        == 1
-    )
+    found = main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"])
+    assert found == 1
     written_lines = capsys.readouterr().out.splitlines()
     assert sum("fail: evidence_pairs <= v1, v2: " in line for line in written_lines) == 1
     assert sum("pass: evidence_pairs <= v1, same: " in line for line in written_lines) == 1
@@ -215,11 +190,8 @@ def test_models_are_compared(
     (section,) = [part for part in numbers["sections"] if part["id"] == "models"]
     rows = section["tables"][0]["rows"]
     tenth = -(-len(inside.ids) // 10)
-    assert [(row["model"], row["changed"]) for row in rows] == [
-        ("v1", None),
-        ("v2", tenth),
-        ("same", 0),
-    ]
+    expected = [("v1", None), ("v2", tenth), ("same", 0)]
+    assert [(row["model"], row["changed"]) for row in rows] == expected
     assert hashlib.sha256(second.read_bytes()).hexdigest() in (tmp_path / "r.html").read_text()
 
 
@@ -229,19 +201,11 @@ def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "second.txt").write_text(
         "\n".join(["malignant", "benign"][i % 3 > 0] for i in range(569))
     )
-    options = [
-        "--dataset",
-        "patients",
-        "--predictions",
-        str(tmp_path / "first.txt"),
-        "--nodes",
-        "all",
-        *SMALL,
-    ]
+    options = ["--dataset", "patients", "--predictions", str(tmp_path / "first.txt")]
+    options += ["--nodes", "all", *SMALL]
     out = tmp_path / "r.html"
-    assert (
-        main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)]) == 0
-    )
+    found = main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)])
+    assert found == 0
     rows = json.loads(out.with_suffix(".json").read_text())["sections"]
     models = next(part for part in rows if part["id"] == "models")["tables"][0]["rows"]
     assert models[1]["changed"] == sum((i % 2) != (i % 3 > 0) for i in range(569))
@@ -251,16 +215,8 @@ def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_classes_whose_names_are_numbers(
     table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [
-        "--features",
-        table,
-        "--predictions",
-        f"{table}:class",
-        "--sensitive",
-        "sex",
-        "--favourable",
-        "1",
-    ]
+    options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex"]
+    options += ["--favourable", "1"]
     require = ["--require", "selection_rate[sex]<=0.3"]
     assert main(["audit", *options, *require, "--out", str(tmp_path / "r.html"), *SMALL]) == 1
     captured = capsys.readouterr().out
@@ -275,10 +231,8 @@ def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
     assert text.startswith(f"{name}: decided '")
     assert "True class" in text
     assert "Probability of" in text
-    assert (
-        output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html")
-        == f"{tmp_path}/case.html\n"
-    )
+    expected = f"{tmp_path}/case.html\n"
+    assert output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html") == expected
     page = (tmp_path / "case.html").read_text()
     finder = cfe.EvidenceFinder.from_table(
         pd.read_csv("people.csv"), pd.read_csv("pred.csv").set_index("patient").loc[inside.ids].to_numpy(),
@@ -293,38 +247,17 @@ def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (
-            f"audit {OWN} --compare second.csv --require evidence_pairs<=v3",
-            r"require must name models .*\(v1, v2\), got 'v3'",
-        ),
+        (f"audit {OWN} --compare second.csv --require evidence_pairs<=v3", "require .*got 'v3'"),
         (f"audit {OWN} --require evidence_pairs<=v1", "evidence_pairs must come with models"),
         (f"audit {OWN} --require overall_accuracy>=v1", "a condition must read like"),
-        (
-            f"audit {OWN} --compare a=second.csv --compare a=pred.csv",
-            "--compare must name each model once, got 'a' again",
-        ),
-        (
-            f"audit {OWN} --compare v1=second.csv",
-            "--compare must name each model once, got 'v1' again",
-        ),
-        (
-            f"audit {OWN} --compare 7=second.csv",
-            "names in compare must be neither empty nor numbers, got '7'",
-        ),
+        (f"audit {OWN} --compare a=second.csv --compare a=pred.csv", "--compare .*got 'a' again"),
+        (f"audit {OWN} --compare v1=second.csv", "--compare .*got 'v1' again"),
+        (f"audit {OWN} --compare 7=second.csv", "names in compare .*got '7'"),
         (f"audit {OWN} --compare nowhere.csv", "nowhere.csv: No such file"),
-        (
-            f"audit {OWN} --compare people.csv:clinic",
-            r"compare\['v2'\] must be among the class names",
-        ),
+        (f"audit {OWN} --compare people.csv:clinic", r"compare\['v2'\] must be among"),
         (f"audit {OWN} --compare list.csv", "list.csv"),
-        (
-            f"audit {OWN} --compare second.csv --out second.html",
-            "second.csv is an input of this call",
-        ),
-        (
-            f"case P-9999 {OWN}",
-            "NODE must be the id or the number of a node, got 'P-9999'; did you mean",
-        ),
+        (f"audit {OWN} --compare second.csv --out second.html", "second.csv is an input"),
+        (f"case P-9999 {OWN}", "NODE .*got 'P-9999'; did you"),
         (f"case P-001 {OWN} -k 0", "k must be at least 1"),
         (f"case P-001 {OWN} --out people.csv", "people.csv is an input of this call"),
         (f"case P-001 {OWN} --exact race", "race"),
@@ -354,29 +287,9 @@ def test_options_of_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
     table, page = str(tmp_path / "t.csv"), str(tmp_path / "r.html")
-    given = [
-        "audit",
-        "--features",
-        table,
-        "--predictions",
-        table,
-        "loan",
-        "--favourable",
-        "yes",
-        "--sensitive",
-        "sex",
-    ]
-    given += [
-        "--without",
-        "who",
-        "--person",
-        "who",
-        "--better",
-        "income=high",
-        "debt=low",
-        "--skip",
-        "sensitivity",
-    ]
+    options = "--favourable yes --sensitive sex --without who --person who"
+    given = ["audit", "--features", table, "--predictions", table, "loan", *options.split()]
+    given += ["--better", "income=high", "debt=low", "--skip", "sensitivity"]
     given += ["--out", page, "--overwrite"]
     assert main([*given, "--reference", "sex=m", "--require", "impact_ratio[sex]>=0.8"]) == 1
     assert (

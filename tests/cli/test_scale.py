@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main, scale
@@ -51,35 +52,19 @@ def test_a_job_is_run_looked_at_and_resumed(
         np.load(tmp_path / f"{name}.npy") for name in ("features", "edges", "edge-weight")
     )
     assert_array_equal(X, cfe.ks_vectors(features, edges, edge_weight=weights))
-    flat = cfe.IndexEvidenceIDMap2(6)
-    flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
-    assert_array_equal(
-        np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_stored(k=3)[1].ravel())
-    )
+    flat = with_rows(cfe.IndexEvidenceIDMap2(6), X, np.load(tmp_path / "labels.npy"))
+    found = np.sort(job.evidence().to_table()["evidence"])
+    assert_array_equal(found, np.sort(flat.search_stored(k=3)[1].ravel()))
     assert main(["scale", "status", folder, "--json"]) == 0
     stages = json.loads(capsys.readouterr().out)
-    assert [stage["stage"] for stage in stages][-5:] == [
-        "evidence",
-        "groups",
-        "sketch",
-        "pairs",
-        "top",
-    ]
+    expected = ["evidence", "groups", "sketch", "pairs", "top"]
+    assert [stage["stage"] for stage in stages][-5:] == expected
     assert all(stage["finished"] == stage["of"] for stage in stages)
     assert stages[-1]["cpu_seconds"] > 0
     assert main(["scale", "status", folder]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == [
-        "stage",
-        "finished",
-        "of",
-        "written",
-        "peak",
-        "memory",
-        "time",
-        "processors",
-        "left",
-    ]
+    wanted = ["stage", "finished", "of", "written", "peak", "memory", "time", "processors", "left"]
+    assert lines[0].split() == wanted
     assert lines[-1].split()[0] == "top"
     assert lines[-1].endswith("0.0 s")
     assert main(["scale", "resume", folder]) == 0

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import D, N, assert_similarities, column, records
+from numpy.testing import assert_array_equal
+from reference import with_rows
 
 import cfe_faiss as cfe
 
@@ -29,26 +31,22 @@ def test_local_writes_the_results_of_the_api(
     _, I = index.search_stored(nodes, k, **options)
     known = dict(zip(index.members().ids.tolist(), index.members().labels.tolist(), strict=True))
     assert list(rows[0]) == LOCAL
-    np.testing.assert_array_equal(column(rows, "node", int), np.repeat(nodes, k))
-    np.testing.assert_array_equal(column(rows, "evidence", int), I.ravel())
-    np.testing.assert_array_equal(
-        column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes))
-    )
+    assert_array_equal(column(rows, "node", int), np.repeat(nodes, k))
+    assert_array_equal(column(rows, "evidence", int), I.ravel())
+    assert_array_equal(column(rows, "rank", int), np.tile(np.arange(1, k + 1), len(nodes)))
     assert_similarities(rows, style, index, np.repeat(nodes, k), I.ravel())
-    np.testing.assert_array_equal(
-        column(rows, "node_label", int), [known[node] for node in np.repeat(nodes, k)]
-    )
-    np.testing.assert_array_equal(
-        column(rows, "evidence_label", int), [known[node] for node in I.ravel().tolist()]
-    )
+    expected = [known[node] for node in np.repeat(nodes, k)]
+    assert_array_equal(column(rows, "node_label", int), expected)
+    found = column(rows, "evidence_label", int)
+    assert_array_equal(found, [known[node] for node in I.ravel().tolist()])
 
 
 def test_local_without_nodes_searches_all(folder: Path, output) -> None:
     rows = records(output("local", folder / "flat.cfe", "-k", 2, "--csv"), "csv")
     index = cfe.read_index(folder / "flat.cfe")
     _, I = index.search_stored(None, 2)
-    np.testing.assert_array_equal(column(rows, "node", int), np.repeat(np.arange(N) * 10, 2))
-    np.testing.assert_array_equal(column(rows, "evidence", int), I.ravel())
+    assert_array_equal(column(rows, "node", int), np.repeat(np.arange(N) * 10, 2))
+    assert_array_equal(column(rows, "evidence", int), I.ravel())
     assert_similarities(rows, "csv", index, np.repeat(np.arange(N) * 10, 2), I.ravel())
 
 
@@ -74,8 +72,7 @@ def test_similarities_are_those_of_the_metric(
 
 
 def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [1, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [1, 1])
     cfe.write_index(index, tmp_path / "one")
     local = "cfe-faiss: note: fewer than 10 found for 2 of 2 nodes\n"
     assert output("local", tmp_path / "one", "--csv", notes=local) == ",".join(LOCAL) + "\n"
@@ -107,11 +104,11 @@ def test_global_writes_the_results_of_the_api(
     pairs = cfe.global_evidence(index, 20, **options)
     labels = np.load(folder / "y.npy")
     assert list(rows[0]) == GLOBAL
-    np.testing.assert_array_equal(column(rows, "source", int), pairs.source)
-    np.testing.assert_array_equal(column(rows, "target", int), pairs.target)
+    assert_array_equal(column(rows, "source", int), pairs.source)
+    assert_array_equal(column(rows, "target", int), pairs.target)
     assert_similarities(rows, style, index, pairs.source, pairs.target)
-    np.testing.assert_array_equal(column(rows, "source_label", int), labels[pairs.source])
-    np.testing.assert_array_equal(column(rows, "target_label", int), labels[pairs.target])
+    assert_array_equal(column(rows, "source_label", int), labels[pairs.source])
+    assert_array_equal(column(rows, "target_label", int), labels[pairs.target])
 
 
 def test_long_results_are_whole(folder: Path, output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,8 @@ def test_an_index_and_its_evidence_in_the_users_ids(people: pd.DataFrame, output
     rows = records(
         output("global", "my.index", *NAMES, "-k", 5, "--antiexact", "sex", "--csv"), "csv"
     )
-    assert [row["source"] for row in rows] == finder.top_pairs(5, where=where).to_frame()[
-        "source"
-    ].tolist()
+    found = [row["source"] for row in rows]
+    assert found == finder.top_pairs(5, where=where).to_frame()["source"].tolist()
 
 
 def test_columns_of_any_name_and_problems_in_the_words_of_options(

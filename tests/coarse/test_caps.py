@@ -18,49 +18,15 @@ from cfe_faiss.coarse.caps import (
 
 THETA = math.pi / 3
 DEGREES = (5, 10, 20, 30, 45, 60)
-# Overlaps of caps of pi/3 at these angles, see test_constants_are_those_of_another_integral
-OVERLAP = {
-    3: (
-        0.95189257079,
-        0.903815806028,
-        0.8078801278,
-        0.712459113463,
-        0.570975148723,
-        0.432693791878,
-    ),
-    18: (
-        0.905112879724,
-        0.811188098711,
-        0.630007256001,
-        0.463714385351,
-        0.25593456836,
-        0.111083960159,
-    ),
-    128: (
-        0.771034549736,
-        0.559631334293,
-        0.238909875209,
-        0.0726710725186,
-        0.00518578888143,
-        7.93818985076e-5,
-    ),
-    500: (
-        0.570850756113,
-        0.255838182238,
-        0.0217679027734,
-        4.68588592175e-4,
-        4.96648008192e-8,
-        1.28474301239e-14,
-    ),
-    1433: (
-        0.338968069691,
-        0.0552418543313,
-        1.08397428202e-4,
-        3.58309999564e-9,
-        3.51179370309e-20,
-        1.05307143293e-38,
-    ),
-}
+# Dimension, and overlaps of caps of pi/3 at these angles, see test_constants_are_those_of_another_integral
+TABLE = """
+3 0.95189257079 0.903815806028 0.8078801278 0.712459113463 0.570975148723 0.432693791878
+18 0.905112879724 0.811188098711 0.630007256001 0.463714385351 0.25593456836 0.111083960159
+128 0.771034549736 0.559631334293 0.238909875209 0.0726710725186 0.00518578888143 7.93818985076e-5
+500 0.570850756113 0.255838182238 0.0217679027734 4.68588592175e-4 4.96648008192e-8 1.28474301239e-14
+1433 0.338968069691 0.0552418543313 1.08397428202e-4 3.58309999564e-9 3.51179370309e-20 1.05307143293e-38
+"""
+OVERLAP = {int(d): overlaps for d, *overlaps in np.loadtxt(TABLE.splitlines())}
 # Logarithms of the overlap for d, theta, phi
 EDGES = {
     (10_000, THETA, 2.0): -8270.45686976,
@@ -84,9 +50,8 @@ def reference(phi: float, d: int, theta: float) -> mp.mpf:
             return half if s >= 0 else 1 - half
 
         def ring(t):
-            return (mp.sin(t) / mp.sin(theta)) ** (
-                d - 2
-            )  # near 1: the error that quad aims for is absolute
+            # near 1: the error that quad aims for is absolute
+            return (mp.sin(t) / mp.sin(theta)) ** (d - 2)
 
         def covered(t):
             return ring(t) * share(
@@ -95,9 +60,8 @@ def reference(phi: float, d: int, theta: float) -> mp.mpf:
 
         kink = abs(theta - phi)
         steps = [theta * (1 - mp.mpf(2) ** k / d) for k in range(int(math.log2(d)), 0, -1)]
-        half = (
-            mp.acos(min(mp.cos(theta) / mp.cos(phi), 1)) if phi < theta else theta
-        )  # where share is 1/2
+        # where share is 1/2
+        half = mp.acos(min(mp.cos(theta) / mp.cos(phi), 1)) if phi < theta else theta
         points = sorted({mp.mpf(0), kink, half, theta, *steps})
         total = mp.quad(ring, points)
         whole = mp.quad(ring, [p for p in points if p <= kink]) if theta > phi else 0
@@ -108,9 +72,8 @@ def reference(phi: float, d: int, theta: float) -> mp.mpf:
 @pytest.mark.parametrize("d", OVERLAP)
 def test_constants_are_those_of_another_integral(d):
     for degrees, written in zip(DEGREES, OVERLAP[d], strict=True):
-        assert float(reference(math.radians(degrees), d, THETA)) == pytest.approx(
-            written, rel=1e-11, abs=0
-        )
+        expected = pytest.approx(written, rel=1e-11, abs=0)
+        assert float(reference(math.radians(degrees), d, THETA)) == expected
 
 
 @pytest.mark.slow
@@ -194,9 +157,8 @@ def test_shapes_and_dtype():
     assert cap_weight(phi, 7).dtype == np.float64
     assert cap_weight(0.5, 7).shape == ()
     assert cap_weight([], 7).shape == (0,)
-    np.testing.assert_allclose(
-        cap_weight(phi, 7), [cap_weight(float(p), 7) for p in phi], rtol=0, atol=1e-15
-    )
+    found = cap_weight(phi, 7)
+    np.testing.assert_allclose(found, [cap_weight(float(p), 7) for p in phi], rtol=0, atol=1e-15)
     assert cap_weight(np.arccos(np.float32(-1)), 7) == 1  # float32's pi is above pi
 
 
@@ -223,11 +185,7 @@ def test_table_is_made_once_and_cannot_be_changed():
 
 
 @settings(deadline=None)
-@given(
-    cosines=st.lists(st.floats(-1.5, 1.5, width=32), max_size=50),
-    d=dimensions,
-    theta=thetas,
-)
+@given(cosines=st.lists(st.floats(-1.5, 1.5, width=32), max_size=50), d=dimensions, theta=thetas)
 def test_node_weights(cosines, d, theta):
     weights = node_weights(np.array(cosines, dtype=np.float32), d, theta)
     exact = cap_weight(np.arccos(np.clip(np.array(cosines, dtype=np.float64), -1, 1)), d, theta)

@@ -15,6 +15,7 @@ from reference import (
     routes_of,
     stored_vectors,
     unit,
+    with_rows,
 )
 
 import cfe_faiss as cfe
@@ -104,10 +105,8 @@ def test_routes_match_a_plain_ranking(
     known = np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32)
     routes = routes_of(rng, lists, partitions, known)
     # Some have a label without an entry, or one that is not known.
-    X, labels = (
-        exact_rows(rng, nq, 5),
-        rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32),
-    )
+    X = exact_rows(rng, nq, 5)
+    labels = rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32)
     expected = ranked_lists(routes, X, labels, total)[:, :nprobe]
     found = routes.lists(X, labels, nprobe)
     assert_array_equal(found, np.tile(np.arange(lists), (nq, 1)) if nprobe >= total else expected)
@@ -122,10 +121,8 @@ def test_lists_without_a_label_are_ranked_by_their_other_members(nprobe: int) ->
     routes, queries, own = index.routes(), unit(X[:400]), labels[:400].astype(np.int32)
     all_scores = np.where(routes.filled, queries @ routes.means.T, -np.inf)
     for i, label in enumerate(routes.labels):
-        entries, of_label = (
-            slice(routes.starts[i], routes.starts[i + 1]),
-            np.flatnonzero(own == label),
-        )
+        entries = slice(routes.starts[i], routes.starts[i + 1])
+        of_label = np.flatnonzero(own == label)
         without = np.where(
             routes.class_filled[entries], queries[of_label] @ routes.class_means[entries].T, -np.inf
         )
@@ -180,9 +177,7 @@ def test_routing_is_named_when_wrong() -> None:
 
 def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path) -> None:
     X, labels = clustered(6000, 10, 4)
-    index = cfe.IndexEvidenceIVF(10, 900)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(10, 900), X, labels)
     queries, own = unit(X[:300]), labels[:300].astype(np.int32)
     expected = index.routes().lists(queries, own, 8)
     with pytest.MonkeyPatch.context() as patch:
@@ -202,9 +197,8 @@ def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path)
         assert_array_equal(I, index.search_evidence(X[:3], own[:3], 5, exact=True)[1])
         assert (D[:, 0] > 0).all()
     for few in (queries[:1], queries[:4]):
-        assert_array_equal(
-            index.search_evidence(few, own[: len(few)], 5, nprobe=8)[1][:, 0] >= 0, True
-        )
+        answer = index.search_evidence(few, own[: len(few)], 5, nprobe=8)[1][:, 0] >= 0
+        assert_array_equal(answer, True)
 
 
 def test_every_list_is_in_one_cluster() -> None:

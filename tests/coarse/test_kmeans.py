@@ -165,10 +165,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"must"):
             _native.nearest_centroids(*wrong, 1)
-    for weights, some in (
-        (found[:2], centroids),
-        (found, centroids[:0]),
-        (found, centroids[:, :3].copy()),
-    ):
+    cases = ((found[:2], centroids), (found, centroids[:0]), (found, centroids[:, :3].copy()))
+    for weights, some in cases:
         with pytest.raises(ValueError, match=r"must"):
             _native.move_centroids(X, weights, some, 1, True, 1)

@@ -59,11 +59,9 @@ def test_sample_start_and_runs_match_stock_kmeans(d: int, points: int, nredo: in
 
 
 def test_the_number_of_threads_does_not_change_the_centroids() -> None:
-    X, weights, before = (
-        unit(clustered(5000, 40, 4)[0]),
-        np.ones(5000, np.float32),
-        faiss.omp_get_max_threads(),
-    )
+    X = unit(clustered(5000, 40, 4)[0])
+    weights = np.ones(5000, np.float32)
+    before = faiss.omp_get_max_threads()
     centroids = []
     try:
         for threads in (1, 3):

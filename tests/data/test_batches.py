@@ -119,9 +119,8 @@ def test_node_types_by_batches(typed):
 def test_neighbor_loader_of_node_types(typed):
     model = typed_network(typed)
     loader = NeighborLoader(typed, num_neighbors=[-1, -1], input_nodes="v0", batch_size=7)
-    np.testing.assert_array_equal(
-        predict(model, typed, node_type="v0", loader=loader), predict(model, typed, node_type="v0")
-    )
+    found = predict(model, typed, node_type="v0", loader=loader)
+    np.testing.assert_array_equal(found, predict(model, typed, node_type="v0"))
 
 
 def test_a_model_may_return_rows_of_the_first_nodes_only(graph):
@@ -133,10 +132,7 @@ def test_a_model_may_return_rows_of_the_first_nodes_only(graph):
         loader=loader,
     )
     np.testing.assert_array_equal(found, predict(model, graph))
-    with pytest.raises(
-        ValueError,
-        match=r"output for batch 0 must be for its \d+ nodes, or for the 17 first ones, got 3",
-    ):
+    with pytest.raises(ValueError, match=r"output .*got 3"):
         predict(lambda batch: batch.x[:3], graph, loader=loader)
 
 
@@ -217,20 +213,14 @@ SMALL = batch([0, 1, 2, 3], 4)
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        (
-            [batch([0, 1, 2, 3], 2), batch([2, 0, 1, 3], 1)],
-            r"no batch with node 3 .*\(1 of 4 nodes are missing\)",
-        ),
+        ([batch([0, 1, 2, 3], 2), batch([2, 0, 1, 3], 1)], r"no batch with node 3 .*\(1 of 4"),
         ([], r"no batch with node 0 .*\(4 of 4 nodes are missing\)"),
         ([batch([0, 1, 2, 3], 2), batch([2, 1, 0, 3], 2)], "every node once, got node 1 twice"),
         ([batch([0, 3, 3, 2], 3)], "every node once, got node 3 twice"),
         ([batch([0, 1, 2, 4], 4)], r"n_id of batch 0 must lie in 0..3, got 4"),
         ([batch([0, 1, 2, -1], 4)], "n_id of batch 0 must lie in"),
         ([batch([0, 1], 3)], r"batch_size of batch 0 must lie in 0..2, its nodes, got 3"),
-        (
-            [Data(x=torch.eye(4))],
-            "got Data without n_id and batch_size in batch 0. ClusterLoader, GraphSAINT",
-        ),
+        ([Data(x=torch.eye(4))], "got Data without n_id and batch_size in batch 0. ClusterLoader"),
         ([batch([0, 1, 2, 3], None)], "got Data without batch_size in batch 0"),
         ([torch.tensor([0, 1])], "got Tensor without n_id and batch_size"),
     ],
@@ -245,9 +235,7 @@ def test_outputs_for_batches_that_are_refused():
     nan = torch.tensor([[0.0, 1.0], [1.0, float("nan")], [0.0, 1.0], [0.0, 1.0]])
     with pytest.raises(ValueError, match="output for batch 0 must not be NaN, got NaN for node 2"):
         predict(lambda x: nan, SMALL, loader=loader)
-    with pytest.raises(
-        ValueError, match="output for batch 0 must be numbers, got texts: give data class_names"
-    ):
+    with pytest.raises(ValueError, match=r"output .*got texts: give data class_names"):
         predict(lambda x: ["a", "b", "a", "a"], SMALL, loader=loader)
     named = SMALL.clone()
     named.class_names = ["a", "b"]
@@ -259,9 +247,7 @@ def test_outputs_for_batches_that_are_refused():
 def test_loaders_that_are_refused(graph):
     with pytest.raises(TypeError, match="loader must yield batches of the graph, got int"):
         predict(lambda x: x, SMALL, loader=3)
-    with pytest.raises(
-        ValueError, match="loader is for a model that is called with its batches, got list"
-    ):
+    with pytest.raises(ValueError, match=r"loader .*got list"):
         predict([0, 1, 0, 1], SMALL, loader=[SMALL])
     with pytest.raises(ValueError, match="RandomNodeLoader cut edges"):
         predict(lambda x: x, graph, loader=RandomNodeLoader(graph, num_parts=4))
@@ -269,8 +255,5 @@ def test_loaders_that_are_refused(graph):
 
 def test_a_loader_of_some_nodes_only(graph):
     loader = all_neighbors(graph, 1, input_nodes=torch.arange(5, 200), batch_size=50)
-    with pytest.raises(
-        ValueError,
-        match=r"no batch with node 0 .*\(5 of 200 nodes are missing\): leave input_nodes out",
-    ):
+    with pytest.raises(ValueError, match=r"no batch with node 0 .*\(5 of 200 nodes are missing\)"):
         predict(network(GraphSAGE), graph, loader=loader)

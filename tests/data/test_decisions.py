@@ -113,14 +113,9 @@ def test_truth_in_words_of_its_own(people: pd.DataFrame, tmp_path: Path) -> None
             finder, {"v2": people[decision]}, unfavourable=unfavourable, truth_favourable="repaid"
         )
         assert compared.models["accuracy"].tolist() == pytest.approx([right.mean()] * 2)
-        with pytest.raises(
-            ValueError,
-            match=r"must have a class in common, got .* and defaulted, repaid: .*truth_favour",
-        ):
+        with pytest.raises(ValueError, match=r"class in common, got .* and defaulted, repaid"):
             numbers_of(finder, tmp_path / "a.html", favourable=favourable)
-        with pytest.raises(
-            ValueError, match=r"truth_favourable must be among the classes .*did you mean 'repaid'"
-        ):
+        with pytest.raises(ValueError, match=r"truth_favourable must be among the classes .*did"):
             numbers_of(
                 finder, tmp_path / "a.html", favourable=favourable, truth_favourable="repayd"
             )
@@ -186,9 +181,8 @@ def test_a_threshold_on_the_command_line(people: pd.DataFrame, tmp_path: Path) -
         assert numbers["subject"]["Favourable class"] == text
         assert numbers["subject"]["Model"] == f"threshold {text}"
         rates = rows_of(numbers, "groups", "rates")
-        assert [row["selected"] for row in rates] == [
-            int(granted[people["sex"] == sex].sum()) for sex in ("f", "m")
-        ]
+        found = [row["selected"] for row in rates]
+        assert found == [int(granted[people["sex"] == sex].sum()) for sex in ("f", "m")]
     assert audited(tmp_path, table, "--threshold", "score")[0] == 2
     assert audited(tmp_path, table, "--threshold", "score>5", "--predictions", "@:sex")[0] == 2
     truth = table.assign(good=np.where(RNG.random(N) < 0.5, 1, 0))
@@ -208,10 +202,8 @@ def test_german_credit_and_unlabelled_people(
     )
     assert status == 0
     assert capsys.readouterr().err == ""
-    assert numbers["subject"]["Predicted classes"].split(", ") == [
-        f"-1 {(signs < 0).sum()}",
-        f"1 {(signs > 0).sum()}",
-    ]
+    found = numbers["subject"]["Predicted classes"].split(", ")
+    assert found == [f"-1 {(signs < 0).sum()}", f"1 {(signs > 0).sum()}"]
     status, _ = audited(
         tmp_path,
         table.assign(
@@ -231,6 +223,5 @@ def test_classes_of_one_side_only_are_one_warning() -> None:
     )
     with pytest.warns(cfe.InputWarning) as warned:
         cfe.EvidenceFinder.from_table(frame, "loan", truth="paid")
-    assert [
-        str(one.message).partition(":")[0] for one in warned if "never" in str(one.message)
-    ] == [words]
+    found = [str(one.message).partition(":")[0] for one in warned if "never" in str(one.message)]
+    assert found == [words]

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 
 import cfe_faiss as cfe
@@ -27,15 +28,11 @@ def test_by_hand() -> None:
     assert encoding.names == ("n", "n=(missing)", "t=(missing)", "t=a", "t=b", "c")
     assert encoding.attributes == ("n", "n", "t", "t", "t", "c")
     expected = [[1, 0, 0, 0, 1, 5], [3, 0, 0, 1, 0, 5], [2, 1, 1, 0, 0, 5], [2, 0, 0, 1, 0, 5]]
-    np.testing.assert_array_equal(encoding.x_raw, expected)
-    np.testing.assert_allclose(
-        encoding.x[:, 0], np.array([-1, 1, 0, 0]) / np.sqrt(2 / 3), rtol=1e-6
-    )
-    np.testing.assert_array_equal(encoding.x[:, 1], [0, 0, 1, 0])
-    np.testing.assert_allclose(
-        encoding.x[:, 2:5], np.array(expected)[:, 2:5] * math.sqrt(0.5), rtol=1e-6
-    )
-    np.testing.assert_array_equal(encoding.x[:, 5], 0)
+    assert_array_equal(encoding.x_raw, expected)
+    assert_allclose(encoding.x[:, 0], np.array([-1, 1, 0, 0]) / np.sqrt(2 / 3), rtol=1e-6)
+    assert_array_equal(encoding.x[:, 1], [0, 0, 1, 0])
+    assert_allclose(encoding.x[:, 2:5], np.array(expected)[:, 2:5] * math.sqrt(0.5), rtol=1e-6)
+    assert_array_equal(encoding.x[:, 5], 0)
 
 
 @pytest.mark.parametrize("count", [1, 3, 30])
@@ -46,9 +43,8 @@ def test_a_missing_value_is_one_deviation_away_however_rare(count: int) -> None:
     known[-1] = np.delete(known, -1).mean()  # stands at the mean
     found = distances({"n": np.append(known, np.full(count, np.nan))})
     assert found[len(known) - 1, -1] == pytest.approx(1, abs=1e-6)
-    assert found[0, -1] == pytest.approx(
-        np.hypot((known[0] - known.mean()) / known.std(), 1), rel=1e-6
-    )
+    answer = found[0, -1]
+    assert answer == pytest.approx(np.hypot((known[0] - known.mean()) / known.std(), 1), rel=1e-6)
     assert found[-count, -1] == 0
 
 
@@ -60,30 +56,24 @@ def test_a_missing_value_is_one_deviation_away_however_rare(count: int) -> None:
 def test_categories_count_as_one_deviation_each(rows: list[tuple[str, str | None]]) -> None:
     first, second = zip(*rows, strict=True)
     differing = [[(a[0] != b[0]) + (a[1] != b[1]) for b in rows] for a in rows]
-    np.testing.assert_allclose(
-        distances({"f": list(first), "s": list(second)}), np.sqrt(differing), atol=1e-6
-    )
+    assert_allclose(distances({"f": list(first), "s": list(second)}), np.sqrt(differing), atol=1e-6)
 
 
 def test_weights_multiply_the_distance() -> None:
     columns = {"n": [1.0, 2, 4, 9, np.nan], "t": ["a", "b", "a", "b", "a"]}
     plain, text = distances({"n": columns["n"]}), distances({"t": columns["t"]})
-    np.testing.assert_allclose(
-        distances(columns, scale={"n": 3, "t": 0.5}),
-        np.hypot(3 * plain, 0.5 * text),
-        rtol=1e-5,
-        atol=1e-6,
-    )
+    expected = np.hypot(3 * plain, 0.5 * text)
+    assert_allclose(distances(columns, scale={"n": 3, "t": 0.5}), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_as_is_keeps_numbers_in_their_units() -> None:
     encoding = encode(as_attributes({"n": [1.0, 3.0, np.nan]}), as_is=True)
-    np.testing.assert_array_equal(encoding.x, [[1, 0], [3, 0], [2, 1]])
+    assert_array_equal(encoding.x, [[1, 0], [3, 0], [2, 1]])
 
 
 def test_constants_and_empty_columns_do_not_count() -> None:
     columns = {"n": [0.1 + 0.2] * 4, "e": np.full(4, np.nan), "t": ["a"] * 4}
-    np.testing.assert_array_equal(distances(columns), np.zeros((4, 4)))
+    assert_array_equal(distances(columns), np.zeros((4, 4)))
 
 
 @pytest.mark.filterwarnings("ignore:missing values")
@@ -132,7 +122,7 @@ def test_scale_and_encoder_of_a_table() -> None:
     frame = pd.DataFrame({"a": [1.0, 2, 5, 9], "b": [3.0, 1, 4, 1], "loan": list("yynn")})
     weighted = cfe.EvidenceFinder.from_table(frame, "loan", scale={"a": 2})
     plain = cfe.EvidenceFinder.from_table(frame, "loan")
-    np.testing.assert_array_equal(weighted.vectors, plain.vectors * np.float32([2, 1]))
+    assert_array_equal(weighted.vectors, plain.vectors * np.float32([2, 1]))
     own = cfe.EvidenceFinder.from_table(frame, "loan", encoder=PCA(1))
     assert own.vectors.shape == (4, 1)
     assert own.top_pairs(1).to_frame().columns[2] == "distance"

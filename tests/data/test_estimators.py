@@ -40,9 +40,7 @@ def test_fitted_on_a_matrix() -> None:
         assert_array_equal(found.labels, model.predict(X))
         assert_array_equal(found.scores, model.predict_proba(X))
         assert found.class_names is None
-    with pytest.raises(
-        ValueError, match=r"model must be fitted on the columns of data\.x, 2, got one fitted on 3"
-    ):
+    with pytest.raises(ValueError, match=r"model .*got one fitted on 3"):
         predictions_of(model, SimpleNamespace(x=X[:, :2]))
 
 
@@ -85,9 +83,7 @@ def test_features_come_before_x() -> None:
 
 def test_columns_that_nobody_has() -> None:
     model = LogisticRegression().fit(FRAME.assign(d=1.0, e=2.0), Y)
-    with pytest.raises(
-        ValueError, match=r"neither features nor data\.feature_names hold, d, e: give features"
-    ):
+    with pytest.raises(ValueError, match=r"neither features nor data\.feature_names hold, d, e"):
         predictions_of(model, DATA)
     # one half here and the other half there is no table either
     with pytest.raises(ValueError, match="hold, d, e: give features"):
@@ -105,9 +101,8 @@ def test_classes_that_are_texts() -> None:
     assert_array_equal(named.labels, np.where(found.labels == 1, 0, 2))
     assert named.scores is not None
     assert found.scores is not None
-    assert_array_equal(
-        named.scores, np.stack([found.scores[:, 1], np.zeros(60), found.scores[:, 0]], axis=1)
-    )
+    expected = np.stack([found.scores[:, 1], np.zeros(60), found.scores[:, 0]], axis=1)
+    assert_array_equal(named.scores, expected)
 
 
 def test_classes_with_gaps() -> None:
@@ -131,8 +126,5 @@ def test_what_is_refused() -> None:
         predictions_of(LogisticRegression(), DATA)
     with pytest.raises(TypeError, match="the model's output must be integers"):
         predictions_of(LinearRegression().fit(X, Y), DATA)
-    with pytest.raises(
-        ValueError,
-        match=r"the model's output must be classes of shape \(60,\), got shape \(60, 2\)",
-    ):
+    with pytest.raises(ValueError, match=r"the model's output must be classes of shape \(60,\)"):
         predictions_of(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)

@@ -23,15 +23,8 @@ def test_texts_and_integers() -> None:
 
 def test_numbers_of_rows() -> None:
     ids = Ids.of_rows(3)
-    assert ids.find(["2", "3", "-1", "x", "1.0", "1.5", "9" * 40]).tolist() == [
-        2,
-        -1,
-        -1,
-        -1,
-        1,
-        -1,
-        -1,
-    ]
+    expected = [2, -1, -1, -1, 1, -1, -1]
+    assert ids.find(["2", "3", "-1", "x", "1.0", "1.5", "9" * 40]).tolist() == expected
     assert ids.rows(table(a=["x", "y", "z"])).tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match=r"t\.csv must hold a row for each of 3 nodes, got 1"):
         ids.rows(table(a=["x"]))
@@ -49,10 +42,7 @@ def test_rows_go_by_the_column() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "expected"),
-    [
-        (["a", ""], "line 3: no id"),
-        (["a", "b", "a"], "line 4: id 'a' again, as in line 2"),
-    ],
+    [(["a", ""], "line 3: no id"), (["a", "b", "a"], "line 4: id 'a' again, as in line 2")],
 )
 def test_bad_ids(texts: list[str], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):

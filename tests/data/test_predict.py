@@ -166,9 +166,8 @@ def test_models_without_names_get_an_array() -> None:
         models[-1].fit(values, labels)
     for model in models:
         finder = cfe.EvidenceFinder.from_table(PEOPLE[NUMBERS], model)
-        assert [finder.class_name(label) for label in finder.labels] == [
-            str(v) for v in model.predict(values)
-        ]
+        found = [finder.class_name(label) for label in finder.labels]
+        assert found == [str(v) for v in model.predict(values)]
         assert columns_of(model, NUMBERS) is None
 
 
@@ -182,9 +181,8 @@ def test_modules_and_functions() -> None:
         finder = cfe.EvidenceFinder.from_table(table, lambda frame: frame["age"] > 40)
         assert_array_equal(finder.labels, PEOPLE["age"] > 40)
     numbers = PEOPLE[["debt", "age"]]
-    assert_array_equal(
-        cfe.EvidenceFinder.from_table(numbers, torch.nn.Sequential(module)).labels, expected
-    )
+    found = cfe.EvidenceFinder.from_table(numbers, torch.nn.Sequential(module)).labels
+    assert_array_equal(found, expected)
     with pytest.raises(TypeError, match="columns of a torch module must be numbers"):
         cfe.EvidenceFinder.from_table(PEOPLE, torch.nn.Sequential(module))
 
@@ -212,10 +210,8 @@ def test_places_of_names() -> None:
     assert column_names(SimpleNamespace(feature_names=["a"])) == ["a"]
     assert column_names(SimpleNamespace(feature_names=None)) is None
     assert column_names(lambda X: X) is None
-    assert columns_of(SimpleNamespace(feature_names=["a_b", "c_d"]), ["c d", "a b", "a_b"]) == [
-        "a_b",
-        "c d",
-    ]
+    found = columns_of(SimpleNamespace(feature_names=["a_b", "c_d"]), ["c d", "a b", "a_b"])
+    assert found == ["a_b", "c d"]
     assert columns_of(SimpleNamespace(feature_names_=["0", "1"]), ["1", "0"]) == ["0", "1"]
 
 

@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -57,153 +58,89 @@ def zipped(text: str) -> bytes:
 AB = {"a": [1, 2], "b": ["x", "y"]}
 UV = {"1": ["u", "v"], "2": [1, 2]}
 NUMBERED = {"1": [1, 2], "2": ["x", "y"], "3": ["u", "v"]}
-FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] = [
-    ("plain", "a,b\n1,x\n2,y\n", "t.csv", {}, AB),
-    (
-        "semicolons and decimal commas",
-        "a;b\n1,5;x\n2,5;y\n",
-        "t.csv",
-        {"decimal": ","},
-        AB | {"a": [1.5, 2.5]},
-    ),
-    ("bars", "a|b\n1|x\n2|y\n", "t.csv", {}, AB),
-    ("tabs", "a\tb\n1\tx\n2\ty\n", "t.tsv", {}, AB),
-    ("a separator of one's own", "a!b\n1!x\n2!y\n", "t.csv", {"separator": "!"}, AB),
-    ("line of Excel", "sep=;\na;b\n1;x\n2;y\n", "t.csv", {}, AB),
-    ("quoted line of Excel", '"sep=|"\na|b\n1|x\n2|y\n', "t.csv", {}, AB),
-    ("title", "Loans of 2024\n\na,b\n1,x\n2,y\n", "t.csv", {}, AB),
-    ("title with separators", "Loans of 2024,\n,\na,b\n1,x\n2,y\n", "t.csv", {}, AB),
-    (
-        "title of several parts",
-        "Loans, 2024\na,b,c\n1,x,u\n2,y,v\n",
-        "t.csv",
-        {},
-        AB | {"c": ["u", "v"]},
-    ),
-    ("index", ",a,b\n0,1,x\n1,2,y\n", "t.csv", {}, AB),
-    ("index of joined frames", ",a,b\n0,1,x\n0,2,y\n", "t.csv", {}, AB),
-    ("index, written twice", ",Unnamed: 0,a,b\n0,0,1,x\n1,1,2,y\n", "t.csv", {}, AB),
-    ("row names of R", '"a","b"\n"1",1,"x"\n"2",2,"y"\n', "t.csv", {}, AB),
-    ("doubled names", "a,b,a\n1,x,3\n2,y,4\n", "t.csv", {}, AB | {"a.1": [3, 4]}),
-    ("commas at the ends", "a,b,\n1,x,\n2,y,\n", "t.csv", {}, AB),
-    ("commas at the ends of rows", "a,b\n1,x,\n2,y,\n", "t.csv", {}, AB),
-    ("empty lines", "a,b\n\n1,x\n\n,\n2,y\n,\n\n", "t.csv", {}, AB),
-    ("header again", "a,b\n1,x\na,b\n2,y\n", "t.csv", {}, AB),
-    ("blanks", " a , b \n 1, x\n2 ,y \n", "t.csv", {}, AB),
-    ("byte order mark, Windows", "\ufeffa,b\r\n1,x\r\n2,y\r\n", "t.csv", {}, AB),
-    ("old Macintosh", "a,b\r1,x\r2,y\r", "t.csv", {}, AB),
-    ("UTF-16", "a,b\n1,x\n2,y\n".encode("utf-16"), "t.csv", {}, AB),
-    (
-        "latin-1",
-        "a,b\n1,é\n2,y\n".encode("latin-1"),
-        "t.csv",
-        {"encoding": "latin-1"},
-        AB | {"b": ["é", "y"]},
-    ),
-    ("quotes", 'a,b\n1,"x, ""y""\nz"\n2,y\n', "t.csv", {}, AB | {"b": ['x, "y"\nz', "y"]}),
-    ("gzip", gzip.compress(b"a,b\n1,x\n2,y\n"), "t.csv.gz", {}, AB),
-    ("bzip2", bz2.compress(b"a,b\n1,x\n2,y\n"), "t.csv.bz2", {}, AB),
-    ("xz", lzma.compress(b"a,b\n1,x\n2,y\n"), "t.csv.xz", {}, AB),
-    ("white space in gzip", gzip.compress(b"u 1\nv 2\n"), "t.data.gz", {"header": "none"}, UV),
-    ("another ending", "a,b\n1,x\n2,y\n", "adult.test", {}, AB),
-    ("another ending, tabs", "a\tb\n1\tx\n2\ty\n", "t.export", {}, AB),
-    ("another ending, UTF-16", "a,b\n1,x\n2,y\n".encode("utf-16"), "t.out", {}, AB),
-    ("no ending", "a;b\n1;x\n2;y\n", "table", {}, AB),
-    ("a comment above rows", "|1x3\n1, x, u\n2, y, v\n", "t.test", {"header": "none"}, NUMBERED),
-    ("Orange", "a\tb\nc\td\n\tclass\n1\tx\n2\ty\n", "t.tab", {}, AB),
-    ("Orange, words", "a\tb\ncontinuous\tdiscrete\n\tclass\n1\tx\n2\ty\n", "t.tab", {}, AB),
-    (
-        "letters that are no types",
-        "a\tb\nc\td\nd\tc\n",
-        "t.tab",
-        {},
-        {"a": ["c", "d"], "b": ["d", "c"]},
-    ),
-    ("zip", zipped("a,b\n1,x\n2,y\n"), "t.zip", {}, AB),
-    (
-        "no header",
-        "p1,1.5\np2,2\n",
-        "t.csv",
-        {"header": "none"},
-        {"1": ["p1", "p2"], "2": [1.5, 2]},
-    ),
-    (
-        "names that are years",
-        "a,2019,2020\nu,1,2\nv,3,4\n",
-        "t.csv",
-        {},
-        {"a": ["u", "v"], "2019": [1, 3], "2020": [2, 4]},
-    ),
-    (
-        "names that are numbers",
-        "0,1,2\n5,6,7\n",
-        "t.csv",
-        {"header": "first"},
-        {"0": [5], "1": [6], "2": [7]},
-    ),
-    ("text file with commas", "a,b\n1,x\n2,y\n", "t.txt", {}, AB),
-    ("text file of Excel", "a\tb\n1\tx z\n2\ty\n", "t.txt", {}, AB | {"b": ["x z", "y"]}),
-    ("white space", "u 1\nv 2\n", "t.data", {"header": "none"}, UV),
-    (
-        "thousands",
-        'a,b\n"1,234",x\n"2,345.5",y\n',
-        "t.csv",
-        {"thousands": ","},
-        AB | {"a": [1234, 2345.5]},
-    ),
-    (
-        "thousands, continental",
-        "a;b\n1.234,5;x\n2;y\n",
-        "t.csv",
-        {"thousands": ".", "decimal": ","},
-        AB | {"a": [1234.5, 2]},
-    ),
-    ("thousands, Swiss", "a;b\n1'234;x\n2;y\n", "t.csv", {"thousands": "'"}, AB | {"a": [1234, 2]}),
-    ("currency", "a,b\n$1,x\n$2.5,y\n", "t.csv", {}, AB | {"a": [1, 2.5]}),
-    ("percent", "a,b\n45%,x\n2.5 %,y\n", "t.csv", {}, AB | {"a": [45, 2.5]}),
-    (
-        "missing texts of pandas",
-        "a,b\n1,NA\nn/a,y\n",
-        "t.csv",
-        {},
-        {"a": [1, None], "b": [None, "y"]},
-    ),
-    (
-        "texts as they stand",
-        "a,b\n1,NA\n2,None\n",
-        "t.csv",
-        {"keep_text": ["b"]},
-        AB | {"b": ["NA", "None"]},
-    ),
-    (
-        "other missing texts",
-        "a,b\n1,?\n-99,y\n",
-        "t.csv",
-        {"na": ["?", "-99"]},
-        {"a": [1, None], "b": [None, "y"]},
-    ),
-    (
-        "codes",
-        "a,b\n01234,x\n02345,y\n",
-        "t.csv",
-        {"categorical": ["a"]},
-        AB | {"a": ["01234", "02345"]},
-    ),
-    ("booleans", "a,b\nTrue,x\nfalse,y\n", "t.csv", {}, AB | {"a": [True, False]}),
-    (
-        "dates",
-        "a,b\n1,2020-01-31\n2,31.01.2020\n",
-        "t.csv",
-        {},
-        AB | {"b": ["2020-01-31", "31.01.2020"]},
-    ),
-    ("an empty line of one column", "a\nx\n\ny\n", "t.csv", {}, {"a": ["x", None, "y"]}),
-]
 
 
-@pytest.mark.parametrize(
-    ("data", "name", "options", "expected"), [case[1:] for case in FILES], ids=[c[0] for c in FILES]
-)
+def case(data: str | bytes, expected: Any = AB, name: str = "t.csv", **options: Any) -> Any:
+    return data, name, options, expected
+
+
+FILES = {
+    "plain": case("a,b\n1,x\n2,y\n"),
+    "semicolons and decimal commas": case(
+        "a;b\n1,5;x\n2,5;y\n", AB | {"a": [1.5, 2.5]}, decimal=","
+    ),
+    "bars": case("a|b\n1|x\n2|y\n"),
+    "tabs": case("a\tb\n1\tx\n2\ty\n", name="t.tsv"),
+    "a separator of one's own": case("a!b\n1!x\n2!y\n", separator="!"),
+    "line of Excel": case("sep=;\na;b\n1;x\n2;y\n"),
+    "quoted line of Excel": case('"sep=|"\na|b\n1|x\n2|y\n'),
+    "title": case("Loans of 2024\n\na,b\n1,x\n2,y\n"),
+    "title with separators": case("Loans of 2024,\n,\na,b\n1,x\n2,y\n"),
+    "title of several parts": case("Loans, 2024\na,b,c\n1,x,u\n2,y,v\n", AB | {"c": ["u", "v"]}),
+    "index": case(",a,b\n0,1,x\n1,2,y\n"),
+    "index of joined frames": case(",a,b\n0,1,x\n0,2,y\n"),
+    "index, written twice": case(",Unnamed: 0,a,b\n0,0,1,x\n1,1,2,y\n"),
+    "row names of R": case('"a","b"\n"1",1,"x"\n"2",2,"y"\n'),
+    "doubled names": case("a,b,a\n1,x,3\n2,y,4\n", AB | {"a.1": [3, 4]}),
+    "commas at the ends": case("a,b,\n1,x,\n2,y,\n"),
+    "commas at the ends of rows": case("a,b\n1,x,\n2,y,\n"),
+    "empty lines": case("a,b\n\n1,x\n\n,\n2,y\n,\n\n"),
+    "header again": case("a,b\n1,x\na,b\n2,y\n"),
+    "blanks": case(" a , b \n 1, x\n2 ,y \n"),
+    "byte order mark, Windows": case("\ufeffa,b\r\n1,x\r\n2,y\r\n"),
+    "old Macintosh": case("a,b\r1,x\r2,y\r"),
+    "UTF-16": case("a,b\n1,x\n2,y\n".encode("utf-16")),
+    "latin-1": case(
+        "a,b\n1,é\n2,y\n".encode("latin-1"), AB | {"b": ["é", "y"]}, encoding="latin-1"
+    ),
+    "quotes": case('a,b\n1,"x, ""y""\nz"\n2,y\n', AB | {"b": ['x, "y"\nz', "y"]}),
+    "gzip": case(gzip.compress(b"a,b\n1,x\n2,y\n"), name="t.csv.gz"),
+    "bzip2": case(bz2.compress(b"a,b\n1,x\n2,y\n"), name="t.csv.bz2"),
+    "xz": case(lzma.compress(b"a,b\n1,x\n2,y\n"), name="t.csv.xz"),
+    "white space in gzip": case(gzip.compress(b"u 1\nv 2\n"), UV, name="t.data.gz", header="none"),
+    "another ending": case("a,b\n1,x\n2,y\n", name="adult.test"),
+    "another ending, tabs": case("a\tb\n1\tx\n2\ty\n", name="t.export"),
+    "another ending, UTF-16": case("a,b\n1,x\n2,y\n".encode("utf-16"), name="t.out"),
+    "no ending": case("a;b\n1;x\n2;y\n", name="table"),
+    "a comment above rows": case(
+        "|1x3\n1, x, u\n2, y, v\n", NUMBERED, name="t.test", header="none"
+    ),
+    "Orange": case("a\tb\nc\td\n\tclass\n1\tx\n2\ty\n", name="t.tab"),
+    "Orange, words": case("a\tb\ncontinuous\tdiscrete\n\tclass\n1\tx\n2\ty\n", name="t.tab"),
+    "letters that are no types": case(
+        "a\tb\nc\td\nd\tc\n", {"a": ["c", "d"], "b": ["d", "c"]}, name="t.tab"
+    ),
+    "zip": case(zipped("a,b\n1,x\n2,y\n"), name="t.zip"),
+    "no header": case("p1,1.5\np2,2\n", {"1": ["p1", "p2"], "2": [1.5, 2]}, header="none"),
+    "names that are years": case(
+        "a,2019,2020\nu,1,2\nv,3,4\n", {"a": ["u", "v"], "2019": [1, 3], "2020": [2, 4]}
+    ),
+    "names that are numbers": case(
+        "0,1,2\n5,6,7\n", {"0": [5], "1": [6], "2": [7]}, header="first"
+    ),
+    "text file with commas": case("a,b\n1,x\n2,y\n", name="t.txt"),
+    "text file of Excel": case("a\tb\n1\tx z\n2\ty\n", AB | {"b": ["x z", "y"]}, name="t.txt"),
+    "white space": case("u 1\nv 2\n", UV, name="t.data", header="none"),
+    "thousands": case('a,b\n"1,234",x\n"2,345.5",y\n', AB | {"a": [1234, 2345.5]}, thousands=","),
+    "thousands, continental": case(
+        "a;b\n1.234,5;x\n2;y\n", AB | {"a": [1234.5, 2]}, thousands=".", decimal=","
+    ),
+    "thousands, Swiss": case("a;b\n1'234;x\n2;y\n", AB | {"a": [1234, 2]}, thousands="'"),
+    "currency": case("a,b\n$1,x\n$2.5,y\n", AB | {"a": [1, 2.5]}),
+    "percent": case("a,b\n45%,x\n2.5 %,y\n", AB | {"a": [45, 2.5]}),
+    "missing texts of pandas": case("a,b\n1,NA\nn/a,y\n", {"a": [1, None], "b": [None, "y"]}),
+    "texts as they stand": case("a,b\n1,NA\n2,None\n", AB | {"b": ["NA", "None"]}, keep_text=["b"]),
+    "other missing texts": case(
+        "a,b\n1,?\n-99,y\n", {"a": [1, None], "b": [None, "y"]}, na=["?", "-99"]
+    ),
+    "codes": case("a,b\n01234,x\n02345,y\n", AB | {"a": ["01234", "02345"]}, categorical=["a"]),
+    "booleans": case("a,b\nTrue,x\nfalse,y\n", AB | {"a": [True, False]}),
+    "dates": case("a,b\n1,2020-01-31\n2,31.01.2020\n", AB | {"b": ["2020-01-31", "31.01.2020"]}),
+    "an empty line of one column": case("a\nx\n\ny\n", {"a": ["x", None, "y"]}),
+}
+
+
+@pytest.mark.parametrize(("data", "name", "options", "expected"), FILES.values(), ids=FILES)
 def test_files_as_people_have_them(
     tmp_path: Path,
     data: str | bytes,
@@ -269,9 +206,8 @@ def test_files_with_several_meanings_are_refused(
 )
 def test_other_kinds_of_files_are_refused(tmp_path: Path, data: bytes, name: str) -> None:
     path = written(tmp_path, data, name)
-    with pytest.raises(
-        ValueError, match=r"must be a file of the kind .*\.csv, .*\.bz2, .*text file"
-    ) as caught:
+    message = r"must be a file of the kind .*\.csv, .*\.bz2, .*text"
+    with pytest.raises(ValueError, match=message) as caught:
         read_table(path)
     assert "\n" not in str(caught.value)
 
@@ -312,10 +248,8 @@ def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
     for part in ("--na '?' 'none known'", "--categorical age debt", "--ignore name street"):
         assert part in str(caught.value)
     gaps = written(tmp_path, "a,b,c\n1,,x\n,2,y\n,3,z\n")
-    with pytest.raises(
-        ValueError,
-        match=r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'",
-    ):
+    message = r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'"
+    with pytest.raises(ValueError, match=message):
         read_own(OwnFiles(gaps, missing="error"))
     matrix = written(tmp_path, "A11 6 x\nA12 7 y\n", "german.data")
     with (
@@ -333,9 +267,8 @@ def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
     path = written(tmp_path, text)
     ignore = "--ignore nr .*--without nr" if are_options else r"ignore=\['nr'\].*without=\['nr'\]"
     person = "--person nr" if are_options else "person='nr'"
-    with pytest.raises(
-        ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"
-    ):
+    message = rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"
+    with pytest.raises(ValueError, match=message):
         Ids.of_column(read_table(path, Reading(are_options=are_options)), "nr")
     if not are_options:
         for given in (path, pd.read_csv(path), pl.read_csv(path)):
@@ -404,7 +337,7 @@ def test_a_path_and_a_frame_mean_the_same(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):
         finders = [cfe.EvidenceFinder.from_table(each, "loan", id="id") for each in given]
     for finder in finders[1:]:
-        np.testing.assert_allclose(finder.vectors, finders[0].vectors, atol=1e-6)
+        assert_allclose(finder.vectors, finders[0].vectors, atol=1e-6)
         assert finder.attributes is not None
         assert list(finder.attributes) == ["age", "sex"]
     assert finders[0].names([7]).tolist() == ["007"]
@@ -430,13 +363,8 @@ def test_notes_count_what_was_changed(tmp_path: Path) -> None:
         table.frame(table.columns)
         table.problems.check()
     told = " ".join(str(warning.message) for warning in caught)
-    for part in (
-        "above the header",
-        "b.1 'NA' 30",
-        "a 'n/a' 1",
-        "called b.1",
-        "index of a data frame",
-    ):
+    cases = ("above the header", "b.1 'NA' 30", "a 'n/a' 1", "called b.1", "index of a data frame")
+    for part in cases:
         assert part in told
     assert all(issubclass(warning.category, cfe.InputWarning) for warning in caught)
 
@@ -464,9 +392,7 @@ def test_roles(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="weights"):
         audit.direct_effects(finder, sensitive=["x"], unfavourable="b")
     assert not any(tmp_path.iterdir())
-    with pytest.raises(
-        ValueError, match="sensitive must name attributes, got 'y', which is the model"
-    ):
+    with pytest.raises(ValueError, match=r"sensitive .*got 'y', which is the model"):
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
 
@@ -504,20 +430,15 @@ def test_parquet(tmp_path: Path) -> None:
     expected |= {"day": [None, "2020-01-31"], "moment": [None, "2020-01-31 12:30:00"]}
     assert read(path) == expected | {"category": [None, "u"], "nullable": [None, 7]}
     pq.write_table(pa.table({"a": [[1, 2]]}), path)
-    with pytest.raises(
-        ValueError, match="column 'a' must hold numbers, texts, booleans or dates, got list"
-    ):
+    with pytest.raises(ValueError, match=r"column .*got list"):
         read(path)
 
 
 def test_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, 'a,"b,c",d: e,x=y\n1,2,3,4\n')
-    for text, names in (
-        ("t.csv:b,c", ("b,c",)),
-        ("t.csv:a,x=y", ("a", "x=y")),
-        ("t.csv:d: e", ("d: e",)),
-    ):
+    cases = (("t.csv:b,c", ("b,c",)), ("t.csv:a,x=y", ("a", "x=y")), ("t.csv:d: e", ("d: e",)))
+    for text, names in cases:
         assert Source.parse(text).read()[1] == names
     assert Source.of(["t.csv", "b,c", "a"]).read()[1] == ("b,c", "a")
     assert Source.of(["new=t.csv:a"], named=True) == Source(Path("t.csv"), ("a",), "new")
@@ -536,10 +457,8 @@ def test_matrices_and_tables(tmp_path: Path) -> None:
         path = written(tmp_path, text, name)
         assert read_table(path).has_header == expected
     assert read_table(written(tmp_path, "1,2\n3,4\n"), Reading(header="none")).has_header
-    np.testing.assert_array_equal(
-        read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]]
-    )
-    np.testing.assert_array_equal(
+    assert_array_equal(read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]])
+    assert_array_equal(
         read_graph(written(tmp_path, "# from to\n0 1\n1 2\n", "e.txt")), [[0, 1], [1, 2]]
     )
     with pytest.raises(ValueError, match="must hold numbers"):

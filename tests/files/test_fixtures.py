@@ -66,10 +66,8 @@ def test_stores(
     assert len(store) == answers[name]["len"]
     assert list(store.evidence("doc-0", k=5).ids) == answers[name]["evidence"]
     store.save(tmp_path / "again")
-    assert (
-        list(cfe.EvidenceStore.load(tmp_path / "again").evidence("doc-0", k=5).ids)
-        == answers[name]["evidence"]
-    )
+    expected = answers[name]["evidence"]
+    assert list(cfe.EvidenceStore.load(tmp_path / "again").evidence("doc-0", k=5).ids) == expected
     if not mmap:
         store.delete(["doc-7"])
         store.add(["doc-new"], -X[:1])

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, quick, stored_vectors, unit
+from reference import Stored, assert_same_arrays, clustered, quick, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse.class_centroids import Routes
@@ -31,6 +31,12 @@ from cfe_faiss.files.outputs import new_file
 from cfe_faiss.index.protocol import EvidenceIndex
 
 pytestmark = pytest.mark.usefixtures("without_sync")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.index"
+
 
 FUZZER = Path(__file__).parents[2] / "benchmarks" / "fuzz_files.py"
 Index = EvidenceIndex
@@ -66,10 +72,10 @@ def built(kind: str) -> Index:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "paper"])
-def test_round_trip(kind: str, tmp_path: Path) -> None:
+def test_round_trip(kind: str, path: Path) -> None:
     index = built(kind)
-    cfe.write_index(index, tmp_path / "a.index")
-    again = cfe.read_index(tmp_path / "a.index")
+    cfe.write_index(index, path)
+    again = cfe.read_index(path)
     assert type(again) is type(index)
     assert repr(again) == repr(index)
     xq, labels_q = clustered(40, 12, 3, seed=1)
@@ -81,45 +87,40 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
             again.range_search_evidence(xq, labels_q, 0.6),
         ),
     ):
-        for a, b in zip(one, two, strict=True):
-            assert_array_equal(a, b)
+        assert_same_arrays(one, two)
     again.relabel(np.arange(600) % 5)
     index.relabel(np.arange(600) % 5)
     again.add_with_labels(xq, labels_q, np.arange(5000, 5040))
     index.add_with_labels(xq, labels_q, np.arange(5000, 5040))
-    for a, b in zip(index.search_stored(k=7), again.search_stored(k=7), strict=True):
-        assert_array_equal(a, b)
+    assert_same_arrays(index.search_stored(k=7), again.search_stored(k=7))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_round_trip_of_random_indexes(tmp_path: Path, stored: Stored) -> None:
+def test_round_trip_of_random_indexes(path: Path, stored: Stored) -> None:
     flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
     for index in (flat, ivf):
         index.add_with_ids(stored.X, stored.ids)
         index.relabel(stored.labels, stored.ids)
-        cfe.write_index(index, tmp_path / "a.index")
-        again = cfe.read_index(tmp_path / "a.index")
-        for a, b in zip(
-            index.search_stored(k=stored.k), again.search_stored(k=stored.k), strict=True
-        ):
-            assert_array_equal(a, b)
+        cfe.write_index(index, path)
+        again = cfe.read_index(path)
+        assert_same_arrays(index.search_stored(k=stored.k), again.search_stored(k=stored.k))
 
 
 EMPTY = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ3,RFlat"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_empty_indexes_round_trip(kind: str, tmp_path: Path) -> None:
+def test_empty_indexes_round_trip(kind: str, path: Path) -> None:
     index = quick(
         cfe.index_factory(
             3, "EvidenceFlat" if kind == "flat" else f"EvidenceIVF4x2,{EMPTY.get(kind, 'Flat')}"
         )
     )
-    cfe.write_index(index, tmp_path / "a.index")
-    again = cfe.read_index(tmp_path / "a.index")
+    cfe.write_index(index, path)
+    again = cfe.read_index(path)
     assert again.ntotal == 0
     if kind != "flat":
         again.train(np.eye(3).repeat(100, axis=0))
@@ -162,8 +163,7 @@ def test_stock_faiss_reads_the_same_files_in_a_process_without_us(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_damage_is_an_error(kind: str, path: Path) -> None:
     cfe.write_index(built(kind), path)
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
@@ -188,9 +188,8 @@ def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
 def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     faiss.write_index(faiss.IndexFlatIP(3), str(path))
-    with pytest.raises(
-        ValueError, match=r"not an evidence index.*from_stock\(faiss.read_index\(path\), labels\)"
-    ):
+    message = r"not an evidence index.*from_stock\(faiss.read_index\(path\), labels\)"
+    with pytest.raises(ValueError, match=message):
         cfe.read_index(path)
     with pytest.raises(FileNotFoundError):
         cfe.read_index(tmp_path / "none")
@@ -198,11 +197,11 @@ def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
         cfe.write_index(faiss.IndexFlatIP(3), path)  # type: ignore[arg-type]
 
 
-def test_another_version_is_an_error(tmp_path: Path) -> None:
-    cfe.write_index(built("flat"), tmp_path / "a.index")
-    forged(tmp_path / "a.index", said("version", 8))
+def test_another_version_is_an_error(path: Path) -> None:
+    cfe.write_index(built("flat"), path)
+    forged(path, said("version", 8))
     with pytest.raises(ValueError, match="format version 8, this cfe_faiss reads versions 2 to 7"):
-        cfe.read_index(tmp_path / "a.index")
+        cfe.read_index(path)
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
@@ -270,29 +269,28 @@ def test_a_file_that_is_being_written_is_left_alone(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_rows_that_were_added_one_by_one_are_written_in_order(tmp_path: Path) -> None:
+def test_rows_that_were_added_one_by_one_are_written_in_order(path: Path) -> None:
     X, labels = clustered(300, 8, 3)
     index, whole = cfe.IndexEvidenceIDMap2(8), cfe.IndexEvidenceIDMap2(8)
     index.add_with_labels(X[:290], labels[:290])
     for i in range(290, 300):
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
     whole.add_with_labels(X, labels)
-    cfe.write_index(index, tmp_path / "a.index")
-    again = cfe.read_index(tmp_path / "a.index")
+    cfe.write_index(index, path)
+    again = cfe.read_index(path)
     stored, _ = again.storage().rows(np.arange(300))
     assert_array_equal(stored, whole.storage().rows(np.arange(300))[0])
     for one in (index, again, pickle.loads(pickle.dumps(index))):
-        for a, b in zip(one.search_stored(k=5), whole.search_stored(k=5), strict=True):
-            assert_array_equal(a, b)
+        assert_same_arrays(one.search_stored(k=5), whole.search_stored(k=5))
 
 
-def test_files_are_as_readable_as_the_user_wants(tmp_path: Path) -> None:
+def test_files_are_as_readable_as_the_user_wants(path: Path) -> None:
     old = os.umask(0o027)
     try:
-        cfe.write_index(built("flat"), tmp_path / "a.index")
+        cfe.write_index(built("flat"), path)
     finally:
         os.umask(old)
-    assert stat.S_IMODE((tmp_path / "a.index").stat().st_mode) == 0o640
+    assert stat.S_IMODE((path).stat().st_mode) == 0o640
 
 
 # --- mapped -----------------------------------------------------------------------------------------------------------
@@ -311,33 +309,26 @@ def searches(index: Index) -> list[Any]:
     ]
 
 
-def assert_same(one: list[Any], two: list[Any]) -> None:
-    for a, b in zip(one, two, strict=True):
-        assert_array_equal(a, b)
-
-
 def sectors_mapped(path: Path) -> int:
     return Path("/proc/self/maps").read_text().count(str(path))
 
 
 @pytest.mark.parametrize("flags", MAPPED)
 @pytest.mark.parametrize("kind", [*KINDS, "paper"])
-def test_a_mapped_index_gives_the_same_results(kind: str, flags: int, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_mapped_index_gives_the_same_results(kind: str, flags: int, path: Path) -> None:
     index = built(kind)
     cfe.write_index(index, path)
     before = path.read_bytes()
     mapped = cfe.read_index(path, flags)
     assert type(mapped) is type(index)
-    assert_same(searches(mapped), searches(index))
+    assert_same_arrays(searches(mapped), searches(index))
     assert path.read_bytes() == before
     verify_index(path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mapped_index_lets_go_of_its_file(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_mapped_index_lets_go_of_its_file(kind: str, path: Path) -> None:
     cfe.write_index(built(kind), path)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     assert sectors_mapped(path)
@@ -347,8 +338,7 @@ def test_a_mapped_index_lets_go_of_its_file(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [*MAPPED, faiss.IO_FLAG_READ_ONLY])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, path: Path) -> None:
     cfe.write_index(built(kind), path)
     before = path.read_bytes()
     mapped = cfe.read_index(path, flags)
@@ -370,38 +360,35 @@ def test_a_mapped_or_read_only_index_refuses_changes(kind: str, flags: int, tmp_
     for change in changes:
         with pytest.raises(RuntimeError, match=r"a\.index and cannot be changed"):
             change()
-    assert_same(searches(mapped), expected)
+    assert_same_arrays(searches(mapped), expected)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mapped_index_survives_the_replacement_of_its_file(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_mapped_index_survives_the_replacement_of_its_file(kind: str, path: Path) -> None:
     cfe.write_index(built(kind), path)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     expected = searches(cfe.read_index(path))
     cfe.write_index(mapped, path)
-    assert_same(searches(cfe.read_index(path)), expected)
+    assert_same_arrays(searches(cfe.read_index(path)), expected)
     cfe.write_index(cfe.IndexEvidenceIDMap2(3), path)
-    assert_same(searches(mapped), expected)
+    assert_same_arrays(searches(mapped), expected)
     path.unlink()
-    assert_same(searches(mapped), expected)
+    assert_same_arrays(searches(mapped), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mapped_indexes_are_copied_into_memory(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_mapped_indexes_are_copied_into_memory(kind: str, path: Path) -> None:
     cfe.write_index(built(kind), path)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     for copied in (pickle.loads(pickle.dumps(mapped)), copy.deepcopy(mapped)):
-        assert_same(searches(copied), searches(mapped))
+        assert_same_arrays(searches(copied), searches(mapped))
         copied.remove_ids(np.array([1000]))
         assert copied.ntotal == 599
     assert mapped.to_stock().ntotal == 600
 
 
-def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(path: Path) -> None:
     cfe.write_index(built("paper"), path)
     whole = path.read_bytes()
     header = read_header(path)
@@ -415,9 +402,8 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
 
     for name in ("centroids", "reference_starts"):
         flipped(sections[name]["offset"] + 5)
-        with pytest.raises(
-            ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"
-        ):
+        message = rf"a\.index is damaged: the checksum of its section '{name}'"
+        with pytest.raises(ValueError, match=message):
             cfe.read_index(path, faiss.IO_FLAG_MMAP)
     flipped(100)
     with pytest.raises(ValueError, match=r"a\.index is damaged"):
@@ -426,41 +412,31 @@ def test_each_part_of_a_mapped_file_is_checked_when_it_is_used(tmp_path: Path) -
         flipped(sections[name]["offset"] + 5)
         mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
         for _ in range(2):
-            with pytest.raises(
-                ValueError, match=rf"a\.index is damaged: the checksum of its section '{name}'"
-            ):
+            message = rf"a\.index is damaged: the checksum of its section '{name}'"
+            with pytest.raises(ValueError, match=message):
                 mapped.search_stored(k=3)
     flipped(header["payload"]["size"] - 50)
     mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     for _ in range(2):
-        with pytest.raises(
-            ValueError, match=r"a\.index is damaged: the checksum of its list 4 does not match"
-        ):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list 4"):
             mapped.search_stored(k=3)
     with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its vectors"):
         verify_index(path)
 
 
-def test_vectors_besides_codes_are_checked_like_vectors_in_lists(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_vectors_besides_codes_are_checked_like_vectors_in_lists(path: Path) -> None:
     index = built("pq")
     cfe.write_index(index, path)
     whole = bytearray(path.read_bytes())
     place = section(read_header(path), "vectors")["offset"]
-    assert_array_equal(
-        np.frombuffer(whole, "<f4", 600 * 12, place).reshape(600, 12),
-        index.storage().rows(np.arange(600))[0],
-    )
+    found = np.frombuffer(whole, "<f4", 600 * 12, place).reshape(600, 12)
+    assert_array_equal(found, index.storage().rows(np.arange(600))[0])
     whole[place + 5000] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(
-        ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"
-    ):
+    with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d does"):
         cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, exact=True)
     for read in (cfe.read_index, verify_index):
-        with pytest.raises(
-            ValueError, match=r"a\.index is damaged: the checksum of its section 'vectors'"
-        ):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its section"):
             read(path)
     whole[place + 5000 : place + 6000] = b"\xff" * 1000
     path.write_bytes(whole)
@@ -470,64 +446,64 @@ def test_vectors_besides_codes_are_checked_like_vectors_in_lists(tmp_path: Path)
     assert D.shape == (5, 600)
 
 
+def parts_of(path: Path) -> tuple[bytearray, dict[str, Any]]:
+    """Return what stands before the header of a file, and the header."""
+    whole = path.read_bytes()
+    start, length = struct.unpack("<QQ", whole[-24:-8])
+    return bytearray(whole[:start]), json.loads(whole[start : start + length])
+
+
+def write_parts(path: Path, body: bytearray, header: dict[str, Any]) -> None:
+    encoded = json.dumps(header).encode()
+    end = struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1")
+    path.write_bytes(body + encoded + end)
+
+
 def as_version(path: Path, version: int) -> None:
     """Convert a file to the format of an earlier version; version 2 is that of cfe_faiss 0.2."""
 
     def is_known(name: str) -> bool:
         return SINCE_VERSION.get(name, 0) <= version
 
-    whole = path.read_bytes()
-    start, length = struct.unpack("<QQ", whole[-24:-8])
-    header = json.loads(whole[start : start + length]) | {"version": version}
+    body, header = parts_of(path)
+    header |= {"version": version}
     header["sections"] = [one for one in header["sections"] if is_known(one["name"])]
     header["parameters"] = {
         name: value for name, value in header["parameters"].items() if is_known(name)
     }
-    encoded = json.dumps(header).encode()
-    path.write_bytes(
-        whole[:start]
-        + encoded
-        + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1")
-    )
+    write_parts(path, body, header)
 
 
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
 def test_files_of_earlier_versions_are_read(
-    kind: str, flags: int, version: int, tmp_path: Path
+    kind: str, flags: int, version: int, path: Path
 ) -> None:
-    path = tmp_path / "a.index"
     index = built(kind)
     if kind != "flat":
         index.prepare(3)
     cfe.write_index(index, path)
     as_version(path, version)
     assert read_header(path)["version"] == version
-    assert_array_equal(
-        cfe.read_index(path, flags).search_stored(k=3)[1], index.search_stored(k=3)[1]
-    )
+    found = cfe.read_index(path, flags).search_stored(k=3)[1]
+    assert_array_equal(found, index.search_stored(k=3)[1])
     verify_index(path)
 
 
-def test_the_factor_of_a_file_is_checked(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_the_factor_of_a_file_is_checked(path: Path) -> None:
     index = built("pq")
     index.k_factor = 3  # an integer is as good as a float  # type: ignore[union-attr]
     cfe.write_index(index, path)
     assert cfe.read_index(path).k_factor == 3  # type: ignore[union-attr]
-    for value, message in (
-        (0.5, "k_factor must be .* got 0.5"),
-        (float("nan"), "got nan"),
-        ("2", "got '2'"),
-    ):
+    cases = ((0.5, "k_factor must be .* got 0.5"), (float("nan"), "got nan"), ("2", "got '2'"))
+    for value, message in cases:
         forged(path, said("parameters.k_factor", value))
         with pytest.raises(ValueError, match=message):
             cfe.read_index(path)
 
 
-def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_search_of_damaged_vectors_ends(path: Path) -> None:
     cfe.write_index(built("ivf"), path)
     whole = bytearray(path.read_bytes())
     size = read_header(path)["payload"]["size"]
@@ -539,21 +515,19 @@ def test_a_search_of_damaged_vectors_ends(tmp_path: Path) -> None:
     assert D.shape == (5, 600)
 
 
-def test_other_flags_are_an_error(tmp_path: Path) -> None:
-    cfe.write_index(built("flat"), tmp_path / "a.index")
+def test_other_flags_are_an_error(path: Path) -> None:
+    cfe.write_index(built("flat"), path)
     for flags in (faiss.IO_FLAG_SKIP_IVF_DATA, faiss.IO_FLAG_SKIP_STORAGE, 1 << 20):
         with pytest.raises(ValueError, match="io_flags must combine IO_FLAG_MMAP"):
-            cfe.read_index(tmp_path / "a.index", flags)
-    index = cfe.read_index(
-        tmp_path / "a.index", faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
-    )
+            cfe.read_index(path, flags)
+    index = cfe.read_index(path, faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE)
     index.remove_ids(np.array([1000]))
     assert index.ntotal == 599
 
 
-def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
-    cfe.write_index(built("ivf"), tmp_path / "a.index")
-    header = read_header(tmp_path / "a.index")
+def test_the_header_can_be_read_alone(path: Path) -> None:
+    cfe.write_index(built("ivf"), path)
+    header = read_header(path)
     assert header["kind"] == "EvidenceIVF"
     assert header["version"] == 6
     assert header["parameters"]["theta"] == 1.0
@@ -595,9 +569,7 @@ def said(path: str, value: object) -> Forge:
 
 def forged(path: Path, forge: Forge) -> None:
     """Change a file and update all its checksums."""
-    whole = path.read_bytes()
-    start, length = struct.unpack("<QQ", whole[-24:-8])
-    body, header = bytearray(whole[:start]), json.loads(whole[start : start + length])
+    body, header = parts_of(path)
     sections, size = [dict(one) for one in header["sections"]], header["payload"]["size"]
     forge(body, header)
     header["payload"]["crc32"] = zlib.crc32(body[:size])
@@ -608,17 +580,18 @@ def forged(path: Path, forge: Forge) -> None:
                 + int(np.prod(true["shape"])) * int(true["dtype"][2])
             ]
         )
-    encoded = json.dumps(header).encode()
-    path.write_bytes(
-        body
-        + encoded
-        + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1")
-    )
+    write_parts(path, body, header)
+
+
+def assert_damaged(path: Path, message: str, flags: int) -> None:
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        cfe.read_index(path, flags).search_stored(k=3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged"):
+        verify_index(path)
 
 
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
-def test_a_forged_nprobe_is_an_error(flags: int, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_forged_nprobe_is_an_error(flags: int, path: Path) -> None:
     index = built("ivf")
     for nprobe, message in ((2**63 - 1, None), (2**63, f"nprobe = {2**63}")):
         index.nprobe = 2**63 - 1
@@ -646,9 +619,9 @@ def test_a_forged_nprobe_is_an_error(flags: int, tmp_path: Path) -> None:
                 cfe.read_index(path, flags)
 
 
-def test_two_first_readers_of_a_mapped_index(tmp_path: Path) -> None:
-    cfe.write_index(built("ivf"), tmp_path / "a.index")
-    mapped: Any = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+def test_two_first_readers_of_a_mapped_index(path: Path) -> None:
+    cfe.write_index(built("ivf"), path)
+    mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
 
     class Check:
         """Deferred check that another reader completes between its test and its call."""
@@ -676,18 +649,14 @@ def test_two_first_readers_of_a_mapped_index(tmp_path: Path) -> None:
         (put("label_ends", 2, 9, 8), "texts of its labels do not fit"),
     ],
 )
-def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, path: Path) -> None:
     index: Any = built("ivf")
     index.reset()
     X, labels = clustered(600, 12, 3)
     index.add_with_labels(X, np.array(["a", "b", "c"])[labels])
     cfe.write_index(index, path)
     forged(path, forge)
-    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
-        cfe.read_index(path, flags).search_stored(k=3)
-    with pytest.raises(ValueError, match=r"a\.index is damaged"):
-        verify_index(path)
+    assert_damaged(path, message, flags)
 
 
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
@@ -705,25 +674,16 @@ def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_
         (said("parameters.extra", 1), r"parameters\.extra is unknown"),
         (said("payload.size", -1), r"payload\.size must be an integer from 0 .*, got -1"),
         (said("payload.size", 2**70), r"payload\.size must be an integer|begins at byte"),
-        (
-            said("payload.structure_crc32", None),
-            r"payload\.structure_crc32 must be an integer .*, got None",
-        ),
+        (said("payload.structure_crc32", None), r"payload\.structure_crc32 .*got None"),
         (said("sections", {}), "sections must be a list, got {}"),
         (said("sections", []), "has the sections"),
         (said("labels.name", "references"), "has the sections"),
         (said("labels.dtype", "|O"), "has dtype '|O', not '<i4'"),
         (said("labels.dtype", "<i8"), "has dtype '<i8', not '<i4'"),
-        (
-            said("labels.shape", [-600]),
-            r"sections\[\d\]\.shape\[0\] must be an integer from 0 .*, got -600",
-        ),
+        (said("labels.shape", [-600]), r"sections\[\d\]\.shape\[0\] .*got -600"),
         (said("labels.shape", [2**61]), "begins at byte|beyond its header"),
         (said("labels.shape", [599]), "has shape \\(599,\\), not \\(600,\\)"),
-        (
-            said("labels.shape", [600.0]),
-            r"sections\[\d\]\.shape\[0\] must be an integer .*, got 600.0",
-        ),
+        (said("labels.shape", [600.0]), r"sections\[\d\]\.shape\[0\] .*got 600.0"),
         (said("labels.offset", 0), "begins at byte 0"),
         (said("references.shape", [1, 1200]), "has shape"),
         (put("labels", 0, -2), "labels lie in -2"),
@@ -737,16 +697,10 @@ def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_
         (put("centroids", 0, -1), "centroids are not finite"),
     ],
 )
-def test_forged_footers_are_an_error(
-    forge: Forge, message: str, flags: int, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.index"
+def test_forged_footers_are_an_error(forge: Forge, message: str, flags: int, path: Path) -> None:
     cfe.write_index(built("paper"), path)
     forged(path, forge)
-    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
-        cfe.read_index(path, flags).search_stored(k=3)
-    with pytest.raises(ValueError, match=r"a\.index is damaged"):
-        verify_index(path)
+    assert_damaged(path, message, flags)
 
 
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
@@ -764,28 +718,24 @@ def test_forged_footers_are_an_error(
         (said("parameters.routing", "nearest"), "'route_means' has shape"),
     ],
 )
-def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, path: Path) -> None:
     cfe.write_index(built("ivf"), path)
     forged(path, forge)
-    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
-        cfe.read_index(path, flags).search_stored(k=3)
-    with pytest.raises(ValueError, match=r"a\.index is damaged"):
-        verify_index(path)
+    assert_damaged(path, message, flags)
 
 
 def test_a_mapped_index_takes_its_routes_from_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = built("ivf")
-    cfe.write_index(index, tmp_path / "a.index")
+    cfe.write_index(index, path)
 
     def fail(*_: object) -> None:
         raise AssertionError("every vector was read")
 
     monkeypatch.setattr(Routes, "of", fail)
-    mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
-    assert_same(searches(mapped), searches(index))
+    mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
+    assert_same_arrays(searches(mapped), searches(index))
     for name, array in mapped.routes().arrays().items():
         assert_array_equal(array, index.routes().arrays()[name])
 
@@ -867,56 +817,16 @@ def set_first(vector: Any, value: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "stock", "message"),
     [
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)),
-            "graph .* has links to nowhere",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)),
-            "graph .* has links to nowhere",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)),
-            "graph .* is not as it must be",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)),
-            "graph .* is not as it must be",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)),
-            "graph .* other numbers of neighbours",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)),
-            "graph .* other numbers of neighbours",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)),
-            "graph .* other numbers of neighbours",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)),
-            "graph .* begins at 9",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)),
-            "graph .* begins at",
-        ),
-        (
-            "ivf",
-            lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)),
-            "graph .* is not as it must be",
-        ),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)), "links to nowhere"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)), "links to nowhere"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)), "is not as it must"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)), "is not as it must"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)), "other numbers"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)), "other numbers"),
+        ("ivf", lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)), "numbers of neighbours"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)), "begins at 9"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)), "graph .* begins"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)), "is not as it must"),
         ("flat", stock_ivf, "the index is b'IwFl'"),
         ("ivf", stock_flat, "the index is b'IxM2'"),
         ("flat", lambda: stock_flat(faiss.METRIC_L2), "metric 1|is b'IxF2'"),
@@ -939,64 +849,23 @@ def set_first(vector: Any, value: int) -> None:
         ("pq", lambda: stock_codes("PQ6x8", "sq"), "the index is b'IwSq', not b'IwPQ'"),
         ("sq8", lambda: stock_codes("SQ8", "sq", metric=faiss.METRIC_L2), "metric 1"),
         ("sq8", lambda: stock_codes("SQ4", "sq"), "scalar quantizer is of type 1"),
-        (
-            "sq8",
-            lambda: stock_codes("SQ8", "sq", residual=True),
-            "the mark of residuals is 1, not 0",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), np.nan),
-            "levels of its scalar quantizer are not",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), -1.0),
-            "levels of its scalar quantizer are not",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), 3e38),
-            "levels of its scalar quantizer are not",
-        ),
-        (
-            "sq8",
-            lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23),
-            "scalar quantizer has 23 levels",
-        ),
-        (
-            "fp16",
-            lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5),
-            "scalar quantizer has 24 levels",
-        ),
+        ("sq8", lambda: stock_codes("SQ8", "sq", residual=True), "the mark of residuals is 1"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), np.nan), "levels of its"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), -1.0), "levels of its"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 3e38), "levels of its"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23), "scalar quantizer has 23"),
+        ("fp16", lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5), "scalar quantizer has 24"),
         ("sq8", lambda: stock_codes("SQ8", "sq", scale=3.0), "not of length 1"),
         ("fp16", lambda: stock_codes("SQfp16", "sq", scale=0.5), "not of length 1"),
-        (
-            "pq",
-            lambda: stock_codes("PQ6x4", "pq"),
-            "number of bits of a part of a code is 4|number of parts",
-        ),
-        (
-            "pq",
-            lambda: stock_codes("PQ6", "pq", residual=False),
-            "the mark of residuals is 0, not 1",
-        ),
-        (
-            "pq",
-            lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf),
-            "codewords of its product quantizer are not",
-        ),
-        (
-            "pq",
-            lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100),
-            "codewords of its product quantizer are not",
-        ),
+        ("pq", lambda: stock_codes("PQ6x4", "pq"), "bits of a part of a code is 4|number of parts"),
+        ("pq", lambda: stock_codes("PQ6", "pq", residual=False), "the mark of residuals is 0"),
+        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), np.inf), "codewords of its"),
+        ("pq", lambda: with_codewords(stock_codes("PQ6", "pq"), 0.5, 100), "codewords of its"),
     ],
 )
 def test_payloads_that_do_not_belong_are_an_error(
-    kind: str, stock: Callable[[], Any], message: str, tmp_path: Path
+    kind: str, stock: Callable[[], Any], message: str, path: Path
 ) -> None:
-    path = tmp_path / "a.index"
     cfe.write_index(built(kind), path)
     replace_payload(path, stock())
     with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
@@ -1005,8 +874,7 @@ def test_payloads_that_do_not_belong_are_an_error(
         verify_index(path)
 
 
-def test_a_graph_of_the_centroids_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_a_graph_of_the_centroids_is_kept(path: Path) -> None:
     index = cfe.index_factory(12, "EvidenceIVF40x2_HNSW4,Flat")
     cfe.write_index(index, path)
     assert not cfe.read_index(path).is_trained
@@ -1018,8 +886,7 @@ def test_a_graph_of_the_centroids_is_kept(tmp_path: Path) -> None:
     for flags in (0, faiss.IO_FLAG_MMAP):
         found: Any = cfe.read_index(path, flags)
         assert type(faiss.downcast_index(found.quantizer)) is faiss.IndexHNSWFlat
-        for one, two in zip(found.search(X, 3), index.search(X, 3), strict=True):
-            np.testing.assert_array_equal(one, two)
+        assert_same_arrays(found.search(X, 3), index.search(X, 3))
         np.testing.assert_array_equal(found.search_stored(k=3)[1], index.search_stored(k=3)[1])
 
 
@@ -1034,9 +901,7 @@ def list_checksums(stock: Any) -> bytes:
 
 
 def replace_payload(path: Path, stock: Any) -> None:
-    whole = path.read_bytes()
-    start, length = struct.unpack("<QQ", whole[-24:-8])
-    header = json.loads(whole[start : start + length])
+    whole, header = parts_of(path)
     payload = faiss.serialize_index(stock).tobytes()
     body, by_lists = bytearray(payload), isinstance(stock, faiss.IndexIVF)
     for one in header["sections"]:
@@ -1057,16 +922,10 @@ def replace_payload(path: Path, stock: Any) -> None:
         "crc32": zlib.crc32(payload),
         "structure_crc32": zlib.crc32(payload[: max(0, len(payload) - data_size)]),
     }
-    encoded = json.dumps(header).encode()
-    path.write_bytes(
-        body
-        + encoded
-        + struct.pack("<QQI4s", len(body), len(encoded), zlib.crc32(encoded), b"CFE1")
-    )
+    write_parts(path, body, header)
 
 
-def test_payloads_that_do_belong_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_payloads_that_do_belong_are_read(path: Path) -> None:
     cfe.write_index(built("flat"), path)
     replace_payload(path, stock_flat(ids=range(2000, 2600)))
     assert_array_equal(cfe.read_index(path).members().ids, np.arange(2000, 2600))
@@ -1075,8 +934,7 @@ def test_payloads_that_do_belong_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [b"[" * 100_000, b"{", b"[]", b"9" * 5000, b"\xff", b'{"format": "cfe_faiss"}']
 )
-def test_headers_that_are_not_ours_are_an_error(text: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "a.index"
+def test_headers_that_are_not_ours_are_an_error(text: bytes, path: Path) -> None:
     path.write_bytes(text + struct.pack("<QQI4s", 0, len(text), zlib.crc32(text), b"CFE1"))
     with pytest.raises(ValueError, match=r"a\.index is damaged: (its )?header"):
         cfe.read_index(path)
@@ -1108,9 +966,8 @@ def test_a_link_goes_on_pointing_to_the_file(tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_written_to_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(
-        FileNotFoundError, match=r"cannot write into the folder of the file.*a\.index"
-    ):
+    message = r"cannot write into the folder of the file.*a\.index"
+    with pytest.raises(FileNotFoundError, match=message):
         cfe.write_index(built("flat"), tmp_path / "none" / "a.index")
     with pytest.raises(IsADirectoryError, match="is a folder"):
         cfe.write_index(built("flat"), tmp_path)
@@ -1168,18 +1025,10 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
             read(tmp_path / "pipe")
 
 
-def test_an_index_with_another_quantizer_is_not_written(tmp_path: Path) -> None:
-    index = built("ivf")
-    index.quantizer.add(np.eye(12, dtype=np.float32))  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match="not as evidence indexes must be"):
-        cfe.write_index(index, tmp_path / "a.index")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_merging_from_a_mapped_index_is_refused_before_rows_move(kind: str, tmp_path: Path) -> None:
-    cfe.write_index(built(kind), tmp_path / "a.index")
-    mapped = cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP)
+def test_merging_from_a_mapped_index_is_refused_before_rows_move(kind: str, path: Path) -> None:
+    cfe.write_index(built(kind), path)
+    mapped = cfe.read_index(path, faiss.IO_FLAG_MMAP)
     target = cfe.IndexEvidenceIDMap2(12)
     with pytest.raises(RuntimeError, match="mapped"):
         target.merge_from(mapped)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupts import raises_at
+from reference import with_rows
 from stores import filled
 
 import cfe_faiss as cfe
@@ -31,10 +32,7 @@ NAMES = ["r.csv", "r.html", "r.json", "r.xml"]
 
 
 def index() -> cfe.IndexEvidenceIVF:
-    made = cfe.IndexEvidenceIVF(D, 4)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, 4), X, LABELS)
 
 
 def write_report(folder: Path, **options: Any) -> audit.Report:

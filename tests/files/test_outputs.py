@@ -7,6 +7,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
+from reference import with_rows
 from stores import filled
 
 import cfe_faiss as cfe
@@ -35,10 +36,7 @@ def graph() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def inverted_file(graph: tuple[np.ndarray, ...]) -> cfe.IndexEvidenceIVF:
     X, _, labels = graph
-    index = cfe.IndexEvidenceIVF(D, 6)
-    index.train(X)
-    index.add_with_labels(X, labels)
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(D, 6), X, labels)
 
 
 def write_report(graph: tuple[np.ndarray, ...], folder: Path, overwrite: bool) -> None:
@@ -128,9 +126,8 @@ def test_every_kind_of_file_is_recognised(graph: tuple[np.ndarray, ...], tmp_pat
     for path in files:
         assert is_ours(path), path
         inside = tmp_path / "other"
-        inside.write_bytes(
-            b"see " + path.read_bytes()[:500]
-        )  # a quotation of our file is not our file
+        # a quotation of our file is not our file
+        inside.write_bytes(b"see " + path.read_bytes()[:500])
         assert not is_ours(inside)
     (tmp_path / "empty").touch()
     assert is_ours(tmp_path / "empty")
@@ -183,10 +180,8 @@ def test_a_mapped_index_is_replaced_by_itself_only(
 def test_a_mapped_store_is_replaced_by_itself_only(tmp_path: Path) -> None:
     first, other = filled(20)[0], filled(30)[0]
     first.save(tmp_path / "s")
-    mapped, loaded = (
-        cfe.EvidenceStore.load(tmp_path / "s", mmap=True),
-        cfe.EvidenceStore.load(tmp_path / "s"),
-    )
+    mapped = cfe.EvidenceStore.load(tmp_path / "s", mmap=True)
+    loaded = cfe.EvidenceStore.load(tmp_path / "s")
     before = contents(tmp_path)
     with pytest.raises(ValueError, match="is mapped into memory"):
         other.save(tmp_path / "s", overwrite=True)
@@ -248,9 +243,8 @@ def test_a_report_does_not_replace_the_table_of_its_finder(
 def test_paths_in_files_lead_nowhere_else(name: object, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "folder").symlink_to("/")
-    with pytest.raises(
-        ValueError, match=r"^line 3 of list must name (a file below|no symbolic link)"
-    ):
+    message = r"^line 3 of list must name (a file below|no symbolic link)"
+    with pytest.raises(ValueError, match=message):
         path_within(tmp_path, name, "line 3 of list")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from reference import with_rows
 from stores import filled
 
 import cfe_faiss as cfe
@@ -49,9 +50,7 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     filled(10)[0].save(folder / "store")
-    index = cfe.IndexEvidenceIVF(D, 4)
-    index.train(X)
-    index.add_with_labels(X, LABELS)
+    index = with_rows(cfe.IndexEvidenceIVF(D, 4), X, LABELS)
     write_shards(index, folder / "shards", 2)
     Job(folder / "job", features=X, edges=EDGES, labels=LABELS, k=2, threshold=0.5)
     for kind, (_, use) in FOLDERS.items():

@@ -12,7 +12,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 
@@ -69,8 +69,7 @@ def test_functions_of_faiss_keep_classes(kind: str, tmp_path: Path) -> None:
         cfe.clone_index(index),
     ):
         assert type(twin) is type(index)
-        for one, two in zip(twin.search_stored(k=3), expected, strict=True):
-            assert_array_equal(one, two)
+        assert_same_arrays(twin.search_stored(k=3), expected)
     assert type(index.to_stock()) in (type(STOCK["clone_index"](index)), faiss.IndexFlatIP)
     with pytest.raises(ValueError, match="io_flags must be 0"):
         faiss.write_index(index, path, faiss.IO_FLAG_SKIP_IVF_DATA)
@@ -101,18 +100,15 @@ def test_transforms_are_copied_and_not_lost_without_a_word(tmp_path: Path) -> No
     index = filled("PCA4,EvidenceIVF4,Flat")
     assert type(index) is cfe.IndexEvidencePreTransform
     twin = faiss.clone_index(index)
-    assert_array_equal(
-        twin.search_evidence(X[:5], LABELS[:5], 2)[1],
-        index.search_evidence(X[:5], LABELS[:5], 2)[1],
-    )
+    found = twin.search_evidence(X[:5], LABELS[:5], 2)[1]
+    assert_array_equal(found, index.search_evidence(X[:5], LABELS[:5], 2)[1])
     with pytest.raises(TypeError, match="write_VectorTransform"):
         faiss.write_index(index, str(tmp_path / "index"))
 
 
 def test_wrappers_of_faiss_do_not_lose_classes_without_a_word(tmp_path: Path) -> None:
     faiss.write_index(faiss.IndexIDMap2(cfe.IndexEvidenceFlat(8)), str(tmp_path / "no classes"))
-    flat = cfe.IndexEvidenceFlat(8)
-    flat.add_with_labels(np.eye(8, dtype=np.float32), np.arange(8) % 2)
+    flat = with_rows(cfe.IndexEvidenceFlat(8), np.eye(8, dtype=np.float32), np.arange(8) % 2)
     vectors = faiss.IndexFlatIP(8)
     vectors.add(np.eye(8, dtype=np.float32))
     for wrapper in (faiss.IndexPreTransform(flat), faiss.IndexRefine(flat, vectors)):

@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, quick
+from reference import assert_same_arrays, clustered, quick
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -51,8 +51,7 @@ def answers(index: EvidenceIndex) -> list[Any]:
 def assert_same(one: EvidenceIndex, two: EvidenceIndex) -> None:
     assert type(one) is type(two)
     assert repr(one) == repr(two)
-    for found, expected in zip(answers(one), answers(two), strict=True):
-        assert_array_equal(found, expected)
+    assert_same_arrays(answers(one), answers(two))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,9 +65,8 @@ def test_bytes_equal_the_file_and_give_the_index_back(kind: str, tmp_path: Path)
         assert_same(cfe.deserialize_index(given), index)
     stock = faiss.deserialize_index(data)
     assert type(stock) is type(faiss.downcast_index(index))
-    assert_array_equal(
-        stock.search(RAW[:5], 3)[1], faiss.downcast_index(index).search(RAW[:5], 3)[1]
-    )
+    found = stock.search(RAW[:5], 3)[1]
+    assert_array_equal(found, faiss.downcast_index(index).search(RAW[:5], 3)[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,8 +89,7 @@ def test_a_clone_is_the_same_and_its_own(kind: str) -> None:
     before = answers(clone)
     index.relabel(np.ones(600, int))
     index.remove_ids(range(1000, 2000))
-    for found, expected in zip(answers(clone), before, strict=True):
-        assert_array_equal(found, expected)
+    assert_same_arrays(answers(clone), before)
     clone.add_with_labels(RAW[:5], LABELS[:5], np.arange(5) + 10**6)
     assert (clone.ntotal, index.ntotal) == (605, 266)
 
@@ -287,8 +284,7 @@ def test_a_stream_gives_the_index(reader: Any, kind: str, tmp_path: Path) -> Non
     index = built(kind)
     found = cfe.read_index(reader(cfe.serialize_index(index).tobytes(), tmp_path / "stream"))
     assert type(found) is type(index)
-    for one, two in zip(found.search_stored(k=3), index.search_stored(k=3), strict=True):
-        assert_array_equal(one, two)
+    assert_same_arrays(found.search_stored(k=3), index.search_stored(k=3))
     found.relabel(np.zeros(len(RAW), int))  # it is in memory
 
 

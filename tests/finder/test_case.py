@@ -31,9 +31,8 @@ def test_german_case(finder: cfe.EvidenceFinder) -> None:
     for name in differing:
         numbers = np.asarray(finder.attributes[name].numbers, float)
         texts = case.table.loc[name].tolist()
-        assert [text.endswith(" *") for text in texts] == [
-            bool(number != numbers[17]) for number in numbers[rows]
-        ]
+        answer = [text.endswith(" *") for text in texts]
+        assert answer == [bool(number != numbers[17]) for number in numbers[rows]]
         np.testing.assert_allclose(
             [float(text.removesuffix(" *")) for text in texts], numbers[rows], rtol=1e-5
         )
@@ -81,10 +80,8 @@ def test_hostile_texts_missing_values_and_probabilities() -> None:
     case = finder.case("<i>")
     assert case.table.loc["Probability of <no>"].tolist() == ["0.900", "0.200", "0.300"]
     assert case.table.loc["age"].tolist() == ["30", "missing *", "31.5 *"]
-    assert case.table.loc["Decision"].to_numpy().tolist() == [
-        ["<no>", "yes", "yes"],
-        ["p", "q *", "p"],
-    ]
+    expected = [["<no>", "yes", "yes"], ["p", "q *", "p"]]
+    assert case.table.loc["Decision"].to_numpy().tolist() == expected
     assert case.agreeing == {"same": "s"}
     page, text = case.to_html(), str(case)
     assert "<i>" not in page

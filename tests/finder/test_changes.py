@@ -156,9 +156,7 @@ def test_predictions_spare_the_call_of_the_model() -> None:
     assert_array_equal(finder.labels, predicted)
     assert finder.model is None
     assert {0, 1} <= set(changed.tolist())
-    with pytest.raises(
-        ValueError, match=r"predictions must be given .* since the finder has no model"
-    ):
+    with pytest.raises(ValueError, match=r"predictions must be given .* since the finder"):
         finder.updated(add_edges=[[0], [2]])
     assert_array_equal(finder.updated(predictions=predicted)[1], [])
     finder, changed = finder.updated(predictions=np.roll(predicted, 1))
@@ -212,9 +210,7 @@ def test_true_classes_and_masks_of_new_nodes_are_unknown() -> None:
 def test_features_of_integers_stay_integers() -> None:
     data = Data(x=torch.arange(12).reshape(4, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
     finder = cfe.EvidenceFinder.from_data(data, lambda x, edge_index: x[:, 0] % 2)
-    with pytest.raises(
-        ValueError, match="x and add_nodes must hold int64, as the data does, got float64"
-    ):
+    with pytest.raises(ValueError, match=r"x .*got float64"):
         finder.updated(x={1: [0.5, 1.0, 2.0]})
     finder, _ = finder.updated(x={1: [5.0, 1.0, 2.0]})
     assert finder.data.x[1].tolist() == [5, 1, 2]
@@ -230,9 +226,7 @@ def test_data_with_values_of_edges_needs_predictions() -> None:
 
     finder = cfe.EvidenceFinder.from_data(data, weighted, edge_weight=True)
     arguments = {"add_edges": [[0], [9]], "edge_weight": [2.0]}
-    with pytest.raises(
-        ValueError, match=r"predictions must be given .* its data has values of edges"
-    ):
+    with pytest.raises(ValueError, match=r"predictions must be given .* its data has values"):
         finder.updated(**arguments)
     finder, _ = finder.updated(**arguments, predictions=np.arange(N) % 2)
     assert finder.data is None

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import EvidenceFinder, audit
@@ -34,19 +35,16 @@ def test_results_equal_brute_force(metric: Any, index: str | None) -> None:
     away, sign = brute_force(X, labels, metric), 1 if metric == "l2" else -1
     name = "distance" if metric == "l2" else "similarity"
     found = finder.local(k=5, exact=True)
-    np.testing.assert_allclose(
-        sign * getattr(found, name), np.sort(away, axis=1)[:, :5], rtol=1e-6, atol=1e-6
-    )
+    assert_allclose(sign * getattr(found, name), np.sort(away, axis=1)[:, :5], rtol=1e-6, atol=1e-6)
     frame = found.to_frame()
-    np.testing.assert_allclose(
-        sign * frame[name], away[frame["node"], frame["evidence"]], rtol=1e-7, atol=1e-12
-    )
+    expected = away[frame["node"], frame["evidence"]]
+    assert_allclose(sign * frame[name], expected, rtol=1e-7, atol=1e-12)
     assert (
         frame.groupby("node")[name].apply(lambda part: (sign * part).is_monotonic_increasing).all()
     )
     pairs = finder.top_pairs(200)
     best = np.sort(away[np.triu_indices(len(X), 1)])[:200]
-    np.testing.assert_allclose(sign * pairs.to_frame()[name], best, rtol=1e-6, atol=1e-12)
+    assert_allclose(sign * pairs.to_frame()[name], best, rtol=1e-6, atol=1e-12)
     equal = (X[pairs.source] == X[pairs.target]).all(axis=1)
     if metric == "l2":
         assert_array_equal(pairs.distance == 0, equal)
@@ -59,13 +57,11 @@ def test_results_equal_brute_force(metric: Any, index: str | None) -> None:
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_a_finder_takes_an_index_of_any_metric(metric: Any) -> None:
     X, labels = scattered()
-    index = cfe.IndexEvidenceIDMap2(4, metric=metric)
-    index.add_with_labels(X, labels.astype(np.int32))
+    index = with_rows(cfe.IndexEvidenceIDMap2(4, metric=metric), X, labels.astype(np.int32))
     finder = EvidenceFinder.from_index(index)
     expected = EvidenceFinder.from_vectors(X, labels, metric=metric)
-    pd.testing.assert_frame_equal(
-        finder.top_pairs(50).to_frame(), expected.top_pairs(50).to_frame()
-    )
+    found = finder.top_pairs(50).to_frame()
+    pd.testing.assert_frame_equal(found, expected.top_pairs(50).to_frame())
     empty = cfe.IndexEvidenceIDMap2(4, metric="l2" if metric == "cosine" else "cosine")
     with pytest.raises(ValueError, match=f"index must have metric '{metric}'"):
         EvidenceFinder.from_vectors(X, labels, metric=metric, index=empty)
@@ -115,11 +111,8 @@ def test_the_page_of_a_row_has_the_distance() -> None:
     people = pd.DataFrame({"income": [10.0, 20, 40], "loan": ["no", "yes", "yes"]})
     finder = EvidenceFinder.from_table(people, "loan")
     deviation = people["income"].std(ddof=0)
-    assert finder.case(0).table.loc["Distance"].tolist() == [
-        "",
-        f"{10 / deviation:.5g}",
-        f"{30 / deviation:.5g}",
-    ]
+    expected = ["", f"{10 / deviation:.5g}", f"{30 / deviation:.5g}"]
+    assert finder.case(0).table.loc["Distance"].tolist() == expected
 
 
 # --- audits -----------------------------------------------------------------------------------------------------------
@@ -165,9 +158,8 @@ def test_the_nearest_of_each_class_decide_the_consistency() -> None:
 def test_individual_bias_weighs_near_pairs() -> None:
     finder = EvidenceFinder.from_vectors([[0.0], [1.0], [4.0]], [0, 1, 0], metric="l2")
     graph = audit.similarity_graph(finder, 2).toarray()
-    np.testing.assert_allclose(
-        graph, np.exp(-np.square([[0, 1, 4], [1, 0, 3], [4, 3, 0]]) / 2) - np.eye(3), rtol=1e-6
-    )
+    expected = np.exp(-np.square([[0, 1, 4], [1, 0, 3], [4, 3, 0]]) / 2) - np.eye(3)
+    assert_allclose(graph, expected, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:column 'income' determines")
@@ -257,10 +249,8 @@ def test_copies_leave_and_proxies_stay_by_name() -> None:
     assert removed is not None
     assert removed.columns == ("zip", "code")
     assert [copy.column for copy in removed.copies] == ["code"]
-    assert {proxy.column: round(proxy.strength, 2) for proxy in removed.proxies} == {
-        "poverty": 1,
-        "region": 1,
-    }
+    expected = {"poverty": 1, "region": 1}
+    assert {proxy.column: round(proxy.strength, 2) for proxy in removed.proxies} == expected
     assert finder.vectors.shape[1] == 4  # poverty, two regions, income
     assert finder.attributes is not None
     assert list(finder.attributes) == ["zip", "poverty", "region", "code", "income"]
@@ -277,6 +267,5 @@ def test_a_copy_of_a_sensitive_attribute_stays_out_of_every_section(tmp_path: An
     rows = sections["sensitivity"]["tables"][0]["rows"]
     assert "as reported" in [row["choice"] for row in rows]
     assert all(row["p_0"] is not None and row["p_0"] < 0.05 for row in rows)
-    assert (
-        "gender" in (tmp_path / "r.html").read_text().split("Left out of the comparison")[1][:200]
-    )
+    found = "gender"
+    assert found in (tmp_path / "r.html").read_text().split("Left out of the comparison")[1][:200]

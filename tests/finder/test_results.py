@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from reference import with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.data.classes import class_name
@@ -13,8 +14,7 @@ from cfe_faiss.finder.results import _text
 def frame_of(**options: Any) -> pd.DataFrame:
     """Return the frame of the pairs (0, 1) and (2, 0)."""
     labels = np.array([0, 1, 1], np.int32)
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(3)[:, :2], labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(3)[:, :2], labels)
     finder = cfe.EvidenceFinder.from_index(index, **options)
     pairs = PairEvidence(np.array([0, 2]), np.array([1, 0]), np.float32([0, 0]), labels, finder)
     return pairs.to_frame(attributes=True)

@@ -68,29 +68,17 @@ def test_a_table_with_a_column_of_scores() -> None:
     assert repr(finder).startswith("EvidenceFinder(4 rows, d=1, scores from 100 to 900, ")
     assert "<th>median</th>" in finder._repr_html_()
     found = finder.local(["x"], k=3, min_gap=110).to_frame()
-    assert list(found.columns) == [
-        "node",
-        "evidence",
-        "rank",
-        "distance",
-        "node_score",
-        "evidence_score",
-    ]
+    expected = ["node", "evidence", "rank", "distance", "node_score", "evidence_score"]
+    assert list(found.columns) == expected
     assert found["evidence"].tolist() == ["y", "w", "z"]
     pair = finder.widest_pairs(1, distance=0.5).to_frame(attributes=True).iloc[0]
-    assert (pair["source"], pair["target"], pair["source_score"], pair["target_kind"]) == (
-        "w",
-        "y",
-        100,
-        "b",
-    )
+    expected = ("w", "y", 100, "b")
+    assert (pair["source"], pair["target"], pair["source_score"], pair["target_kind"]) == expected
     same = cfe.Constraints(exact="kind")
-    assert finder.local(["x"], k=3, min_gap=110, where=same).to_frame()["evidence"].tolist() == [
-        "y"
-    ]
-    assert (
-        len(finder.widest_pairs(9, distance=99, where=cfe.Constraints(max_changed=1))) == 2
-    )  # w with z, x with y
+    answer = finder.local(["x"], k=3, min_gap=110, where=same).to_frame()["evidence"].tolist()
+    assert answer == ["y"]
+    # w with z, x with y
+    assert len(finder.widest_pairs(9, distance=99, where=cfe.Constraints(max_changed=1))) == 2
 
 
 X = np.random.default_rng(1).normal(size=(5, D))
@@ -99,32 +87,17 @@ X = np.random.default_rng(1).normal(size=(5, D))
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (
-            lambda of: of(X, scores=[1, 2]),
-            r"scores must have shape \(5,\), one per row, got \(2,\)",
-        ),
+        (lambda of: of(X, scores=[1, 2]), r"scores .*got \(2,\)"),
         (lambda of: of(X, scores=[1, 2, 3, 4, np.nan]), "scores must be finite"),
         (lambda of: of(X, [0, 1, 0, 1, 0], scores=range(5)), "model must be left out with scores"),
         (lambda of: of(X), "model or scores must be given"),
-        (
-            lambda of: of(X, scores=np.arange(5)).local(),
-            "min_gap must be given for a finder with scores, got None",
-        ),
+        (lambda of: of(X, scores=np.arange(5)).local(), "min_gap .*got None"),
         (lambda of: of(X, scores=np.arange(5)).local(min_gap=0), "min_gap must be above 0, got 0"),
-        (
-            lambda of: of(X, scores=np.arange(5)).local(min_gap=1, recall=0.9),
-            "recall must be left out",
-        ),
+        (lambda of: of(X, scores=np.arange(5)).local(min_gap=1, recall=0.9), "recall must be left"),
         (lambda of: of(X, scores=np.arange(5)).top_pairs(), "top_pairs is for classes"),
         (lambda of: of(X, scores=np.arange(5)).updated(), "updated is for a finder with classes"),
-        (
-            lambda of: of(X, [0, 1, 0, 1, 0]).local(min_gap=1),
-            "min_gap must be left out for a finder without scores",
-        ),
-        (
-            lambda of: of(X, [0, 1, 0, 1, 0]).widest_pairs(similarity=0.5),
-            "widest_pairs is for a finder with scores",
-        ),
+        (lambda of: of(X, [0, 1, 0, 1, 0]).local(min_gap=1), "min_gap must be left out"),
+        (lambda of: of(X, [0, 1, 0, 1, 0]).widest_pairs(similarity=0.5), "widest_pairs"),
     ],
 )
 def test_wrong_arguments(use: Any, message: str) -> None:

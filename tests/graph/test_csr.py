@@ -8,7 +8,8 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import weight_matrix
+from numpy.testing import assert_allclose, assert_array_equal
+from reference import assert_same_arrays, weight_matrix
 
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph import Graph, as_graph
@@ -163,8 +164,8 @@ def test_more_edges_than_one_block():
         expected = scipy.sparse.csr_array(expected)
         for form in (edges, scipy.sparse.csr_array(dense.T)):
             graph = as_graph(form, directed=directed)
-            np.testing.assert_array_equal(graph.indptr, expected.indptr)
-            np.testing.assert_array_equal(graph.indices, expected.indices)
+            assert_array_equal(graph.indptr, expected.indptr)
+            assert_array_equal(graph.indices, expected.indices)
         assert graph.num_edges > 2**20 / 2
 
 
@@ -175,8 +176,7 @@ def test_the_input_is_left_alone():
     matrix = sparse("coo")
     before = matrix.data.copy(), matrix.row.copy(), matrix.col.copy()
     as_graph(matrix)
-    for now, then in zip((matrix.data, matrix.row, matrix.col), before, strict=True):
-        np.testing.assert_array_equal(now, then)
+    assert_same_arrays((matrix.data, matrix.row, matrix.col), before)
 
 
 @pytest.mark.parametrize(
@@ -185,76 +185,26 @@ def test_the_input_is_left_alone():
         ([[0, 1, 5], [1, 2, 0]], 4, ValueError, r"edge_index must lie in 0\.\.3, got 5 in edge 2"),
         ([[0, 1], [1, -3]], None, ValueError, r"edge_index must lie in .*, got -3 in edge 1"),
         ([[0, 1], [1, -3]], 2, ValueError, r"edge_index must lie in 0\.\.1, got -3 in edge 1"),
-        (
-            np.zeros((5, 3), dtype=int),
-            None,
-            ValueError,
-            r"edge_index must have shape \(2, E\), got \(5, 3\)",
-        ),
-        (
-            np.zeros(4, dtype=int),
-            None,
-            ValueError,
-            r"edge_index must have shape \(2, E\), got \(4,\)",
-        ),
+        (np.zeros((5, 3), dtype=int), None, ValueError, r"edge_index .*got \(5, 3\)"),
+        (np.zeros(4, dtype=int), None, ValueError, r"edge_index .*got \(4,\)"),
         ([[0, 1], [1]], None, ValueError, "edge_index must be a rectangular array"),
-        (
-            [[0.0, 1.0], [1.0, 2.0]],
-            None,
-            TypeError,
-            "edge_index must hold integers, got dtype float64",
-        ),
+        ([[0.0, 1.0], [1.0, 2.0]], None, TypeError, "edge_index .*got dtype float64"),
         ([[True], [False]], None, TypeError, "edge_index must hold integers, got dtype bool"),
         ([["a"], ["b"]], None, TypeError, "edge_index must be an array of real numbers"),
-        (
-            [[], []],
-            None,
-            ValueError,
-            "edge_index must hold at least one edge, or num_nodes be given",
-        ),
+        ([[], []], None, ValueError, "edge_index must hold at least one edge, or num_nodes"),
         ([[0], [2**31]], None, ValueError, "graph must have at most 2147483646 nodes"),
         ([[0], [1]], 0, ValueError, "num_nodes must be at least 1"),
         ([[0], [1]], 2.5, TypeError, "num_nodes must be an integer"),
-        (
-            scipy.sparse.csr_array((2, 3)),
-            None,
-            ValueError,
-            r"graph must be a square sparse matrix, got shape \(2, 3\)",
-        ),
+        (scipy.sparse.csr_array((2, 3)), None, ValueError, r"graph .*got shape \(2, 3\)"),
         (sparse("csr"), 5, ValueError, "graph must have 5 nodes, got 6"),
         (networkx(directed=True), 7, ValueError, "graph must have 7 nodes, got 6"),
         (as_graph(MESSY), 7, ValueError, "graph must have 7 nodes, got 6"),
-        (
-            nx.Graph(),
-            None,
-            ValueError,
-            "graph must have at least one node, got an empty NetworkX graph",
-        ),
-        (
-            torch.zeros(0, 0).to_sparse(),
-            None,
-            ValueError,
-            r"graph must have at least one node, .* \(0, 0\)",
-        ),
-        (
-            torch.ones(2, 3).to_sparse(),
-            None,
-            ValueError,
-            r"graph must be a square sparse matrix, got .*\(2, 3\)",
-        ),
+        (nx.Graph(), None, ValueError, "graph .*got an empty NetworkX graph"),
+        (torch.zeros(0, 0).to_sparse(), None, ValueError, "graph must have at least one node,"),
+        (torch.ones(2, 3).to_sparse(), None, ValueError, r"graph .*got .*\(2, 3\)"),
         (adj_t("csr"), 5, ValueError, "graph must have 5 nodes, got 6"),
-        (
-            torch.eye(4).to_sparse_bsr((2, 2)),
-            None,
-            TypeError,
-            r"COO, CSR or CSC format, got torch\.sparse_bsr",
-        ),
-        (
-            Data(x=torch.ones(2, 1)),
-            None,
-            ValueError,
-            "graph must have edge_index or adj_t, got Data without either",
-        ),
+        (torch.eye(4).to_sparse_bsr((2, 2)), None, TypeError, r"COO, .*got torch\.sparse_bsr"),
+        (Data(x=torch.ones(2, 1)), None, ValueError, "graph .*got Data without either"),
         (None, None, TypeError, "edge_index must be an array of real numbers"),
     ],
 )
@@ -293,53 +243,18 @@ def test_a_broken_csr_matrix_is_refused():
 @pytest.mark.parametrize(
     ("indptr", "indices", "error", "message"),
     [
-        (
-            np.array([0, 1], dtype=np.int32),
-            np.zeros(1, np.int32),
-            TypeError,
-            "indptr must be an array of int64",
-        ),
+        (np.array([0, 1], dtype=np.int32), np.zeros(1, np.int32), TypeError, "indptr must"),
         (np.array([0, 1]), np.zeros(1, np.int64), TypeError, "indices must be an array of int32"),
         ([0, 1], np.zeros(1, np.int32), TypeError, "indptr must be an array of int64"),
         (np.array([[0, 1]]), np.zeros(1, np.int32), ValueError, "indptr must be one-dimensional"),
         (np.array([0, 2]), np.zeros(1, np.int32), ValueError, "indptr must run from 0 to 1"),
         (np.array([0, 2, 1]), np.zeros(1, np.int32), ValueError, "indptr must not decrease"),
-        (
-            np.array([0, 1]),
-            np.ones(1, np.int32),
-            ValueError,
-            r"indices must lie in 0\.\.0, got 1\.\.1",
-        ),
-        (
-            np.array([0, 1]),
-            np.full(1, -1, np.int32),
-            ValueError,
-            r"indices must lie in 0\.\.0, got -1\.\.-1",
-        ),
-        (
-            np.array([0, 0, 2]),
-            np.array([1, 2], np.int32),
-            ValueError,
-            r"indices must lie in .* got 1\.\.2 for node 1",
-        ),
-        (
-            np.array([0, 0, 1]),
-            np.array([1], np.int32),
-            ValueError,
-            r"must ascend .* without the node itself.* node 1",
-        ),
-        (
-            np.array([0, 2, 2, 2]),
-            np.array([2, 1], np.int32),
-            ValueError,
-            r"must ascend .*, got \[2 1\] for node 0",
-        ),
-        (
-            np.array([0, 2, 2, 2]),
-            np.array([1, 1], np.int32),
-            ValueError,
-            r"must ascend .*, got \[1 1\] for node 0",
-        ),
+        (np.array([0, 1]), np.ones(1, np.int32), ValueError, r"indices .*got 1\.\.1"),
+        (np.array([0, 1]), np.full(1, -1, np.int32), ValueError, r"indices .*got -1\.\.-1"),
+        (np.array([0, 0, 2]), np.array([1, 2], np.int32), ValueError, "indices must lie in .* got"),
+        (np.array([0, 0, 1]), np.array([1], np.int32), ValueError, "ascend .* without the node"),
+        (np.array([0, 2, 2, 2]), np.array([2, 1], np.int32), ValueError, r"ascend .*, got \[2 1\]"),
+        (np.array([0, 2, 2, 2]), np.array([1, 1], np.int32), ValueError, r"ascend .*, got \[1 1\]"),
     ],
 )
 def test_a_broken_graph_is_refused(indptr, indices, error, message):
@@ -365,9 +280,8 @@ def test_neighbors_of_no_node(v):
 
 # --- weights ---
 
-WEIGHTS = np.array(
-    [1, 2, 4, 8, 0.5, 1, 0.25, 3]
-)  # beside MESSY; 3 -> 5 is there twice, and both ways
+# beside MESSY; 3 -> 5 is there twice, and both ways
+WEIGHTS = np.array([1, 2, 4, 8, 0.5, 1, 0.25, 3])
 
 
 def weights_of(graph):
@@ -380,23 +294,11 @@ def weights_of(graph):
 def test_weights_of_repeated_edges_are_summed_and_of_two_directions_averaged():
     graph = as_graph(MESSY, edge_weight=WEIGHTS)
     assert graph.weights.dtype == np.float32
-    assert [graph.weights[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in range(6)] == [
-        [1, 2],
-        [1, 2.25],
-        [2],
-        [2.25, 2.125],
-        [],
-        [2.125],
-    ]
+    found = [graph.weights[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in range(6)]
+    assert found == [[1, 2], [1, 2.25], [2], [2.25, 2.125], [], [2.125]]
     into = as_graph(MESSY, edge_weight=WEIGHTS, directed=True)
-    assert [into.weights[into.indptr[v] : into.indptr[v + 1]].tolist() for v in range(6)] == [
-        [2],
-        [1, 0.5],
-        [],
-        [4, 3],
-        [],
-        [1.25],
-    ]
+    found = [into.weights[into.indptr[v] : into.indptr[v + 1]].tolist() for v in range(6)]
+    assert found == [[2], [1, 0.5], [], [4, 3], [], [1.25]]
     assert as_graph(MESSY).weights is None
 
 
@@ -433,8 +335,8 @@ def test_weights_that_graphs_hold_count_when_they_are_asked_for(directed):
     expected = as_graph(MESSY, edge_weight=WEIGHTS, directed=directed)
     for name, form in weighted_forms().items():
         graph = as_graph(form, edge_weight=True, directed=directed)
-        np.testing.assert_array_equal(graph.indices, expected.indices, err_msg=name)
-        np.testing.assert_array_equal(graph.weights, expected.weights, err_msg=name)
+        assert_array_equal(graph.indices, expected.indices, err_msg=name)
+        assert_array_equal(graph.weights, expected.weights, err_msg=name)
         for unasked in (None, False):
             assert as_graph(form, edge_weight=unasked, directed=directed).weights is None
 
@@ -446,13 +348,11 @@ def test_weights_match_the_edge_list(edges, directed, seed):
     rng = np.random.default_rng(seed)
     weights = rng.integers(0, 5, len(pairs)) / 4
     graph = as_graph(ends, n, edge_weight=weights, directed=directed)
-    np.testing.assert_array_equal(
-        weights_of(graph), weight_matrix(n, ends, weights, directed=directed)
-    )
+    assert_array_equal(weights_of(graph), weight_matrix(n, ends, weights, directed=directed))
     assert (graph.weights > 0).all()
     order = rng.permutation(len(pairs))
     again = as_graph(ends[:, order], n, edge_weight=weights[order], directed=directed)
-    np.testing.assert_array_equal(again.weights, graph.weights)
+    assert_array_equal(again.weights, graph.weights)
 
 
 def test_more_weighted_edges_than_one_block():
@@ -461,21 +361,16 @@ def test_more_weighted_edges_than_one_block():
     edges = rng.integers(0, n, (2, len(weights)))
     for directed in (False, True):
         graph = as_graph(edges, edge_weight=weights, directed=directed)
-        np.testing.assert_allclose(
-            weights_of(graph), weight_matrix(n, edges, weights, directed=directed), rtol=1e-6
-        )
+        found = weights_of(graph)
+        assert_allclose(found, weight_matrix(n, edges, weights, directed=directed), rtol=1e-6)
 
 
 def test_an_edge_of_networkx_without_a_weight_counts_as_1():
     graph = nx.path_graph(3)
     graph[0][1]["weight"] = 2.5
     for directed in (False, True):
-        assert as_graph(graph, edge_weight=True, directed=directed).weights.tolist() == [
-            2.5,
-            2.5,
-            1,
-            1,
-        ]
+        expected = [2.5, 2.5, 1, 1]
+        assert as_graph(graph, edge_weight=True, directed=directed).weights.tolist() == expected
 
 
 def test_a_graph_keeps_its_weights_unless_they_are_refused():
@@ -500,41 +395,22 @@ def test_values_of_several_numbers_are_no_weights():
     values = torch.ones(8, 2)
     for form in (adj_t("coo", values=values), SparseTensor(MESSY[1], MESSY[0], values, (6, 6))):
         assert neighbor_lists(as_graph(form, directed=True)) == SOURCES
-        with pytest.raises(
-            ValueError,
-            match=r"graph must hold one weight for each edge, got values of shape \(8, 2\)",
-        ):
+        with pytest.raises(ValueError, match=r"graph .*got values of shape \(8, 2\)"):
             as_graph(form, edge_weight=True)
 
 
 @pytest.mark.parametrize(
     ("graph", "edge_weight", "message"),
     [
-        (
-            sparse("csr"),
-            np.ones(7),
-            "edge_weight must be True or False for a sparse matrix, .* got ndarray",
-        ),
+        (sparse("csr"), np.ones(7), "edge_weight must be True or False for a sparse matrix,"),
         (adj_t("csr"), [1.0], "edge_weight must be True or False for a sparse matrix, .* got list"),
         (nx.path_graph(3), [1.0, 2.0], "edge_weight must be True or False for a NetworkX graph"),
         (as_graph(MESSY), WEIGHTS, "edge_weight must be left out for a Graph"),
         (as_graph(MESSY), True, "edge_weight must be left out for a Graph without weights"),
         (MESSY, True, "edge_weight=True needs a graph that holds weights"),
-        (
-            Data(edge_index=torch.from_numpy(MESSY), num_nodes=6),
-            True,
-            "edge_weight=True needs edge_weight or adj_t",
-        ),
-        (
-            Data(adj_t=adj_t("csr"), edge_weight=torch.ones(8)),
-            True,
-            "needs weights in one place, got Data with edge_w",
-        ),
-        (
-            -sparse("csr"),
-            True,
-            r"the weights of graph must be 0 or positive, .* got -2\.5 in edge 0",
-        ),
+        (Data(edge_index=torch.from_numpy(MESSY), num_nodes=6), True, "needs edge_weight or adj_t"),
+        (Data(adj_t=adj_t("csr"), edge_weight=torch.ones(8)), True, "needs .*got Data with edge_w"),
+        (-sparse("csr"), True, r"the weights of graph must be 0 or positive, .* got -2\.5 in edge"),
         (adj_t("coo", values=-WEIGHTS), True, "the weights of graph must be 0 or positive"),
     ],
 )
@@ -545,9 +421,7 @@ def test_wrong_weights_are_named(graph, edge_weight, message):
 
 @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 1.0], [np.nan, 1.0], [1.0, np.inf]])
 def test_wrong_weights_of_a_graph_are_refused(weights):
-    with pytest.raises(
-        ValueError, match=r"weights must be positive and finite, which those for node [01] are not"
-    ):
+    with pytest.raises(ValueError, match="weights must be positive and finite, which those"):
         Graph(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array(weights, np.float32))
 
 
@@ -564,10 +438,8 @@ def test_weights_that_do_not_fit_a_graph_are_refused():
 def test_what_is_for_the_model_only():
     edges = torch.from_numpy(MESSY)
     assert parts_for_the_model(Data(edge_index=edges)) == ()
-    assert parts_for_the_model(Data(edge_index=edges, edge_weight=1, edge_attr=1)) == (
-        "edge_weight",
-        "edge_attr",
-    )
+    expected = ("edge_weight", "edge_attr")
+    assert parts_for_the_model(Data(edge_index=edges, edge_weight=1, edge_attr=1)) == expected
     assert parts_for_the_model(Data(adj_t=adj_t("csr", np.unique(MESSY, axis=1)))) == ()
     assert parts_for_the_model(Data(adj_t=adj_t("csr", values=WEIGHTS))) == ("values of adj_t",)
     assert parts_for_the_model(SimpleNamespace(edge_index=sparse("csr"))) == (
@@ -582,4 +454,4 @@ def test_rectangular_matrices_as_scipy():
         expected = scipy.sparse.coo_array(
             (np.ones(3) if values is None else values, tuple(ends)), shape=(2, 4)
         )
-        np.testing.assert_array_equal(matrix.toarray(), expected.toarray())
+        assert_array_equal(matrix.toarray(), expected.toarray())

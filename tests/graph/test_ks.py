@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_allclose, assert_array_equal
 from reference import weight_matrix, weighted_ks_vectors
 
 from cfe_faiss.datasets import load
@@ -81,7 +82,7 @@ def test_real_graphs_match_the_reference(name, data_root):
     X = ks_vectors(data.x, data.edge_index)
     assert X.dtype == np.float32
     assert np.abs(X - reference(data.x, data.edge_index)).max() < TOLERANCE
-    np.testing.assert_array_equal(ks_vectors(data.x, data), X)
+    assert_array_equal(ks_vectors(data.x, data), X)
 
 
 @given(problems(), st.integers(0, 4), st.floats(0, 1), st.booleans())
@@ -106,7 +107,7 @@ def test_numbering_of_the_nodes_does_not_matter(problem, random):
     random.shuffle(order)
     number = np.argsort(order)
     X = ks_vectors(x, edge_index)
-    np.testing.assert_allclose(ks_vectors(x[order], number[edge_index]), X[order], atol=TOLERANCE)
+    assert_allclose(ks_vectors(x[order], number[edge_index]), X[order], atol=TOLERANCE)
 
 
 @given(problems())
@@ -114,24 +115,22 @@ def test_one_direction_means_both(problem):
     x, edge_index = problem
     loops = np.tile(np.arange(len(x)), (2, 1))
     both = np.concatenate([edge_index, edge_index[::-1], loops, edge_index], axis=1)
-    np.testing.assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, both))
-    np.testing.assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, both, directed=True))
-    np.testing.assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, as_graph(both, len(x))))
+    assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, both))
+    assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, both, directed=True))
+    assert_array_equal(ks_vectors(x, edge_index), ks_vectors(x, as_graph(both, len(x))))
 
 
 def test_directed_messages_flow_from_source_to_target():
     x = np.eye(2, dtype=np.float32) + 1
     X = ks_vectors(x, [[0], [1]], directed=True)
-    np.testing.assert_allclose(X[0], x[0] / np.linalg.norm(x[0]), atol=1e-6)
+    assert_allclose(X[0], x[0] / np.linalg.norm(x[0]), atol=1e-6)
     assert np.abs(X[1] - x[1] / np.linalg.norm(x[1])).max() > 0.05
 
 
 @pytest.mark.parametrize(("num_layers", "alpha"), [(0, 0.5), (3, 1.0)])
 def test_no_propagation_gives_the_normalised_features(num_layers, alpha):
     x, edge_index = random_problem()
-    np.testing.assert_allclose(
-        ks_vectors(x, edge_index, num_layers, alpha), unit_rows(x), atol=1e-6
-    )
+    assert_allclose(ks_vectors(x, edge_index, num_layers, alpha), unit_rows(x), atol=1e-6)
 
 
 @st.composite
@@ -170,16 +169,16 @@ def test_equal_weights_have_the_bits_of_none(problem, directed, weight):
     edge_index = np.unique(edge_index, axis=1)  # weights of repeated edges would be summed
     weights = np.full(edge_index.shape[1], weight)
     found = ks_vectors(x, edge_index, edge_weight=weights, directed=directed)
-    np.testing.assert_array_equal(found, ks_vectors(x, edge_index, directed=directed))
+    assert_array_equal(found, ks_vectors(x, edge_index, directed=directed))
 
 
 @given(weighted_problems(), st.sampled_from([0.5, 4, 2.0**100, 2.0**-90]), st.floats(0.01, 100))
 def test_scale_of_the_weights_does_not_matter(problem, power_of_two, factor):
     x, edge_index, weights = problem
     X = ks_vectors(x, edge_index, edge_weight=weights)
-    np.testing.assert_array_equal(ks_vectors(x, edge_index, edge_weight=weights * power_of_two), X)
+    assert_array_equal(ks_vectors(x, edge_index, edge_weight=weights * power_of_two), X)
     scaled = weights.astype(np.float64) * factor
-    np.testing.assert_allclose(ks_vectors(x, edge_index, edge_weight=scaled), X, atol=TOLERANCE)
+    assert_allclose(ks_vectors(x, edge_index, edge_weight=scaled), X, atol=TOLERANCE)
 
 
 @given(weighted_problems(), st.randoms(use_true_random=False))
@@ -189,27 +188,23 @@ def test_order_of_nodes_and_edges_does_not_matter_with_weights(problem, random):
     random.shuffle(order)
     random.shuffle(edges)
     X = ks_vectors(x, edge_index, edge_weight=weights)
-    np.testing.assert_array_equal(
-        ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X
-    )
+    assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X)
     number = np.argsort(order)
     moved = ks_vectors(x[order], number[edge_index], edge_weight=weights)
-    np.testing.assert_allclose(moved, X[order], atol=TOLERANCE)
+    assert_allclose(moved, X[order], atol=TOLERANCE)
 
 
 def test_a_weight_of_zero_is_no_edge():
     x = np.random.default_rng(0).random((3, 5))
     X = ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[2.0, 0.0])
-    np.testing.assert_array_equal(X, ks_vectors(x, [[0], [1]]))
-    np.testing.assert_array_equal(
-        ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[0, 0]), ks_vectors(x, NO_EDGES)
-    )
+    assert_array_equal(X, ks_vectors(x, [[0], [1]]))
+    assert_array_equal(ks_vectors(x, [[0, 1], [1, 2]], edge_weight=[0, 0]), ks_vectors(x, NO_EDGES))
 
 
 @pytest.mark.parametrize("num_layers", [0, 1, 3])
 def test_without_edges_rows_are_the_normalised_features(num_layers):
     x, _ = random_problem()
-    np.testing.assert_allclose(ks_vectors(x, NO_EDGES, num_layers), unit_rows(x), atol=1e-7)
+    assert_allclose(ks_vectors(x, NO_EDGES, num_layers), unit_rows(x), atol=1e-7)
 
 
 def test_weights_that_a_graph_holds_itself():
@@ -219,10 +214,10 @@ def test_weights_that_a_graph_holds_itself():
     matrix = scipy.sparse.coo_array((weights, tuple(edge_index)), shape=(60, 60))
     graph = as_graph(matrix, edge_weight=True, directed=True)
     for found in (ks_vectors(x, matrix, edge_weight=True, directed=True), ks_vectors(x, graph)):
-        np.testing.assert_allclose(found, X, atol=1e-6)
+        assert_allclose(found, X, atol=1e-6)
     plain = ks_vectors(x, edge_index, directed=True)
     for form in (matrix, graph):
-        np.testing.assert_array_equal(ks_vectors(x, form, edge_weight=False, directed=True), plain)
+        assert_array_equal(ks_vectors(x, form, edge_weight=False, directed=True), plain)
 
 
 def test_rows_are_unit_or_zero():
@@ -230,7 +225,7 @@ def test_rows_are_unit_or_zero():
     x[7], edge_index[edge_index == 7] = 0, 8
     norms = np.linalg.norm(ks_vectors(x, edge_index).astype(np.float64), axis=1)
     assert norms[7] == 0
-    np.testing.assert_allclose(norms[x.any(axis=1)], 1, atol=3e-7)
+    assert_allclose(norms[x.any(axis=1)], 1, atol=3e-7)
 
 
 def test_a_hub_is_as_exact_as_any_node():
@@ -240,15 +235,13 @@ def test_a_hub_is_as_exact_as_any_node():
     hub = ks_vectors(x, star, num_layers=1)[0]
     unit = unit_rows(x.astype(np.float64))
     aggregate = 1.5 * x[0] + 0.5 * (unit[1:] @ unit[0]) @ x[1:] / (n - 1)
-    np.testing.assert_allclose(hub, aggregate / np.linalg.norm(aggregate), atol=3e-7)
+    assert_allclose(hub, aggregate / np.linalg.norm(aggregate), atol=3e-7)
 
 
 @pytest.mark.parametrize("exponent", [-100, 120])
 def test_scale_of_the_features_does_not_matter(exponent):
     x, edge_index = random_problem()
-    np.testing.assert_array_equal(
-        ks_vectors(np.ldexp(x, exponent), edge_index), ks_vectors(x, edge_index)
-    )
+    assert_array_equal(ks_vectors(np.ldexp(x, exponent), edge_index), ks_vectors(x, edge_index))
 
 
 def test_thread_count_does_not_matter():
@@ -261,8 +254,8 @@ def test_thread_count_does_not_matter():
             results.append(ks_vectors(x, edge_index))
     finally:
         faiss.omp_set_num_threads(threads)
-    np.testing.assert_array_equal(results[0], results[1])
-    np.testing.assert_array_equal(results[0], results[2])
+    assert_array_equal(results[0], results[1])
+    assert_array_equal(results[0], results[2])
 
 
 def test_several_blocks_of_rows():
@@ -286,11 +279,10 @@ def test_every_form_of_features_gives_the_same(tmp_path):
         scipy.sparse.coo_matrix(x),
     ]
     for form in forms:
-        np.testing.assert_array_equal(ks_vectors(form, edge_index), X)
+        assert_array_equal(ks_vectors(form, edge_index), X)
     whole = np.rint(x).astype(np.int16)
-    np.testing.assert_array_equal(
-        ks_vectors(whole, edge_index), ks_vectors(whole.astype(np.float32), edge_index)
-    )
+    found = ks_vectors(whole, edge_index)
+    assert_array_equal(found, ks_vectors(whole.astype(np.float32), edge_index))
 
 
 def test_the_input_is_left_alone():
@@ -298,7 +290,7 @@ def test_the_input_is_left_alone():
     x.flags.writeable = edge_index.flags.writeable = False
     graph = as_graph(edge_index, len(x))
     graph.indptr.flags.writeable = graph.indices.flags.writeable = False
-    np.testing.assert_array_equal(ks_vectors(x, graph), ks_vectors(x, edge_index))
+    assert_array_equal(ks_vectors(x, graph), ks_vectors(x, edge_index))
 
 
 def test_out(tmp_path):
@@ -306,17 +298,17 @@ def test_out(tmp_path):
     X = ks_vectors(x, edge_index)
     out = np.full_like(x, np.nan)
     assert ks_vectors(x, edge_index, out=out) is out
-    np.testing.assert_array_equal(out, X)
+    assert_array_equal(out, X)
 
     mapped = np.lib.format.open_memmap(
         tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape
     )
     assert ks_vectors(x, edge_index, out=mapped) is mapped
     mapped.flush()
-    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
+    assert_array_equal(np.load(tmp_path / "X.npy"), X)
 
     assert ks_vectors(x, edge_index, out=x) is x
-    np.testing.assert_array_equal(x, X)
+    assert_array_equal(x, X)
 
 
 def saved(folder, **arrays):
@@ -347,11 +339,11 @@ def test_blocks_on_disk_give_the_same_bits(memory, directed, weighted, tmp_path)
     workspace.mkdir()
     found = ks_vectors(features, mapped, out=out, workspace=workspace, memory=memory)
     assert found is out
-    np.testing.assert_array_equal(out, X)
+    assert_array_equal(out, X)
     out.flush()
-    np.testing.assert_array_equal(np.load(tmp_path / "X.npy"), X)
+    assert_array_equal(np.load(tmp_path / "X.npy"), X)
     assert list(workspace.iterdir()) == []
-    np.testing.assert_array_equal(ks_vectors(x, graph, workspace=workspace, memory=memory), X)
+    assert_array_equal(ks_vectors(x, graph, workspace=workspace, memory=memory), X)
 
 
 @given(weighted_problems(), st.integers(0, 3), st.floats(0, 1), st.integers(1, 3000), st.booleans())
@@ -362,9 +354,7 @@ def test_size_of_the_blocks_does_not_matter(problem, num_layers, alpha, memory, 
         found = ks_vectors(
             x, edge_index, num_layers, alpha, edge_weight=given, workspace=workspace, memory=memory
         )
-    np.testing.assert_array_equal(
-        found, ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given)
-    )
+    assert_array_equal(found, ks_vectors(x, edge_index, num_layers, alpha, edge_weight=given))
 
 
 MEASURED = """
@@ -411,11 +401,9 @@ def test_changes_to_a_copy_on_write_map_are_kept(tmp_path):
     (mapped,) = saved(tmp_path, x=np.zeros_like(x))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="c")
     mapped[:] = x
-    np.testing.assert_array_equal(ks_vectors(mapped, edge_index), ks_vectors(x, edge_index))
-    np.testing.assert_array_equal(
-        ks_vectors(mapped, edge_index, out=mapped), ks_vectors(x, edge_index)
-    )
-    np.testing.assert_array_equal(mapped, ks_vectors(x, edge_index))
+    assert_array_equal(ks_vectors(mapped, edge_index), ks_vectors(x, edge_index))
+    assert_array_equal(ks_vectors(mapped, edge_index, out=mapped), ks_vectors(x, edge_index))
+    assert_array_equal(mapped, ks_vectors(x, edge_index))
 
 
 def test_work_files_are_removed_after_a_fault(tmp_path):
@@ -429,8 +417,8 @@ def test_work_files_are_removed_after_a_fault(tmp_path):
 def test_progress_is_quiet_when_it_is_not_a_terminal(capfd, tmp_path):
     x, edge_index = random_problem()
     X = ks_vectors(x, edge_index)
-    np.testing.assert_array_equal(ks_vectors(x, edge_index, progress=True), X)
-    np.testing.assert_array_equal(ks_vectors(x, edge_index, progress=True, workspace=tmp_path), X)
+    assert_array_equal(ks_vectors(x, edge_index, progress=True), X)
+    assert_array_equal(ks_vectors(x, edge_index, progress=True, workspace=tmp_path), X)
     assert capfd.readouterr() == ("", "")
 
 
@@ -450,11 +438,7 @@ read_only.flags.writeable = False
         ({"x": bad(np.nan)}, ValueError, "x must be finite in float32, .* in row 1"),
         ({"x": bad(-np.inf)}, ValueError, "x must be finite in float32, .* in row 1"),
         ({"x": bad(1e39)}, ValueError, "x must be finite in float32, .* in row 1"),
-        (
-            {"x": scipy.sparse.csr_array(bad(np.nan))},
-            ValueError,
-            "x must be finite in float32, .* in row 1",
-        ),
+        ({"x": scipy.sparse.csr_array(bad(np.nan))}, ValueError, "x must be finite in float32,"),
         ({"x": np.ones(3)}, ValueError, r"x must have shape \(n, d\) .*, got \(3,\)"),
         ({"x": np.ones((3, 0))}, ValueError, r"x must have shape \(n, d\) .*, got \(3, 0\)"),
         ({"x": np.ones((0, 2))}, ValueError, r"x must have shape \(n, d\) .*, got \(0, 2\)"),
@@ -466,58 +450,18 @@ read_only.flags.writeable = False
             TypeError,
             "x must be a matrix of real numbers",
         ),
-        (
-            {"edge_index": [[0, 3], [1, 0]]},
-            ValueError,
-            r"edge_index must lie in 0\.\.2, got 3 in edge 1",
-        ),
-        (
-            {"edge_index": [[0], [-1]]},
-            ValueError,
-            r"edge_index must lie in 0\.\.2, got -1 in edge 0",
-        ),
-        (
-            {"edge_weight": [1.0, -2.0]},
-            ValueError,
-            r"edge_weight must be 0 or positive, .*, got -2\.0 in edge 1",
-        ),
-        (
-            {"edge_weight": [np.nan, 1.0]},
-            ValueError,
-            "edge_weight must be 0 or positive, .*, got nan in edge 0",
-        ),
+        ({"edge_index": [[0, 3], [1, 0]]}, ValueError, "edge_index .*got 3 in edge 1"),
+        ({"edge_index": [[0], [-1]]}, ValueError, "edge_index .*got -1 in edge 0"),
+        ({"edge_weight": [1.0, -2.0]}, ValueError, r"edge_weight .*got -2\.0 in edge 1"),
+        ({"edge_weight": [np.nan, 1.0]}, ValueError, "edge_weight .*got nan in edge 0"),
         ({"edge_weight": [1.0, np.inf]}, ValueError, "edge_weight must be .*, got inf in edge 1"),
-        (
-            {"edge_weight": [1.0, 1e39]},
-            ValueError,
-            r"edge_weight must be .* in float32, got 1e\+39 in edge 1",
-        ),
-        (
-            {"edge_weight": [1e-60, 1.0]},
-            ValueError,
-            "edge_weight must be .* in float32, got 1e-60 in edge 0",
-        ),
-        (
-            {"edge_weight": [1.0]},
-            ValueError,
-            r"edge_weight must have shape \(2,\), one for each edge, got \(1,\)",
-        ),
-        (
-            {"edge_weight": np.ones((2, 1))},
-            ValueError,
-            r"edge_weight must have shape \(2,\), .*, got \(2, 1\)",
-        ),
+        ({"edge_weight": [1.0, 1e39]}, ValueError, r"edge_weight .*got 1e\+39 in edge 1"),
+        ({"edge_weight": [1e-60, 1.0]}, ValueError, "edge_weight .*got 1e-60 in edge 0"),
+        ({"edge_weight": [1.0]}, ValueError, r"edge_weight .*got \(1,\)"),
+        ({"edge_weight": np.ones((2, 1))}, ValueError, r"edge_weight .*got \(2, 1\)"),
         ({"edge_weight": ["a", "b"]}, TypeError, "edge_weight must be an array of real numbers"),
-        (
-            {"edge_weight": True},
-            ValueError,
-            r"edge_weight=True needs a graph that holds weights.*shape \(E,\)",
-        ),
-        (
-            {"edge_weight": [3e38] * 2, "edge_index": [[0, 0], [1, 1]]},
-            ValueError,
-            "weights must be positive and finite",
-        ),
+        ({"edge_weight": True}, ValueError, "edge_weight=True needs a graph that holds"),
+        ({"edge_weight": [3e38] * 2, "edge_index": [[0, 0], [1, 1]]}, ValueError, "weights must"),
         ({"edge_index": scipy.sparse.eye_array(4)}, ValueError, "graph must have 3 nodes, got 4"),
         ({"memory": 0}, ValueError, "memory must be at least 1, got 0"),
         ({"num_layers": -1}, ValueError, "num_layers must be at least 0, got -1"),
@@ -527,16 +471,8 @@ read_only.flags.writeable = False
         ({"alpha": "half"}, TypeError, "alpha must be a number, got 'half'"),
         ({"out": [[0.0, 0.0]] * 3}, TypeError, "out must be a float32 array, got list"),
         ({"out": np.zeros((3, 2))}, TypeError, "out must be a float32 array, got float64"),
-        (
-            {"out": np.zeros((2, 2), np.float32)},
-            ValueError,
-            r"out must have the shape of x, \(3, 2\), got \(2, 2\)",
-        ),
-        (
-            {"out": np.zeros((2, 3), np.float32).T},
-            ValueError,
-            "out must be C-contiguous and writeable",
-        ),
+        ({"out": np.zeros((2, 2), np.float32)}, ValueError, r"out .*got \(2, 2\)"),
+        ({"out": np.zeros((2, 3), np.float32).T}, ValueError, "out must be C-contiguous"),
         ({"out": read_only}, ValueError, "out must be C-contiguous and writeable"),
     ],
 )
@@ -551,12 +487,11 @@ def test_similarity_is_the_inner_product():
     every = np.arange(len(X))
     scores = ks_similarity(X, every[:, None], every)
     assert scores.dtype == np.float32
-    np.testing.assert_allclose(scores, X.astype(np.float64) @ X.T, atol=1e-6)
+    assert_allclose(scores, X.astype(np.float64) @ X.T, atol=1e-6)
     assert ks_similarity(X, 3, 5).shape == ()
     assert ks_similarity(X, 3, 5) == scores[3, 5]
-    np.testing.assert_array_equal(
-        ks_similarity(torch.from_numpy(X), [3, 4], torch.tensor([5, 6])), scores[[3, 4], [5, 6]]
-    )
+    expected = scores[[3, 4], [5, 6]]
+    assert_array_equal(ks_similarity(torch.from_numpy(X), [3, 4], torch.tensor([5, 6])), expected)
     assert ks_similarity(X, [], []).shape == (0,)
 
 
@@ -580,13 +515,9 @@ def test_similarity_in_float64_is_1_for_equal_rows_only():
     X = np.eye(3, dtype=np.float32)[[0, 0, 0, 1]]
     X[2, 1] = 1e-30
     scores = ks_similarity(X, [0, 0, 1, 2], [1, 2, 3, 2], dtype=np.float64)
-    np.testing.assert_array_equal(scores, [1, np.nextafter(1, 0), 0, 1])
-    np.testing.assert_array_equal(
-        ks_similarity(np.zeros((2, 3)), [0, 0], [0, 1], dtype=np.float64), [0, 0]
-    )
-    with pytest.raises(
-        TypeError, match=r"dtype must be numpy\.float32 or numpy\.float64, got 'f2'"
-    ):
+    assert_array_equal(scores, [1, np.nextafter(1, 0), 0, 1])
+    assert_array_equal(ks_similarity(np.zeros((2, 3)), [0, 0], [0, 1], dtype=np.float64), [0, 0])
+    with pytest.raises(TypeError, match=r"dtype .*got 'f2'"):
         ks_similarity(X, 0, 1, dtype="f2")
 
 
@@ -596,13 +527,7 @@ def test_similarity_in_float64_is_1_for_equal_rows_only():
         (np.ones((3, 2)), 3, 0, ValueError, r"v must lie in 0\.\.2, got 3"),
         (np.ones((3, 2)), 0, [1, -1], ValueError, r"u must lie in .*, got -1"),
         (np.ones((3, 2)), 0.5, 0, TypeError, "v must be integers, got dtype float64"),
-        (
-            np.ones((3, 2)),
-            [0, 1],
-            [0, 1, 2],
-            ValueError,
-            r"v and u must have shapes .* got \(2,\) and \(3,\)",
-        ),
+        (np.ones((3, 2)), [0, 1], [0, 1, 2], ValueError, r"v and u must have shapes .* got \(2,\)"),
         (np.ones(3), 0, 0, ValueError, r"X must have shape \(n, d\), got \(3,\)"),
         (bad(np.nan), 0, 1, ValueError, "X must be finite"),
     ],

@@ -70,10 +70,8 @@ def test_one_edge_type_between_nodes_of_one_type(data):
     graph = cfe.metapath_graph(data, [("paper", "cites", "paper")])
     assert edges(graph) == [(0, 1), (2, 0)]
     assert graph.num_nodes == 3
-    assert cfe.metapath_graph(data, [("paper", "paper")], weighted=True).edge_weight.tolist() == [
-        1,
-        2,
-    ]
+    found = cfe.metapath_graph(data, [("paper", "paper")], weighted=True).edge_weight.tolist()
+    assert found == [1, 2]
 
 
 # PyG's sparse products by MKL end the process on some processors; those without MKL do not.
@@ -134,27 +132,11 @@ def test_the_same_as_pyg_on_pyg_data():
     ("metapath", "error", "message"),
     [
         ([], TypeError, "metapath must be a sequence of edge types, at least one, got"),
-        (
-            "author",
-            TypeError,
-            "metapath must be a sequence of edge types, at least one, got 'author'",
-        ),
+        ("author", TypeError, "metapath .*got 'author'"),
         (None, TypeError, "at least one, got None"),
-        (
-            [WRITES, APPEARS],
-            ValueError,
-            "must end at the node type where it starts, got author -> paper -> venue",
-        ),
-        (
-            [WRITES, PUBLISHES],
-            ValueError,
-            r"go on where the step before ends, got \('venue', .*after \('author', 'wr",
-        ),
-        (
-            [("author", "likes", "paper"), WRITTEN],
-            ValueError,
-            r"be of edge types of data \(.*\), got \('author', 'lik",
-        ),
+        ([WRITES, APPEARS], ValueError, "must end at the node type where it starts, got author ->"),
+        ([WRITES, PUBLISHES], ValueError, r"go .*got \('venue', .*after \('author', 'wr"),
+        ([("author", "likes", "paper"), WRITTEN], ValueError, r"be .*got \('author', 'lik"),
         ([("author", "venue")], ValueError, r"got \('author', 'venue'\)"),
         ([3], ValueError, "must be of edge types of data .* got 3"),
     ],
@@ -168,24 +150,17 @@ def test_data_that_are_refused(data):
     with pytest.raises(TypeError, match="data must be HeteroData, got Data"):
         cfe.metapath_graph(cfe.metapath_graph(data, [WRITES, WRITTEN]), [WRITES, WRITTEN])
     data["author", "reviews", "paper"].edge_index = torch.tensor([[0], [0]])
-    with pytest.raises(
-        ValueError,
-        match=r"must name one edge type in each step, got \('author', 'paper'\) for \('author",
-    ):
+    with pytest.raises(ValueError, match=r"must name one edge type in each step, got \('author'"):
         cfe.metapath_graph(data, [("author", "paper"), WRITTEN])
     data[WRITES].edge_index = torch.tensor([[0, 4], [0, 0]])
-    with pytest.raises(
-        ValueError, match=r"edge_index of \('author', 'writes', 'paper'\) must lie in 0..3 and 0..2"
-    ):
+    with pytest.raises(ValueError, match=r"edge_index of \('author', 'writes', 'paper'\)"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
     data[WRITES].edge_index = torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"must have shape \(2, E\), got \(2,\)"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
     del data[WRITES].edge_index
     data[WRITES].edge_weight = torch.ones(3)
-    with pytest.raises(
-        ValueError, match=r"data must have edge_index or adj_t for \('author', .*, got edge_weight"
-    ):
+    with pytest.raises(ValueError, match=r"data .*got edge_weight"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
 
 
@@ -200,36 +175,23 @@ def test_transposed_matrices_stand_for_edges(data):
     assert torch.equal(graph.edge_weight, expected.edge_weight)
     values = torch.tensor([2.0, 1, 1, 1, 0])
     data[WRITES].adj_t = torch.sparse_coo_tensor(ends, values, (3, 4))
-    assert cfe.metapath_graph(data, [WRITES, WRITTEN], weighted=True).edge_weight.tolist() == [
-        2,
-        2,
-        1,
-        2,
-        1,
-        1,
-        1,
-    ]
+    wanted = [2, 2, 1, 2, 1, 1, 1]
+    assert cfe.metapath_graph(data, [WRITES, WRITTEN], weighted=True).edge_weight.tolist() == wanted
     assert edges(cfe.metapath_graph(data, [WRITES, WRITTEN])) == edges(expected)
     data[WRITES].adj_t = torch.sparse_coo_tensor(ends, values, (3, 5))
-    with pytest.raises(
-        ValueError, match=r"adj_t of \('author', .* must have shape \(3, 4\), got \(3, 5\)"
-    ):
+    with pytest.raises(ValueError, match=r"adj_t .*got \(3, 5\)"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
 
 
 def test_no_path(data):
     data[WRITTEN].edge_index = data[WRITTEN].edge_index[:, :0]
-    with pytest.raises(
-        ValueError, match="metapath must join nodes, got no path along author -> paper -> author"
-    ):
+    with pytest.raises(ValueError, match=r"metapath .*got no path along author -> paper -> author"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
 
 
 def test_weights_that_are_refused(data):
     data[WRITES].edge_weight = torch.tensor([1.0, 2.0])
-    with pytest.raises(
-        ValueError, match=r"edge_weight of .* must be finite, one for each edge, got shape \(2,\)"
-    ):
+    with pytest.raises(ValueError, match=r"edge_weight .*got shape \(2,\)"):
         cfe.metapath_graph(data, [WRITES, WRITTEN], weighted=True)
     assert cfe.metapath_graph(data, [WRITES, WRITTEN]).num_edges == 7
     data[WRITES].edge_weight = torch.full((5,), float("nan"))
@@ -251,9 +213,8 @@ def test_nodes_of_one_type():
     assert as_node_type("node_type", data, "paper") == "paper"
     assert nodes_of(data, "author").x is data["author"].x
     for wrong in (None, "venue", 0):
-        with pytest.raises(
-            ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"
-        ):
+        message = rf"must be one of the node types \(author, paper\), got {wrong!r}"
+        with pytest.raises(ValueError, match=message):
             nodes_of(data, wrong)
 
 
@@ -261,8 +222,5 @@ def test_nodes_of_one_type():
 def test_nodes_without_types(data):
     assert not is_heterogeneous(data)
     assert nodes_of(data, None) is data
-    with pytest.raises(
-        ValueError,
-        match=r"node_type is for HeteroData, got node_type='a' for (Data|SimpleNamespace)",
-    ):
+    with pytest.raises(ValueError, match="node_type is for HeteroData, got node_type='a'"):
         nodes_of(data, "a")

@@ -181,48 +181,20 @@ X = np.random.default_rng(3).normal(size=(5, D))
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            {"remove_edges": [[0], [3]]},
-            ValueError,
-            r"remove_edges must hold edges of the graph, got \(0, 3\)",
-        ),
-        (
-            {"remove_edges": [[0, 1, 2]]},
-            ValueError,
-            r"remove_edges must have shape \(2, m\), got \(1, 3\)",
-        ),
+        ({"remove_edges": [[0], [3]]}, ValueError, r"remove_edges .*got \(0, 3\)"),
+        ({"remove_edges": [[0, 1, 2]]}, ValueError, r"remove_edges .*got \(1, 3\)"),
         ({"add_edges": [[0], [6]]}, ValueError, r"add_edges must lie in 0..5, got 6"),
         ({"add_edges": [[0.5], [1.0]]}, TypeError, "add_edges must be integers"),
-        (
-            {"add_edges": [[0], [4]]},
-            ValueError,
-            "add_edges must name nodes of the graph, got 4, which was removed",
-        ),
+        ({"add_edges": [[0], [4]]}, ValueError, "add_edges .*got 4, which was removed"),
         ({"x": {4: X[0]}}, ValueError, "x must name nodes of the graph, got 4, which was removed"),
-        (
-            {"x": {0: [1.0, 2.0]}},
-            ValueError,
-            r"x must have rows of shape \(3,\), got \(2,\) for node 0",
-        ),
+        ({"x": {0: [1.0, 2.0]}}, ValueError, r"x .*got \(2,\) for node 0"),
         ({"x": {0: [1.0, 2.0, np.nan]}}, ValueError, "x must be finite"),
         ({"x": {9: X[0]}}, ValueError, "x must lie in 0..4, got 9"),
         ({"add_nodes": [[1.0, 2.0]]}, ValueError, r"add_nodes must have shape \(n, 3\)"),
         ({"add_nodes": [[1.0, 2.0, np.inf]]}, ValueError, "add_nodes must be finite"),
-        (
-            {"remove_nodes": [4]},
-            ValueError,
-            "remove_nodes must name nodes of the graph, got 4, which was removed",
-        ),
-        (
-            {"remove_nodes": [0], "x": {0: X[0]}},
-            ValueError,
-            "x must name nodes of the graph, got 0, which was removed",
-        ),
-        (
-            {"add_edges": [[0], [2]], "edge_weight": [1.0]},
-            ValueError,
-            "edge_weight must be None for a graph without",
-        ),
+        ({"remove_nodes": [4]}, ValueError, "remove_nodes .*got 4, which was removed"),
+        ({"remove_nodes": [0], "x": {0: X[0]}}, ValueError, "x .*got 0, which was removed"),
+        ({"add_edges": [[0], [2]], "edge_weight": [1.0]}, ValueError, "edge_weight must be None"),
     ],
 )
 def test_a_refused_update_changes_nothing(arguments, error, message):
@@ -238,18 +210,11 @@ def test_a_refused_update_changes_nothing(arguments, error, message):
 
 def test_weights_are_required_and_edges_with_weights_are_added_once():
     ks = KSVectors(X, [[0, 1], [1, 2]], edge_weight=[1.0, 2.0])
-    with pytest.raises(
-        ValueError,
-        match="edge_weight must be given for add_edges of a graph with weights, got None",
-    ):
+    with pytest.raises(ValueError, match=r"edge_weight .*got None"):
         ks.update(add_edges=[[0], [2]])
-    with pytest.raises(
-        ValueError, match=r"add_edges must hold new edges .*, got \(1, 0\): remove it first"
-    ):
+    with pytest.raises(ValueError, match=r"add_edges .*got \(1, 0\): remove it first"):
         ks.update(add_edges=[[0], [1]], edge_weight=[3.0])
-    with pytest.raises(
-        ValueError, match=r"edge_weight must be None without add_edges, got \[3.0\]"
-    ):
+    with pytest.raises(ValueError, match=r"edge_weight .*got \[3.0\]"):
         ks.update(remove_edges=[[0], [1]], edge_weight=[3.0])
     with pytest.raises(ValueError, match="edge_weight must be 0 or positive"):
         ks.update(add_edges=[[0], [3]], edge_weight=[-3.0])
@@ -325,9 +290,8 @@ class ManyEdges:
     def change(self, size: int) -> dict[str, Any]:
         """Change the entries and rows at random, and return the arguments of the same update."""
         rng, listed = self.rng, list(self.entries)
-        edges = np.array([listed[i] for i in rng.integers(0, len(listed), size)]).T[
-            ::-1
-        ]  # some of them twice
+        # some of them twice
+        edges = np.array([listed[i] for i in rng.integers(0, len(listed), size)]).T[::-1]
         leaving = rng.choice(self.nodes, 2)
         both = {*zip(*edges.tolist(), strict=True)} if not self.directed else set()
         out, gone = {*zip(*edges[::-1].tolist(), strict=True)} | both, set(leaving.tolist())
@@ -363,9 +327,8 @@ def test_sequences_of_small_and_large_changes_of_many_edges(directed, weighted, 
         mirror.ks.update(**arguments)
         graph = mirror.ks.graph
         entries = sorted(mirror.entries)
-        assert_array_equal(
-            np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), [v for v, _ in entries]
-        )
+        expected = [v for v, _ in entries]
+        assert_array_equal(np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), expected)
         assert_array_equal(graph.indices, [u for _, u in entries])
         if weighted:
             assert_array_equal(graph.weights, [mirror.entries[e] for e in entries])

@@ -127,9 +127,8 @@ def test_a_selector_that_reads_the_index_while_writers_wait(kind: str) -> None:
         for name in names(index):
             found = CALLS[name](index, faiss.PyCallbackIDSelector(reads))
             expected = CALLS[name](index, faiss.IDSelectorBatch(positive))
-            assert_array_equal(
-                np.sort(found, axis=None), np.sort(expected, axis=None), err_msg=name
-            )
+            wanted = np.sort(expected, axis=None)
+            assert_array_equal(np.sort(found, axis=None), wanted, err_msg=name)
     assert index.remove_ids(faiss.PyCallbackIDSelector(reads)) == len(positive)
     assert_array_equal(index.members().ids, np.setdiff1d(np.arange(N), positive))
 
@@ -181,9 +180,8 @@ def test_which_selectors_call_python() -> None:
     assert calls_python(both)
     assert calls_python(faiss.IDSelectorNot(both))
     assert not calls_python(faiss.IDSelectorXOr(native, faiss.IDSelectorNot(native)))
-    assert calls_python(
-        faiss.SearchParameters(sel=native).sel
-    )  # FAISS returns it without its Python type
+    # FAISS returns it without its Python type
+    assert calls_python(faiss.SearchParameters(sel=native).sel)
     assert not calls_python([1, 2])
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from reference import assert_same_arrays, with_rows
 
 import cfe_faiss as cfe
 
@@ -127,12 +128,8 @@ class Both:
 
     def compare(self) -> None:
         ours, stock = self.ours, self.stock
-        assert (ours.ntotal, ours.d, ours.metric_type, ours.is_trained) == (
-            stock.ntotal,
-            stock.d,
-            stock.metric_type,
-            stock.is_trained,
-        )
+        wanted = (stock.ntotal, stock.d, stock.metric_type, stock.is_trained)
+        assert (ours.ntotal, ours.d, ours.metric_type, ours.is_trained) == wanted
         xq = self.rows(6)
         sel = faiss.IDSelectorBatch(self.ids[::2])
         no_lists = self.kind in ("flat", "id map")
@@ -156,8 +153,14 @@ class Both:
                 ours.range_search(xq, threshold, **options),
                 stock.range_search(xq, threshold, **options),
             )
+        out_D, out_I = np.empty((6, 4), np.float32), np.empty((6, 4), np.int64)
+        found_D, found_I = ours.search(xq, 4, D=out_D, I=out_I)
+        assert found_D is out_D
+        assert found_I is out_I
         close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
-        assert_array_equal(ours.assign(xq, 2), stock.assign(xq, 2))
+        out = np.empty((6, 2), np.int64)
+        assert ours.assign(xq, 2, out) is out
+        assert_array_equal(out, stock.assign(xq, 2))
         assert ours.sa_code_size() == stock.sa_code_size()
         if self.kind != "id map":
             codes = ours.sa_encode(xq)
@@ -171,14 +174,12 @@ class Both:
             stock.make_direct_map() if is_range(self.ids) else stock.set_direct_map_type(
                 faiss.DirectMap.Hashtable
             )
-            assert_array_equal(
-                ours.reconstruct(int(self.ids[0])), stock.reconstruct(int(self.ids[0]))
-            )
+            found = ours.reconstruct(int(self.ids[0]))
+            assert_array_equal(found, stock.reconstruct(int(self.ids[0])))
             stock.set_direct_map_type(faiss.DirectMap.NoMap)
         if is_range(self.ids) and len(self.ids):
-            assert_array_equal(
-                ours.reconstruct_n(0, len(self.ids)), stock.reconstruct_n(0, len(self.ids))
-            )
+            found = ours.reconstruct_n(0, len(self.ids))
+            assert_array_equal(found, stock.reconstruct_n(0, len(self.ids)))
         with pytest.raises((RuntimeError, ValueError)):
             ours.reconstruct(10**8)
 
@@ -198,9 +199,8 @@ def same_ranges(found: Any, expected: Any) -> None:
     for start, stop in zip(found[0][:-1], found[0][1:], strict=True):
         one, two = (np.argsort(part[2][start:stop], kind="stable") for part in (found, expected))
         assert_array_equal(found[2][start:stop][one], expected[2][start:stop][two])
-        assert_allclose(
-            found[1][start:stop][one], expected[1][start:stop][two], rtol=1e-5, atol=1e-5
-        )
+        wanted = expected[1][start:stop][two]
+        assert_allclose(found[1][start:stop][one], wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -261,8 +261,7 @@ def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) 
         assert_array_equal(np.sort(merged), np.sort(added))
     for nprobe in (1, None):
         results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
-        assert_array_equal(results[0][0], results[1][0])
-        assert_array_equal(results[0][1], results[1][1])
+        assert_same_arrays(results[0], results[1])
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
@@ -307,8 +306,7 @@ def test_default_ids_follow_the_largest_but_positions_stay_positions() -> None:
 
 
 def test_labels_move_along_with_positions() -> None:
-    index = cfe.IndexEvidenceFlat(5)
-    index.add_with_labels(np.eye(5), ["a", "b", "c", "d", "e"])
+    index = with_rows(cfe.IndexEvidenceFlat(5), np.eye(5), ["a", "b", "c", "d", "e"])
     assert index.remove_ids([1, 3]) == 2
     assert index.members().labels.tolist() == ["a", "c", "e"]
     assert index.search(np.eye(5, dtype=np.float32)[4:], 1)[1].tolist() == [[2]]
@@ -334,17 +332,14 @@ def test_labels_move_along_with_positions() -> None:
     ],
 )
 def test_other_ids_than_the_next_positions_name_the_class_that_takes_them(call: Any) -> None:
-    index = cfe.IndexEvidenceFlat(5)
-    index.add_with_labels(np.eye(5), [0, 1, 0, 1, 0])
+    index = with_rows(cfe.IndexEvidenceFlat(5), np.eye(5), [0, 1, 0, 1, 0])
     with pytest.raises(ValueError, match="IndexEvidenceIDMap2"):
         call(index)
     assert index.members().ids.tolist() == [0, 1, 2, 3, 4]
 
 
 def index_with_ids() -> cfe.IndexEvidenceIDMap2:
-    index = cfe.IndexEvidenceIDMap2(5)
-    index.add_with_labels(np.eye(5), [0, 1, 0, 1, 0], ids=[9, 3, 4, 5, 6])
-    return index
+    return with_rows(cfe.IndexEvidenceIDMap2(5), np.eye(5), [0, 1, 0, 1, 0], ids=[9, 3, 4, 5, 6])
 
 
 def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
@@ -356,13 +351,8 @@ def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
         cfe.IndexEvidenceFlat.from_stock(index.to_stock(), labels)
     flat = faiss.IndexFlatL2(5)
     flat.add(np.eye(5, dtype=np.float32))
-    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == [
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    expected = [0, 1, 2, 3, 4]
+    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == expected
 
 
 # --- product-quantizer codes are refined, as FAISS's own -------------------------------------------------------------
@@ -390,6 +380,7 @@ def test_plain_searches_of_codes_are_refined(metric: str) -> None:
     index = cfe.IndexEvidenceIVFPQ.from_stock(stock, np.arange(3000) % 3)
     close(index.search(xq, 10), stock.search(xq, 10))
     assert_array_equal(index.assign(xq, 3), stock.assign(xq, 3))
+    assert_array_equal(index.sa_encode(xq), index.to_stock().sa_encode(xq))
     D, I, R = index.search_and_reconstruct(xq, 3)
     assert_array_equal(R[0], x[I[0]])
     assert_array_equal(index.search(xq, 10, D=(out := np.empty((100, 10), np.float32)))[0], out)
@@ -411,10 +402,7 @@ def test_plain_searches_of_codes_are_refined(metric: str) -> None:
 @pytest.mark.parametrize("kind", [*KINDS.values(), "EvidenceIVF4,PQ4,RFlat"])
 @pytest.mark.parametrize("metric", [*METRICS, "cosine"])
 def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, metric: str) -> None:
-    index: Any = cfe.index_factory(D, kind, metric)
-    if not index.is_trained:
-        index.train(TRAINING)
-    index.add_with_labels(TRAINING, np.arange(300) % 3)
+    index = with_rows(cfe.index_factory(D, kind, metric), TRAINING, np.arange(300) % 3)
     exact = {"exact": True} if index.has_lists else {}
     D_best = index.search_evidence(TRAINING[:1], [0], 9, **exact)[0]
     threshold = float(D_best[0, 5])
@@ -425,7 +413,5 @@ def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, met
     assert_array_equal(strict[1], inclusive[1][inclusive[1] != threshold])
     assert_array_equal(view[2], strict[2])
     worst = 1e300 if metric == "l2" else -1e300
-    assert (
-        len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2])
-        == 200
-    )
+    found = len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2])
+    assert found == 200

@@ -134,10 +134,8 @@ for name in busy:
     ],
 )
 def test_a_child_searches_and_changes(kind: str, busy: list[str]) -> None:
-    environment = {
-        **os.environ,
-        "OPENBLAS_NUM_THREADS": "2",
-    }  # a fork must wait for products on several threads
+    # a fork must wait for products on several threads
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     command = [sys.executable, "-c", FORKS, kind, *busy]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr

@@ -418,12 +418,8 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
         index.storage()
 
     def pairs() -> None:
-        for options in (
-            {"exact": False},
-            {"per_node": True},
-            {"per_node": True, "exact": False},
-            {},
-        ):
+        cases = ({"exact": False}, {"per_node": True}, {"per_node": True, "exact": False}, {})
+        for options in cases:
             found = cfe.global_evidence(index, 5, **options)  # type: ignore[arg-type]
             assert (found.source < found.target).all()
         with suppress(RuntimeError):  # the index changed during the iteration over its pairs

@@ -5,19 +5,17 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import (
     Stored,
+    assert_same_arrays,
     clustered,
     cosines,
-    evidence_of_rows,
     kept_rows,
     similarities,
-    stored_vectors,
     top_pairs,
     unit,
+    with_rows,
 )
 
 import cfe_faiss as cfe
@@ -37,70 +35,6 @@ def sq_of(
 
 def as_kept(index: cfe.IndexEvidenceIVFScalarQuantizer, stored: Stored) -> Stored:
     return stored._replace(X=kept_rows(index, unit(stored.X)) if len(stored.X) else stored.X)
-
-
-@given(
-    stored_vectors(least=12, lowest_label=-1),
-    st.integers(1, 12),
-    st.integers(1, 3),
-    st.sampled_from(QTYPES),
-)
-def test_probing_everything_equals_brute_force_over_decoded_rows(
-    stored: Stored, nlist: int, partitions: int, qtype: int
-) -> None:
-    index = sq_of(stored, nlist, partitions, qtype)
-    kept = as_kept(index, stored)
-    expected = evidence_of_rows(kept)
-    for a, b in zip(
-        index.search_evidence(stored.xq, stored.labels_q, stored.k, nlist * partitions),
-        expected,
-        strict=True,
-    ):
-        assert_array_equal(a, b)
-    lims, D, I = index.range_search_evidence(stored.xq, stored.labels_q, 0.25)
-    everything = evidence_of_rows(kept._replace(k=len(kept.X)))
-    reaches = (everything[1] >= 0) & (everything[0] >= np.float32(0.25))
-    assert_array_equal(np.diff(lims), reaches.sum(axis=1))
-    assert_array_equal(D, everything[0][reaches])
-    assert_array_equal(I, everything[1][reaches])
-    assert_array_equal(index.reconstruct_batch(stored.ids), kept.X)
-
-
-@given(
-    stored_vectors(least=12),
-    st.integers(2, 12),
-    st.integers(1, 2),
-    st.integers(1, 3),
-    st.sampled_from(QTYPES),
-)
-def test_any_probing_gives_complete_rows_of_true_evidence(
-    stored: Stored, nlist: int, partitions: int, nprobe: int, qtype: int
-) -> None:
-    index = sq_of(stored, nlist, partitions, qtype)
-    kept = as_kept(index, stored)
-    D, I = index.search_evidence(stored.xq, stored.labels_q, stored.k, nprobe)
-    expected_D, expected_I = evidence_of_rows(kept)
-    assert_array_equal(I >= 0, expected_I >= 0)
-    assert (expected_D >= D).all()
-    S = cosines(unit(stored.xq), kept.X)
-    place = {i: r for r, i in enumerate(stored.ids.tolist())}
-    for q, k in zip(*np.nonzero(I >= 0), strict=True):
-        assert D[q, k] == S[q, place[I[q, k]]]
-
-
-@pytest.mark.parametrize("qtype", QTYPES)
-def test_stored_vectors_search_with_their_decoded_rows(qtype: int) -> None:
-    X, labels = clustered(400, 10, 3)
-    stored = Stored(X, labels, np.arange(400), X, labels, 6)
-    index = sq_of(stored, 9, 2, qtype)
-    rows = as_kept(index, stored).X
-    S = cosines(rows, rows)
-    S[labels[:, None] == labels] = -9
-    D, I = index.search_stored(k=6, nprobe=18)
-    for v in range(400):
-        best = np.lexsort((np.arange(400), -S[v]))[:6]
-        assert_array_equal(I[v], best)
-        assert_array_equal(D[v], S[v, best])
 
 
 @pytest.mark.parametrize("qtype", QTYPES)
@@ -123,9 +57,7 @@ def test_8_bits_are_nearly_as_good_as_32() -> None:
     X, labels = clustered(2000, 32, 3)
     S = similarities(X[:100], X)
     for qtype, error in zip(QTYPES, (5e-3, 5e-4), strict=True):
-        index = cfe.IndexEvidenceIVFScalarQuantizer(32, 20, qtype=qtype)
-        index.train(X)
-        index.add_with_labels(X, labels)
+        index = with_rows(cfe.IndexEvidenceIVFScalarQuantizer(32, 20, qtype=qtype), X, labels)
         D, I = index.search_evidence(X[:100], labels[:100], 10, 20)
         assert np.abs(D - np.take_along_axis(S, I, axis=1)).max() < error
 
@@ -149,13 +81,11 @@ def test_a_stock_index_becomes_an_evidence_index_code_by_code(qtype: int) -> Non
     assert_array_equal(index.members().labels, labels[np.argsort(ids)])
     kept = kept_rows(stock, unit(X))
     assert_array_equal(index.reconstruct_batch(ids), kept)
-    for a, b in zip(index.search(unit(X), 4), stock.search(unit(X), 4), strict=True):
-        assert_array_equal(a, b)
+    assert_same_arrays(index.search(unit(X), 4), stock.search(unit(X), 4))
     again = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(
         index.to_stock(), labels[np.argsort(ids)]
     )
-    for a, b in zip(again.search_stored(k=5), index.search_stored(k=5), strict=True):
-        assert_array_equal(a, b)
+    assert_same_arrays(again.search_stored(k=5), index.search_stored(k=5))
 
 
 def stock(
@@ -174,37 +104,13 @@ def stock(
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (
-            lambda: faiss.IndexFlatIP(4),
-            TypeError,
-            r"ivf must be a faiss\.IndexIVFScalarQuantizer, got IndexFlatIP",
-        ),
-        (
-            lambda: stock(metric=faiss.METRIC_L2),
-            ValueError,
-            "metric must fit that of ivf, 'l2', got 'cosine'",
-        ),
-        (
-            lambda: stock(faiss.ScalarQuantizer.QT_4bit),
-            ValueError,
-            "QT_8bit or QT_fp16 with by_residual False, got qtype 1",
-        ),
+        (lambda: faiss.IndexFlatIP(4), TypeError, "ivf .*got IndexFlatIP"),
+        (lambda: stock(metric=faiss.METRIC_L2), ValueError, "metric .*got 'cosine'"),
+        (lambda: stock(faiss.ScalarQuantizer.QT_4bit), ValueError, "QT_8bit .*got qtype 1"),
         (lambda: stock(residual=True), ValueError, "by_residual False, got .*by_residual True"),
-        (
-            lambda: stock(scale=2.0),
-            ValueError,
-            "must hold vectors of length 1 .*got one of length [12]",
-        ),
-        (
-            lambda: stock(scale=0.5),
-            ValueError,
-            "must hold vectors of length 1 .*got one of length 0",
-        ),
-        (
-            lambda: stock(QTYPES[1], scale=0.5),
-            ValueError,
-            "must hold vectors of length 1 .*got one of length 0.5",
-        ),
+        (lambda: stock(scale=2.0), ValueError, "must hold vectors of length 1 .*got one of length"),
+        (lambda: stock(scale=0.5), ValueError, "must hold vectors of length 1 .*got one of length"),
+        (lambda: stock(QTYPES[1], scale=0.5), ValueError, "must hold vectors of length 1 .*got"),
     ],
 )
 def test_other_stock_indexes_are_an_error(
@@ -212,12 +118,6 @@ def test_other_stock_indexes_are_an_error(
 ) -> None:
     with pytest.raises(error, match=message):
         cfe.IndexEvidenceIVFScalarQuantizer.from_stock(make(), [0] * 100, metric="cosine")  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("qtype", [faiss.ScalarQuantizer.QT_4bit, "SQ8", None])
-def test_other_codecs_are_an_error(qtype: object) -> None:
-    with pytest.raises(ValueError, match="qtype must be QT_8bit or QT_fp16"):
-        cfe.IndexEvidenceIVFScalarQuantizer(4, 2, qtype=qtype)  # type: ignore[arg-type]
 
 
 def test_vectors_that_are_all_equal() -> None:
@@ -253,18 +153,15 @@ def test_the_reference_of_pairs_agrees() -> None:
 def test_levels_of_any_size_are_written_and_read(metric: Any, scale: float, tmp_path: Path) -> None:
     X, labels = clustered(300, 8, 3)
     X *= np.float32(scale / np.linalg.norm(X, axis=1).max())
-    index = cfe.index_factory(8, "EvidenceIVF4,SQ8", metric)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(8, "EvidenceIVF4,SQ8", metric), X, labels)
     expected = index.search_evidence(X[:20], labels[:20], 5, exact=True)
     rows = index.reconstruct_batch(np.arange(300)).astype(np.float64)
     scores = X[:20].astype(np.float64) @ rows.T
     if metric == "l2":
         scores = -((X[:20, None].astype(np.float64) - rows) ** 2).sum(axis=-1)
     scores[labels[:20, None] == labels] = -np.inf
-    assert_array_equal(
-        expected[1], np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5]
-    )
+    wanted = np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5]
+    assert_array_equal(expected[1], wanted)
     cfe.write_index(index, tmp_path / "index")
     for other in (cfe.read_index(tmp_path / "index"), pickle.loads(pickle.dumps(index))):
         assert_array_equal(other.search_evidence(X[:20], labels[:20], 5, exact=True), expected)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
@@ -92,17 +92,11 @@ def test_booleans_are_arrays_of_booleans() -> None:
     assert index.members().labels[:2].tolist() == [None, False]
     assert index.recall_by_class(0.9) == {False: 1.0, True: 1.0}
     for wrong in ([1], np.array([1]), ["True"]):
-        with pytest.raises(
-            TypeError, match="labels must be booleans, as the labels of the index are, got"
-        ):
+        with pytest.raises(TypeError, match="labels must be booleans, as the labels of the index"):
             index.relabel(wrong, [0])
-        with pytest.raises(
-            TypeError, match="labels_q must be booleans, as the labels of the index are, got"
-        ):
+        with pytest.raises(TypeError, match="labels_q must be booleans, as the labels"):
             index.search_evidence(X[:1], wrong, 2)
-    with pytest.raises(
-        TypeError, match="labels_q must be integers, as the labels of the index are, got True"
-    ):
+    with pytest.raises(TypeError, match=r"labels_q .*got True"):
         index_of("IDMap2,EvidenceFlat", NUMBERS).search_evidence(X[:1], np.array([True]), 2)
 
 
@@ -153,8 +147,7 @@ def changed(forms: Callable[[list[int]], Any]) -> list[Any]:
     ],
 )
 def test_ids_of_every_library(form: Any) -> None:
-    for one, two in zip(changed(form), changed(list), strict=True):
-        assert_array_equal(one, two)
+    assert_same_arrays(changed(form), changed(list))
 
 
 def test_a_set_and_a_range_are_ids() -> None:
@@ -173,10 +166,8 @@ def test_memory_of_texts_follows_their_bytes(tmp_path: Path) -> None:
     cfe.write_index(index, tmp_path / "one.index")
     found = cfe.read_index(tmp_path / "one.index")
     assert found.label_names.tolist() == sorted(labels)
-    assert_array_equal(
-        found.search_evidence(X[:2], labels[:2], 3)[1],
-        index.search_evidence(X[:2], labels[:2], 3)[1],
-    )
+    answer = found.search_evidence(X[:2], labels[:2], 3)[1]
+    assert_array_equal(answer, index.search_evidence(X[:2], labels[:2], 3)[1])
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 60_000_000

@@ -73,9 +73,8 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
     of_texts = isinstance(names[0], str)
     unknown = None if of_texts else -1
     labels = other.members().labels
-    assert index.members().labels.tolist() == [
-        unknown if label < 0 else ordered[label] for label in labels
-    ]
+    expected = [unknown if label < 0 else ordered[label] for label in labels]
+    assert index.members().labels.tolist() == expected
     assert index.label_names.tolist() == ordered
     assert_array_equal(other.label_names, np.arange(5))
     efforts: list[dict[str, Any]] = [{"exact": True}, {}]
@@ -92,9 +91,8 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
         one = np.array(asked[q : q + 1])  # of one kind, even if labels are mixed
         found = index.search_evidence(XQ[q : q + 1], one, 3)[1]
         assert_array_equal(found, other.search_evidence(XQ[q : q + 1], numbers[q : q + 1], 3)[1])
-    assert_array_equal(
-        index.search_per_label(XQ, asked, 2)[1], other.search_per_label(XQ, numbers, 2)[1]
-    )
+    answer = index.search_per_label(XQ, asked, 2)[1]
+    assert_array_equal(answer, other.search_per_label(XQ, numbers, 2)[1])
     excluded = [[ordered[0]], [None, ordered[1]], *([[]] * 10)]
     found = index.search_evidence(
         XQ, asked, 6, exclude_labels=excluded, neighbors="any", exact=True
@@ -106,12 +104,10 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
         cfe.EvidenceParameters(y, targets=targets)
         for y, targets in ((asked, ordered[1:3]), (numbers, [1, 2]))
     ]
-    assert_array_equal(
-        index.search(XQ, 4, params=params[0])[1], other.search(XQ, 4, params=params[1])[1]
-    )
-    assert_array_equal(
-        index.excluding(ordered[2]).search(XQ, 4)[1], other.excluding(2).search(XQ, 4)[1]
-    )
+    answer = index.search(XQ, 4, params=params[0])[1]
+    assert_array_equal(answer, other.search(XQ, 4, params=params[1])[1])
+    answer = index.excluding(ordered[2]).search(XQ, 4)[1]
+    assert_array_equal(answer, other.excluding(2).search(XQ, 4)[1])
     targets = [
         cfe.global_evidence(one, 5, where=cfe.Constraints(target=y)).target
         for one, y in ((index, ordered[3]), (other, 3))
@@ -221,9 +217,7 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) ->
     for one in (index, cfe.clone_index(index), pickle.loads(pickle.dumps(index))):
         assert one.members().labels.tolist() == ([None] * 9 if left == "unknown" else [])
         assert one.label_names.tolist() == []
-        with pytest.raises(
-            TypeError, match="labels must be texts, as the labels of the index are, got 7"
-        ):
+        with pytest.raises(TypeError, match=r"labels .*got 7"):
             one.add_with_labels(X[:1], [7])
         one.add_with_labels(X[:1], ["d"])
         assert one.label_names.tolist() == ["d"]

@@ -2,10 +2,9 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import clustered, unit, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
 
 
 @pytest.mark.parametrize(
@@ -15,16 +14,12 @@ from cfe_faiss.index.protocol import EvidenceIndex
 def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
     X, labels = clustered(600, 8, 3)
     ids = np.random.default_rng(0).permutation(5000)[:600]
-    index: EvidenceIndex = cfe.index_factory(8, factory)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels, ids)
+    index = with_rows(cfe.index_factory(8, factory), X, labels, ids)
     wanted = np.random.default_rng(1).choice(ids, 900)
     vectors = index.reconstruct_batch(ids)
     order = np.argsort(ids)
-    assert_array_equal(
-        index.reconstruct_batch(wanted), vectors[order[np.searchsorted(ids[order], wanted)]]
-    )
+    expected = vectors[order[np.searchsorted(ids[order], wanted)]]
+    assert_array_equal(index.reconstruct_batch(wanted), expected)
     I = index.search_stored(wanted, k=2)[1]
     first = index.search_stored(wanted[:1], k=2)
     same = wanted == wanted[0]
@@ -34,9 +29,8 @@ def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
         rows = snapshot.rows_of(np.array([*wanted, 5001, -1, -7]))
         assert_array_equal(snapshot.ids()[rows[:900]], wanted)
         assert_array_equal(rows[900:], -1)
-    assert index.remove_ids(np.concatenate([wanted[:5], wanted[:5], [5001]])) == len(
-        set(wanted[:5].tolist())
-    )
+    found = index.remove_ids(np.concatenate([wanted[:5], wanted[:5], [5001]]))
+    assert found == len(set(wanted[:5].tolist()))
 
 
 def test_changes_on_several_threads_are_those_of_one() -> None:

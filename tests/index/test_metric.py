@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import quick, similarity, squared_distance
+from reference import assert_same_arrays, quick, similarity, squared_distance, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -102,11 +102,6 @@ def other(case: Case, labels: NDArray[Any]) -> Any:
     return (case.labels >= 0) & (case.labels != labels[:, None])
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    for one, two in zip(found, wanted, strict=True):
-        assert_array_equal(one, two)
-
-
 @st.composite
 def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -116,11 +111,9 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
         if kind.endswith("Flat") or name not in ("large", "tiny", "outlier", "lengths")
     ]
     vectors = DATA[draw(st.sampled_from(names))]
-    d, n, nq = (
-        draw(st.sampled_from([1, 3, 8, 16, 19, 33])),
-        draw(st.integers(4, 120)),
-        draw(st.integers(1, 12)),
-    )
+    d = draw(st.sampled_from([1, 3, 8, 16, 19, 33]))
+    n = draw(st.integers(4, 120))
+    nq = draw(st.integers(1, 12))
     classes = draw(st.integers(1, 4))
     X = vectors(rng, n + nq, d).astype(np.float32)
     X, xq = X[:n], X[n:]
@@ -149,36 +142,32 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
     index, k = case.index, case.k
     D, found = distances(metric, case.xq, case.X), other(case, case.labels_q)
     wanted = expected(case, D, found)
-    assert_same(index.search_evidence(case.xq, case.labels_q, k, exact=True), wanted)
+    assert_same_arrays(index.search_evidence(case.xq, case.labels_q, k, exact=True), wanted)
     for q in range(len(case.xq)):
         one = slice(q, q + 1)
         some = index.search_evidence(case.xq[one], case.labels_q[one], k, exact=True)
-        assert_same(some, [part[one] for part in wanted])
+        assert_same_arrays(some, [part[one] for part in wanted])
         if index.has_lists:
             some = index.search_evidence(case.xq[one], case.labels_q[one], k, index.nlist)
-            assert_same(some, [part[one] for part in wanted])
+            assert_same_arrays(some, [part[one] for part in wanted])
     sel = np.arange(len(case.ids)) % 3 > 0
-    assert_same(
-        index.search_evidence(case.xq, case.labels_q, k, exact=True, sel=sel),
-        expected(case, D, found & sel),
-    )
+    answer = index.search_evidence(case.xq, case.labels_q, k, exact=True, sel=sel)
+    assert_same_arrays(answer, expected(case, D, found & sel))
     of_rows = distances(metric, case.X, case.X)
     apart = case.ids[:, None] != case.ids
     evidence = other(case, case.labels) & (case.labels[:, None] >= 0)
-    assert_same(index.search_stored(k=k, exact=True), expected(case, of_rows, evidence))
+    assert_same_arrays(index.search_stored(k=k, exact=True), expected(case, of_rows, evidence))
     *some, certified = index.search_certified(k=k, exact=True)
-    assert_same(some, expected(case, of_rows, evidence))
+    assert_same_arrays(some, expected(case, of_rows, evidence))
     assert certified.all()
     own = (case.labels >= 0) & (case.labels == case.labels[:, None]) & apart
-    assert_same(index.search_stored(k=k, exact=True, neighbors="own"), expected(case, of_rows, own))
-    assert_same(
-        index.search_stored(k=k, exact=True, neighbors="any"), expected(case, of_rows, apart)
-    )
+    answer = index.search_stored(k=k, exact=True, neighbors="own")
+    assert_same_arrays(answer, expected(case, of_rows, own))
+    answer = index.search_stored(k=k, exact=True, neighbors="any")
+    assert_same_arrays(answer, expected(case, of_rows, apart))
     any_row = np.ones(D.shape, bool)
-    assert_same(
-        index.search_evidence(case.xq, None, k, exact=True, neighbors="any"),
-        expected(case, D, any_row),
-    )
+    answer = index.search_evidence(case.xq, None, k, exact=True, neighbors="any")
+    assert_same_arrays(answer, expected(case, D, any_row))
 
 
 @pytest.mark.parametrize(("kind", "metric"), PAIRS)
@@ -190,22 +179,22 @@ def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.Dat
     low, high = (float(end) for end in np.quantile(D, [0.3, 0.6], method="nearest"))
     inside = (np.float32(low) <= D) & (np.float32(high) >= D)
     some = index.search_evidence(case.xq, case.labels_q, k, exact=True, within=(low, high))
-    assert_same(some, expected(case, D, found & inside))
+    assert_same_arrays(some, expected(case, D, found & inside))
     threshold = high if metric == "l2" else low
     near = (np.float32(threshold) >= D) if metric == "l2" else (np.float32(threshold) <= D)
     every = expected(case._replace(k=len(case.ids)), D, found & near)
     real = every[1] >= 0
     lims, D_found, I_found = index.range_search_evidence(case.xq, case.labels_q, threshold)
-    assert_same(
-        (np.diff(lims), D_found, I_found), (real.sum(axis=1), every[0][real], every[1][real])
-    )
+    answer = (np.diff(lims), D_found, I_found)
+    assert_same_arrays(answer, (real.sum(axis=1), every[0][real], every[1][real]))
     of_rows = distances(metric, case.X, case.X)
     source, target = np.nonzero(np.triu(other(case, case.labels) & (case.labels[:, None] >= 0), 1))
     values = of_rows[source, target]
     order = np.lexsort((case.ids[target], case.ids[source], values if metric == "l2" else -values))
     pairs = cfe.global_evidence(index, 7)
     best = order[:7]
-    assert_same((pairs.source, pairs.target), (case.ids[source[best]], case.ids[target[best]]))
+    wanted = (case.ids[source[best]], case.ids[target[best]])
+    assert_same_arrays((pairs.source, pairs.target), wanted)
     assert_array_equal(pairs.similarity, values[best])
     reached = values <= np.float32(threshold) if metric == "l2" else values >= np.float32(threshold)
     assert sum(map(len, cfe.evidence_pairs(index, threshold))) == int(reached.sum())
@@ -228,7 +217,8 @@ def test_searches_of_some_lists_are_complete_and_certificates_true(
         q, place = np.nonzero(found_I >= 0)
         assert evidence[q, places[found_I[q, place]]].all()
         assert_array_equal(found_D[q, place], D[q, places[found_I[q, place]]])
-        assert_same((found_D[certified], found_I[certified]), [part[certified] for part in wanted])
+        found = (found_D[certified], found_I[certified])
+        assert_same_arrays(found, [part[certified] for part in wanted])
 
 
 # More than the few dimensions above: bytes are rotated, and compared in parts.
@@ -282,17 +272,17 @@ def test_blocks_give_what_brute_force_gives(
     case, wanted = in_blocks(name, metric, d)
     case = case._replace(index=cfe.clone_index(case.index))
     case.index.choice = element
-    assert_same(case.index.search_evidence(case.xq, case.labels_q, case.k, 5), wanted)
+    assert_same_arrays(case.index.search_evidence(case.xq, case.labels_q, case.k, 5), wanted)
     kept = Derived.of(case.index.storage()).kept[element]
     assert kept is not None
     assert kept.rotated == (element == "byte" and d == 130)
     for q in range(0, len(case.xq), 3):
         one = slice(q, q + 1)
         some = case.index.search_evidence(case.xq[one], case.labels_q[one], case.k, 5)
-        assert_same(some, [part[one] for part in wanted])
+        assert_same_arrays(some, [part[one] for part in wanted])
     some_lists = case.index.search_evidence(case.xq, case.labels_q, case.k, 2)
     case.index.choice = "float"
-    assert_same(some_lists, case.index.search_evidence(case.xq, case.labels_q, case.k, 2))
+    assert_same_arrays(some_lists, case.index.search_evidence(case.xq, case.labels_q, case.k, 2))
 
 
 @pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
@@ -319,7 +309,7 @@ def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> N
     case.index.choice = "byte"
     D = distances_of(metric, case.xq, np.where(sound[:, None], case.X, 0))
     wanted = expected(case, D, other(case, case.labels_q) & sound)
-    assert_same(case.index.search_evidence(case.xq, case.labels_q, case.k, 5), wanted)
+    assert_same_arrays(case.index.search_evidence(case.xq, case.labels_q, case.k, 5), wanted)
 
 
 def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[np.int64]]:
@@ -329,9 +319,7 @@ def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[
     ).astype(np.float32)
     X *= rng.lognormal(sigma=0.4, size=(n, 1)).astype(np.float32)
     labels = np.where(rng.random(n) < 0.8, X[:, 0] > 0, rng.integers(0, 3, n)).astype(np.int64)
-    index: Any = cfe.IndexEvidenceIVF(d, 80, metric=metric)  # type: ignore[arg-type]
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(d, 80, metric=metric), X, labels)  # type: ignore[arg-type]
     return index, X, labels
 
 
@@ -352,7 +340,7 @@ def test_a_recall_is_kept_for_each_class(metric: str) -> None:
     scanned = index.nprobe_for(0.9)
     assert scanned < 80
     D, I = index.search_stored(k=10, nprobe=80)
-    assert_same((D, I), exact)
+    assert_same_arrays((D, I), exact)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -373,10 +361,7 @@ def test_faiss_finds_the_same_neighbours(metric: str) -> None:
 def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     X, labels = (3 * rng.normal(size=(400, 6))).astype(np.float32), np.arange(400) % 3
-    index: Any = quick(cfe.index_factory(6, kind, metric))
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels, np.arange(400) + 7)
+    index = with_rows(quick(cfe.index_factory(6, kind, metric)), X, labels, np.arange(400) + 7)
     index.prepare(k=4)
     cfe.write_index(index, tmp_path / "index")
     cfe.verify_index(tmp_path / "index")
@@ -389,11 +374,9 @@ def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path
     copies += [cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP)]
     for copy in copies:
         assert copy.metric == metric
-        assert_same(copy.search_stored(k=4), wanted)
-        assert_same(
-            copy.search_evidence(X[:1], [1], 3, exact=True),
-            index.search_evidence(X[:1], [1], 3, exact=True),
-        )
+        assert_same_arrays(copy.search_stored(k=4), wanted)
+        found = copy.search_evidence(X[:1], [1], 3, exact=True)
+        assert_same_arrays(found, index.search_evidence(X[:1], [1], 3, exact=True))
     assert faiss.read_index(str(tmp_path / "index")).metric_type == index.metric_type
     assert repr(metric) in repr(index) or metric == "cosine"
 
@@ -410,26 +393,24 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     for stock in (flat, ivf, coded):
         stock.train(X)
         stock.add(X)
-    wanted = cfe.IndexEvidenceIDMap2(6, metric)
-    wanted.add_with_labels(X, labels)
+    wanted = with_rows(cfe.IndexEvidenceIDMap2(6, metric), X, labels)
     for index in (
         cfe.IndexEvidenceIDMap2.from_stock(flat, labels),
         cfe.IndexEvidenceIVF.from_stock(ivf, labels),
     ):
         assert index.metric == metric
-        assert_same(index.search_stored(k=5, exact=True), wanted.search_stored(k=5))
+        assert_same_arrays(index.search_stored(k=5, exact=True), wanted.search_stored(k=5))
     halves = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(coded, labels)
     assert halves.metric == metric
-    assert_array_equal(
-        halves.reconstruct_batch(np.arange(300)), X.astype(np.float16).astype(np.float32)
-    )
+    found = halves.reconstruct_batch(np.arange(300))
+    assert_array_equal(found, X.astype(np.float16).astype(np.float32))
     codes = faiss.index_factory(6, "IVF8,PQ3x8np", CONSTANTS[metric])
     refined = faiss.IndexRefineFlat(codes)
     refined.train(X)
     refined.add(X)
     again = cfe.IndexEvidenceIVFPQ.from_stock(refined, labels)
     assert again.metric == metric
-    assert_same(again.search_stored(k=5, exact=True), wanted.search_stored(k=5))
+    assert_same_arrays(again.search_stored(k=5, exact=True), wanted.search_stored(k=5))
     (D, I), (D_exact, I_exact) = again.search_stored(k=5, nprobe=7), wanted.search_stored(k=5)
     assert cfe.metrics.recall(I, I_exact, D, D_exact, metric) > 0.9
     other_metric = "ip" if metric == "l2" else "l2"
@@ -445,11 +426,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
 
 
 def filled(kind: str, metric: Any, X: Floats, labels: Any) -> Any:
-    index: Any = quick(cfe.index_factory(X.shape[1], kind, metric))
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels)
-    return index
+    return with_rows(quick(cfe.index_factory(X.shape[1], kind, metric)), X, labels)
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
@@ -457,29 +434,22 @@ def test_merging_keeps_the_definition(kind: str) -> None:
     X = np.random.default_rng(3).normal(size=(60, 4)).astype(np.float32) * 5
     labels = np.arange(60) % 2
     for metric in METRICS:
-        one, two = (
-            filled(kind, metric, X[:30], labels[:30]),
-            filled(kind, metric, X[30:], labels[30:]),
-        )
+        one = filled(kind, metric, X[:30], labels[:30])
+        two = filled(kind, metric, X[30:], labels[30:])
         one.merge_from(two, 30)
         assert two.ntotal == 0
         assert_array_equal(one.reconstruct_batch(np.arange(60)), X)
-        assert_same(
-            one.search_stored(k=3, exact=True),
-            filled(kind, metric, X, labels).search_stored(k=3, exact=True),
-        )
+        answer = one.search_stored(k=3, exact=True)
+        assert_same_arrays(answer, filled(kind, metric, X, labels).search_stored(k=3, exact=True))
     for metric, wrong in (("ip", "l2"), ("l2", "cosine"), ("cosine", "ip")):
-        one, two = (
-            filled(kind, metric, X[:30], labels[:30]),
-            filled(kind, wrong, X[30:], labels[30:]),
-        )
+        one = filled(kind, metric, X[:30], labels[:30])
+        two = filled(kind, wrong, X[30:], labels[30:])
         before = [index.search_stored(k=3, exact=True) for index in (one, two)]
-        with pytest.raises(
-            ValueError, match=f"otherIndex must have metric '{metric}', as this index, got {wrong}"
-        ):
+        message = f"otherIndex must have metric '{metric}', as this index, got {wrong}"
+        with pytest.raises(ValueError, match=message):
             one.merge_from(two, 30)
         for index, found in zip((one, two), before, strict=True):
-            assert_same(index.search_stored(k=3, exact=True), found)
+            assert_same_arrays(index.search_stored(k=3, exact=True), found)
     stock = faiss.IndexFlatL2(4)
     stock.add(X)
     with pytest.raises(ValueError, match="got metric_type 1"):
@@ -499,12 +469,10 @@ def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="metric_type must stay"):
             index.metric_type = faiss.METRIC_L1
         index.metric_type = index.metric_type
-    index = cfe.IndexEvidenceIDMap2(2, "l2")
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2, "l2"), np.eye(2), [0, 1])
     for bad in ([[1e20, 0]], [[np.nan, 0]]):
-        with pytest.raises(
-            ValueError, match=r"x must (have rows of length 1e\+14 at most|be finite)"
-        ):
+        message = r"x must (have rows of length 1e\+14 at most|be finite)"
+        with pytest.raises(ValueError, match=message):
             index.add_with_labels(bad, [1])
         with pytest.raises(ValueError, match="xq must"):
             index.search_evidence(bad, [1], 1)

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence, stored_vectors
+from reference import Stored, assert_same_arrays, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 
 
 def indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
-    flat, ivf = (
-        cfe.IndexEvidenceIDMap2(stored.X.shape[1]),
-        cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2),
-    )
+    flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
+    ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
     for index in (flat, ivf):
         index.add_with_ids(stored.X, stored.ids)
@@ -45,12 +43,11 @@ def test_selectors_and_targets_combine_with_the_exclusion(
         params = cfe.EvidenceParameters(
             stored.labels_q, 8 if index.has_lists else None, listed, targets
         )
-        D, I = index.search(stored.xq, stored.k, params=params)
-        assert_array_equal(I, expected_I)
-        assert_array_equal(D, expected_D)
+        expected = (expected_D, expected_I)
+        assert_same_arrays(index.search(stored.xq, stored.k, params=params), expected)
         with pytest.raises(ValueError, match=r"params\.nprobe must be left out in a range search"):
             index.range_search(stored.xq, threshold, params=replace(params, nprobe=8))
-        lims, D, I = index.range_search(stored.xq, threshold, params=replace(params, nprobe=None))
+        lims, _, I = index.range_search(stored.xq, threshold, params=replace(params, nprobe=None))
         assert_array_equal(np.diff(lims), reaches.sum(axis=1))
         assert_array_equal(I, all_I[reaches])
 
@@ -117,19 +114,14 @@ class TestExcluding:
         ({"labels": [0, 1]}, ValueError, r"params.labels must have shape \(1,\).*got \(2,\)"),
         ({"labels": -1}, ValueError, "params.labels must lie in"),
         ({"labels": 0.5}, TypeError, "params.labels must be integers"),
-        (
-            {"labels": 0, "sel": "all"},
-            TypeError,
-            "params.sel must be a faiss.IDSelector, a mask or ids, got 'all'",
-        ),
+        ({"labels": 0, "sel": "all"}, TypeError, "params.sel .*got 'all'"),
         ({"labels": 0, "targets": [-1]}, ValueError, "params.targets must lie in"),
     ],
 )
 def test_bad_parameters_are_named(
     params: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
     with pytest.raises(error, match=message):
         index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(**params))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"D must be a float32 array of shape \(1, 1\)"):

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import assert_same_arrays, clustered, unit, with_rows
 
 import cfe_faiss as cfe
 
@@ -19,9 +19,7 @@ IP = faiss.METRIC_INNER_PRODUCT
 
 
 def exact() -> cfe.IndexEvidenceFlat:
-    index = cfe.IndexEvidenceFlat(D)
-    index.add_with_labels(X, LABELS)
-    return index
+    return with_rows(cfe.IndexEvidenceFlat(D), X, LABELS)
 
 
 def stock(n: int = N) -> faiss.IndexFlatIP:
@@ -41,11 +39,6 @@ def graph_over(index: Any) -> faiss.IndexHNSW:
     graph = faiss.IndexHNSW(index, 8)
     graph.hnsw.efConstruction = 40
     return graph
-
-
-def same(one: Any, two: Any) -> None:
-    for found, expected in zip(one, two, strict=True):
-        assert_array_equal(found, expected)
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
@@ -69,7 +62,7 @@ def test_wrappers_find_what_they_find_over_a_stock_index(name: str) -> None:
             wrapper.add(X)
             wrapper.nprobe = 5
         results.append(wrapper.search(X[:20], 4))
-    same(*results)
+    assert_same_arrays(*results)
 
 
 def test_faiss_trains_a_coarse_quantizer() -> None:
@@ -79,13 +72,13 @@ def test_faiss_trains_a_coarse_quantizer() -> None:
         ivf.train(X)
         ivf.add(X)
         ivf.nprobe = 3
-    same(coarse.search(X[:9], 7), expected.search(X[:9], 7))
+    assert_same_arrays(coarse.search(X[:9], 7), expected.search(X[:9], 7))
     assert coarse.ntotal == 7
     with pytest.raises(RuntimeError, match="7 vectors and 0 labels"):
         coarse.search_stored(k=1)
     coarse.reset()
     coarse.add_with_labels(X, LABELS)
-    same(coarse.search_stored(k=3), exact().search_stored(k=3))
+    assert_same_arrays(coarse.search_stored(k=3), exact().search_stored(k=3))
 
 
 def test_wrappers_fill_an_exact_index() -> None:
@@ -93,7 +86,7 @@ def test_wrappers_fill_an_exact_index() -> None:
         one, two = make(cfe.IndexEvidenceFlat(D)), make(faiss.IndexFlatIP(D))
         for wrapper in (one, two):
             wrapper.add(X)
-        same(one.search(X[:9], 5), two.search(X[:9], 5))
+        assert_same_arrays(one.search(X[:9], 5), two.search(X[:9], 5))
 
 
 def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
@@ -107,9 +100,8 @@ def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
     assert computer(5) == pytest.approx(float(X[0] @ X[5]), abs=1e-6)
     index.permute_entries(np.arange(N)[::-1].copy())
     assert_array_equal(index.reconstruct_n(0, N), X[::-1])
-    expected = cfe.IndexEvidenceFlat(D)
-    expected.add_with_labels(X[::-1], LABELS[::-1])
-    same(index.search_stored(k=4), expected.search_stored(k=4))
+    expected = with_rows(cfe.IndexEvidenceFlat(D), X[::-1], LABELS[::-1])
+    assert_same_arrays(index.search_stored(k=4), expected.search_stored(k=4))
     with pytest.raises(ValueError, match="perm must be a permutation"):
         index.permute_entries(np.zeros(N, int))
 
@@ -118,11 +110,10 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
     index = exact()
     index.remove_ids(np.arange(N - 4, N))
     index.add_with_labels(X[-4:], LABELS[-4:], np.arange(N - 4, N))
-    same(index.search_stored(k=3), exact().search_stored(k=3))
+    assert_same_arrays(index.search_stored(k=3), exact().search_stored(k=3))
     index.remove_ids([3, 4])
     rest = np.delete(np.arange(N), [3, 4])
-    expected = cfe.IndexEvidenceFlat(D)
-    expected.add_with_labels(X[rest], LABELS[rest])
+    expected = with_rows(cfe.IndexEvidenceFlat(D), X[rest], LABELS[rest])
     faiss.write_index(index, str(tmp_path / "stock"))
     cfe.write_index(index, tmp_path / "own")
     for one in (
@@ -130,24 +121,21 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> N
         cfe.read_index(tmp_path / "own"),
         cfe.read_index(tmp_path / "own", faiss.IO_FLAG_MMAP),
     ):
-        same(one.search_stored(k=3), expected.search_stored(k=3))
-        same(one.search(X[:9], 3), expected.search(X[:9], 3))
-    same(faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3))
+        assert_same_arrays(one.search_stored(k=3), expected.search_stored(k=3))
+        assert_same_arrays(one.search(X[:9], 3), expected.search(X[:9], 3))
+    found = faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3)
+    assert_same_arrays(found, expected.search(X[:9], 3))
 
 
 def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(N)
-    index = cfe.IndexEvidenceIDMap2(D)
-    index.add_with_labels(X[order], LABELS[order], order)
+    index = with_rows(cfe.IndexEvidenceIDMap2(D), X[order], LABELS[order], order)
     cfe.write_index(index, tmp_path / "index")
     again = cfe.read_index(tmp_path / "index")
-    for one in (
-        again,
-        cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP),
-        cfe.clone_index(index),
-    ):
+    cases = (again, cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP), cfe.clone_index(index))
+    for one in cases:
         assert type(one) is cfe.IndexEvidenceIDMap2
-        same(one.search_stored(k=3), exact().search_stored(k=3))
+        assert_same_arrays(one.search_stored(k=3), exact().search_stored(k=3))
         assert_array_equal(one.reconstruct_n(0, N), X)
     again.add_with_labels(X[:1], [0])
     assert again.reconstruct(N).tolist() == X[0].tolist()

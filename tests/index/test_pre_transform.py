@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
@@ -17,22 +17,15 @@ RAW, LABELS = clustered(600, 16, 3)
 
 
 def filled(kind: str = "PCAR8,EvidenceIVF12,Flat") -> IndexEvidencePreTransform:
-    index: IndexEvidencePreTransform = cfe.index_factory(16, kind)
-    index.train(RAW)
-    index.add_with_labels(RAW, LABELS)
-    return index
+    return with_rows(cfe.index_factory(16, kind), RAW, LABELS)
 
 
 @pytest.mark.parametrize("kind", ["PCAR8,L2norm,EvidenceFlat", "PCA8,EvidenceIVF12,SQ8"])
 def test_copies_hold_transforms_and_evidence(kind: str) -> None:
     index = filled(kind)
     for twin in (pickle.loads(pickle.dumps(index)), copy.copy(index), copy.deepcopy(index)):
-        for one, two in zip(
-            twin.search_evidence(RAW[:9], LABELS[:9], 5),
-            index.search_evidence(RAW[:9], LABELS[:9], 5),
-            strict=True,
-        ):
-            assert_array_equal(one, two)
+        found = twin.search_evidence(RAW[:9], LABELS[:9], 5)
+        assert_same_arrays(found, index.search_evidence(RAW[:9], LABELS[:9], 5))
         twin.remove_ids([0])
         assert (twin.ntotal, index.ntotal) == (599, 600)
 
@@ -72,10 +65,7 @@ def test_methods_of_faiss_give_its_results() -> None:
     stock = faiss.deserialize_index(faiss.serialize_index(index))
     params = faiss.SearchParametersPreTransform(index_params=faiss.SearchParametersIVF(nprobe=2))
     for how in ({}, {"params": params}):
-        for one, two in zip(
-            index.search(RAW[:5], 3, **how), stock.search(RAW[:5], 3, **how), strict=True
-        ):
-            assert_array_equal(one, two)
+        assert_same_arrays(index.search(RAW[:5], 3, **how), stock.search(RAW[:5], 3, **how))
     found, expected = (one.search_and_reconstruct(RAW[:5], 3) for one in (index, stock))
     for one, two in zip(found, expected, strict=True):
         assert_allclose(one, two, atol=1e-5)
@@ -111,11 +101,8 @@ def test_merging_keeps_labels() -> None:
     index = filled()
     other = copy.copy(index)
     index.merge_from(other, 600)
-    assert (index.ntotal, other.ntotal, index.evidence.members().labels[700]) == (
-        1200,
-        0,
-        LABELS[100],
-    )
+    expected = (1200, 0, LABELS[100])
+    assert (index.ntotal, other.ntotal, index.evidence.members().labels[700]) == expected
     with pytest.raises(ValueError, match="otherIndex must have the same transforms"):
         index.merge_from(cfe.index_factory(16, "PCAR8,EvidenceIVF12,Flat"))
     with pytest.raises(TypeError, match="otherIndex must be an IndexEvidencePreTransform"):

@@ -5,8 +5,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
-from reference import clustered, quick
+from reference import assert_same_arrays, clustered, quick, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
@@ -72,8 +71,7 @@ def test_searches_measure_nothing_after_prepare_even_from_a_file(
         cfe.read_index(tmp_path / "a.index", faiss.IO_FLAG_MMAP),
     ):
         assert read.choice == index.choice
-        for ours, theirs in zip(results(read), wanted, strict=True):
-            assert_array_equal(ours, theirs)
+        assert_same_arrays(results(read), wanted)
 
 
 def test_the_file_of_an_index_that_was_not_prepared_holds_no_calibration(tmp_path: Path) -> None:
@@ -96,8 +94,7 @@ def test_results_do_not_depend_on_the_choice(choice: str | None, tmp_path: Path)
     cfe.write_index(index, tmp_path / "a.index")
     for one in (index, cfe.read_index(tmp_path / "a.index")):
         assert one.choice == choice
-        for ours, theirs in zip(results(one), wanted, strict=True):
-            assert_array_equal(ours, theirs)
+        assert_same_arrays(results(one), wanted)
 
 
 @pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
@@ -120,13 +117,11 @@ def test_a_change_keeps_the_choice_and_measures_recall_again() -> None:
     index.remove_ids(np.arange(100))
     assert index.choice == choice
     again = cfe.deserialize_index(cfe.serialize_index(index))
-    for ours, theirs in zip(results(index), results(again), strict=True):
-        assert_array_equal(ours, theirs)
+    assert_same_arrays(results(index), results(again))
 
 
 def test_only_indexes_with_lists_have_a_choice() -> None:
-    flat = cfe.IndexEvidenceIDMap2(3)
-    flat.add_with_labels(np.eye(3), [0, 1, 1])
+    flat = with_rows(cfe.IndexEvidenceIDMap2(3), np.eye(3), [0, 1, 1])
     flat.prepare()
     assert flat.choice is None
     with pytest.raises(AttributeError, match="choice"):
@@ -195,5 +190,4 @@ def test_a_file_keeps_how_single_queries_read_rows(
         cfe.write_index(index, tmp_path / name)
         assert read_header(tmp_path / name)["parameters"]["choice"] == f"{index.choice}/{alone}"
         index = cfe.read_index(tmp_path / name)
-        for ours, theirs in zip(results(index), wanted, strict=True):
-            assert_array_equal(ours, theirs)
+        assert_same_arrays(results(index), wanted)

@@ -40,9 +40,8 @@ class Sequence:
     def __init__(self, kind: str, seed: int, folder: Path) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.kind, self.folder, self.log = kind, folder, []
-        metrics = (
-            ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
-        )  # partitions are for cosine
+        # partitions are for cosine
+        metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
         self.d, self.metric = int(rng.choice([1, 3, 8, 17, 40])), str(rng.choice(metrics))
         self.texts, self.spread = bool(rng.random() < 0.5), int(rng.choice([0, 1, 3]))
         self.index: Any = self.new_index()
@@ -245,10 +244,8 @@ class Sequence:
             assert_array_equal(D, wanted_D)
             return
         assert_array_equal(I >= 0, wanted_I >= 0)  # complete rows
-        scores, places = (
-            self.model.as_results(self.model.scores(xq)),
-            {id_: i for i, id_ in enumerate(self.model.ids)},
-        )
+        scores = self.model.as_results(self.model.scores(xq))
+        places = {id_: i for i, id_ in enumerate(self.model.ids)}
         for q in range(len(I)):
             ids = I[q, I[q] >= 0].tolist()
             assert len(set(ids)) == len(ids)
@@ -299,11 +296,9 @@ class Sequence:
 
     def search_per_label(self) -> None:
         X, labels = self.queries()
-        xq, rules, k = (
-            unit_copy(X) if self.metric == "cosine" else X,
-            self.rules(len(X), per_label=True),
-            3,
-        )
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        rules = self.rules(len(X), per_label=True)
+        k = 3
         self.note("per label", len(X), *rules.options())
         D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
         names = self.model.classes()

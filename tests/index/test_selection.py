@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, unit
+from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -76,9 +76,7 @@ def test_selectors_of_any_kind_select_by_id(
 def test_a_callback_selects_ids_of_32_bits() -> None:
     even = faiss.PyCallbackIDSelector(lambda i: i % 2 == 0)
     assert chosen(even, [4, 7, 2**32 - 2]) == {4, 2**32 - 2}
-    with pytest.raises(
-        ValueError, match=r"takes ids below 2\*\*32, got an index with 1099511627776"
-    ):
+    with pytest.raises(ValueError, match=r"takes .*got an index with 1099511627776"):
         chosen(even, [4, 2**40])
 
 
@@ -109,11 +107,7 @@ def test_masks_are_in_order_of_ids_and_numbers_are_ids(sel: Any, expected: set[i
 @pytest.mark.parametrize(
     ("sel", "error", "message"),
     [
-        (
-            [True, False],
-            ValueError,
-            r"sel must have shape \(4,\) as a mask.*ascending order of their ids, got \(2,\)",
-        ),
+        ([True, False], ValueError, r"sel must .*mask.*got \(2,\)"),
         (np.ones((4, 1), bool), ValueError, r"sel must have shape \(4,\) as a mask.*got \(4, 1\)"),
         (np.ones((2, 2), int), ValueError, r"sel must have shape \(m,\) as ids, got \(2, 2\)"),
         ([0.5], TypeError, "sel must be a faiss.IDSelector, a mask or ids, got list.*float64"),
@@ -175,17 +169,10 @@ def test_every_search_is_exact_among_selected_rows(kind: str) -> None:
     by_selector = searches(index, faiss.IDSelectorBatch(CHOSEN))
     for sel in (MASK, CHOSEN, CHOSEN[::-1].tolist(), set(CHOSEN.tolist())):
         for found, expected in zip(searches(index, sel), by_selector, strict=True):
-            for one, other in zip(found, expected, strict=True):
-                assert_array_equal(one, other)
+            assert_same_arrays(found, expected)
     exact: dict[str, Any] = {} if kind == "IDMap2,EvidenceFlat" else {"exact": True}
-    for one, other in zip(
-        by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, **exact), strict=True
-    ):
-        assert_array_equal(one, other)
-    for one, other in zip(
-        by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5), strict=True
-    ):
-        assert_array_equal(one, other)
+    assert_same_arrays(by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, **exact))
+    assert_same_arrays(by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5))
     queries = np.searchsorted(np.sort(IDS), IDS[:40])
     assert_array_equal(by_selector[4][1], by_selector[5][1][queries])
     if kind not in ("IDMap2,EvidenceFlat", "EvidenceIVF8,SQ8"):  # these two search by stored rows
@@ -225,9 +212,8 @@ def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch
     index.search_stored(k=5, recall=0.8)
     known = dict(Derived.of(index.storage()).calibrations)
     D, I = index.search_stored(k=5, recall=0.8, sel=MASK)
-    assert (
-        Derived.of(index.storage()).calibrations == known
-    )  # a calibration for one mask is not cached for all
+    # a calibration for one mask is not cached for all
+    assert Derived.of(index.storage()).calibrations == known
     D_exact, I_exact = index.search_stored(k=5, exact=True, sel=MASK)
     assert cfe.metrics.recall(I, I_exact, D, D_exact) >= 0.8
 

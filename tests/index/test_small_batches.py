@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, lists_of_rows, quick
+from reference import assert_same_arrays, clustered, lists_of_rows, quick
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -41,8 +41,7 @@ def test_one_by_one_is_as_at_once(kind: str, own_ids: bool) -> None:
         )
         if i % 50 == 0:  # cached data of readers must not interfere
             assert len(one_by_one.search_stored(k=3)[0]) == i + 1
-    for a, b in zip(one_by_one.search_stored(k=6), at_once.search_stored(k=6), strict=True):
-        assert_array_equal(a, b)
+    assert_same_arrays(one_by_one.search_stored(k=6), at_once.search_stored(k=6))
     for name in ("ids", "labels"):
         assert_array_equal(getattr(one_by_one.members(), name), getattr(at_once.members(), name))
     assert_array_equal(one_by_one.reconstruct_batch(ids), at_once.reconstruct_batch(ids))
@@ -62,13 +61,11 @@ def test_ids_that_are_there_are_refused_one_by_one_and_many_at_once(kind: str) -
     index = empty(kind)
     index.add_with_labels(X[:200], LABELS[:200], IDS[:200])
     for _ in range(2):
-        with pytest.raises(
-            ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"
-        ):
+        message = f"ids must not be in the index yet, got {IDS[7]}, which is"
+        with pytest.raises(ValueError, match=message):
             index.add_with_labels(X[:1], [0], IDS[7:8])
-        with pytest.raises(
-            ValueError, match=f"ids must not be in the index yet, got {IDS[7]}, which is"
-        ):
+        message = f"ids must not be in the index yet, got {IDS[7]}, which is"
+        with pytest.raises(ValueError, match=message):
             index.add_with_labels(X[:60], LABELS[:60], np.append(IDS[200:259], IDS[7]))
         index.add_with_labels(X[200:201], [0], IDS[200:201])
         index.remove_ids(IDS[200:201])
@@ -83,8 +80,7 @@ def test_labels_that_stay_change_nothing() -> None:
     index.add_with_labels(X[200:205], [0, 1, 0, 1, 0])
     before = index.search_stored(k=4)
     index.relabel(index.members().labels)
-    for a, b in zip(before, index.search_stored(k=4), strict=True):
-        assert_array_equal(a, b)
+    assert_same_arrays(before, index.search_stored(k=4))
 
 
 def test_a_direct_map_of_type_array_takes_ids_in_a_row() -> None:

@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, quick, unit
+from reference import assert_same_arrays, clustered, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -28,41 +28,16 @@ def filled(kind: str) -> EvidenceIndex:
     return index
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_plain_methods_answer_as_the_stock_index(kind: str) -> None:
-    index = filled(kind)
-    stock = faiss.downcast_index(index)
-    for name in (
-        () if "PQ" in kind else ("search", "search_and_reconstruct", "assign")
-    ):  # codes are refined
-        found, expected = getattr(index, name)(X[:7], 3), getattr(stock, name)(X[:7], 3)
-        for one, other in zip(
-            *((x,) if isinstance(x, np.ndarray) else x for x in (found, expected)), strict=True
-        ):
-            assert_array_equal(one, other)
-    if kind != "IDMap2,EvidenceFlat":  # stock FAISS has no codes for it
-        assert_array_equal(index.sa_encode(X[:7]), stock.sa_encode(X[:7]))
-    out = np.empty((7, 3), np.int64)
-    assert index.assign(X[:7], 3, out) is out
-
-
 @pytest.mark.parametrize("kind", IVF)
 def test_methods_of_inverted_files_answer_as_the_stock_index(kind: str) -> None:
     index = filled(kind)
     stock = faiss.downcast_index(index)
     near, lists = index.quantizer.search(X[:7], index.nprobe)
     for name, argument in (("search_preassigned", 3), ("range_search_preassigned", 0.7)):
-        for one, other in zip(
-            getattr(index, name)(X[:7], argument, lists, near),
-            getattr(stock, name)(X[:7], argument, lists, near),
-            strict=True,
-        ):
-            assert_array_equal(one, other)
+        answer = getattr(index, name)(X[:7], argument, lists, near)
+        assert_same_arrays(answer, getattr(stock, name)(X[:7], argument, lists, near))
     found = index.search_and_return_codes(X[:7], 3, include_listnos=True)
-    for one, other in zip(
-        found, stock.search_and_return_codes(X[:7], 3, include_listnos=True), strict=True
-    ):
-        assert_array_equal(one, other)
+    assert_same_arrays(found, stock.search_and_return_codes(X[:7], 3, include_listnos=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,8 +94,7 @@ def test_evidence_comes_with_its_vectors(kind: str) -> None:
     )
     D_, I, R = index.search_and_reconstruct(X[:9], 5, params=params)
     expected = index.search(X[:9], 5, params=params)
-    assert_array_equal(D_, expected[0])
-    assert_array_equal(I, expected[1])
+    assert_same_arrays((D_, I), expected)
     assert R.shape == (9, 5, D)
     assert_array_equal(R[I >= 0], index.reconstruct_batch(I[I >= 0]))
     assert (I < 0).any()
@@ -130,9 +104,7 @@ def test_evidence_comes_with_its_vectors(kind: str) -> None:
     with pytest.raises(ValueError, match=r"R must be a float32 array of shape \(9, 5, 8\)"):
         index.search_and_reconstruct(X[:9], 5, params=params, R=out[:2])
     for search in (index.search, index.search_and_reconstruct):
-        with pytest.raises(
-            TypeError, match="takes no numeric_type together with EvidenceParameters"
-        ):
+        with pytest.raises(TypeError, match="numeric_type together with EvidenceParameters"):
             search(X[:9], 5, params=params, numeric_type=faiss.Float32)
 
 
@@ -143,8 +115,7 @@ def test_vectors_of_any_type_and_layout(kind: str, dtype: Any) -> None:
     expected = filled_with(kind, given.astype(np.float32))
     for x in (given, np.asfortranarray(given), np.repeat(given, 2, axis=0)[::2], given.tolist()):
         index = filled_with(kind, x)
-        for one, other in zip(index.search_stored(k=3), expected.search_stored(k=3), strict=True):
-            assert_array_equal(one, other)
+        assert_same_arrays(index.search_stored(k=3), expected.search_stored(k=3))
     names = {np.float16: faiss.Float16, np.float32: faiss.Float32, np.int8: faiss.Int8}
     if dtype in names:
         index = quick(cfe.index_factory(D, kind))
@@ -172,9 +143,7 @@ def test_another_numeric_type_is_refused() -> None:
         lambda: index.add(X, numeric_type=9),
         lambda: index.add_with_ids(X, np.arange(N), numeric_type=9),
     ):
-        with pytest.raises(
-            ValueError, match="numeric_type must be Float32, Float16 or Int8 of faiss, got 9"
-        ):
+        with pytest.raises(ValueError, match=r"numeric_type .*got 9"):
             use()
     assert index.ntotal == 0
 
@@ -252,9 +221,8 @@ def test_lists_of_another_form_are_refused(name: str) -> None:
         index.check_compatible_for_merge,
         lambda other: cfe.IndexEvidenceIVF.from_stock(other, np.zeros(len(twice))),
     ):
-        with pytest.raises(
-            (TypeError, ValueError), match=rf"in its lists, got |the {name} must have its"
-        ):
+        message = rf"in its lists, got |the {name} must have its"
+        with pytest.raises((TypeError, ValueError), match=message):
             use(stock)
     assert (index.ntotal, stock.ntotal) == (0, len(twice))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import clustered, quick, unit
+from reference import assert_same_arrays, clustered, quick, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import partitions
@@ -57,8 +57,7 @@ def assert_same(one: Any, two: Any) -> None:
         lambda index: index.search_evidence(OTHER[:9, : one.d], LABELS[:9], 5, nprobe=most),
         lambda index: index.search_evidence(OTHER[:1, : one.d], LABELS[:1], 5, nprobe=most),
     ):
-        for a, b in zip(search(one), search(two), strict=True):
-            assert_array_equal(a, b)
+        assert_same_arrays(search(one), search(two))
 
 
 def assert_keeps_promises(index: Any) -> None:
@@ -124,13 +123,7 @@ REFUSED: list[tuple[Any, Any, Any, type[Exception], str]] = [
     ([1, 2], OTHER[:2], None, ValueError, "ids must be in the index, got 2, which is not"),
     ([1, 4, 1], OTHER[:3], None, ValueError, "ids must be distinct, got 1 more than once"),
     ([1.5], OTHER[:1], None, TypeError, "ids must be integers"),
-    (
-        [1, 4],
-        OTHER[:3],
-        None,
-        ValueError,
-        r"x must have shape \(2, 8\), one vector per id, got \(3, 8\)",
-    ),
+    ([1, 4], OTHER[:3], None, ValueError, r"x .*got \(3, 8\)"),
     ([1], OTHER[:1, :5], None, ValueError, r"x must have shape \(n, 8\)"),
     ([1], np.full((1, D), np.nan), None, ValueError, "x must be finite"),
     ([1], OTHER[:1], [0, 1], ValueError, r"labels must have shape \(1,\)"),
@@ -148,17 +141,14 @@ def test_a_refused_update_changes_nothing(kind: str) -> None:
 
 
 def test_halves_refuse_larger_vectors() -> None:
-    index = cfe.index_factory(2, "EvidenceIVF1,SQfp16", "l2")
-    index.train(np.eye(2))
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.index_factory(2, "EvidenceIVF1,SQfp16", "l2"), np.eye(2), [0, 1])
     with pytest.raises(ValueError, match="vectors must have components up to 65504"):
         index.update_vectors([0], [[1e6, 0]])
     assert_array_equal(index.reconstruct(0), [1, 0])
 
 
 def test_labels_may_become_unknown_and_texts() -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels([[1, 0], [0, 1], [0.6, 0.8]], ["a", "b", "b"])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), [[1, 0], [0, 1], [0.6, 0.8]], ["a", "b", "b"])
     index.update_vectors([2, 0], [[0, 1], [1, 0]], ["c", None])
     assert index.members().labels.tolist() == [None, "b", "c"]
     assert index.search_evidence([[0, 1]], ["a"], 3)[1].tolist() == [[1, 2, -1]]
@@ -173,9 +163,8 @@ def test_vectors_behind_a_transform() -> None:
         one.add_with_labels(X, LABELS)
     index.update_vectors(np.arange(9), OTHER[:9])
     other.remove_ids(np.arange(9))
-    other.add_with_labels(
-        OTHER[:9], LABELS[:9], np.arange(9)
-    )  # products of one batch have the same bits
+    # products of one batch have the same bits
+    other.add_with_labels(OTHER[:9], LABELS[:9], np.arange(9))
     assert_same(index.evidence, other.evidence)
 
 
@@ -229,15 +218,11 @@ def test_an_index_without_lists_has_no_drift() -> None:
 
 @pytest.mark.parametrize("kind", ["ivf", "ivf2", "sq8", "pq"])
 def test_drift_rises_with_the_share_of_other_vectors_and_training_ends_it(kind: str) -> None:
-    index = quick(cfe.index_factory(D, KINDS[kind]))
-    index.train(X)
-    index.add_with_labels(X, LABELS)
+    index = with_rows(quick(cfe.index_factory(D, KINDS[kind])), X, LABELS)
     seen = [index.drift()]
     for count in (N // 4, N):
         index.update_vectors(np.arange(count), OTHER[:count])
         seen.append(index.drift())
     assert seen == sorted(seen)
-    fresh = quick(cfe.index_factory(D, KINDS[kind]))
-    fresh.train(OTHER)
-    fresh.add_with_labels(OTHER, LABELS)
+    fresh = with_rows(quick(cfe.index_factory(D, KINDS[kind])), OTHER, LABELS)
     assert fresh.drift() < seen[-1] / 2

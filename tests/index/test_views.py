@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -58,8 +58,7 @@ def test_arrays_are_read_only(kind: str) -> None:
     for array in handed_out(index):
         with pytest.raises(ValueError, match=r"read-only|cannot set WRITEABLE"):
             array[:] = 0
-    for one, two in zip(index.search_stored(k=3), before, strict=True):
-        assert_array_equal(one, two)
+    assert_same_arrays(index.search_stored(k=3), before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,8 +97,7 @@ def test_storage_after_a_change(kind: str, change: str) -> None:
     ):
         with pytest.raises(RuntimeError, match="the index has changed since"):
             call()
-    for one, two in zip((labels, ids, vectors), kept, strict=True):
-        assert_array_equal(one, two)
+    assert_same_arrays((labels, ids, vectors), kept)
     assert len(index.storage().row_ids) == index.ntotal
 
 

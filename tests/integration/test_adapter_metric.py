@@ -9,7 +9,5 @@ from cfe_faiss.integrations.adapter import checked_store
 def test_a_store_of_another_metric_is_refused() -> None:
     store = cfe.EvidenceStore(2)
     assert checked_store(store) is store
-    with pytest.raises(
-        ValueError, match="store must have metric 'cosine' behind another framework, got 'l2'"
-    ):
+    with pytest.raises(ValueError, match=r"store .*got 'l2'"):
         checked_store(cfe.EvidenceStore(2, metric="l2"))

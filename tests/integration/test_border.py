@@ -12,7 +12,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from reference import clustered, unit
+from reference import clustered, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -35,11 +35,7 @@ KINDS = [
 
 
 def filled(kind: str) -> Any:
-    index = cfe.index_factory(D, kind)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, LABELS)
-    return index
+    return with_rows(cfe.index_factory(D, kind), X, LABELS)
 
 
 def run(code: str) -> str:
@@ -127,9 +123,7 @@ def test_torch_utils_in_any_order(order: str) -> None:
 
 
 def test_a_missing_symbol_of_faiss_names_the_versions_that_work() -> None:
-    with pytest.raises(
-        ImportError, match=r"needs Index_teleport .* does not have: install faiss-cpu>="
-    ):
+    with pytest.raises(ImportError, match=r"needs Index_teleport .* does not have: install"):
         faiss_functions.compiled_functions(("Index_add", "Index_teleport"))
 
 
@@ -223,9 +217,7 @@ def test_an_index_has_one_base_of_faiss(kind: str) -> None:
 )
 def test_an_audit_of_an_index_needs_a_finder(call: Any) -> None:
     for index in (filled("EvidenceFlat"), filled("EvidenceIVF4,Flat")):
-        with pytest.raises(
-            TypeError, match=r"finder must be an EvidenceFinder, got IndexEvidence.*from_index"
-        ):
+        with pytest.raises(TypeError, match=r"finder .*got IndexEvidence.*from_index"):
             call(index)
 
 
@@ -237,9 +229,7 @@ def test_indexes_whose_ids_move_are_refused_where_ids_must_stay() -> None:
             remove_nodes=[3], predictions=LABELS
         ),
     ):
-        with pytest.raises(
-            TypeError, match=r"index must have ids that stay .* give cfe_faiss.IndexEvidenceIDMap2"
-        ):
+        with pytest.raises(TypeError, match=r"index must have ids that stay .* give"):
             call()
     for made in (
         cfe.EvidenceStore(D)._contents.index,

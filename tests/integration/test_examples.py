@@ -117,17 +117,14 @@ def test_evidence_on_patients(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_planted_bias(tmp_path: Path) -> None:
     biased, fair, *cases = output_of("plot_planted_bias.py", tmp_path).strip().split("\n\n")
-    assert [table.splitlines()[0] for table in (biased, fair)] == [
-        f"{name} model, women against men, selected:" for name in ("biased", "fair")
-    ]
-    worst = [
-        float(table.splitlines()[-1].split()[3]) for table in (biased, fair)
-    ]  # women's impact ratios
+    expected = [f"{name} model, women against men, selected:" for name in ("biased", "fair")]
+    assert [table.splitlines()[0] for table in (biased, fair)] == expected
+    # women's impact ratios
+    worst = [float(table.splitlines()[-1].split()[3]) for table in (biased, fair)]
     assert worst[0] < 0.7 < 0.9 < worst[1]
     decisions = [[line.split()[-2:] for line in table.splitlines()[1:]] for table in cases]
-    assert all(
-        sorted(case) == [["0", "1"], ["1", "0"]] for case in decisions
-    )  # the man is granted it, the woman not
+    # the man is granted it, the woman not
+    assert all(sorted(case) == [["0", "1"], ["1", "0"]] for case in decisions)
     assert len(cases) == 2
 
 

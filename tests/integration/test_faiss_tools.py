@@ -12,7 +12,7 @@ import pytest
 from faiss.contrib import evaluation, exhaustive_search, factory_tools, inspect_tools, ivf_tools
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, unit
+from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
 
@@ -79,8 +79,7 @@ def test_casts_clones_and_files_of_faiss_give_the_stock_index(kind: str, tmp_pat
         *([faiss.downcast_index(faiss.extract_index_ivf(index))] if kind == "ivf" else []),
     ):
         assert type(other) is type(faiss.downcast_index(index))
-        for found, expected in zip(other.search(X[:20], 3), index.search(X[:20], 3), strict=True):
-            assert_array_equal(found, expected)
+        assert_same_arrays(other.search(X[:20], 3), index.search(X[:20], 3))
     assert (faiss.try_extract_index_ivf(index) is None) == (kind == "flat")
 
 
@@ -204,12 +203,8 @@ def test_ivf_tools_search_given_lists() -> None:
     index = filled("ivf")
     index.nprobe = 4
     D_lists, lists = index.quantizer.search(X[:30], 4)
-    for found, expected in zip(
-        ivf_tools.search_preassigned(index, X[:30], 3, lists, D_lists),
-        index.search(X[:30], 3),
-        strict=True,
-    ):
-        assert_array_equal(found, expected)
+    found = ivf_tools.search_preassigned(index, X[:30], 3, lists, D_lists)
+    assert_same_arrays(found, index.search(X[:30], 3))
     lims, _, I = ivf_tools.range_search_preassigned(index, X[:30], 0.8, lists)
     expected = index.range_search(X[:30], 0.8)
     assert_array_equal(lims, expected[0])
@@ -229,9 +224,7 @@ def test_ivf_tools_search_given_lists_behind_a_transform() -> None:
 def test_ivf_tools_add_to_given_lists_is_refused() -> None:
     index = filled("ivf")
     lists, ids = np.zeros(5, np.int64), np.arange(5) + 10**7
-    with pytest.raises(
-        NotImplementedError, match="add_core would lose labels: use add_with_labels"
-    ):
+    with pytest.raises(NotImplementedError, match="add_core would lose labels:"):
         ivf_tools.add_preassigned(index, X[:5], lists, ids)
     assert_array_equal(index.search_stored(k=3)[1], filled("ivf").search_stored(k=3)[1])
 
@@ -257,8 +250,7 @@ def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(
         cfe.write_index(index, tmp_path / "index.cfe")
         index = cfe.read_index(tmp_path / "index.cfe")
     ivf_tools.sort_invlists_by_size(index)
-    for found, wanted in zip(index.search_stored(k=3, nprobe=2 * NLIST), expected, strict=True):
-        assert_array_equal(found, wanted)
+    assert_same_arrays(index.search_stored(k=3, nprobe=2 * NLIST), expected)
     assert_array_equal(index.search(X[:9], 1)[1][:, 0], IDS[:9])
     for use in (
         lambda: index.add_with_labels(X[:1], [0], [10**7]),
@@ -275,35 +267,6 @@ def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(
 
 
 # --- indexes that hold others -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pca_in_front(kind: str) -> None:
-    wide = np.random.default_rng(1).normal(size=(N, 2 * D)).astype(np.float32)
-    pca = faiss.PCAMatrix(2 * D, D)
-    pca.train(wide)
-    index = empty(kind)
-    # Transform first and fill the evidence index itself: a wrapper would add in C++, where nothing knows of labels.
-    if kind == "ivf":
-        index.train(pca.apply(wide))
-        index.nprobe = NLIST
-    index.add_with_labels(pca.apply(wide), LABELS)
-    wrapped = faiss.IndexPreTransform(pca, index)
-    assert (wrapped.ntotal, wrapped.d, wrapped.is_trained) == (N, 2 * D, True)
-    for found, expected in zip(
-        wrapped.search(wide[:30], 4), index.search(pca.apply(wide[:30]), 4), strict=True
-    ):
-        assert_array_equal(found, expected)
-    I = index.search(pca.apply(wide[:30]), 4, params=cfe.EvidenceParameters(labels=LABELS[:30]))[1]
-    assert (LABELS[I] != LABELS[:30, None]).all()
-
-    restored = faiss.deserialize_index(faiss.serialize_index(wrapped))
-    assert_array_equal(restored.search(wide[:30], 4)[1], wrapped.search(wide[:30], 4)[1])
-    if kind == "ivf":
-        again = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(restored.index), LABELS)
-        assert_array_equal(
-            again.search_stored(k=3, nprobe=NLIST)[1], index.search_stored(k=3, nprobe=NLIST)[1]
-        )
 
 
 # IndexReplicas has no add_with_ids, and an id map no add.
@@ -323,9 +286,8 @@ def test_a_change_through_a_wrapper_is_noticed(
         replicas.add(X[:4])
     assert index.ntotal == N + 4
     assert_refuses_to_answer(index)
-    assert index.search(X[:1], 2)[0][0, 0] == pytest.approx(
-        1.0
-    )  # what stock FAISS answers is still right
+    # what stock FAISS answers is still right
+    assert index.search(X[:1], 2)[0][0, 0] == pytest.approx(1.0)
     if (kind, wrap) == ("ivf", "transform"):  # the vectors can be had back, if one knows the labels
         again = cfe.IndexEvidenceIVF.from_stock(
             index.to_stock(), np.append(LABELS[np.argsort(IDS)], [0, 1, 2, 0])

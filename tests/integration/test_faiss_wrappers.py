@@ -90,9 +90,8 @@ def test_evidence_of_shards_is_merged_by_faiss(kind: str) -> None:
     D_best, I_best = faiss.merge_knn_results(D_all, I_all, keep_max=True)
     assert (LABELS[I_best] != LABELS[:40, None]).all()
     if "SQ8" not in kind:  # trained on the same vectors, but of other halves
-        assert_same(
-            (D_best, I_best), filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
-        )
+        expected = filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
+        assert_same((D_best, I_best), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,10 +162,8 @@ def test_a_transform_in_front(kind: str, tmp_path: Path) -> None:
     # Both parts are written by their own functions: FAISS would write the stock index.
     faiss.write_VectorTransform(pca, str(tmp_path / "pca"))
     cfe.write_index(index, tmp_path / "index")
-    pca, index = (
-        faiss.read_VectorTransform(str(tmp_path / "pca")),
-        cfe.read_index(tmp_path / "index"),
-    )
+    pca = faiss.read_VectorTransform(str(tmp_path / "pca"))
+    index = cfe.read_index(tmp_path / "index")
     assert (
         LABELS[index.search_evidence(pca.apply(wide[:9]), LABELS[:9], 3)[1]] != LABELS[:9, None]
     ).all()

@@ -164,15 +164,12 @@ def test_skipping_and_overwriting() -> None:
     assert store.filter_documents(having("id", "==", "new")) == [first]
     assert "extra" not in store.filter_documents(having("id", "==", "ticket-3"))[0].meta
 
-    first, second = (
-        Document(id="ticket-3", content="first"),
-        Document(id="ticket-3", content="second"),
-    )
+    first = Document(id="ticket-3", content="first")
+    second = Document(id="ticket-3", content="second")
     assert store.write_documents([first, second], DuplicatePolicy.OVERWRITE) == 2
     assert store.filter_documents(having("id", "==", "ticket-3")) == [second]
-    assert "ticket-3" not in ids_of(
-        store.embedding_retrieval(XQ.tolist(), top_k=99)
-    )  # it has no embedding any more
+    # it has no embedding any more
+    assert "ticket-3" not in ids_of(store.embedding_retrieval(XQ.tolist(), top_k=99))
     store.write_documents([ticket(3)], DuplicatePolicy.OVERWRITE)
     assert ids_of(store.embedding_retrieval(X[3].tolist(), top_k=1)) == ["ticket-3"]
     assert store.write_documents([], DuplicatePolicy.OVERWRITE) == 0
@@ -181,10 +178,7 @@ def test_skipping_and_overwriting() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (
-            Document(id="b", embedding=[1.0]),
-            "embedding of document 'b' must have 128 numbers, got 1",
-        ),
+        (Document(id="b", embedding=[1.0]), "embedding .*got 1"),
         (Document(id="b", meta={"tags": {1}}), "'b': 'tags' must be"),
         (Document(id="b", meta={"_haystack": {}}), "'_haystack', which is reserved"),
         (Document(id="b", meta={"label": 3}), "labels must be texts, as the labels"),
@@ -205,10 +199,8 @@ def test_deleting() -> None:
     store.delete_documents(["ticket-0", "bare-1", "unknown"])
     assert ids_of(store.filter_documents())[:2] == ["bare-0", "ticket-1"]
     assert store.delete_by_filter(ODD) == len(TEXTS) // 2
-    for change in (
-        store.delete_by_filter,
-        lambda filters: store.update_by_filter(filters, {"a": 1}),
-    ):
+    cases = (store.delete_by_filter, lambda filters: store.update_by_filter(filters, {"a": 1}))
+    for change in cases:
         with pytest.raises(FilterError, match="'operator' is missing"):
             change({})
     assert store.count_documents() == len(TEXTS) // 2 + 1
@@ -381,12 +373,10 @@ def test_filters_where_haystack_compares_dates() -> None:
         [Document(id=str(i), meta={"date": date}) for i, date in enumerate(dates)]
     )
     assert ids_of(store.filter_documents(having("meta.date", "<", "2020-01-01T12:00:00Z"))) == ["1"]
-    assert ids_of(
-        store.filter_documents(having("meta.date", "==", "2020-01-01T13:00:00+01:00"))
-    ) == ["0"]
-    assert ids_of(store.filter_documents(having("meta.date", "in", ["2020-01-02T00:00:00"]))) == [
-        "2"
-    ]
+    found = ids_of(store.filter_documents(having("meta.date", "==", "2020-01-01T13:00:00+01:00")))
+    assert found == ["0"]
+    found = ids_of(store.filter_documents(having("meta.date", "in", ["2020-01-02T00:00:00"])))
+    assert found == ["2"]
 
 
 @pytest.mark.parametrize(
@@ -463,9 +453,8 @@ def test_the_most_similar_documents(index: str | None) -> None:
     assert [one.score for one in found] == pytest.approx(np.sort(X @ XQ)[::-1][:4], abs=1e-6)
     assert all(one.embedding is None for one in found)
     assert len(store.embedding_retrieval(XQ.tolist(), top_k=99)) == len(TEXTS)
-    assert ids_of(store.embedding_retrieval(XQ.tolist(), ODD, top_k=99)) == nearest(
-        XQ, 99, EVERYTHING[1::2]
-    )
+    answer = ids_of(store.embedding_retrieval(XQ.tolist(), ODD, top_k=99))
+    assert answer == nearest(XQ, 99, EVERYTHING[1::2])
     assert store.embedding_retrieval(XQ.tolist(), top_k=0) == []
     (first,) = store.embedding_retrieval(XQ.tolist(), top_k=1, return_embedding=True)
     place = int(first.id[7:])
@@ -477,9 +466,8 @@ def test_evidence_of_a_stored_document(i: int) -> None:
     store = filled()
     found = store.evidence(f"ticket-{i}", top_k=3)
     assert ids_of(found) == nearest(X[i], 3, others(LABELS[i]))
-    assert [one.score for one in found] == pytest.approx(
-        [X[int(one.id[7:])] @ X[i] for one in found], abs=1e-6
-    )
+    expected = pytest.approx([X[int(one.id[7:])] @ X[i] for one in found], abs=1e-6)
+    assert [one.score for one in found] == expected
     assert ids_of(store.evidence(X[i].tolist(), LABELS[i], top_k=3)) == ids_of(found)
     assert ids_of(store.evidence(ticket(i), top_k=3)) == ids_of(found)
     assert ids_of(store.evidence(Document(id=f"ticket-{i}"), top_k=3)) == ids_of(found)
@@ -567,9 +555,8 @@ def pipeline_over(store: EvidenceDocumentStore) -> Pipeline:
 def check_answers(answers: dict[str, Any]) -> None:
     label = NAMES[classify([NEW])[0]]
     assert ids_of(answers["similar"]["documents"]) == nearest(XQ, 3, EVERYTHING)
-    assert ids_of(answers["evidence"]["documents"]) == nearest(
-        XQ, 3, [i for i in others(label) if i % 2]
-    )
+    found = ids_of(answers["evidence"]["documents"])
+    assert found == nearest(XQ, 3, [i for i in others(label) if i % 2])
 
 
 ASKED = {"embedder": {"text": NEW}, "classifier": {"text": NEW}}
@@ -582,9 +569,8 @@ def test_a_pipeline() -> None:
     even = having("meta.parity", "==", "even")
     answers = pipeline.run({**ASKED, "evidence": {"filters": even, "top_k": 1}})
     label = NAMES[classify([NEW])[0]]
-    assert ids_of(answers["evidence"]["documents"]) == nearest(
-        XQ, 1, [i for i in others(label) if i % 2 == 0]
-    )
+    found = ids_of(answers["evidence"]["documents"])
+    assert found == nearest(XQ, 1, [i for i in others(label) if i % 2 == 0])
 
 
 def test_a_pipeline_from_yaml_finds_its_documents(tmp_path: Path) -> None:
@@ -606,12 +592,8 @@ def test_components_from_their_settings(kind: Any) -> None:
     ).to_dict()
     found = kind.from_dict(settings)
     assert found.to_dict() == settings
-    assert (found.top_k, found.filters, found.return_embedding, found.filter_policy) == (
-        3,
-        ODD,
-        True,
-        FilterPolicy.MERGE,
-    )
+    expected = (3, ODD, True, FilterPolicy.MERGE)
+    assert (found.top_k, found.filters, found.return_embedding, found.filter_policy) == expected
     assert found.document_store.to_dict() == store.to_dict()
     assert (found.document_store.embedding_dim, found.document_store.label_key) == (3, "class")
     assert found.document_store.store.index.nlist == 2
@@ -634,19 +616,14 @@ def test_filters_of_a_run_replace_or_join() -> None:
 
 
 def test_arguments_of_a_wrong_kind(tmp_path: Path) -> None:
-    with pytest.raises(
-        TypeError,
-        match="document_store must be an EvidenceDocumentStore, got InMemoryDocumentStore",
-    ):
+    with pytest.raises(TypeError, match=r"document_store .*got InMemoryDocumentStore"):
         EvidenceRetriever(InMemoryDocumentStore())
     store = filled()
     with pytest.raises(ValueError, match="top_k"):
         EvidenceEmbeddingRetriever(store, top_k=0)
     retriever = EvidenceRetriever(store)
     for query in ({}, {"query_embedding": [1.0] * D, "document_id": "ticket-0"}):
-        with pytest.raises(
-            ValueError, match="give either query_embedding and label, or document_id"
-        ):
+        with pytest.raises(ValueError, match="give either query_embedding and label"):
             retriever.run(**query)
     with pytest.raises(ValueError, match="top_k must be >= 0, got -1"):
         retriever.run(document_id="ticket-0", top_k=-1)

@@ -26,9 +26,8 @@ class Tested:
     @staticmethod
     def assert_documents_are_equal(received: list[Document], expected: list[Document]) -> None:
         """Compare all fields, embeddings as float32: of the 53 bits of a random number the store keeps 24."""
-        assert [replace(one, embedding=None) for one in received] == [
-            replace(one, embedding=None) for one in expected
-        ]
+        found = [replace(one, embedding=None) for one in received]
+        assert found == [replace(one, embedding=None) for one in expected]
         for one, other in zip(received, expected, strict=True):
             assert (one.embedding is None) == (other.embedding is None)
             if one.embedding is not None:

@@ -140,9 +140,8 @@ def test_the_stored_document_counts_rather_than_the_copy() -> None:
     (old,) = vs.get_by_ids([IDS[0]])
     vs.relabel({IDS[0]: "request"})
     assert old.metadata["label"] == "complaint"
-    assert ids_of(vs.evidence_search(old, k=4)) == nearest(
-        TEXTS[0], 4, of_other_class("request")[1:]
-    )
+    found = ids_of(vs.evidence_search(old, k=4))
+    assert found == nearest(TEXTS[0], 4, of_other_class("request")[1:])
 
 
 def test_classes_may_be_integers() -> None:
@@ -154,17 +153,15 @@ def test_classes_may_be_integers() -> None:
         assert ids_of(found) == nearest(TEXTS[i], 2, of_other_class(LABELS[i]))
         assert [document.metadata for document in found] == [{"class": 1 - labels[i]}] * 2
     assert type(found[0].metadata["class"]) is int
-    assert ids_of(vs.similarity_search(NEW, k=3, filter={"class": 0})) == nearest(
-        NEW, 3, of_other_class("complaint")
-    )
+    answer = ids_of(vs.similarity_search(NEW, k=3, filter={"class": 0}))
+    assert answer == nearest(NEW, 3, of_other_class("complaint"))
 
 
 def test_documents_without_a_class_are_found_but_are_no_evidence() -> None:
     vs = filled()
     vs.add_documents([Document(page_content=NEW, metadata={"place": 99}, id="new")])
-    assert vs.similarity_search(NEW, k=1) == [
-        Document(page_content=NEW, metadata={"place": 99}, id="new")
-    ]
+    found = vs.similarity_search(NEW, k=1)
+    assert found == [Document(page_content=NEW, metadata={"place": 99}, id="new")]
     for label in CLASSES:
         assert "new" not in ids_of(
             vs.evidence_search_by_vector(embed([NEW])[0].tolist(), k=50, label=label)
@@ -184,10 +181,8 @@ def test_relabelling_by_another_classifier() -> None:
     for id_, text, label in zip(IDS, TEXTS, LABELS, strict=True):
         assert ids_of(vs.evidence_search(id_, k=3)) == nearest(text, 3, of_other_class(label))
     vs.relabel({IDS[0]: "praise", IDS[1]: None})
-    assert [document.metadata.get("label") for document in vs.get_by_ids(IDS[:2])] == [
-        "praise",
-        None,
-    ]
+    expected = ["praise", None]
+    assert [document.metadata.get("label") for document in vs.get_by_ids(IDS[:2])] == expected
     before = vs.get_by_ids(IDS)
     with pytest.raises((KeyError, ValueError), match="nobody"):
         vs.relabel({IDS[2]: "praise", "nobody": "praise"})
@@ -201,13 +196,11 @@ def test_similarity() -> None:
     vs = filled()
     for query in [*TEXTS, NEW]:
         assert ids_of(vs.similarity_search(query, k=5)) == nearest(query, 5)
-        assert vs.similarity_search_by_vector(
-            embed([query])[0].tolist(), k=5
-        ) == vs.similarity_search(query, k=5)
+        found = vs.similarity_search_by_vector(embed([query])[0].tolist(), k=5)
+        assert found == vs.similarity_search(query, k=5)
     scored = vs.similarity_search_with_score(NEW, k=20)
-    assert [score for _, score in scored] == pytest.approx(
-        sorted(embed(TEXTS) @ embed([NEW])[0], reverse=True)
-    )
+    found = [score for _, score in scored]
+    assert found == pytest.approx(sorted(embed(TEXTS) @ embed([NEW])[0], reverse=True))
     assert all(type(score) is float for _, score in scored)
 
 
@@ -240,17 +233,13 @@ def test_every_search_is_exact_under_a_filter(wanted: Any, keeps: Any) -> None:
     )
     assert ids_of(vs.similarity_search_by_vector(vector, k=5, filter=wanted)) == expected
     assert ids_of(vs.as_retriever(search_kwargs={"k": 5, "filter": wanted}).invoke(NEW)) == expected
-    assert (
-        ids_of(vs.max_marginal_relevance_search(NEW, k=5, lambda_mult=1.0, filter=wanted))
-        == expected
-    )
+    answer = ids_of(vs.max_marginal_relevance_search(NEW, k=5, lambda_mult=1.0, filter=wanted))
+    assert answer == expected
     others = [i for i in kept if LABELS[i] != LABELS[0]]
     evidence = nearest(TEXTS[0], 3, others)
     assert ids_of(vs.evidence_search(IDS[0], k=3, filter=wanted)) == evidence
-    assert (
-        ids_of([d for d, _ in vs.evidence_search_with_score(IDS[0], k=3, filter=wanted)])
-        == evidence
-    )
+    answer = ids_of([d for d, _ in vs.evidence_search_with_score(IDS[0], k=3, filter=wanted)])
+    assert answer == evidence
     found = vs.evidence_search_by_vector(
         embed(TEXTS)[0].tolist(), k=3, label=LABELS[0], filter=wanted
     )
@@ -263,9 +252,8 @@ def test_relevance_scores_lie_between_0_and_1() -> None:
         warnings.simplefilter("error")
         scored = vs.similarity_search_with_relevance_scores("0", k=4)
     assert [document.page_content for document, _ in scored] == ["0", "30", "90", "180"]
-    assert [score for _, score in scored] == pytest.approx(
-        [1.0, math.cos(math.radians(30)), 0.0, 0.0], abs=1e-6
-    )
+    found = [score for _, score in scored]
+    assert found == pytest.approx([1.0, math.cos(math.radians(30)), 0.0, 0.0], abs=1e-6)
     above = vs.similarity_search_with_relevance_scores("0", k=4, score_threshold=0.5)
     assert above == scored[:2]
     assert vs.similarity_search_with_score("0", k=4)[3][1] == pytest.approx(-1.0)
@@ -313,10 +301,8 @@ def test_marginal_relevance_of_texts() -> None:
     chosen = maximal_marginal_relevance(embed([NEW])[0], list(embed(TEXTS)[near]), 0.3, 4)
     assert ids_of(found) == [IDS[near[i]] for i in chosen]
     vector = embed([NEW])[0].tolist()
-    assert (
-        vs.max_marginal_relevance_search_by_vector(vector, k=4, fetch_k=10, lambda_mult=0.3)
-        == found
-    )
+    answer = vs.max_marginal_relevance_search_by_vector(vector, k=4, fetch_k=10, lambda_mult=0.3)
+    assert answer == found
 
 
 # --- retrievers -------------------------------------------------------------------------------------------------------
@@ -325,9 +311,8 @@ def test_marginal_relevance_of_texts() -> None:
 def test_retrievers() -> None:
     vs = filled()
     assert ids_of(vs.as_retriever().invoke(NEW)) == nearest(NEW, 4)
-    assert vs.as_retriever(search_type="mmr", search_kwargs={"k": 3}).invoke(
-        NEW
-    ) == vs.max_marginal_relevance_search(NEW, k=3)
+    answer = vs.as_retriever(search_type="mmr", search_kwargs={"k": 3}).invoke(NEW)
+    assert answer == vs.max_marginal_relevance_search(NEW, k=3)
     threshold = {"k": 14, "score_threshold": 0.5}
     found = vs.as_retriever(
         search_type="similarity_score_threshold", search_kwargs=threshold
@@ -346,16 +331,14 @@ def test_a_retriever_of_evidence() -> None:
     )
     for text in [NEW, *TEXTS]:
         assert ids_of(retriever.invoke(text)) == nearest(text, 3, of_other_class(classifier(text)))
-    assert ids_of(retriever.invoke(NEW, label="request", k=2)) == nearest(
-        NEW, 2, of_other_class("request")
-    )
+    found = ids_of(retriever.invoke(NEW, label="request", k=2))
+    assert found == nearest(NEW, 2, of_other_class("request"))
     told = vs.as_retriever(search_type="evidence", search_kwargs={"k": 3, "label": "complaint"})
     assert ids_of(told.invoke(NEW)) == nearest(NEW, 3, of_other_class("complaint"))
     assert asyncio.run(told.ainvoke(NEW)) == told.invoke(NEW)
     # Of stored documents, in a chain.
-    assert RunnableLambda(vs.evidence_search).batch(IDS[:3]) == [
-        vs.evidence_search(id_) for id_ in IDS[:3]
-    ]
+    found = RunnableLambda(vs.evidence_search).batch(IDS[:3])
+    assert found == [vs.evidence_search(id_) for id_ in IDS[:3]]
 
 
 def test_retrievers_refuse_arguments_without_effect() -> None:
@@ -380,31 +363,24 @@ async def test_async_waits_for_the_embedding() -> None:
     same = filled()
     wanted = {"even": True}
     vector = embed([NEW])[0].tolist()
-    assert await vs.asimilarity_search(NEW, 3, filter=wanted) == same.similarity_search(
-        NEW, 3, filter=wanted
-    )
-    assert await vs.asimilarity_search_with_score(NEW, 3) == same.similarity_search_with_score(
-        NEW, 3
-    )
+    answer = await vs.asimilarity_search(NEW, 3, filter=wanted)
+    assert answer == same.similarity_search(NEW, 3, filter=wanted)
+    answer = await vs.asimilarity_search_with_score(NEW, 3)
+    assert answer == same.similarity_search_with_score(NEW, 3)
     found = await vs.asimilarity_search_with_relevance_scores(NEW, 3, score_threshold=0.4)
     assert found == same.similarity_search_with_relevance_scores(NEW, 3, score_threshold=0.4)
-    assert await vs.asimilarity_search_by_vector(vector, 3) == same.similarity_search_by_vector(
-        vector, 3
-    )
-    assert await vs.amax_marginal_relevance_search(NEW, 3, 9) == same.max_marginal_relevance_search(
-        NEW, 3, 9
-    )
-    assert await vs.amax_marginal_relevance_search_by_vector(vector, 3) == (
-        same.max_marginal_relevance_search_by_vector(vector, 3)
-    )
+    answer = await vs.asimilarity_search_by_vector(vector, 3)
+    assert answer == same.similarity_search_by_vector(vector, 3)
+    answer = await vs.amax_marginal_relevance_search(NEW, 3, 9)
+    assert answer == same.max_marginal_relevance_search(NEW, 3, 9)
+    answer = await vs.amax_marginal_relevance_search_by_vector(vector, 3)
+    assert answer == same.max_marginal_relevance_search_by_vector(vector, 3)
     new = Document(page_content=NEW, metadata={"label": "complaint"})
     for query in (IDS[3], new):
-        assert await vs.aevidence_search(query, 3, filter=wanted) == same.evidence_search(
-            query, 3, filter=wanted
-        )
-        assert await vs.aevidence_search_with_score(query, 3) == same.evidence_search_with_score(
-            query, 3
-        )
+        answer = await vs.aevidence_search(query, 3, filter=wanted)
+        assert answer == same.evidence_search(query, 3, filter=wanted)
+        answer = await vs.aevidence_search_with_score(query, 3)
+        assert answer == same.evidence_search_with_score(query, 3)
     found = await vs.aevidence_search_by_vector(vector, 3, label="complaint")
     assert found == same.evidence_search_by_vector(vector, 3, label="complaint")
     retriever = vs.as_retriever(search_type="evidence", classifier=classifier)
@@ -437,10 +413,8 @@ _steps = st.lists(
 
 @given(_steps)
 def test_changes_in_any_order(steps: list[Any]) -> None:
-    vs, stored = (
-        EvidenceVectorStore(Circle(), store=cfe.EvidenceStore(2, class_names=["a", "b", "c"])),
-        {},
-    )
+    vs = EvidenceVectorStore(Circle(), store=cfe.EvidenceStore(2, class_names=["a", "b", "c"]))
+    stored = {}
     for name, id_, *values in steps:
         if name == "add":
             stored[id_] = values
@@ -521,9 +495,8 @@ def test_filters_that_exclude() -> None:
     vs = filled()
     found = vs.similarity_search(TEXTS[0], 20, filter={"label": {"$nin": ["request", "other"]}})
     assert {document.metadata["label"] for document in found} == {"complaint"}
-    assert ids_of(
-        vs.similarity_search(TEXTS[0], 20, filter={"label": {"$ne": "request"}})
-    ) == ids_of(found)
+    answer = ids_of(vs.similarity_search(TEXTS[0], 20, filter={"label": {"$ne": "request"}}))
+    assert answer == ids_of(found)
 
 
 def test_a_text_needs_no_metadata() -> None:
@@ -536,21 +509,17 @@ def test_copies_share_nothing() -> None:
     vs = filled()
     twin = copy.deepcopy(vs)
     twin.delete()
-    assert (len(twin.store), ids_of(vs.similarity_search(NEW, 20))) == (
-        0,
-        ids_of(filled().similarity_search(NEW, 20)),
-    )
+    found = (len(twin.store), ids_of(vs.similarity_search(NEW, 20)))
+    assert found == (0, ids_of(filled().similarity_search(NEW, 20)))
 
 
 def test_deleting() -> None:
     vs = filled()
     assert vs.delete(IDS[:3]) is True
-    assert ids_of(vs.similarity_search(TEXTS[0], 20)) == nearest(
-        TEXTS[0], 20, np.arange(3, len(TEXTS))
-    )
-    assert ids_of(vs.evidence_search(IDS[5], 20)) == nearest(
-        TEXTS[5], 20, [i for i in of_other_class(LABELS[5]) if i > 2]
-    )
+    found = ids_of(vs.similarity_search(TEXTS[0], 20))
+    assert found == nearest(TEXTS[0], 20, np.arange(3, len(TEXTS)))
+    found = ids_of(vs.evidence_search(IDS[5], 20))
+    assert found == nearest(TEXTS[5], 20, [i for i in of_other_class(LABELS[5]) if i > 2])
     assert vs.delete() is True  # as the interface says: no ids are all of them
     assert vs.similarity_search(TEXTS[0]) == []
     vs.add_texts(TEXTS, METADATAS, ids=IDS)
@@ -567,15 +536,10 @@ def test_langchains_indexing_api() -> None:
     ]
     options: Any = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
     assert index(documents, records, vs, **options)["num_added"] == len(TEXTS)
-    assert index(documents[2:], records, vs, **options) == {
-        "num_added": 0,
-        "num_updated": 0,
-        "num_skipped": len(TEXTS) - 2,
-        "num_deleted": 2,
-    }
-    assert [d.page_content for d in vs.similarity_search(NEW, 3)] == [
-        TEXTS[IDS.index(id_)] for id_ in nearest(NEW, 3, np.arange(2, len(TEXTS)))
-    ]
+    expected = {"num_added": 0, "num_updated": 0, "num_skipped": len(TEXTS) - 2, "num_deleted": 2}
+    assert index(documents[2:], records, vs, **options) == expected
+    found = [d.page_content for d in vs.similarity_search(NEW, 3)]
+    assert found == [TEXTS[IDS.index(id_)] for id_ in nearest(NEW, 3, np.arange(2, len(TEXTS)))]
 
 
 def test_many_threads_may_add_to_an_empty_store() -> None:
@@ -663,9 +627,8 @@ def test_an_empty_store_is_saved_too(tmp_path: Path) -> None:
     loaded = EvidenceVectorStore.load_local(tmp_path / "empty", TextEmbeddings())
     assert loaded.similarity_search(NEW) == []
     loaded.add_texts(TEXTS, METADATAS, ids=IDS)
-    assert ids_of(loaded.evidence_search(IDS[0], 3)) == nearest(
-        TEXTS[0], 3, of_other_class(LABELS[0])
-    )
+    found = ids_of(loaded.evidence_search(IDS[0], 3))
+    assert found == nearest(TEXTS[0], 3, of_other_class(LABELS[0]))
 
 
 def test_loading_a_missing_store(tmp_path: Path) -> None:

@@ -44,9 +44,8 @@ def test_features_of_stores(data: Data, tmp_path: Path) -> None:
     ):
         assert features.shape == (N, D)
         assert_array_equal(store_input("features", features, tmp_path, []).array(), data.x)
-    assert_array_equal(
-        store_input("labels", stored_features(data, "y"), tmp_path, []).array(), data.y
-    )
+    found = store_input("labels", stored_features(data, "y"), tmp_path, []).array()
+    assert_array_equal(found, data.y)
 
 
 @pytest.mark.usefixtures("block")
@@ -63,10 +62,8 @@ def test_edges_of_stores_in_every_layout(data: Data, layout: str, tmp_path: Path
         ends[["csr", "csc"].index(layout)] = pointers
     store = MyGraphStore()
     store.put_edge_index(tuple(ends), edge_type=CITES, layout=layout, size=(N, N))
-    for edges in (
-        stored_edges(store),
-        stored_edges(store, edge_type=CITES, layout=layout, size=(N, N)),
-    ):
+    cases = (stored_edges(store), stored_edges(store, edge_type=CITES, layout=layout, size=(N, N)))
+    for edges in cases:
         assert edges.shape == (2, E)
         assert_array_equal(store_input("edges", edges, tmp_path, []).array(), expected)
 
@@ -106,9 +103,7 @@ def test_missing_and_mismatched_tensors(data: Data) -> None:
     store.put_edge_index(
         (torch.tensor([0, 1]), torch.tensor([0])), edge_type=CITES, layout="coo", size=(2, 2)
     )
-    with pytest.raises(
-        ValueError, match=r"two vectors of one length, got shapes \(2,\) and \(1,\)"
-    ):
+    with pytest.raises(ValueError, match=r"two .*got shapes \(2,\) and \(1,\)"):
         stored_edges(store)
 
 
@@ -118,20 +113,13 @@ def test_tensors_in_other_layouts_and_types(data: Data, tmp_path: Path) -> None:
     x = data.x
     for tensor in (x.t(), x[:, 1], x.half(), x[::3], x.clone().requires_grad_(), torch.zeros(0, 3)):
         assert_array_equal(store_input("features", tensor, tmp_path, []).array(), tensor.detach())
-    with pytest.raises(
-        TypeError, match=r"features must be dense, got a tensor of layout torch\.sparse_csr"
-    ):
+    with pytest.raises(TypeError, match=r"features .*got a tensor of layout torch\.sparse_csr"):
         store_input("features", x.to_sparse_csr(), tmp_path, [])
-    assert_array_equal(
-        store_input("features", x.bfloat16(), tmp_path, []).array(), x.bfloat16().float()
-    )
-    with pytest.raises(
-        TypeError, match=r"features must be an array of real numbers, got Tensor: .*Float8"
-    ):
+    found = store_input("features", x.bfloat16(), tmp_path, []).array()
+    assert_array_equal(found, x.bfloat16().float())
+    with pytest.raises(TypeError, match=r"features .*got Tensor: .*Float8"):
         store_input("features", x.to(torch.float8_e4m3fn), tmp_path, [])
-    with pytest.raises(
-        TypeError, match=r"features must be an array of real numbers, got dtype complex64"
-    ):
+    with pytest.raises(TypeError, match=r"features .*got dtype complex64"):
         store_input("features", x.to(torch.complex64), tmp_path, [])
     with pytest.raises((TypeError, ValueError), match="features must be"):
         store_input("features", data, tmp_path, [])

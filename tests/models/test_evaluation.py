@@ -103,17 +103,9 @@ def test_a_model_and_its_output_get_equal_measures(patients, trained):
     ("model", "mask", "message"),
     [
         (np.zeros(3, dtype=int), None, r"got shape \(3,\)"),
-        (
-            np.zeros(4, dtype=int),
-            np.full(4, 0.5),
-            r"mask must be bool of shape \(4,\), or 0 and 1, got float64 \(4,\)",
-        ),
+        (np.zeros(4, dtype=int), np.full(4, 0.5), r"mask .*got float64 \(4,\)"),
         (np.zeros(4, dtype=int), np.ones(3, dtype=bool), r"got bool \(3,\)"),
-        (
-            np.zeros(4, dtype=int),
-            np.zeros(4, dtype=bool),
-            "mask must hold at least one node, got none of 4",
-        ),
+        (np.zeros(4, dtype=int), np.zeros(4, dtype=bool), "mask .*got none of 4"),
     ],
 )
 def test_what_is_refused(model, mask, message):

@@ -11,11 +11,8 @@ from cfe_faiss.models.gnn import EdgeFunction
 
 def test_gcn_has_the_layers_asked_for(patients):
     model = gcn(patients, hidden=7, num_layers=3)
-    assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == [
-        (30, 7),
-        (7, 7),
-        (7, 2),
-    ]
+    expected = [(30, 7), (7, 7), (7, 2)]
+    assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == expected
     assert model(patients.x, patients.edge_index).shape == (569, 2)
 
 
@@ -61,10 +58,7 @@ def test_every_model_follows_its_seed(patients, name):
 
 
 def test_names_and_heads_that_are_refused(patients):
-    with pytest.raises(
-        ValueError,
-        match="name must be one of the models \\(gcn, gat, gin, mpnn, sage\\), got 'mlp'",
-    ):
+    with pytest.raises(ValueError, match=r"name .*got 'mlp'"):
         build("mlp", patients)
     with pytest.raises(ValueError, match=r"hidden must be a multiple of heads \(3\), got 16"):
         gat(patients, heads=3)

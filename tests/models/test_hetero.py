@@ -90,13 +90,10 @@ def test_node_types_that_get_no_message(data):
 def test_node_types_that_are_refused(data):
     model = HGT(data)
     for wrong in (None, "venue"):
-        with pytest.raises(
-            ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"
-        ):
+        message = rf"must be one of the node types \(author, paper\), got {wrong!r}"
+        with pytest.raises(ValueError, match=message):
             predict(model, data, node_type=wrong)
-    with pytest.raises(
-        ValueError, match=r"output must be logits .* of shape \(12, C\) .* got shape \(20, 3\)"
-    ):
+    with pytest.raises(ValueError, match=r"output must be logits .* of shape \(12, C\) .* got"):
         predict(model, data, node_type="paper")
     del data["author"].x
     with pytest.raises(ValueError, match="data must have x of node type 'author', got HeteroData"):
@@ -137,18 +134,14 @@ def test_what_a_signature_asks_for(data):
     assert call(more, data)[2]["author"] is data["author"].pos
     assert call(more, data)[3] == 7
     assert call(anything, data)[2] == {}
-    with pytest.raises(
-        ValueError,
-        match="data must have batch, which the model requires, got HeteroData without it",
-    ):
+    with pytest.raises(ValueError, match=r"data .*got HeteroData without it"):
         call(lambda x_dict, edge_index_dict, batch_dict: x_dict, data)
 
 
 def test_values_of_edges_are_passed_or_refused(data):
     data[WRITES].edge_attr = torch.rand(60, 2)
-    assert (
-        call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
-    )
+    wanted = data.edge_attr_dict
+    assert call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == wanted
     assert call(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict
     without = data.clone()
     del without[WRITES].edge_attr
@@ -156,10 +149,7 @@ def test_values_of_edges_are_passed_or_refused(data):
         expected = predict(model, without, node_type="author")
         assert predict(model, data, node_type="author").tolist() == expected.tolist()
     data[WRITES].edge_weight = torch.rand(60)
-    with pytest.raises(
-        ValueError,
-        match=r"data has edge_weight for \('author', 'writes', 'paper'\), which .* does not",
-    ):
+    with pytest.raises(ValueError, match=r"data has edge_weight for \('author', 'writes'"):
         predict(lambda x, e: x, data, node_type="author")
     del data[WRITES].edge_weight
     attentive = GATConv((-1, -1), 3, edge_dim=2, add_self_loops=False)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from weights import equal, weights
 
 from cfe_faiss.data.call import outputs
@@ -21,7 +22,7 @@ def test_prediction_is_the_largest_logit_in_evaluation_mode(patients, trained):
     labels = predict(model, patients)
     assert labels.dtype == np.int64
     assert labels.shape == (569,)
-    np.testing.assert_array_equal(labels, expected)
+    assert_array_equal(labels, expected)
     model.eval()
 
 
@@ -70,9 +71,7 @@ def test_a_random_model_predicts_the_same_every_time(patients):
     labels = predict(lambda x, edge_index: torch.rand(len(x), 3), patients)
     assert set(labels) == {0, 1, 2}
     torch.manual_seed(5)
-    np.testing.assert_array_equal(
-        predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels
-    )
+    assert_array_equal(predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels)
 
 
 @dataclass
@@ -112,7 +111,7 @@ LOGITS = torch.from_numpy(np.eye(3, dtype=np.float32)[EXPECTED])
 )
 def test_outputs_that_a_model_may_give(patients, output):
     labels = predict(lambda x, edge_index: output, patients)
-    np.testing.assert_array_equal(labels, EXPECTED)
+    assert_array_equal(labels, EXPECTED)
     assert labels.dtype == np.int64
 
 
@@ -122,17 +121,13 @@ def test_equal_logits_give_the_smaller_class(patients):
 
 def test_one_logit_decides_between_two_classes(patients):
     logits = torch.linspace(-1, 1, 569)[:, None]
-    np.testing.assert_array_equal(
-        predict(lambda x, edge_index: logits, patients), (logits > 0).flatten()
-    )
+    assert_array_equal(predict(lambda x, edge_index: logits, patients), (logits > 0).flatten())
     both = torch.cat([torch.zeros_like(logits), logits], dim=1)
     one, two = (
         evaluate(lambda x, edge_index, y=y: y, patients, patients.test_mask) for y in (logits, both)
     )
     assert one == two
-    with pytest.raises(
-        ValueError, match=r"must be logits where there is one column, got numbers in \[0, 1\]"
-    ):
+    with pytest.raises(ValueError, match="must be logits where there is one column, got numbers"):
         predict(lambda x, edge_index: logits.sigmoid(), patients)
 
 
@@ -145,9 +140,7 @@ def test_one_logit_in_batches(patients):
         for i in nodes
     ]
     expected = (logits > 0).flatten()
-    np.testing.assert_array_equal(
-        predict(lambda x, edge_index: x, patients, loader=batches), expected
-    )
+    assert_array_equal(predict(lambda x, edge_index: x, patients, loader=batches), expected)
     with pytest.raises(ValueError, match="must be logits where there is one column"):
         predict(lambda x, edge_index: x.sigmoid(), patients, loader=batches)
 
@@ -159,35 +152,15 @@ def test_one_logit_in_batches(patients):
         (torch.from_numpy(EXPECTED[:, None]), ValueError, r"got shape \(569, 1\)"),
         (LOGITS[:, 0] + 0.25, TypeError, "output must be integers.*got"),
         (torch.from_numpy(EXPECTED[:5]), ValueError, r"got shape \(5,\)"),
-        (
-            torch.from_numpy(EXPECTED - 1),
-            ValueError,
-            "output must hold a class for every node, got none",
-        ),
+        (torch.from_numpy(EXPECTED - 1), ValueError, "output .*got none"),
         (torch.full((569, 2), math.nan), ValueError, "got NaN for node 0"),
         (None, TypeError, "output must be an array of real numbers"),
-        (
-            {"logits": LOGITS},
-            TypeError,
-            r"got dict of logits=Tensor \(569, 3\): hand in a function",
-        ),
-        (
-            (LOGITS, LOGITS[:5]),
-            TypeError,
-            r"got tuple of Tensor \(569, 3\), Tensor \(5, 3\): hand in a function",
-        ),
+        ({"logits": LOGITS}, TypeError, r"got dict of logits=Tensor \(569, 3\): hand"),
+        ((LOGITS, LOGITS[:5]), TypeError, r"got tuple of Tensor \(569, 3\), Tensor \(5, 3\): hand"),
         ((LOGITS, None), TypeError, r"got tuple of Tensor \(569, 3\), NoneType"),
         ([LOGITS, LOGITS], TypeError, r"got list of Tensor \(569, 3\), Tensor"),
-        (
-            Dataclass(LOGITS, 0.5),
-            TypeError,
-            r"got Dataclass of logits=Tensor \(569, 3\), loss=float",
-        ),
-        (
-            SimpleNamespace(logits=LOGITS),
-            TypeError,
-            r"got SimpleNamespace of logits=Tensor \(569, 3\): hand in",
-        ),
+        (Dataclass(LOGITS, 0.5), TypeError, r"got Dataclass of logits=Tensor \(569, 3\)"),
+        (SimpleNamespace(logits=LOGITS), TypeError, r"SimpleNamespace of logits=Tensor \(569, 3\)"),
     ],
     ids=[
         "nodes",
@@ -226,6 +199,6 @@ def test_outputs_unchanged(patients):
     found = outputs(lambda x, edge_index: nan, patients)
     assert found.dtype == np.float32
     assert np.isnan(found).all()
-    np.testing.assert_array_equal(outputs(lambda x, edge_index: EXPECTED, patients), EXPECTED)
+    assert_array_equal(outputs(lambda x, edge_index: EXPECTED, patients), EXPECTED)
     with pytest.raises(TypeError, match=r"model must be callable .* got list"):
         outputs([0, 1], patients)

@@ -78,7 +78,5 @@ def test_texts_are_not_guessed_to_be_true_classes() -> None:
     )
     data.test_mask = torch.ones(4, dtype=torch.bool)
     for ask in (cfe.EvidenceFinder.from_data, lambda data, model: evaluate(model, data)):
-        with pytest.raises(
-            ValueError, match=r"data must have class_names, .*: the model predicts no, yes"
-        ):
+        with pytest.raises(ValueError, match=r"data must have class_names, .*: the model predicts"):
             ask(data, ["yes", "no", "no", "yes"])

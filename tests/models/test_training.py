@@ -325,10 +325,8 @@ def test_nodes_without_a_true_class_are_neither_right_nor_wrong(patients):
     right = torch.from_numpy(predict(model, data)) == data.y
     assert report.test_accuracy == pytest.approx(float(right[known].double().mean()))
     data.val_mask[some[0]] = True
-    with pytest.raises(
-        ValueError,
-        match=f"val_mask must hold nodes with a true class only, got y = -1 for node {some[0]}",
-    ):
+    message = f"val_mask must hold nodes with a true class only, got y = -1 for node {some[0]}"
+    with pytest.raises(ValueError, match=message):
         train(model, data, epochs=3)
 
 

@@ -50,10 +50,8 @@ def test_rows_decode_to_what_faiss_decodes(codec: int, d: int) -> None:
 @pytest.mark.parametrize("d", [1, 5, 15, 16, 21, 40])
 def test_every_half_is_read_as_it_is(d: int) -> None:
     halves = np.resize(np.arange(1 << 16).astype(np.uint16), (-(-(1 << 16) // d), d))
-    X, expected = (
-        decoded(codecs.FP16, codecs.NO_LEVELS, halves.view(np.uint8), d),
-        halves.view(np.float16),
-    )
+    X = decoded(codecs.FP16, codecs.NO_LEVELS, halves.view(np.uint8), d)
+    expected = halves.view(np.float16)
     assert_array_equal(np.isnan(X), np.isnan(expected))
     known = ~np.isnan(expected)
     assert_array_equal(X[known].view(np.uint32), expected[known].astype(np.float32).view(np.uint32))
@@ -76,10 +74,8 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
         made, levels = quantizer(codec, X[:6])
         coded = made.compute_codes(X)
         Y = decoded(codec, levels, coded, d)
-    assert (
-        np.linalg.norm(Y.astype(np.float64), axis=1).max()
-        <= codecs.norm_bound(codec, levels) + 1e-6
-    )
+    found = np.linalg.norm(Y.astype(np.float64), axis=1).max()
+    assert found <= codecs.norm_bound(codec, levels) + 1e-6
     margin = codecs.screening_error(d) * codecs.screening_factor(codec, levels)
     for x in (*X[:3], *Y[:3]):
         scores = similarity(x, Y).astype(np.float64)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.rows import id_map, snapshot
@@ -12,8 +12,7 @@ from cfe_faiss.rows import id_map, snapshot
 def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
     X, labels = clustered(200, 4, 3)
     ids = np.random.default_rng(1).choice(10**12, 200, replace=False)
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(X, labels, ids)
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, labels, ids)
     known = index.members()
     order = np.argsort(ids)
     assert_array_equal(known.ids, ids[order])
@@ -22,12 +21,10 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
     assert_array_equal(known.ids[known.places], index.storage().ids())
     with index.holding():
         for stored in (index.snapshot(), index.storage()):
-            assert_array_equal(
-                stored.find(ids[:7]), known.rows[np.searchsorted(known.ids, ids[:7])]
-            )
-            with pytest.raises(
-                ValueError, match=f"nodes must be in the index, got {ids.max() + 1}"
-            ):
+            expected = known.rows[np.searchsorted(known.ids, ids[:7])]
+            assert_array_equal(stored.find(ids[:7]), expected)
+            message = f"nodes must be in the index, got {ids.max() + 1}"
+            with pytest.raises(ValueError, match=message):
                 stored.find([ids[0], ids.max() + 1], name="nodes")
 
 
@@ -45,8 +42,7 @@ def test_rows_by_id_sort_ids(ids: list[int]) -> None:
 
 
 def test_new_ids_go_on_where_the_index_ends() -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
 
     def new(ids: object, n: int) -> np.ndarray:
         return id_map.new_ids(index._table, index._faiss_lists(), ids, n)  # type: ignore[arg-type]

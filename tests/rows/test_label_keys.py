@@ -56,9 +56,8 @@ def test_a_full_range_of_codes_has_gaps() -> None:
     table = LabelKeys.of_codes(np.array([0, 2, 2**31 - 2], np.int32)).with_labels(
         np.array([2**40, 2**41])
     )
-    assert_array_equal(
-        table.find("y", np.array([2**41, 2, 2**31 - 2, 2**40, 7])), [3, 2, 2**31 - 2, 1, NOT_STORED]
-    )
+    expected = [3, 2, 2**31 - 2, 1, NOT_STORED]
+    assert_array_equal(table.find("y", np.array([2**41, 2, 2**31 - 2, 2**40, 7])), expected)
 
 
 def test_labels_are_of_one_kind() -> None:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import ReadWriteLock
@@ -106,9 +106,7 @@ def test_a_reader_waits_for_one_writer_at_most() -> None:
 
 def test_searches_go_on_beside_writers_in_a_loop() -> None:
     X, labels = clustered(4000, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 16)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 16), X, labels)
     stop = threading.Event()
 
     def write(seed: int) -> None:
@@ -131,8 +129,7 @@ def test_searches_go_on_beside_writers_in_a_loop() -> None:
 
 def test_code_inside_of_reading_may_wait_for_other_threads() -> None:
     X, labels = clustered(400, 8, 3)
-    index = cfe.IndexEvidenceFlat(8)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceFlat(8), X, labels)
     changed = threading.Event()
 
     def change() -> None:
@@ -152,10 +149,7 @@ def test_code_inside_of_reading_may_wait_for_other_threads() -> None:
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQ8"])
 def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
     X, labels = clustered(1200, 8, 3)
-    index = cfe.index_factory(8, kind)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(8, kind), X, labels)
     with index.reading() as snapshot:
         names = "labels", "row_ids", "starts", "by_label", "centroids"
         arrays = [
@@ -168,8 +162,7 @@ def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
         index.relabel(labels[::-1], np.arange(1200))
     index.remove_ids(np.arange(600))
     index.reset()
-    for array, copied in zip(arrays, before, strict=True):
-        np.testing.assert_array_equal(array, copied)
+    assert_same_arrays(arrays, before)
 
 
 def test_an_error_inside_opens_the_lock_again() -> None:
@@ -297,8 +290,7 @@ def test_a_thread_never_waits_for_itself() -> None:
 
 def test_arguments_whose_conversion_uses_the_index() -> None:
     X, labels = clustered(60, 4, 2)
-    index = cfe.IndexEvidenceIDMap2(4)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, labels)
 
     class Labels:
         """Array-like object that reads the index during its conversion."""

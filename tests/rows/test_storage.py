@@ -3,17 +3,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, stored_vectors, unit
+from reference import Stored, assert_same_arrays, clustered, stored_vectors, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.rows.snapshot import lists_of
 
 
 def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
-    index.train(X)
-    index.add_with_labels(X, labels, ids)
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(X.shape[1], nlist), X, labels, ids)
 
 
 @given(stored_vectors(least=8))
@@ -25,18 +22,14 @@ def test_rows_and_ids_are_at_their_addresses(stored: Stored) -> None:
     place = {i: r for r, i in enumerate(stored.ids.tolist())}
     original = np.array([place[i] for i in ids.tolist()])
     for rows in (np.arange(storage.n), np.arange(storage.n)[::-1], np.arange(1, storage.n, 3)):
-        X, some = storage.rows(rows)
-        assert_array_equal(some, ids[rows])
-        assert_array_equal(X, unit(stored.X)[original[rows]])
+        assert_same_arrays(storage.rows(rows), (unit(stored.X)[original[rows]], ids[rows]))
         assert_array_equal(storage.labels[rows], stored.labels[original[rows]])
 
 
 @pytest.mark.parametrize("codec", ["SQ8", "SQfp16", "PQ4,RFlat"])
 def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
     X, labels = clustered(500, 8, 3)
-    index = cfe.index_factory(8, f"EvidenceIVF6,{codec}")
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.index_factory(8, f"EvidenceIVF6,{codec}"), X, labels)
     expected = unit(X) if codec.startswith("PQ") else index.sa_decode(index.sa_encode(unit(X)))
     codes = index.sa_encode(unit(X))
     for shift in (0, 1):
@@ -60,8 +53,7 @@ def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
 
 def test_consecutive_rows_of_one_list_are_a_view() -> None:
     X, labels = clustered(100, 4, 2)
-    index = cfe.IndexEvidenceFlat(4)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceFlat(4), X, labels)
     with index.holding() as snapshot:
         view, _ = snapshot.rows(np.arange(10, 20))
         copy, _ = snapshot.rows(np.array([3, 5]))

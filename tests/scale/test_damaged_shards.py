@@ -13,7 +13,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.files.footer import SINCE_VERSION
@@ -30,10 +30,7 @@ ALL = faiss.SearchParametersIVF(nprobe=NLIST)
 
 @pytest.fixture(scope="module")
 def index() -> cfe.IndexEvidenceIVF:
-    made = cfe.IndexEvidenceIVF(D, NLIST)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, NLIST), X, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +92,8 @@ def test_every_read_of_a_damaged_list_is_an_error(part: int, folder: Path) -> No
     number = damage(path, part)
     for name, read in READS.items():
         opened = ShardedEvidenceIndex.open(folder)  # a list is checked at its first read only
-        with pytest.raises(
-            ValueError, match=rf"{path.name} is damaged: the checksum of its list {number} does"
-        ):
+        message = rf"{path.name} is damaged: the checksum of its list {number} does"
+        with pytest.raises(ValueError, match=message):
             pytest.fail(f"{name}: {read(opened)}")
 
 
@@ -116,8 +112,7 @@ def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexE
     opened = ShardedEvidenceIndex.open(folder)
     centroids = index.centroids()[0]
     far = centroids[np.argsort(centroids @ centroids[number])[:3]].copy()
-    for one, other in zip(opened.search(far, 3), index.search(far, 3), strict=True):
-        assert_array_equal(one, other)  # lists near the others
+    assert_same_arrays(opened.search(far, 3), index.search(far, 3))
     found = opened.search_evidence(far, [0, 1, 2], 2, nprobe=1)
     assert_array_equal(found[1], index.search_evidence(far, [0, 1, 2], 2, nprobe=1)[1])
     assert_array_equal(opened.members().ids, np.arange(N))
@@ -131,26 +126,20 @@ def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexE
     "description", ["EvidenceIVF9x3,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9x2,PQ4,RFlat"]
 )
 def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path: Path) -> None:
-    made: Any = cfe.index_factory(D, description)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
+    made = with_rows(cfe.index_factory(D, description), X, LABELS)
     path = tmp_path / "a.index"
     cfe.write_index(made, path)
     header = read_header(path)
     expected = made.search_stored(k=3, nprobe=2)
-    for one, other in zip(
-        cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2), expected, strict=True
-    ):
-        assert_array_equal(one, other)
+    found = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2)
+    assert_same_arrays(found, expected)
     content = path.read_bytes()
     sections = [section for section in header["sections"] if section["name"] == "vectors"]
     places = [header["payload"]["size"] - 3, *(section["offset"] + 5 for section in sections)]
     for place in places:
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
         mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
-        with pytest.raises(
-            ValueError, match=r"a\.index is damaged: the checksum of its list \d does not match"
-        ):
+        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d"):
             mapped.search_stored(k=3, exact=True)
 
 
@@ -181,13 +170,10 @@ def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(
     for shard in manifest["shards"]:
         shard["size"] = (folder / shard["file"]).stat().st_size
     (folder / "shards.json").write_text(json.dumps(manifest))
-    with pytest.warns(
-        UserWarning,
-        match=r"3 shards in .* are not checked when they are read: shard-.*write_shards",
-    ):
+    message = r"3 shards in .* are not checked when they are read: shard-.*write_shards"
+    with pytest.warns(UserWarning, match=message):
         old = ShardedEvidenceIndex.open(folder)
-    for one, other in zip(old.search_stored(k=3), index.search_stored(k=3), strict=True):
-        assert_array_equal(one, other)
+    assert_same_arrays(old.search_stored(k=3), index.search_stored(k=3))
     write_shards(old, folder, 3)
     path = sorted(folder.glob("*.index"))[2]
     damage(path)

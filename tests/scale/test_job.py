@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from reference import assert_same_arrays, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.graph import as_graph
@@ -41,10 +42,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def index() -> cfe.IndexEvidenceIVF:
     X = cfe.ks_vectors(FEATURES, EDGES)
-    made = cfe.IndexEvidenceIVF(D, 4 * int(np.sqrt(N)))
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, 4 * int(np.sqrt(N))), X, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +82,7 @@ def evidence_of(job: Job) -> tuple[NDArray[Any], NDArray[Any]]:
 def assert_results(folder: Path, index: cfe.IndexEvidenceIVF, **how: Any) -> None:
     job = Job(folder)
     assert_array_equal(np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES))
-    for found, expected in zip(
-        evidence_of(job), index.search_stored(k=K, **(how or {"recall": 0.9})), strict=True
-    ):
-        assert_array_equal(found, expected)
+    assert_same_arrays(evidence_of(job), index.search_stored(k=K, **(how or {"recall": 0.9})))
     pairs, expected_pairs = job.top_pairs(), cfe.global_evidence(index, 30)
     assert_array_equal(pairs.source, expected_pairs.source)
     assert_array_equal(pairs.similarity, expected_pairs.similarity)
@@ -99,18 +94,15 @@ def test_results_equal_one_index(finished: Path, index: cfe.IndexEvidenceIVF) ->
     assert_results(finished, index)
     opened = Job(finished).index()
     assert isinstance(opened, ShardedEvidenceIndex)
-    D_found, I_found = opened.search_evidence(FEATURES[:9], LABELS[:9], 4, nprobe=8)
     expected = index.search_evidence(FEATURES[:9], LABELS[:9], 4, nprobe=8)
-    assert_array_equal(D_found, expected[0])
-    assert_array_equal(I_found, expected[1])
+    assert_same_arrays(opened.search_evidence(FEATURES[:9], LABELS[:9], 4, nprobe=8), expected)
 
 
 def test_the_index_of_a_job_is_opened_by_the_folder_of_the_job(
     finished: Path, index: cfe.IndexEvidenceIVF, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     opened = ShardedEvidenceIndex.open(finished)
-    for one, other in zip(opened.search_stored(k=K), index.search_stored(k=K), strict=True):
-        assert_array_equal(one, other)
+    assert_same_arrays(opened.search_stored(k=K), index.search_stored(k=K))
     Job(tmp_path / "new", **inputs, **SETTINGS)
     with pytest.raises(FileNotFoundError, match=r"index/shards\.json"):  # it has none yet
         ShardedEvidenceIndex.open(tmp_path / "new")
@@ -174,10 +166,8 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     job.run(workers=1)
     X = cfe.ks_vectors(FEATURES, graph, 2)
     assert_array_equal(np.concatenate([*job.vectors()]), X)
-    flat = cfe.IndexEvidenceIDMap2(D)
-    flat.add_with_labels(X, LABELS)
-    for found, expected in zip(evidence_of(job), flat.search_stored(k=K), strict=True):
-        assert_array_equal(found, expected)
+    flat = with_rows(cfe.IndexEvidenceIDMap2(D), X, LABELS)
+    assert_same_arrays(evidence_of(job), flat.search_stored(k=K))
     with pytest.raises(RuntimeError, match="has not finished the stage 'top'"):
         job.top_pairs()
 
@@ -190,17 +180,13 @@ def test_edges_with_weights(tmp_path: Path, csr: bool) -> None:
     settings = {"k": 2, "block_rows": 700, "pairs": 0, "nlist": 5}
     job = Job(tmp_path, FEATURES, edges, LABELS, edge_weight=of_edges, **settings)
     job.run(workers=1)
-    assert_array_equal(
-        np.concatenate([*job.vectors()]), cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights)
-    )
+    found = np.concatenate([*job.vectors()])
+    assert_array_equal(found, cfe.ks_vectors(FEATURES, EDGES, edge_weight=weights))
     with pytest.raises(ValueError, match=r"holds a job with the inputs \['edge_weight', "):
         Job(tmp_path, FEATURES, edges, LABELS, **settings)
     with pytest.raises(ValueError, match="holds a job whose edge_weight have another content"):
         Job(tmp_path, FEATURES, edges, LABELS, edge_weight=2 * of_edges, **settings)
-    with pytest.raises(
-        ValueError,
-        match=r"edge_weight must be numbers of shape \(\d+,\), .*got float64 of shape \(3,\)",
-    ):
+    with pytest.raises(ValueError, match=r"edge_weight must be numbers of shape \(\d+,\), .*got"):
         Job(tmp_path / "other", FEATURES, edges, LABELS, edge_weight=np.ones(3), **settings)
 
 
@@ -222,10 +208,7 @@ def test_more_shards_than_lists_that_hold_vectors(tmp_path: Path) -> None:
     job.run(workers=1)
     assert {
         stage.name: stage.blocks for stage in job.status() if stage.name in ("shard", "evidence")
-    } == {
-        "shard": 5,
-        "evidence": 5,
-    }
+    } == {"shard": 5, "evidence": 5}
     assert len(job.index().shards) <= 3
     assert job.index().ntotal == 60
     assert job.evidence().count_rows() == 120
@@ -271,10 +254,7 @@ def test_changes_of_its_index_are_not_undone(
     Job(copy).index().relabel([5, 5, 5], [0, 1, 2])
     (copy / "evidence" / "000001.parquet").unlink()
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    with pytest.raises(
-        RuntimeError,
-        match=r"index was changed after the job had written it.*move it to another folder",
-    ):
+    with pytest.raises(RuntimeError, match=r"index was changed after the job had written it.*move"):
         Job(copy).run(workers=1)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
     assert 5 in Job(copy).index().label_names
@@ -457,9 +437,7 @@ def test_changed_inputs_are_refused(inputs: dict[str, Path], tmp_path: Path) -> 
     changed = FEATURES.copy()
     changed[0, 0] += 1
     np.save(features, changed)
-    with pytest.raises(
-        ValueError, match=r"features must be what the job was made with: .* has another content"
-    ):
+    with pytest.raises(ValueError, match="features must be what the job was made with:"):
         job.run()
     features.unlink()
     with pytest.raises(ValueError, match="is missing"):
@@ -496,12 +474,8 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 
 def test_numbers_of_bytes() -> None:
-    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == [
-        100,
-        2048,
-        3 << 29,
-        7,
-    ]
+    expected = [100, 2048, 3 << 29, 7]
+    assert [as_bytes("memory", value) for value in (100, "2KB", "1.5 gb", "7")] == expected
 
 
 # --- files of others ------------------------------------------------------------------------------------------------
@@ -536,9 +510,8 @@ def test_a_line_that_leads_elsewhere_removes_no_file(name: str, copy: Path) -> N
             lambda: Job(copy).status(),
             lambda: Job(copy).evidence(),
         ):
-            with pytest.raises(
-                ValueError, match=rf"^line {number} of .*/job/done\.jsonl must name "
-            ):
+            message = rf"^line {number} of .*/job/done\.jsonl must name "
+            with pytest.raises(ValueError, match=message):
                 use()
     assert (victim.read_text(), (copy / "thesis").read_text()) == ("mine", "mine")
     assert Manifest.exists(copy)
@@ -559,10 +532,7 @@ DAMAGED_LINES = (
 def test_a_damaged_line_is_named_with_the_remedy(line: str, copy: Path) -> None:
     first, *others = (copy / "done.jsonl").read_text().splitlines()
     (copy / "done.jsonl").write_text("\n".join([first, line.strip(), *others]) + "\n")
-    with pytest.raises(
-        ValueError,
-        match=r"^line 2 of .*/done\.jsonl is damaged: .*\. Remove the line, and its task is",
-    ):
+    with pytest.raises(ValueError, match=r"^line 2 of .*/done\.jsonl is damaged: .*\. Remove"):
         Job(copy).run(workers=1)
     (copy / "done.jsonl").write_text("\n".join([first, *others]) + "\n")
     Job(copy).run(workers=1)
@@ -580,9 +550,8 @@ def test_a_pipe_in_place_of_a_file_is_refused(
         lambda: Job(copy, **inputs, **SETTINGS).status(),
     ]
     for use in uses:
-        with pytest.raises(
-            ValueError, match=rf"{name} must be a regular file|was not written by a job"
-        ):
+        message = rf"{name} must be a regular file|was not written by a job"
+        with pytest.raises(ValueError, match=message):
             use()
 
 
@@ -620,14 +589,9 @@ def test_a_job_never_replaces_its_inputs(inputs: dict[str, Path], tmp_path: Path
     features = tmp_path / "vectors" / "000000.X.npy"
     features.parent.mkdir()
     shutil.copy(inputs["features"], features)
-    for one in (
-        features,
-        np.load(features, mmap_mode="r"),
-        np.load(features, mmap_mode="r")[:, 1:],
-    ):
-        with pytest.raises(
-            ValueError, match=r"000000\.X\.npy is an input, and the job would write to this place"
-        ):
+    cases = (features, np.load(features, mmap_mode="r"), np.load(features, mmap_mode="r")[:, 1:])
+    for one in cases:
+        with pytest.raises(ValueError, match=r"000000\.X\.npy is an input, and the job would"):
             Job(tmp_path, **(inputs | {"features": one}), overwrite=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["000000.X.npy", "vectors"]
     beside = {name: shutil.copy(path, tmp_path) for name, path in inputs.items()}

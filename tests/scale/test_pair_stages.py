@@ -201,9 +201,8 @@ def test_every_two_groups_are_joined_once() -> None:
             for other in index_stages.partners_of(number, groups)
         ]
         assert len(joined) == groups * (groups - 1) // 2
-        assert {frozenset(two) for two in joined} == {
-            frozenset(two) for two in combinations(range(groups), 2)
-        }
+        found = {frozenset(two) for two in joined}
+        assert found == {frozenset(two) for two in combinations(range(groups), 2)}
         tasks = np.bincount([number for number, _ in joined], minlength=groups)
         assert tasks.max() - tasks.min() <= 1
 

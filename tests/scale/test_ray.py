@@ -17,6 +17,8 @@ import pytest
 import scale_calls
 from numpy.testing import assert_array_equal
 from ray_nodes import waited
+from reference import assert_same_arrays, with_rows
+from scale_calls import begun, run_stage
 
 import cfe_faiss as cfe
 from cfe_faiss.rows.metric import Metric
@@ -25,7 +27,6 @@ from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, write_shards
 from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.ray import RayExecutor, ServedEvidenceIndex
-from cfe_faiss.scale.tasks import StageRun
 
 ray = pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
 
@@ -97,11 +98,8 @@ def test_a_cluster_that_is_started_here_listens_on_the_loopback_interface_only(
     addresses = listening(descendants(os.getpid()))
     assert len(addresses) > 3
     hosts = {address.partition(":")[0] for address in addresses}
-    assert hosts <= {
-        "0100007F",
-        "0000000000000000FFFF00000100007F",
-        "00000000000000000000000001000000",
-    }
+    expected = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert hosts <= expected
 
 
 @pytest.mark.skipif(
@@ -135,22 +133,11 @@ def test_a_worker_that_dies_while_nodes_are_checked_is_replaced(
     assert killed
 
 
-def begun(folder: Path, block: int) -> int:
-    return len(list(folder.glob(f"{block}.*")))
-
-
 def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    with pytest.raises(
-        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left"
-    ) as caught:
-        StageRun(
-            "failing",
-            partial(scale_calls.failing, folder=tmp_path),
-            [*range(1, 60)],
-            executor,
-            done.append,
-        ).run()
+    message = r"stage failing, block 2: OSError: \[Errno 28\] No space"
+    with pytest.raises(JobError, match=message) as caught:
+        run_stage(executor, tmp_path, scale_calls.failing, range(1, 60), done)
     assert isinstance(caught.value.__cause__, OSError)
     assert begun(tmp_path, 59) == 0
 
@@ -167,10 +154,8 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     for same in ("auto", address, f"127.0.0.1:{address.rpartition(':')[2]}"):
         assert scale_ray.connect(same)[1] is False
-    with pytest.raises(
-        ValueError,
-        match=rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'",
-    ):
+    message = rf"is connected to the Ray cluster at {address}, got address='10.0.0.1:6379'"
+    with pytest.raises(ValueError, match=message):
         scale_ray.connect("10.0.0.1:6379")
     with pytest.raises(ValueError, match="address must be 'auto' or host:port"):
         scale_ray.connect("ray://127.0.0.1:10001")
@@ -178,10 +163,7 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
 
 def index(metric: Metric = "cosine") -> cfe.IndexEvidenceIVF:
     X = cfe.ks_vectors(FEATURES, EDGES, LAYERS) if metric == "cosine" else FEATURES
-    made = cfe.IndexEvidenceIVF(D, 50, metric=metric)
-    made.train(X)
-    made.add_with_labels(X, LABELS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, 50, metric=metric), X, LABELS)
 
 
 def test_a_job_on_a_cluster_has_the_results_of_one_index(cluster: None, tmp_path: Path) -> None:
@@ -191,8 +173,10 @@ def test_a_job_on_a_cluster_has_the_results_of_one_index(cluster: None, tmp_path
     job.run("ray", workers=2)
     found = job.evidence().to_table().sort_by([("node", "ascending"), ("rank", "ascending")])
     expected = index().search_stored(k=K, recall=0.9)
-    assert_array_equal(found["evidence"].to_numpy().reshape(N, K), expected[1])
-    assert_array_equal(found["similarity"].to_numpy().reshape(N, K), expected[0])
+    assert_same_arrays(
+        (found["similarity"].to_numpy().reshape(N, K), found["evidence"].to_numpy().reshape(N, K)),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -203,19 +187,13 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
     write_shards(made, tmp_path, 2)
     with ServedEvidenceIndex(tmp_path, replicas=2) as served:
         for _ in range(3):
-            for found, expected in zip(
-                served.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5),
-                made.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5),
-                strict=True,
-            ):
-                assert_array_equal(found, expected)
+            found = served.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5)
+            assert_same_arrays(found, made.search_evidence(FEATURES[:1], LABELS[:1], K, nprobe=5))
         for pid in served.processes()[:killed]:
             os.kill(pid, signal.SIGKILL)
-        assert_array_equal(
-            served.search_stored([5, 7], K, exact=True)[1],
-            made.search_stored([5, 7], K, exact=True)[1],
-        )
-        for found, expected in zip(
+        found = served.search_stored([5, 7], K, exact=True)[1]
+        assert_array_equal(found, made.search_stored([5, 7], K, exact=True)[1])
+        assert_same_arrays(
             (
                 *served.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9),
                 *served.search_certified([5, 7], K, nprobe=5),
@@ -224,13 +202,10 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
                 *made.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9),
                 *made.search_certified([5, 7], K, nprobe=5),
             ),
-            strict=True,
-        ):
-            assert_array_equal(found, expected)
-        rules: dict[str, Any] = {"exclude": [[3], [9]], "neighbors": "any", "within": (-1, 0.99)}
-        assert_array_equal(
-            served.search_stored([5, 7], K, **rules)[1], made.search_stored([5, 7], K, **rules)[1]
         )
+        rules: dict[str, Any] = {"exclude": [[3], [9]], "neighbors": "any", "within": (-1, 0.99)}
+        found = served.search_stored([5, 7], K, **rules)[1]
+        assert_array_equal(found, made.search_stored([5, 7], K, **rules)[1])
         per_label = (one.search_per_label(FEATURES[:3], LABELS[:3], K)[1] for one in (served, made))
         assert_array_equal(*per_label)
         assert_array_equal(served.label_names, made.label_names)
@@ -239,19 +214,14 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
             served.search_stored([5], K, progress=True)
         with pytest.raises(ValueError, match="k must be at least 1"):
             served.search_stored([5], 0)
-        assert_array_equal(
-            served.search_stored([5], K, sel=range(99))[1],
-            made.search_stored([5], K, sel=range(99))[1],
-        )
-        with pytest.raises(
-            TypeError, match="sel must be ids or a mask: FAISS's selectors stay in their process"
-        ):
+        found = served.search_stored([5], K, sel=range(99))[1]
+        assert_array_equal(found, made.search_stored([5], K, sel=range(99))[1])
+        with pytest.raises(TypeError, match="sel must be ids or a mask: FAISS's selectors stay"):
             served.range_search_evidence(
                 FEATURES[:3], LABELS[:3], 0.9, sel=faiss.IDSelectorRange(0, 99)
             )
-        with pytest.raises(
-            UnknownIdError, match=f"ids must be in the index, got {N}, which is not"
-        ):
+        message = f"ids must be in the index, got {N}, which is not"
+        with pytest.raises(UnknownIdError, match=message):
             served.search_stored([N], K)
     with pytest.raises(RuntimeError, match="was closed"):
         served.search_stored([5])
@@ -281,8 +251,7 @@ def test_replicas_compare_by_the_metric_of_the_index(
         assert (served.metric, served.d) == (metric, D)
         for name, arguments, how in calls:
             found, expected = (getattr(one, name)(*arguments, **how) for one in (served, made))
-            for one, other in zip(found, expected, strict=True):
-                assert_array_equal(one, other)
+            assert_same_arrays(found, expected)
 
 
 # --- killed workers: each new one takes seconds to start --------------------------------------------------------------
@@ -290,24 +259,15 @@ def test_replicas_compare_by_the_metric_of_the_index(
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun(
-        "killed",
-        partial(scale_calls.killed_once, folder=tmp_path),
-        [*range(6)],
-        executor,
-        done.append,
-    ).run()
+    run_stage(executor, tmp_path, scale_calls.killed_once, range(6), done)
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, block) for block in range(6)] == [1, 2, 1, 1, 1, 1]
 
 
 @pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_path: Path) -> None:
-    call = partial(scale_calls.always_killed, folder=tmp_path)
-    with pytest.raises(
-        JobError, match=r"stage killed, block 1: its worker died 4 times: The worker died"
-    ):
-        StageRun("killed", call, [1], executor, list[Finished]().append).run()
+    with pytest.raises(JobError, match="block 1: its worker died 4 times: The worker died"):
+        run_stage(executor, tmp_path, scale_calls.always_killed, [1], list[Finished]())
     assert begun(tmp_path, 1) == 4
 
 

@@ -147,9 +147,8 @@ def assert_as_local(folder: Path, expected: dict[str, bytes], before: dict[str, 
     tasks = [(entry["stage"], entry["block"]) for entry in finished_in(folder)]
     assert len(tasks) == len(set(tasks))
     after = written(folder)
-    assert {path: after[path] for path in before if path in after} == {
-        p: n for p, n in before.items() if p in after
-    }
+    found = {path: after[path] for path in before if path in after}
+    assert found == {p: n for p, n in before.items() if p in after}
 
 
 def killed_at(stage: str, folder: Path, cluster: Cluster) -> None:
@@ -176,9 +175,8 @@ def test_workers_a_node_and_the_driver_are_killed(
 
     driver = Driver(two_nodes, "resume", folder)
     waited(lambda: "assign" in stages_in(folder), ENDED)
-    two_nodes.nodes[
-        -1
-    ].kill()  # of the twenty tasks of the stage it has one: both nodes are kept busy
+    # of the twenty tasks of the stage it has one: both nodes are kept busy
+    two_nodes.nodes[-1].kill()
     status, errors = driver.ended()
     assert status == 0, errors
     assert_as_local(folder, expected, before)

@@ -5,15 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from reference import assert_same_arrays
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
-
-
-def assert_same(one: Any, other: Any) -> None:
-    for a, b in zip(one, other, strict=True):
-        assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])
@@ -30,21 +25,17 @@ def test_shards_equal_one_index(metric: Any, tmp_path: Path) -> None:
         for one in (index, sharded):
             one.relabel(new_labels)
         for effort in ({"nprobe": 2}, {"exact": True}, {"recall": 0.9}):
-            assert_same(sharded.search_stored(k=6, **effort), index.search_stored(k=6, **effort))
-            assert_same(
-                sharded.search_evidence(X[:1], [1], 4, **effort),
-                index.search_evidence(X[:1], [1], 4, **effort),
-            )
-        assert_same(sharded.search_certified(k=3, nprobe=2), index.search_certified(k=3, nprobe=2))
-        assert_same(
-            sharded.range_search_evidence(X[:5], labels[:5], 20),
-            index.range_search_evidence(X[:5], labels[:5], 20),
-        )
-        assert_same(sharded.search(X[:9], 5), index.search(X[:9], 5))
+            found = sharded.search_stored(k=6, **effort)
+            assert_same_arrays(found, index.search_stored(k=6, **effort))
+            found = sharded.search_evidence(X[:1], [1], 4, **effort)
+            assert_same_arrays(found, index.search_evidence(X[:1], [1], 4, **effort))
+        found = sharded.search_certified(k=3, nprobe=2)
+        assert_same_arrays(found, index.search_certified(k=3, nprobe=2))
+        found = sharded.range_search_evidence(X[:5], labels[:5], 20)
+        assert_same_arrays(found, index.range_search_evidence(X[:5], labels[:5], 20))
+        assert_same_arrays(sharded.search(X[:9], 5), index.search(X[:9], 5))
         pairs, wanted = cfe.global_evidence(sharded, 9), cfe.global_evidence(index, 9)
-        assert_same(
-            (pairs.source, pairs.target, pairs.similarity),
-            (wanted.source, wanted.target, wanted.similarity),
-        )
+        expected = (wanted.source, wanted.target, wanted.similarity)
+        assert_same_arrays((pairs.source, pairs.target, pairs.similarity), expected)
     again = ShardedEvidenceIndex.open(tmp_path)
-    assert_same(again.search_stored(k=6, exact=True), index.search_stored(k=6, exact=True))
+    assert_same_arrays(again.search_stored(k=6, exact=True), index.search_stored(k=6, exact=True))

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
@@ -33,10 +32,7 @@ IDS = np.random.default_rng(1).permutation(10**6)[:N].astype(np.int64)
 
 @pytest.fixture(scope="module")
 def index() -> cfe.IndexEvidenceIVF:
-    made = cfe.IndexEvidenceIVF(D, NLIST)
-    made.train(X)
-    made.add_with_labels(X, LABELS, IDS)
-    return made
+    return with_rows(cfe.IndexEvidenceIVF(D, NLIST), X, LABELS, IDS)
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +47,13 @@ def sharded(folder: Path) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)
 
 
-def assert_same(found: tuple[NDArray[Any], ...], expected: tuple[NDArray[Any], ...]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize(
     "how", [{"nprobe": 1}, {"nprobe": 7}, {"recall": 0.9}, {"recall": 0.99}, {"exact": True}, {}]
 )
 def test_all_members_are_searched_alike(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, how: dict[str, Any]
 ) -> None:
-    assert_same(sharded.search_stored(k=10, **how), index.search_stored(k=10, **how))
+    assert_same_arrays(sharded.search_stored(k=10, **how), index.search_stored(k=10, **how))
 
 
 def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> None:
@@ -76,7 +67,8 @@ def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> 
     assert len({int(shard.quantizer.this) for shard in opened.shards}) == 1
     del opened
     gc.collect()
-    assert_same(shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST)), expected)
+    found = shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST))
+    assert_same_arrays(found, expected)
     cfe.write_index(shard, tmp_path / "shard.index")
     copied = cfe.read_index(tmp_path / "shard.index")
     assert_array_equal(copied.centroids(), shard.centroids())
@@ -87,25 +79,23 @@ def test_vectors_are_searched_alike(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex, nq: int
 ) -> None:
     queries = X[:nq] + np.float32(0.01), LABELS[:nq]
-    assert_same(
-        sharded.search_evidence(*queries, 7, nprobe=5), index.search_evidence(*queries, 7, nprobe=5)
-    )
-    assert_same(
-        sharded.range_search_evidence(*queries, 0.8), index.range_search_evidence(*queries, 0.8)
-    )
+    found = sharded.search_evidence(*queries, 7, nprobe=5)
+    assert_same_arrays(found, index.search_evidence(*queries, 7, nprobe=5))
+    found = sharded.range_search_evidence(*queries, 0.8)
+    assert_same_arrays(found, index.range_search_evidence(*queries, 0.8))
 
 
 def test_certificates_pairs_selectors_and_plain_searches_equal_the_index(
     index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex
 ) -> None:
-    assert_same(sharded.search_certified(k=5, nprobe=20), index.search_certified(k=5, nprobe=20))
-    assert_same(sharded.search_stored(k=5, sel=IDS[:50]), index.search_stored(k=5, sel=IDS[:50]))
-    assert_same(sharded.search(X[:30], 5), index.search(X[:30], 5))
+    found = sharded.search_certified(k=5, nprobe=20)
+    assert_same_arrays(found, index.search_certified(k=5, nprobe=20))
+    found = sharded.search_stored(k=5, sel=IDS[:50])
+    assert_same_arrays(found, index.search_stored(k=5, sel=IDS[:50]))
+    assert_same_arrays(sharded.search(X[:30], 5), index.search(X[:30], 5))
     pairs, expected = cfe.global_evidence(sharded, 40), cfe.global_evidence(index, 40)
-    assert_same(
-        (pairs.source, pairs.target, pairs.similarity),
-        (expected.source, expected.target, expected.similarity),
-    )
+    wanted = (expected.source, expected.target, expected.similarity)
+    assert_same_arrays((pairs.source, pairs.target, pairs.similarity), wanted)
     assert_array_equal(sharded.reconstruct_batch(IDS[:9]), index.reconstruct_batch(IDS[:9]))
 
 
@@ -116,7 +106,7 @@ def test_shards_together_give_the_evidence_of_all(
     parts = [sharded.search_shard(number, 6, nprobe) for number in range(SHARDS)]
     ids, D_found, I_found = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(ids)
-    assert_same((D_found[order], I_found[order]), index.search_stored(k=6, nprobe=nprobe))
+    assert_same_arrays((D_found[order], I_found[order]), index.search_stored(k=6, nprobe=nprobe))
 
 
 def test_a_shard_is_an_ordinary_file(folder: Path, sharded: ShardedEvidenceIndex) -> None:
@@ -135,7 +125,7 @@ def test_an_index_in_shards_is_written_into_one_file_and_pickled_as_a_path(
     cfe.write_index(sharded, tmp_path / "one.index")
     one = cfe.read_index(tmp_path / "one.index")
     assert type(one) is cfe.IndexEvidenceIVF
-    assert_same(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
+    assert_same_arrays(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
     other = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
     other.nprobe = 3
     for again in (pickle.loads(pickle.dumps(other)), copy.copy(other), copy.deepcopy(other)):
@@ -151,7 +141,7 @@ def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path
     write_shards(index, tmp_path, 3)
     assert len(list(tmp_path.glob("*.index"))) == 3
     for one in (old, ShardedEvidenceIndex.open(tmp_path)):  # the old files are mapped still
-        assert_same(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
+        assert_same_arrays(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
 
 
 def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
@@ -236,9 +226,7 @@ def test_arguments_are_checked(
         write_shards(cfe.IndexEvidenceIDMap2(D), tmp_path, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one partition, got 2"):
         write_shards(cfe.IndexEvidenceIVF(D, 4, 2), tmp_path, 2)
-    with pytest.raises(
-        ValueError, match=r"shards must be at most the \d+ lists that hold vectors, got 1000"
-    ):
+    with pytest.raises(ValueError, match=r"shards .*got 1000"):
         write_shards(index, tmp_path, 1000)
     with pytest.raises(ValueError, match="number must be below 4"):
         sharded.search_shard(4, 5, 3)
@@ -272,10 +260,7 @@ def test_the_list_of_shards_names_files_of_its_folder_only(name: object, tmp_pat
     (tmp_path / "s" / "link").symlink_to(manifest["shards"][1]["file"])
     manifest["shards"][1]["file"] = name
     (tmp_path / "s" / "shards.json").write_text(signed(manifest))
-    with pytest.raises(
-        ValueError,
-        match=r"s/shards\.json is damaged: shards\[1\]\.file must be the name of a shard",
-    ):
+    with pytest.raises(ValueError, match=r"s/shards\.json is damaged: shards\[1\]\.file"):
         ShardedEvidenceIndex.open(tmp_path / "s")
 
 
@@ -299,5 +284,5 @@ def test_an_open_shard_takes_one_descriptor(
 ) -> None:
     before = len([*Path("/proc/self/fd").iterdir()])
     again = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
-    assert_same(again.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
+    assert_same_arrays(again.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
     assert len([*Path("/proc/self/fd").iterdir()]) <= before + SHARDS

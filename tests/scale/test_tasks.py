@@ -5,15 +5,15 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 
 import pytest
 import scale_calls
+from scale_calls import begun, run_stage
 
 from cfe_faiss.scale import tasks
 from cfe_faiss.scale.job_files import Finished
-from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, StageRun, share_of
+from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, share_of
 
 
 @pytest.fixture
@@ -21,28 +21,16 @@ def executor(pool: LocalExecutor) -> LocalExecutor:
     return pool
 
 
-def begun(folder: Path, block: int) -> int:
-    return len(list(folder.glob(f"{block}.*")))
-
-
 def test_each_task_is_done_once(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun(
-        "double", partial(scale_calls.double, folder=tmp_path), [*range(9)], executor, done.append
-    ).run()
+    run_stage(executor, tmp_path, scale_calls.double, range(9), done)
     assert sorted((one.block, one.peak_bytes) for one in done) == [(i, 2 * i) for i in range(9)]
     assert [begun(tmp_path, i) for i in range(9)] == [1] * 9
 
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    StageRun(
-        "killed",
-        partial(scale_calls.killed_once, folder=tmp_path),
-        [*range(6)],
-        executor,
-        done.append,
-    ).run()
+    run_stage(executor, tmp_path, scale_calls.killed_once, range(6), done)
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, i) for i in range(6)] == [1, 2, 1, 1, 1, 1]  # no other task is lost
 
@@ -54,15 +42,11 @@ def test_a_task_that_kills_every_worker_ends_the_job(
     assert tasks._ATTEMPTS == 4
     monkeypatch.setattr(tasks, "_ATTEMPTS", attempts)
     done: list[Finished] = []
-    message = rf"stage killed, block 1: its worker died {attempts} times: .*signal 9.*, perhaps"
+    message = (
+        rf"stage always_killed, block 1: its worker died {attempts} times: .*signal 9.*, perhaps"
+    )
     with pytest.raises(JobError, match=message):
-        StageRun(
-            "killed",
-            partial(scale_calls.always_killed, folder=tmp_path),
-            [*range(2)],
-            executor,
-            done.append,
-        ).run()
+        run_stage(executor, tmp_path, scale_calls.always_killed, range(2), done)
     assert begun(tmp_path, 1) == attempts
 
 
@@ -70,16 +54,9 @@ def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(
     executor: LocalExecutor, tmp_path: Path
 ) -> None:
     done: list[Finished] = []
-    with pytest.raises(
-        JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left"
-    ) as caught:
-        StageRun(
-            "failing",
-            partial(scale_calls.failing, folder=tmp_path),
-            [*range(1, 60)],
-            executor,
-            done.append,
-        ).run()
+    message = r"stage failing, block 2: OSError: \[Errno 28\] No space"
+    with pytest.raises(JobError, match=message) as caught:
+        run_stage(executor, tmp_path, scale_calls.failing, range(1, 60), done)
     assert isinstance(caught.value.__cause__, OSError)
     assert done[0].block == 1  # it was running
     assert begun(tmp_path, 59) == 0  # half a minute after the error
@@ -90,13 +67,7 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tasks, "_POLL", 0.1)
     executor, done = LocalExecutor(2), list[Finished]()
     try:
-        StageRun(
-            "hanging",
-            partial(scale_calls.hanging_once, folder=tmp_path),
-            [*range(4)],
-            executor,
-            done.append,
-        ).run()
+        run_stage(executor, tmp_path, scale_calls.hanging_once, range(4), done)
     finally:
         start = time.monotonic()
         executor.close()

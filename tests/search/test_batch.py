@@ -6,13 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, cosines, evidence, quick, stored_vectors, unit
+from reference import (
+    Stored,
+    assert_same_arrays,
+    clustered,
+    cosines,
+    evidence,
+    quick,
+    stored_vectors,
+    unit,
+    with_rows,
+)
 
 import cfe_faiss as cfe
-from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
 from cfe_faiss.search import derived as batch
-from cfe_faiss.search import exact
 from cfe_faiss.search import lists as engine
 from cfe_faiss.search import lists as lists_module
 from cfe_faiss.search.answer import pad_results
@@ -63,9 +71,7 @@ def test_all_lists_together_equal_brute_force(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch, "by_dimension", lambda *_: batch.Choice(element, "byte"))
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
-    expected_D, expected_I = evidence(stored)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    assert_same_arrays((D, I), evidence(stored))
 
 
 @given(
@@ -96,22 +102,16 @@ def test_screening_loses_nothing_where_vectors_are_nearly_equal(
     element: str, noise: float, d: int
 ) -> None:
     X, labels = near_twins(400, d, noise)
-    index = cfe.IndexEvidenceIVF(d, 10)
-    index.train(X)
-    index.add_with_labels(X, labels)
-    flat = cfe.IndexEvidenceIDMap2(d)
-    flat.add_with_labels(X, labels)
-    D, I = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
-    expected_D, expected_I = flat.search_stored(None, 7)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    index = with_rows(cfe.IndexEvidenceIVF(d, 10), X, labels)
+    flat = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
+    expected = flat.search_stored(None, 7)
+    found = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
+    assert_same_arrays(found, expected)
 
 
 def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> None:
     X, labels = clustered(900, 12, 3)
-    index = cfe.IndexEvidenceIVF(12, 15)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(12, 15), X, labels)
     storage, homes = index.storage(), np.repeat(np.arange(15), np.diff(index.storage().starts))
     queries = Queries.of_rows(storage, np.arange(900))
     _, I = grouped(index, queries, 5, 3)
@@ -136,28 +136,21 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> No
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     X, labels = clustered(900, 20, 4)
-    index = cfe.IndexEvidenceIVF(20, 12, partitions)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(20, 12, partitions), X, labels)
     expected = index.search_stored(None, 10, nprobe=5)
     passes = len(engine.shards(index.storage(), np.ones(12 * partitions, bool), 1000, 1))
     assert passes == 12 * partitions
     for memory in (1, 20_000):
-        D, I = index.search_stored(None, 10, nprobe=5, memory=memory)
-        assert_array_equal(D, expected[0])
-        assert_array_equal(I, expected[1])
+        assert_same_arrays(index.search_stored(None, 10, nprobe=5, memory=memory), expected)
 
 
 def test_only_allowed_rows_are_found() -> None:
     X, labels = clustered(500, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 5)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 5), X, labels)
     allowed = index.storage().ids() % 2 == 0
     queries = Queries.of_rows(index.storage(), index.members().rows)
     _, I = grouped(index, queries, 4, 5, allowed=allowed)
-    even = cfe.IndexEvidenceIDMap2(8)
-    even.add_with_labels(X[::2], labels[::2], np.arange(0, 500, 2))
+    even = with_rows(cfe.IndexEvidenceIDMap2(8), X[::2], labels[::2], np.arange(0, 500, 2))
     assert_array_equal(I, even.search_evidence(X, labels, 4)[1])
     assert (I % 2 == 0).all()
 
@@ -165,9 +158,7 @@ def test_only_allowed_rows_are_found() -> None:
 @pytest.mark.parametrize("codec", ["SQfp16", "SQ8", "PQ4,RFlat"])
 def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) -> None:
     X, labels = clustered(1200, 16, 3)
-    index = quick(cfe.index_factory(16, f"EvidenceIVF9,{codec}"))
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(quick(cfe.index_factory(16, f"EvidenceIVF9,{codec}")), X, labels)
     flat = cfe.IndexEvidenceIDMap2(16)
     held = index.reconstruct_n(0, 1200)
     flat.add_with_labels(held, labels)
@@ -187,9 +178,7 @@ def test_recall_is_reached_on_all_nodes_and_on_few() -> None:
     centre = rng.integers(0, 60, 9000)
     X = (centres[centre] + 0.7 * rng.normal(size=(9000, 24))).astype(np.float32)
     labels = np.where(rng.random(9000) < 0.7, centre % 5, rng.integers(0, 5, 9000))
-    index = cfe.IndexEvidenceIVF(24, 90)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(24, 90), X, labels)
     exact_D, exact_I = index.search_stored(None, 10, exact=True)
     for recall in (0.8, 0.95, 0.99):
         D, I = index.search_stored(None, 10, recall=recall)
@@ -201,24 +190,9 @@ def test_recall_is_reached_on_all_nodes_and_on_few() -> None:
     assert_array_equal(index.search_stored(None, 10, recall=1)[1], exact_I)
 
 
-def test_only_one_measure_of_effort_may_be_given() -> None:
-    X, labels = clustered(200, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 5)
-    index.train(X)
-    index.add_with_labels(X, labels)
-    with pytest.raises(ValueError, match=r"only one of .* may be given, got nprobe=3, recall=0\.5"):
-        index.search_stored(None, 5, 3, recall=0.5)
-    with pytest.raises(ValueError, match=r"recall must lie in \[.*, 1\], got 1\.5"):
-        index.search_evidence(X, labels, 5, recall=1.5)
-    with pytest.raises(ValueError, match="memory must be at least 1, got 0"):
-        index.search_stored(None, 5, memory=0)
-
-
 def test_damaged_vectors_are_passed_over(element: str) -> None:
     X, labels = clustered(700, 10, 3)
-    index = cfe.IndexEvidenceIVF(10, 9, 2)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(10, 9, 2), X, labels)
     for j, value in enumerate((np.inf, -np.inf, np.nan)):
         size = index.invlists.list_size(j)
         rows = (
@@ -244,38 +218,7 @@ def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> No
     index.train(X)
     for each in (index, flat):
         each.add_with_labels(X, labels)
-    D, I = index.search_stored(None, 3, exact=True)
-    expected_D, expected_I = flat.search_stored(None, 3)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
-
-
-def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(0)
-    X, labels = (
-        unit(rng.normal(size=(600, 200))),
-        rng.integers(0, 3, 600),
-    )  # nothing is near anything
-    index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceIDMap2(200)
-    index.train(X)
-    for each in (index, flat):
-        each.add_with_labels(X, labels)
-    monkeypatch.setattr(_native, "has_bytes", lambda: False)
-    searched = []
-    original = exact._search_all_rows
-    monkeypatch.setattr(
-        exact,
-        "_search_all_rows",
-        lambda *some, **more: searched.append(1) or original(*some, **more),
-    )
-    assert index.nprobe_for(0.999, 5) == 12
-    D, I = index.search_stored(None, 5, recall=0.999)
-    assert searched
-    expected_D, expected_I = flat.search_stored(None, 5)
-    assert_array_equal(I, expected_I)
-    assert_array_equal(D, expected_D)
+    assert_same_arrays(index.search_stored(None, 3, exact=True), flat.search_stored(None, 3))
 
 
 # --- rotated rows -----------------------------------------------------------------------------------------------------
@@ -285,10 +228,7 @@ needs_bytes = pytest.mark.skipif(not has_bytes(), reason="only bytes are rotated
 
 
 def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
-    index.train(X)
-    index.add_with_labels(X, labels)
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(X.shape[1], nlist), X, labels)
 
 
 @needs_bytes

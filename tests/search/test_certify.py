@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, quick, stored_vectors
+from reference import Stored, clustered, quick, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 
@@ -36,9 +36,7 @@ def test_certified_rows_are_exact(
 )
 def test_many_rows_are_certified_in_few_dimensions_and_more_with_more_lists(make: str) -> None:
     X, labels = clustered(4000, 3, 3)
-    index = quick(cfe.index_factory(3, make))
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(quick(cfe.index_factory(3, make)), X, labels)
     exact_D, _ = index.search_stored(None, 5, exact=True)
     shares = []
     for nprobe in (4, 12, 40):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -32,11 +32,7 @@ KINDS = [
 
 @lru_cache
 def filled(kind: str) -> Any:
-    index: Any = cfe.index_factory(8, kind)
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, LABELS)
-    return index
+    return with_rows(cfe.index_factory(8, kind), X, LABELS)
 
 
 def finder_on(index: Any) -> cfe.EvidenceFinder:
@@ -157,12 +153,10 @@ def test_an_exact_index_certifies_every_row_at_any_effort() -> None:
     expected = flat.search_stored(k=3)
     for effort in ({}, {"exact": True}, {"recall": 0.9}):
         *found, certified = flat.search_certified(k=3, **effort)
-        for one, other in zip(found, expected, strict=True):
-            assert_array_equal(one, other)
+        assert_same_arrays(found, expected)
         assert certified.all()
     D, I, certified = lists.search_certified(k=3, recall=0.5)
-    for one, other in zip((D, I), lists.search_stored(k=3, recall=0.5), strict=True):
-        assert_array_equal(one, other)
+    assert_same_arrays((D, I), lists.search_stored(k=3, recall=0.5))
     assert_array_equal(I[certified], expected[1][certified])
     with pytest.raises(ValueError, match="only one of nprobe, recall and exact"):
         lists.search_certified(k=3, nprobe=2, exact=True)

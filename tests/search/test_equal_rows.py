@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import LEAST_OF_EQUAL, PADDING, cosine, cosines, quick, unit
+from reference import (
+    LEAST_OF_EQUAL,
+    PADDING,
+    assert_same_arrays,
+    cosine,
+    cosines,
+    quick,
+    unit,
+    with_rows,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss import _native, mining
@@ -66,8 +75,7 @@ class Filled:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    assert_array_equal(found[1], expected[1])
-    assert_array_equal(found[0], expected[0])
+    assert_same_arrays(found, expected)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *CODECS])
@@ -80,10 +88,8 @@ def test_every_search_finds_equal_rows_first(kind: str, d: int, seed: int, k: in
     for effort in ({"exact": True}, {"nprobe": 12} if index.has_lists else {}):
         assert_same(index.search_evidence(xq, labels, k, **effort), expected)
         for q in (0, 3, 50, len(xq) - 1):
-            assert_same(
-                index.search_evidence(xq[q : q + 1], labels[q : q + 1], k, **effort),
-                [part[q : q + 1] for part in expected],
-            )
+            found = index.search_evidence(xq[q : q + 1], labels[q : q + 1], k, **effort)
+            assert_same(found, [part[q : q + 1] for part in expected])
         few = index.search_evidence(xq[:9], labels[:9], k, within=(-1, 1), **effort)
         assert_same(few, [part[:9] for part in expected])
         for within in (
@@ -92,9 +98,8 @@ def test_every_search_finds_equal_rows_first(kind: str, d: int, seed: int, k: in
             (-1, -1),
         ):
             held = differ & (np.float32(within[0]) <= case.S) & (np.float32(within[1]) >= case.S)
-            assert_same(
-                index.search_evidence(xq, labels, k, within=within, **effort), case.best(k, held)
-            )
+            found = index.search_evidence(xq, labels, k, within=within, **effort)
+            assert_same(found, case.best(k, held))
         any_class = index.search_evidence(xq, labels, k, neighbors="any", **effort)
         assert_same(any_class, case.best(k, np.ones_like(differ)))
     for threshold in (1.0, -1.0, float(LEAST_OF_EQUAL)):
@@ -136,13 +141,11 @@ def test_stored_rows_and_pairs(kind: str, d: int, seed: int) -> None:
 def test_equal_rows_of_large_sets_are_pairs_of_a_join() -> None:
     X = near_rows(24, 0, number=700)
     labels = np.arange(len(X)) // 700
-    index = cfe.IndexEvidenceIDMap2(24)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIDMap2(24), X, labels)
     pairs = next(cfe.evidence_pairs(index, 1.0))
     found = {*zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)}
-    assert {
-        (i + 700 * a, i + 700 * b) for i in range(700) for a, b in ((0, 1), (0, 2), (1, 2))
-    } <= found
+    answer = {(i + 700 * a, i + 700 * b) for i in range(700) for a, b in ((0, 1), (0, 2), (1, 2))}
+    assert answer <= found
     assert (pairs.similarity == 1).all()
     best = cfe.global_evidence(index, len(found), exact=True)  # by the join
     assert {*zip(best.source.tolist(), best.target.tolist(), strict=True)} == found
@@ -182,10 +185,7 @@ def test_scores_are_symmetric_and_those_of_equal_rows_are_1(d: int, seed: int) -
 @pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat"])
 def test_squared_distances_of_equal_rows_are_0(kind: str) -> None:
     X = near_rows(40, 5) * 3
-    index: Any = cfe.index_factory(40, kind, "l2")
-    if not index.is_trained:
-        index.train(X)
-    index.add_with_labels(X, np.arange(len(X)) // 20)
+    index = with_rows(cfe.index_factory(40, kind, "l2"), X, np.arange(len(X)) // 20)
     D, I = index.search_stored(np.arange(20), 2)
     assert_array_equal(I, [[i + 20, i + 40] for i in range(20)])
     assert (D == 0).all()

@@ -111,10 +111,8 @@ def test_two_trees_have_the_pairs_of_their_rows(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tiles, "CHUNK", cut)
             patch.setattr(tiles, "TILE", cut * cut)
-            assert (
-                listed(exact.scans_of(tiles.tiles_between(storage, rows, others)), threshold)
-                == expected
-            )
+            found = listed(exact.scans_of(tiles.tiles_between(storage, rows, others)), threshold)
+            assert found == expected
             within = [
                 pair
                 for pair in top_pairs(stored)
@@ -198,10 +196,8 @@ def test_the_tree(n: int) -> None:
         below = [node]
         while below[0] < blocks.number - 1:
             below = [child for i in below for child in (2 * i + 1, 2 * i + 2)]
-        first, last = (
-            blocks.starts[below[0] - blocks.number + 1],
-            blocks.starts[below[-1] - blocks.number + 2],
-        )
+        first = blocks.starts[below[0] - blocks.number + 1]
+        last = blocks.starts[below[-1] - blocks.number + 2]
         assert_array_equal(blocks.low[node], blocks.coarse[first:last].min(axis=0))
         assert_array_equal(blocks.high[node], blocks.coarse[first:last].max(axis=0))
         different = np.unique(blocks.labels[first:last])
@@ -237,9 +233,8 @@ def test_equal_vectors(value: float) -> None:
     assert blocks is not None
     expected = cosine(*index.storage().rows(np.array([0, 1]))[0])
     found = pairs_at(blocks, float(expected))
-    assert [pair[:2] for pair in found] == [
-        (i, j) for i in range(90) for j in range(i + 1, 90) if (i + j) % 2
-    ]
+    wanted = [(i, j) for i in range(90) for j in range(i + 1, 90) if (i + j) % 2]
+    assert [pair[:2] for pair in found] == wanted
     assert pairs_at(blocks, float(np.nextafter(expected, np.float32(2)))) == []
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, cosine, quick, unit
+from reference import PADDING, assert_same_arrays, cosine, quick, unit, with_rows
 from reference_masked import search as search_masked
 
 import cfe_faiss as cfe
@@ -51,18 +50,14 @@ def vectors(rng: np.random.Generator, n: int, d: int, spread: int) -> NDArray[np
 @st.composite
 def cases(draw: st.DrawFn, kind: str) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    d, n, nq, spread = (
-        draw(st.integers(1, 6)),
-        draw(st.integers(4, 50)),
-        draw(st.integers(1, 8)),
-        draw(st.integers(0, 3)),
-    )
+    d = draw(st.integers(1, 6))
+    n = draw(st.integers(4, 50))
+    nq = draw(st.integers(1, 8))
+    spread = draw(st.integers(0, 3))
     classes = draw(st.integers(1, 4))
-    X, labels, ids = (
-        vectors(rng, n, d, spread),
-        rng.integers(-1, classes, n),
-        rng.permutation(2 * n)[:n],
-    )
+    X = vectors(rng, n, d, spread)
+    labels = rng.integers(-1, classes, n)
+    ids = rng.permutation(2 * n)[:n]
     index: Any = quick(cfe.index_factory(d, kind))
     if not index.is_trained:
         index.train(np.concatenate([X, rng.normal(size=(300, d)).astype(np.float32)]))
@@ -117,11 +112,6 @@ def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
     return D, I
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    for one, other in zip(found, expected, strict=True):
-        assert_array_equal(one, other)
-
-
 def questions(case: Case) -> Iterator[Query]:
     """Yield the queries about new and stored vectors, among all rows and some."""
     new = Query(case.k, X=unit(case.xq), labels=case.labels_q)
@@ -141,7 +131,7 @@ def assert_all_ways(queries: Queries, expected: Any) -> None:
     if queries.all_rows:
         found.append(exact._search_all_rows(queries, None))
     for D, I in found:
-        assert_same(pad_results(D, I, queries.k), expected)
+        assert_same_arrays(pad_results(D, I, queries.k), expected)
 
 
 def all_engines(queries: Queries) -> Iterator[Any]:
@@ -167,7 +157,7 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
         with case.index.holding() as snapshot:
             queries = query.bind(snapshot)
             for found in all_engines(queries):
-                assert_same(pad_results(*found, query.k), expected)
+                assert_same_arrays(pad_results(*found, query.k), expected)
             assert_all_ways(queries, expected)
 
 
@@ -186,28 +176,26 @@ def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObj
         expected = brute_force(case, query)
         for effort in efforts:
             if query.X is None:
-                assert_same(index.search_stored(query.ids, k, sel=query.sel, **effort), expected)
+                answer = index.search_stored(query.ids, k, sel=query.sel, **effort)
+                assert_same_arrays(answer, expected)
                 *found, certified = index.search_certified(query.ids, k, sel=query.sel, **effort)
-                assert_same(found, expected)
+                assert_same_arrays(found, expected)
                 assert certified.all()
             else:
-                assert_same(
-                    index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort),
-                    expected,
-                )
+                answer = index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort)
+                assert_same_arrays(answer, expected)
                 for q in range(len(case.xq)):
                     one = slice(q, q + 1)
                     found = index.search_evidence(
                         case.xq[one], case.labels_q[one], k, sel=query.sel, **effort
                     )
-                    assert_same(found, [part[one] for part in expected])
+                    assert_same_arrays(found, [part[one] for part in expected])
         if query.X is not None:
             lims, D, I = index.range_search_evidence(case.xq, query.labels, 0.3, sel=query.sel)
             every = brute_force(case, dataclasses.replace(query, k=len(case.ids)))
             above = (every[1] >= 0) & (every[0] >= np.float32(0.3))
-            assert_same(
-                (np.diff(lims), D, I), (above.sum(axis=1), every[0][above], every[1][above])
-            )
+            answer = (np.diff(lims), D, I)
+            assert_same_arrays(answer, (above.sum(axis=1), every[0][above], every[1][above]))
 
 
 @st.composite
@@ -233,16 +221,16 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         )
         ruled = dataclasses.replace(query, rules=data.draw(rules(case, nq)))
         expected = brute_force(case, ruled)
-        assert_same(case.index.answer(ruled, EXACT), expected)
+        assert_same_arrays(case.index.answer(ruled, EXACT), expected)
         with case.index.holding() as snapshot:
             queries = ruled.bind(snapshot)
             assert_all_ways(queries, expected)
             for D, I in all_engines(queries):
-                assert_same(pad_results(D, I, query.k), expected)
+                assert_same_arrays(pad_results(D, I, query.k), expected)
             found = answer.search_range(dataclasses.replace(queries), 0.25)
         every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
         above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
-        assert_same(
+        assert_same_arrays(
             (np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above])
         )
 
@@ -274,22 +262,19 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
     about = {"attributes": {"age": age, "sex": sex}, "graph": edges if hops else None}
     query = Query(case.k, where=cfe.Constraints(**where, **graph), **about)
     expected = brute_force(case, query, meets)
-    assert_same(case.index.answer(query, EXACT), expected)
+    assert_same_arrays(case.index.answer(query, EXACT), expected)
     often = dataclasses.replace(query, where=cfe.Constraints(**where, **graph, ratio=len(case.ids)))
-    assert_same(case.index.answer(often, EXACT), expected)
+    assert_same_arrays(case.index.answer(often, EXACT), expected)
     with case.index.holding() as snapshot:
         queries = query.bind(snapshot)
-        assert_same(search_masked(queries), expected)
-        assert_same(pad_results(*exact._search_tiles(queries, None), case.k), expected)
+        assert_same_arrays(search_masked(queries), expected)
+        assert_same_arrays(pad_results(*exact._search_tiles(queries, None), case.k), expected)
     ruled = dataclasses.replace(query, rules=data.draw(rules(case, len(case.ids))))
-    assert_same(case.index.answer(ruled, EXACT), brute_force(case, ruled, meets))
+    assert_same_arrays(case.index.answer(ruled, EXACT), brute_force(case, ruled, meets))
 
 
 def test_rules_exclude_limited_use() -> None:
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.eye(2), [0, 1])
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
     query = Query(1, where=cfe.Constraints(replace=False), rules=Rules("own"))
-    with pytest.raises(
-        ValueError, match="must not limit how often evidence is used together with rules"
-    ):
+    with pytest.raises(ValueError, match="must not limit how often evidence is used together"):
         index.answer(query, EXACT)

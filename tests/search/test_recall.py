@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference import quick
+from reference import quick, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.search import recall
@@ -107,9 +107,8 @@ def test_standard_errors_match_clusters() -> None:
     values = np.random.default_rng(0).random(400)
     error = values.std(ddof=1) / 20
     assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
-    assert recall._standard_error(
-        np.repeat(values, 3), np.repeat(np.arange(400), 3)
-    ) == pytest.approx(error)
+    expected = pytest.approx(error)
+    assert recall._standard_error(np.repeat(values, 3), np.repeat(np.arange(400), 3)) == expected
     assert recall._standard_error(np.ones(1), np.zeros(1, np.int64)) == 0
 
 
@@ -140,9 +139,8 @@ def test_a_held_out_row_does_not_count_in_the_mean_of_its_list() -> None:
                 place = np.searchsorted(held.labels, label)
                 entries = np.arange(held.starts[place], held.starts[place + 1])
                 (entry,) = entries[held.class_lists[entries] == j]
-                np.testing.assert_allclose(
-                    held.class_means[entry], mean / np.linalg.norm(mean), rtol=1e-3, atol=1e-4
-                )
+                expected = mean / np.linalg.norm(mean)
+                np.testing.assert_allclose(held.class_means[entry], expected, rtol=1e-3, atol=1e-4)
                 checked += 1
         assert checked > 10
         assert len(held.class_lists) == len(routes.class_lists) + checked
@@ -177,10 +175,8 @@ def exact_stored(skewed: cfe.IndexEvidenceIVF) -> Results:
 def new(skewed: cfe.IndexEvidenceIVF) -> tuple[*Arrays, Results]:
     """Return new vectors with their classes and their exact results."""
     X, labels = rare(1, 60_000)
-    X, labels = (
-        np.concatenate([X[labels == 0][:4000], X[labels == 1]]),
-        np.repeat([0, 1], (4000, (labels == 1).sum())),
-    )
+    X = np.concatenate([X[labels == 0][:4000], X[labels == 1]])
+    labels = np.repeat([0, 1], (4000, (labels == 1).sum()))
     return X, labels, skewed.search_evidence(X, labels, 10, exact=True)
 
 
@@ -195,10 +191,8 @@ def test_a_rare_class_has_the_recall_that_is_asked_for(
     found = skewed.search_stored(k=10, recall=wanted)
     assert reached(found, exact, every) >= wanted
     assert reached(found, exact, members.labels == 1) >= wanted - 0.01
-    assert (
-        reached(skewed.search_stored(few, 10, recall=wanted), exact_few, every[: len(few)])
-        >= wanted - 0.01
-    )
+    answer = reached(skewed.search_stored(few, 10, recall=wanted), exact_few, every[: len(few)])
+    assert answer >= wanted - 0.01
     X, labels, exact = new
     found = skewed.search_evidence(X, labels, 10, recall=wanted)
     for label in (0, 1):
@@ -218,9 +212,8 @@ def test_recall_by_class_tells_what_was_measured(
     found = skewed.search_stored(k=10, recall=0.95)
     of_all, of_few = skewed.recall_by_class(0.95), skewed.recall_by_class(0.95, queries=1)
     assert list(of_all) == [0, 1]
-    assert of_all[1] == pytest.approx(
-        reached(found, exact, members.labels == 1)
-    )  # all of its rows are in the sample
+    # all of its rows are in the sample
+    assert of_all[1] == pytest.approx(reached(found, exact, members.labels == 1))
     assert of_all[0] == pytest.approx(reached(found, exact, members.labels == 0), abs=0.02)
     assert of_few != of_all
     assert skewed.recall_by_class(1.0) == {0: 1.0, 1: 1.0}
@@ -237,9 +230,8 @@ def test_a_calibration_is_the_same_again_and_ends_with_a_change() -> None:
     X, labels = rare(0, 3000)
     first, second = made(X, labels, 100), made(X, labels, 100)
     for queries in (None, 1):
-        assert first.recall_by_class(0.9, queries=queries) == second.recall_by_class(
-            0.9, queries=queries
-        )
+        found = first.recall_by_class(0.9, queries=queries)
+        assert found == second.recall_by_class(0.9, queries=queries)
     assert Derived.of(first.storage()).calibrations == Derived.of(second.storage()).calibrations
     first.relabel(1 - labels)
     assert list(Derived.of(first.storage()).calibrations) == []
@@ -258,9 +250,7 @@ def test_the_recall_is_kept_where_rows_are_not_completed() -> None:
 
 def test_a_calibration_is_of_one_k_factor() -> None:
     X, labels = rare(0, 3000)
-    index = quick(cfe.index_factory(32, "EvidenceIVF30,PQ4,RFlat"))
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(quick(cfe.index_factory(32, "EvidenceIVF30,PQ4,RFlat")), X, labels)
     index.k_factor = 50
     many = index.nprobe_for(0.8)
     index.k_factor = 2

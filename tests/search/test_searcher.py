@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, Stored, clustered, evidence, stored_vectors
+from reference import PADDING, Stored, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.search import answer as searcher
 
 K, NPROBE = 5, 3
 LONG_WAY = {"memory": 1 << 31}  # the default value, which forces the general path
@@ -23,12 +22,9 @@ LONG_WAY = {"memory": 1 << 31}  # the default value, which forces the general pa
 
 def filled(kind: str = "EvidenceIVF12,Flat") -> tuple[Any, NDArray[np.float32], NDArray[np.int64]]:
     X, labels = clustered(300, 9, 3)
-    index = cfe.index_factory(9, kind)
-    index.train(X)
-    index.add_with_labels(X, labels)
-    index.search_evidence(
-        X[:1], labels[:1], K, NPROBE
-    )  # computes the derived data of later searches
+    index = with_rows(cfe.index_factory(9, kind), X, labels)
+    # computes the derived data of later searches
+    index.search_evidence(X[:1], labels[:1], K, NPROBE)
     return index, X, labels
 
 
@@ -64,27 +60,14 @@ def test_both_ways_lead_to_the_same_bits(
     "kind",
     ["EvidenceIVF12,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF12,SQfp16", "EvidenceIVF6x2,SQ8"],
 )
-def test_a_query_as_it_is_takes_the_short_way(kind: str) -> None:
+def test_both_ways_agree_on_rows_of_every_codec(kind: str) -> None:
     index, X, labels = filled(kind)
-    index.search_evidence(X[:1], labels[:1], K, NPROBE)
     for q in range(0, 300, 30):
-        found = index._single["other"].search(X[q : q + 1], labels[q : q + 1], K, NPROBE, True, 300)
-        assert found is not None
-        assert_equal_results(
-            index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE), found
-        )
-        assert_equal_results(
-            index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE, **LONG_WAY), found
-        )
-
-
-def test_a_short_row_is_completed_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The core probes further lists itself, without repeating the search."""
-    index, X, labels = filled()
-    expected = index.search_evidence(X[:1], labels[:1], 100, 1, **LONG_WAY)
-    assert (index.search_evidence(X[:1], labels[:1], 100, 1)[1] >= 0).all()
-    monkeypatch.setattr(searcher, "search", lambda *_, **__: pytest.fail("took the long way"))
-    assert_equal_results(index.search_evidence(X[:1], labels[:1], 100, 1), expected)
+        for k, nprobe in ((K, NPROBE), (100, 1)):  # many results, for which more lists are probed
+            asked = X[q : q + 1], labels[q : q + 1], k, nprobe
+            expected = index.search_evidence(*asked, **LONG_WAY)
+            assert_equal_results(index.search_evidence(*asked), expected)
+            assert (expected[1] >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -201,9 +184,8 @@ def test_routing_may_be_set_at_any_time() -> None:
     index.routing = "nearest"
     for q in range(30):
         asked = X[q : q + 1], labels[q : q + 1], K, 1
-        assert_equal_results(
-            index.search_evidence(*asked), index.search_evidence(*asked, **LONG_WAY)
-        )
+        found = index.search_evidence(*asked)
+        assert_equal_results(found, index.search_evidence(*asked, **LONG_WAY))
 
 
 def test_large_numbers_are_no_error() -> None:
@@ -258,9 +240,8 @@ def test_a_search_of_all_rows_sees_every_change() -> None:
         change()
         found = index.search_stored(None, K, nprobe=NPROBE)
         assert_equal_results(index.search_stored(None, K, nprobe=NPROBE), found)
-        assert_equal_results(
-            pickle.loads(pickle.dumps(index)).search_stored(None, K, nprobe=NPROBE), found
-        )
+        answer = pickle.loads(pickle.dumps(index)).search_stored(None, K, nprobe=NPROBE)
+        assert_equal_results(answer, found)
         unknown = index.members().labels == -1
         assert (found[0][unknown] == PADDING).all()
         assert (found[1][unknown] == -1).all()

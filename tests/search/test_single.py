@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, Stored, clustered, evidence_of_units, stored_vectors, unit
+from reference import (
+    PADDING,
+    Stored,
+    assert_same_arrays,
+    clustered,
+    evidence_of_units,
+    stored_vectors,
+    unit,
+)
 from stored_rows import filter_of
 
 import cfe_faiss as cfe
@@ -115,8 +123,7 @@ def test_results_are_exact_for_the_lists_that_are_ranked_first(search: Search) -
     expected = plain_search(
         lists, X, labels, k, lists.class_means.lists(X, labels, nprobe), allowed
     )
-    for one, other in zip(found, expected, strict=True):
-        assert_array_equal(one, other)
+    assert_same_arrays(found, expected)
 
 
 @given(searches(3))
@@ -135,8 +142,7 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(search: S
             if (expected[1] >= 0).sum() >= wanted[q] or wide >= lists.snapshot.lists:
                 break
             wide *= 4
-        assert_array_equal(found[0][own], expected[0])
-        assert_array_equal(found[1][own], expected[1])
+        assert_same_arrays((found[0][own], found[1][own]), expected)
 
 
 @pytest.mark.parametrize("many", [NLIST, NLIST + 1])
@@ -157,8 +163,7 @@ def test_an_unnormalised_query_is_searched_as_its_unit_vector(
                 x, labels[q : q + 1], K, NPROBE, True, 6000
             )
             assert found is not None
-            assert_array_equal(found[0], expected[0])
-            assert_array_equal(found[1], expected[1])
+            assert_same_arrays(found, expected)
         assert (expected[1] >= 0).all()
 
 
@@ -239,8 +244,7 @@ def test_rows_and_blocks_lead_to_the_same_results(
         for complete in (False, True):
             by_blocks = searched(lists, units, own, k, nprobe, complete=complete)
             by_rows = searched(lists, units, own, k, nprobe, complete=complete, allowed=everything)
-            assert_array_equal(by_blocks[0], by_rows[0])
-            assert_array_equal(by_blocks[1], by_rows[1])
+            assert_same_arrays(by_blocks, by_rows)
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF2,Flat"])

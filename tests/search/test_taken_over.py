@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
@@ -40,8 +40,7 @@ def assert_as_made_anew(index: cfe.IndexEvidenceIVF, rng: np.random.Generator) -
         for i in range(len(X)):
             found = index.search_evidence(X[i : i + 1], labels[i : i + 1], K, nprobe)
             again = fresh.search_evidence(X[i : i + 1], labels[i : i + 1], K, nprobe)
-            for ours, theirs in zip(found, again, strict=True):
-                assert_array_equal(ours, theirs)
+            assert_same_arrays(found, again)
 
 
 def taken_over(index: cfe.IndexEvidenceIVF) -> Carried | None:
@@ -65,9 +64,8 @@ def test_results_match_a_new_index(d: int, element: str, monkeypatch: pytest.Mon
     assert taken_over(index) is not None
     assert_as_made_anew(index, rng)
     fresh = pickle.loads(pickle.dumps(index))
-    assert_array_equal(
-        index.search_stored(k=K, nprobe=20)[1], fresh.search_stored(k=K, nprobe=20)[1]
-    )
+    found = index.search_stored(k=K, nprobe=20)[1]
+    assert_array_equal(found, fresh.search_stored(k=K, nprobe=20)[1])
     index.add_with_labels(new[7:], labels[7:], np.arange(33) + 2 * N)
     assert_as_made_anew(index, rng)
 
@@ -76,10 +74,8 @@ def test_a_list_may_become_empty_and_be_filled_again(monkeypatch: pytest.MonkeyP
     index, rng = index_of(33, "byte", monkeypatch), np.random.default_rng(0)
     starts, ids = index.storage().starts, index.storage().ids()
     gone = np.sort(ids[starts[17] : starts[18]])
-    X, labels = (
-        index.reconstruct_batch(gone),
-        index.members().labels[np.searchsorted(index.members().ids, gone)],
-    )
+    X = index.reconstruct_batch(gone)
+    labels = index.members().labels[np.searchsorted(index.members().ids, gone)]
     index.remove_ids(gone)
     assert taken_over(index) is not None
     assert_as_made_anew(index, rng)
@@ -167,9 +163,7 @@ def test_blocks_that_single_queries_do_not_use_are_not_taken_over(
 
 def test_an_index_of_several_partitions_rebuilds_all() -> None:
     X, labels = clustered(600, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 20, partitions=2)
-    index.train(X)
-    index.add_with_labels(X, labels)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 20, partitions=2), X, labels)
     index.search_evidence(X[:1], labels[:1], K)
     index.add_with_labels(X[:1], labels[:1])
     assert taken_over(index) is None

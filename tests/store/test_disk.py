@@ -91,11 +91,8 @@ def test_integer_classes_and_an_empty_store(tmp_path: Path) -> None:
 def test_the_rows_can_be_read_by_others(tmp_path: Path) -> None:
     store, rows = filled(20)
     store.save(tmp_path / "s")
-    assert sorted(re.sub("[0-9a-f]{16}", "*", name) for name in names_in(tmp_path / "s")) == [
-        "index-*.cfe",
-        "manifest.json",
-        "rows-*.parquet",
-    ]
+    found = sorted(re.sub("[0-9a-f]{16}", "*", name) for name in names_in(tmp_path / "s"))
+    assert found == ["index-*.cfe", "manifest.json", "rows-*.parquet"]
     table = pq.read_table(next((tmp_path / "s").glob("*.parquet")))
     assert table["id"].to_pylist() == rows.ids
     assert [json.loads(one) for one in table["metadata"].to_pylist()] == rows.metadata
@@ -116,9 +113,7 @@ def test_a_store_takes_the_place_of_another_one_only(tmp_path: Path) -> None:
     assert len(names_in(tmp_path / "deep" / "s")) == 4
     with pytest.raises(FileNotFoundError, match="nowhere"):
         cfe.EvidenceStore.load(tmp_path / "nowhere")
-    with pytest.raises(
-        ValueError, match=r"is not the directory of a store: it has no manifest\.json"
-    ):
+    with pytest.raises(ValueError, match=r"directory of a store: it has no manifest\.json"):
         cfe.EvidenceStore.load(tmp_path / "deep")
 
 
@@ -301,9 +296,7 @@ def test_saving_and_loading_side_by_side(tmp_path: Path) -> None:
 def test_files_of_others_stay(tmp_path: Path) -> None:
     store, _ = filled(20)
     (tmp_path / "manifest.json").write_text('{"name": "my app"}')
-    with pytest.raises(
-        ValueError, match=r"manifest\.json is a file that cfe_faiss has not written"
-    ):
+    with pytest.raises(ValueError, match=r"manifest\.json is a file that cfe_faiss"):
         store.save(tmp_path)
     assert (tmp_path / "manifest.json").read_text() == '{"name": "my app"}'
     (tmp_path / "manifest.json").unlink()

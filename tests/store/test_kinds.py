@@ -47,9 +47,8 @@ def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]
     store.save(path)
     for one in (store, cfe.EvidenceStore.load(path), cfe.EvidenceStore.load(path, mmap=True)):
         assert typed(one.get().labels) == typed(labels)
-        assert typed(list(one.class_names)) == list(
-            dict.fromkeys(key for key in typed(labels) if key[1] is not None)
-        )
+        answer = typed(list(one.class_names))
+        assert answer == list(dict.fromkeys(key for key in typed(labels) if key[1] is not None))
         for name in one.class_names:
             own = [
                 i
@@ -129,9 +128,8 @@ def test_ids_of_every_library(form: Any) -> None:
     store = store_of(["x", "y"] * 3)
     ids = form(["b", "d"])
     assert sorted(store.get(ids).ids) == ["b", "d"]
-    assert [hits.ids for hits in store.evidence(ids, 1)] == [
-        store.evidence(i, 1).ids for i in store.get(ids).ids
-    ]
+    found = [hits.ids for hits in store.evidence(ids, 1)]
+    assert found == [store.evidence(i, 1).ids for i in store.get(ids).ids]
     assert sorted(store.search(X[0], 6, ids).ids) == ["b", "d"]
     assert store.count({"$id": ids}) == store.count({"$id": {"$in": ids}}) == 2
     assert set(store.evidence("a", 6, exclude=ids).ids) == {"f"}

@@ -35,10 +35,8 @@ def test_stored_rows_come_back() -> None:
     assert "e" not in store
     assert 7 not in store
     assert (store.d, store.class_names, store.index.ntotal) == (2, ("spam", "ham"), 4)
-    assert (
-        repr(store)
-        == "EvidenceStore(d=2, rows=4, classes=2, index=IndexEvidenceIDMap2(d=2, ntotal=4))"
-    )
+    expected = "EvidenceStore(d=2, rows=4, classes=2, index=IndexEvidenceIDMap2(d=2, ntotal=4))"
+    assert repr(store) == expected
     rows = store.get(["d", "a"])
     assert isinstance(rows, Rows)
     assert (rows.ids, rows.labels, len(rows)) == (["d", "a"], [None, "spam"], 2)
@@ -48,10 +46,8 @@ def test_stored_rows_come_back() -> None:
 
 def test_stored_rows_are_copies() -> None:
     store = cfe.EvidenceStore(2)
-    vectors, metadata = (
-        np.array([[3.0, 4.0]], np.float32),
-        [{"tags": ["x"], "at": {"k": 1}, "n": 1}],
-    )
+    vectors = np.array([[3.0, 4.0]], np.float32)
+    metadata = [{"tags": ["x"], "at": {"k": 1}, "n": 1}]
     store.add(["a"], vectors, ["x"], metadata)
     vectors[:], metadata[0]["n"] = 0, 2
     metadata[0]["tags"].append("y")  # type: ignore[attr-defined]
@@ -65,11 +61,8 @@ def test_search_finds_all_rows_and_evidence_rows_with_another_class() -> None:
     store = small()
     found = store.search([0, 5], 10)
     assert isinstance(found, Hits)
-    assert (found.ids, found.labels, len(found)) == (
-        ["d", "c", "b", "a"],
-        [None, "spam", "ham", "spam"],
-        4,
-    )
+    expected = (["d", "c", "b", "a"], [None, "spam", "ham", "spam"], 4)
+    assert (found.ids, found.labels, len(found)) == expected
     assert found.similarity.dtype == np.float32
     assert found.vectors is None
     assert next(iter(found)) == Hit("d", 1.0, None, {}, "four")
@@ -84,19 +77,14 @@ def test_a_row_that_is_given_another_class_does_not_find_itself() -> None:
     store = small()
     assert store.evidence("a", label="ham").ids == ["c"]
     assert store.evidence(["a", "c", "b"], 1, label="ham")[0].ids == ["c"]
-    assert [found.ids for found in store.evidence(["a", "b"], 5, label=["ham", None])] == [
-        ["c"],
-        ["c", "a"],
-    ]
+    expected = [["c"], ["c", "a"]]
+    assert [found.ids for found in store.evidence(["a", "b"], 5, label=["ham", None])] == expected
 
 
 def test_several_queries() -> None:
     store, rows = filled()
-    for queries in (
-        rows.vectors[:5],
-        torch.from_numpy(rows.vectors[:5]),
-        rows.vectors[:5].tolist(),
-    ):
+    cases = (rows.vectors[:5], torch.from_numpy(rows.vectors[:5]), rows.vectors[:5].tolist())
+    for queries in cases:
         found = store.search(queries, 3, with_vectors=True)
         for one, x in zip(found, rows.vectors, strict=False):
             alone = store.search(x, 3, with_vectors=True)
@@ -107,9 +95,8 @@ def test_several_queries() -> None:
         :6
     ]
     for ids in (classified, tuple(classified), np.array(classified)):
-        assert [one.ids for one in store.evidence(ids, 4)] == [
-            store.evidence(one, 4).ids for one in classified
-        ]
+        answer = [one.ids for one in store.evidence(ids, 4)]
+        assert answer == [store.evidence(one, 4).ids for one in classified]
     own = store.get(classified)
     by_vector = store.evidence(own.vectors, 4, label=own.labels)
     assert [one.ids for one in by_vector] == [one.ids for one in store.evidence(classified, 4)]
@@ -124,11 +111,8 @@ def test_copies_share_nothing(index: str, copied: Any) -> None:
     store, rows = filled(400, index=index)
     store.delete(rows.ids[:50])
     twin, before = copied(store), store.search(rows.vectors[60], 9, {"lang": "de"}).ids
-    assert (twin.ids, twin.get().metadata, twin.class_names) == (
-        store.ids,
-        store.get().metadata,
-        store.class_names,
-    )
+    found = (twin.ids, twin.get().metadata, twin.class_names)
+    assert found == (store.ids, store.get().metadata, store.class_names)
     twin.delete(before)
     twin.upsert(rows.ids[60:62], rows.vectors[:2], ["ham", "ham"])
     twin.update_metadata(rows.ids[63:64], [{"lang": "xx"}])
@@ -191,13 +175,11 @@ def test_a_filtered_search_is_exact(index: str, where: Any) -> None:
         assert found.similarity.tolist() == cosine(unit(x[None])[0], scores[places]).tolist()
         if label is not None:
             others = chosen & (classes != label) & (classes != "None")
-            assert store.evidence(rows.ids[q], 7, where=where).ids == nearest(
-                store, scores[q], 7, others
-            )
+            answer = store.evidence(rows.ids[q], 7, where=where).ids
+            assert answer == nearest(store, scores[q], 7, others)
     many = store.evidence(rows.vectors[:30], 5, label="ham", where=where)
-    assert [one.ids for one in many] == [
-        store.evidence(x, 5, "ham", where).ids for x in rows.vectors[:30]
-    ]
+    answer = [one.ids for one in many]
+    assert answer == [store.evidence(x, 5, "ham", where).ids for x in rows.vectors[:30]]
     many = store.search(rows.vectors[:30], 5, where)
     assert [one.ids for one in many] == [store.search(x, 5, where).ids for x in rows.vectors[:30]]
 
@@ -254,10 +236,8 @@ def test_new_classes(index: str) -> None:
     store.relabel({"doc-3": "new", "doc-4": None})
     assert store.get(["doc-3", "doc-4"]).labels == ["new", None]
     assert store.class_names[-1] == "new"
-    assert (store.count({"$label": "new"}), store.get(where={"$label": "new"}).ids) == (
-        1,
-        ["doc-3"],
-    )
+    expected = (1, ["doc-3"])
+    assert (store.count({"$label": "new"}), store.get(where={"$label": "new"}).ids) == expected
     store.relabel(None, ["x", "y"] * 150)
     assert store.get().labels == ["x", "y"] * 150
     assert set(store.evidence("doc-0", 300).ids) == set(rows.ids[1::2])
@@ -276,9 +256,8 @@ def test_classes_that_are_integers() -> None:
     assert store.evidence("a", label=np.int64(2), k=9).ids == ["c", "d", "b"]
     assert store.count({"$label": {"$gte": 1}}) == 3
     for wrong in ("x", True):
-        with pytest.raises(
-            TypeError, match=f"labels must be integers.* got {wrong!r} at position 1"
-        ):
+        message = f"labels must be integers.* got {wrong!r} at position 1"
+        with pytest.raises(TypeError, match=message):
             store.relabel({"b": 1, "a": wrong})
 
 
@@ -330,66 +309,26 @@ def test_an_index_with_lists_is_trained_when_asked_or_at_a_large_first_add() -> 
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("add", {"ids": ["a"]}, ValueError, "ids must not be in the store yet, got 'a'"),
-    (
-        "upsert",
-        {"ids": ["x", "y", "x"]},
-        ValueError,
-        "ids must be distinct, got 'x' more than once",
-    ),
+    ("upsert", {"ids": ["x", "y", "x"]}, ValueError, "ids .*got 'x' more than once"),
     ("upsert", {"ids": "abc"}, TypeError, "ids must be a sequence, got str: 'abc'"),
     ("upsert", {"ids": ["x", 7]}, TypeError, "id 7 must be a text, got int"),
     ("upsert", {"ids": [None]}, TypeError, "id None must be a text, got NoneType"),
     ("upsert", {"ids": ["\ud800"]}, ValueError, "id '.ud800' must be valid Unicode"),
     ("upsert", {"ids": 5}, TypeError, "ids must be a sequence"),
-    (
-        "upsert",
-        {"vectors": [[1.0, 2.0]]},
-        ValueError,
-        r"vectors must have shape \(2, 2\), one for each id, got \(1, 2\)",
-    ),
-    (
-        "upsert",
-        {"vectors": np.ones((2, 3))},
-        ValueError,
-        r"vectors must have shape \(n, 2\), got \(2, 3\)",
-    ),
+    ("upsert", {"vectors": [[1.0, 2.0]]}, ValueError, r"vectors .*got \(1, 2\)"),
+    ("upsert", {"vectors": np.ones((2, 3))}, ValueError, r"vectors .*got \(2, 3\)"),
     ("upsert", {"vectors": [[1, np.nan], [1, 1]]}, ValueError, "vectors must be finite"),
     ("upsert", {"vectors": ["a", "b"]}, TypeError, "vectors must be an array of real numbers"),
-    (
-        "upsert",
-        {"labels": ["x"]},
-        ValueError,
-        "labels must hold 2 predicted classes, one for each row, got 1",
-    ),
-    (
-        "upsert",
-        {"labels": [0.5, 1.5]},
-        TypeError,
-        "labels must be texts, integers or booleans, got 0.5 at position 0",
-    ),
+    ("upsert", {"labels": ["x"]}, ValueError, "labels .*got 1"),
+    ("upsert", {"labels": [0.5, 1.5]}, TypeError, "labels .*got 0.5 at position 0"),
     ("upsert", {"labels": ["x", 1]}, TypeError, "labels must be texts, .* got 1 at position 1"),
     ("upsert", {"labels": "spam"}, TypeError, "labels must be a sequence"),
-    (
-        "upsert",
-        {"metadata": [{}]},
-        ValueError,
-        "metadata must hold 2 mappings, one for each id, got 1",
-    ),
+    ("upsert", {"metadata": [{}]}, ValueError, "metadata .*got 1"),
     ("upsert", {"metadata": {"a": 1}}, TypeError, "metadata must be a sequence, got dict"),
     ("upsert", {"metadata": [{}, 3]}, TypeError, "metadata of 'y' must be a mapping, got int"),
-    (
-        "upsert",
-        {"documents": ["x"]},
-        ValueError,
-        "documents must hold 2 texts, one for each id, got 1",
-    ),
+    ("upsert", {"documents": ["x"]}, ValueError, "documents .*got 1"),
     ("upsert", {"documents": ["x", 3]}, TypeError, "the document of 'y' must be a text, got int"),
-    (
-        "upsert",
-        {"documents": ["x", "\ud800"]},
-        ValueError,
-        "the document of 'y' must be valid Unicode",
-    ),
+    ("upsert", {"documents": ["x", "\ud800"]}, ValueError, "the document of 'y' must be valid"),
 ]
 
 
@@ -410,72 +349,32 @@ def test_other_bad_arguments() -> None:
     store = small()
     bad: list[tuple[Any, type[Exception], str]] = [
         (lambda: cfe.EvidenceStore(0), ValueError, "d must be at least 1"),
-        (
-            lambda: cfe.EvidenceStore(2, "Flat"),
-            ValueError,
-            "description must begin with EvidenceFlat",
-        ),
+        (lambda: cfe.EvidenceStore(2, "Flat"), ValueError, "description must begin"),
         (lambda: cfe.EvidenceStore(2, 7), TypeError, "index must be an evidence index"),  # type: ignore[arg-type]
         (
             lambda: cfe.EvidenceStore(2, cfe.IndexEvidenceIDMap2(3)),
             ValueError,
             "empty evidence index of 2 dimensions",
         ),
-        (
-            lambda: cfe.EvidenceStore(2, store.index),
-            ValueError,
-            "empty evidence index of 2 dimensions",
-        ),
+        (lambda: cfe.EvidenceStore(2, store.index), ValueError, "empty evidence index of 2"),
         (lambda: store.delete(), TypeError, "either ids or where"),
         (lambda: store.delete(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
         (lambda: store.get(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
-        (
-            lambda: store.relabel(["a", "z"], ["x", "y"]),
-            UnknownIdError,
-            "ids must be in the store, got 'z'",
-        ),
-        (
-            lambda: store.relabel(["a", "a"], ["x", "y"]),
-            ValueError,
-            "ids must be distinct, got 'a'",
-        ),
-        (
-            lambda: store.relabel(["a"], ["x", "y"]),
-            ValueError,
-            "labels must hold 1 predicted classes",
-        ),
+        (lambda: store.relabel(["a", "z"], ["x", "y"]), UnknownIdError, "ids .*got 'z'"),
+        (lambda: store.relabel(["a", "a"], ["x", "y"]), ValueError, "ids .*got 'a'"),
+        (lambda: store.relabel(["a"], ["x", "y"]), ValueError, "labels must hold 1 predicted"),
         (lambda: store.relabel({"a": "x"}, ["x"]), TypeError, "labels must be left out"),
         (lambda: store.search([1, 2, 3]), ValueError, r"xq must have shape \(n, 2\), got \(1, 3\)"),
         (lambda: store.search("a"), TypeError, "xq must be"),
         (lambda: store.search([1, 2], 0), ValueError, "k must be at least 1"),
         (lambda: store.evidence("z"), UnknownIdError, "ids must be in the store, got 'z'"),
         (lambda: store.evidence([1, 2]), ValueError, "label must be given for a vector"),
-        (
-            lambda: store.evidence("d"),
-            ValueError,
-            "label must be given for an id that is not classified",
-        ),
-        (
-            lambda: store.evidence("a", label="eggs"),
-            ValueError,
-            r"known class \('spam', 'ham'\), got 'eggs'",
-        ),
-        (
-            lambda: store.evidence("a", label=["ham"]),
-            TypeError,
-            "label must be one class for one query",
-        ),
-        (
-            lambda: store.evidence(["a", "b"], label=["ham"]),
-            ValueError,
-            "label must hold 2 predicted classes",
-        ),
+        (lambda: store.evidence("d"), ValueError, "label must be given for an id"),
+        (lambda: store.evidence("a", label="eggs"), ValueError, "known .*got 'eggs'"),
+        (lambda: store.evidence("a", label=["ham"]), TypeError, "label must be one class"),
+        (lambda: store.evidence(["a", "b"], label=["ham"]), ValueError, "label must hold 2"),
         (lambda: store.evidence(["a", 3]), TypeError, "id 3 must be a text"),
-        (
-            lambda: store.evidence([[1, np.inf]], label="ham"),
-            ValueError,
-            "id_or_vector must be finite",
-        ),
+        (lambda: store.evidence([[1, np.inf]], label="ham"), ValueError, "id_or_vector must"),
     ]
     for call, error, message in bad:
         with pytest.raises(error, match=message):
@@ -512,10 +411,8 @@ def test_pages_and_thresholds(index: str) -> None:
         assert above.ids == [
             one for one, s in zip(everything.ids, everything.similarity, strict=True) if s >= least
         ]
-        assert (
-            store.search(rows.vectors[3], 5, where, threshold=least, offset=19).ids
-            == above.ids[19:24]
-        )
+        expected = above.ids[19:24]
+        assert store.search(rows.vectors[3], 5, where, threshold=least, offset=19).ids == expected
         for label in (None, store.class_names[0]):
             every = store.evidence(rows.ids[3], 300, label, where)
             page = store.evidence(rows.ids[3], 5, label, where, offset=7)
@@ -612,10 +509,8 @@ def test_metadata_alone_can_change() -> None:
     ]
     assert (rows.ids, rows.labels, rows.documents) == (before.ids, before.labels, before.documents)
     assert_array_equal(rows.vectors, before.vectors)
-    assert (
-        store.get(where={"lang": "fr"}).ids,
-        store.get(where={"n.m": {"$contains": 1}}).ids,
-    ) == (["d"], ["d"])
+    found = (store.get(where={"lang": "fr"}).ids, store.get(where={"n.m": {"$contains": 1}}).ids)
+    assert found == (["d"], ["d"])
     assert store.get(where={"tags": {"$contains": "x"}}).ids == []
     store.update_metadata(None, [{"lang": "it"}] * 4)
     assert store.count({"lang": "it"}) == 4
@@ -624,12 +519,7 @@ def test_metadata_alone_can_change() -> None:
         (["z"], [{}], UnknownIdError, "ids must be in the store, got 'z'"),
         (["a", "a"], [{}, {}], ValueError, "ids must be distinct"),
         (["a"], [], ValueError, "metadata must hold 1 mappings"),
-        (
-            ["a", "b"],
-            [{"lang": "de"}, {"k": {1}}],
-            TypeError,
-            "metadata of 'b': 'k' must be a text",
-        ),
+        (["a", "b"], [{"lang": "de"}, {"k": {1}}], TypeError, "'b': 'k' must be a text"),
     ):
         with pytest.raises(error, match=message):
             store.update_metadata(ids, metadata)
@@ -646,15 +536,11 @@ def test_evidence_keeps_rules() -> None:
     assert [one.ids for one in found] == [["c"], ["d", "a"]]
     assert store.evidence("a", where={"lang": "de"}, neighbors="own", within=(0, 0.5)).ids == []
     assert store.evidence("a", label="ham", k=3).ids == ["c"]
-    with pytest.raises(
-        ValueError, match="exclude must hold one sequence for each of 2 queries, got 1"
-    ):
+    with pytest.raises(ValueError, match=r"exclude .*got 1"):
         store.evidence(["a", "c"], exclude=[["b"]])
     with pytest.raises(TypeError, match="id 1 must be a text, got int"):
         store.evidence("a", exclude=[1])
-    with pytest.raises(
-        ValueError, match="label must be left out with neighbors='any', where it has no effect"
-    ):
+    with pytest.raises(ValueError, match="label must be left out with neighbors='any'"):
         store.evidence("a", label="ham", neighbors="any")
 
 
@@ -668,18 +554,13 @@ def test_a_store_follows_the_metric_of_its_index(index: str | None, tmp_path: Pa
     assert store.metric == "l2"
     hits = store.search([0, 0], k=3)
     assert (hits.ids, hits.similarity.tolist()) == (["a", "b", "d"], [0, 1, 4])
-    assert store.search([0, 0], k=5, threshold=4, with_vectors=True).vectors.tolist() == [
-        [0, 0],
-        [1, 0],
-        [0, 2],
-    ]
+    expected = [[0, 0], [1, 0], [0, 2]]
+    assert store.search([0, 0], k=5, threshold=4, with_vectors=True).vectors.tolist() == expected
     found = store.evidence("a", k=5, exact=True, within=(1, 30), offset=1)
     assert (found.ids, found.similarity.tolist()) == (["c"], [25])
     (pairs,) = store.pairs(threshold=5)
-    assert sorted(zip(pairs.source, pairs.target, pairs.similarity.tolist(), strict=True)) == [
-        ("a", "b", 1),
-        ("b", "d", 5),
-    ]
+    answer = sorted(zip(pairs.source, pairs.target, pairs.similarity.tolist(), strict=True))
+    assert answer == [("a", "b", 1), ("b", "d", 5)]
     store.save(tmp_path / "store")
     again = cfe.EvidenceStore.load(tmp_path / "store")
     assert again.metric == "l2"

@@ -49,27 +49,11 @@ def test_vectors_of_many_kinds(vectors: Any) -> None:
 @pytest.mark.parametrize(
     ("vectors", "error", "message"),
     [
-        (
-            pa.array([[1.0, 2], None]),
-            ValueError,
-            "vectors must hold a vector in every row, got none in 1 of 2",
-        ),
-        (
-            pa.array([[1.0, 2], [1.0]]),
-            ValueError,
-            "vectors must hold vectors of one length, got 1, 2",
-        ),
+        (pa.array([[1.0, 2], None]), ValueError, "vectors .*got none in 1 of 2"),
+        (pa.array([[1.0, 2], [1.0]]), ValueError, "vectors .*got 1, 2"),
         (pa.array([[1.0, None], [1, 1]]), ValueError, "vectors must hold numbers, got null"),
-        (
-            pa.array([[1.0, 2, 3]] * 2),
-            ValueError,
-            r"vectors must have shape \(n, 2\), got \(2, 3\)",
-        ),
-        (
-            pa.array([1.0, 2.0]),
-            TypeError,
-            "vectors must be a column of lists of numbers, got double",
-        ),
+        (pa.array([[1.0, 2, 3]] * 2), ValueError, r"vectors .*got \(2, 3\)"),
+        (pa.array([1.0, 2.0]), TypeError, "vectors .*got double"),
         (pa.array([["a", "b"]] * 2), TypeError, "vectors must be an array of real numbers"),
     ],
 )
@@ -101,20 +85,10 @@ def test_the_columns_of_a_table() -> None:
     store.add(["a", "b", "c"], X, [3, None, 4], metadata, ["t", None, "u"])
     table = store.to_arrow()
     assert table.schema.field("vector").type == pa.list_(pa.float32(), 2)
-    assert (table.schema.field("id").type, table.schema.field("label").type) == (
-        pa.string(),
-        pa.int64(),
-    )
-    assert table.column_names == [
-        "id",
-        "vector",
-        "label",
-        "document",
-        "label (metadata)",
-        "n",
-        "m",
-        "big",
-    ]
+    found = (table.schema.field("id").type, table.schema.field("label").type)
+    assert found == (pa.string(), pa.int64())
+    expected = ["id", "vector", "label", "document", "label (metadata)", "n", "m", "big"]
+    assert table.column_names == expected
     assert table["label"].to_pylist() == [3, None, 4]
     assert table["n"].to_pylist() == [1, 2.5, None]
     assert table["m"].to_pylist() == [None, "1", '"x"']
@@ -183,9 +157,7 @@ def test_durations_are_rounded_down_and_dates_are_those_of_python() -> None:
     found = cfe.EvidenceStore.from_arrow(table).get().metadata
     assert found == [{"x": timedelta(microseconds=1)}, {"x": timedelta(microseconds=-1)}]
     late = table.set_column(2, "x", pa.array([10**7, 0], pa.date32()))
-    with pytest.raises(
-        ValueError, match="table must hold dates that Python has, of the years 1 to 9999"
-    ):
+    with pytest.raises(ValueError, match="table must hold dates that Python has, of the years 1"):
         cfe.EvidenceStore.from_arrow(late)
 
 
@@ -221,23 +193,11 @@ def test_tables_of_users() -> None:
 @pytest.mark.parametrize(
     ("table", "error", "message"),
     [
-        (
-            {"id": ["a"]},
-            TypeError,
-            "table must be one of pyarrow, pandas, polars or any other .* got dict",
-        ),
+        ({"id": ["a"]}, TypeError, "table must be one of pyarrow, pandas, polars or any other"),
         (pa.table({"id": ["a"]}), ValueError, "table must have a column 'vector', got id"),
         (pa.table({"id": [1], "vector": [[1.0, 2.0]]}), TypeError, "id 1 must be a text, got int"),
-        (
-            pa.table({"id": ["a", "a"], "vector": [[1.0, 2.0]] * 2}),
-            ValueError,
-            "ids must be distinct",
-        ),
-        (
-            pa.table({"id": ["a"], "vector": [[1.0, 2.0]], "label": [0.5]}),
-            TypeError,
-            "labels must be texts, integers",
-        ),
+        (pa.table({"id": ["a", "a"], "vector": [[1.0, 2.0]] * 2}), ValueError, "ids must"),
+        (pa.table({"id": ["a"], "vector": [[1.0, 2.0]], "label": [0.5]}), TypeError, "labels must"),
         (
             pa.Table.from_arrays(
                 [pa.array(["a"])] * 2 + [pa.array([[1.0, 2]])], ["id", "id", "vector"]

@@ -35,11 +35,8 @@ def test_texts_by_id(tmp_path: Path) -> None:
 def test_integers_are_ordered_as_numbers(tmp_path: Path) -> None:
     predictions = source(tmp_path, "id,class\na,10\nb,-1\nc,2.0\n")
     classes = read_classes(predictions, None, IDS)
-    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == (
-        ("2", "10"),
-        [1, -1, 0],
-        None,
-    )
+    expected = (("2", "10"), [1, -1, 0], None)
+    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == expected
 
 
 def test_integers_that_no_float_holds_are_different_classes(tmp_path: Path) -> None:
@@ -78,39 +75,15 @@ def test_files_without_header(tmp_path: Path) -> None:
         ("id,class\na,x\nb,y\nd,y\n", (), "line 4: id must be the id of a node, got 'd'"),
         ("id,class\na,x\nb,y\nb,y\nc,y", (), "line 4: id 'b' again, as in line 3"),
         ("name,class\na,x\nb,y\nc,y\n", ("class",), "must name a column of .*got 'id'"),
-        (
-            "id,class\na,x\nb,y\nc,y\n",
-            ("klass",),
-            r"a column of .* \(id, class\), got .klass.; did you mean .class.",
-        ),
+        ("id,class\na,x\nb,y\nc,y\n", ("klass",), r"column of .* \(id, class\), got .klass.; did"),
         ("id\na\nb\nc\n", (), "must hold a column of classes, got id only"),
-        (
-            "id,class\na,1\nb,0.3\nc,0\n",
-            (),
-            "line 3: class must be a class, an integer or a text, got 0.3",
-        ),
-        (
-            "id,class\na,1\nb,inf\nc,0\n",
-            (),
-            "line 3: class must be a class, an integer or a text, got inf",
-        ),
-        (
-            "id,u,v\na,x,1\nb,x,2\nc,x,3\n",
-            (),
-            r"has several columns \(u, v\): name that of the classes, as in .*:u",
-        ),
-        (
-            "id,u,v\na,.5,.5\nb,.5,.6\nc,0,1\n",
-            (),
-            r"line 3: probabilities must lie in \[0, 1\] and sum to 1, got u 0.5, v 0.6",
-        ),
+        ("id,class\na,1\nb,0.3\nc,0\n", (), "line 3: .*got 0.3"),
+        ("id,class\na,1\nb,inf\nc,0\n", (), "line 3: .*got inf"),
+        ("id,u,v\na,x,1\nb,x,2\nc,x,3\n", (), r"\(u, v\): name that of the classes, as in .*:u"),
+        ("id,u,v\na,.5,.5\nb,.5,.6\nc,0,1\n", (), "line 3: .*got u 0.5, v 0.6"),
         ("id,u,v\na,.5,.5\nb,-.5,1.5\nc,0,1\n", (), "line 3: probabilities must lie in"),
         ("id,u,v\na,.5,.5\nb,,1\nc,0,1\n", (), "line 3: probabilities must lie in"),
-        (
-            "id,u,v\na,.5,.5\nc,0,1\n",
-            (),
-            "must hold every node, got no row for 1 of 3, such as id 'b'",
-        ),
+        ("id,u,v\na,.5,.5\nc,0,1\n", (), "must hold every node, got no row for 1 of 3, such as id"),
     ],
 )
 def test_errors(tmp_path: Path, text: str, columns: tuple[str, ...], expected: str) -> None:

@@ -70,11 +70,7 @@ def test_arrays(tmp_path: Path) -> None:
     [
         ("from,to\na,b\nc,x\n", (), r"e\.csv, line 3: to must be the id of a node, got 'x'"),
         ("from,to\na,b\nc,\n", (), "line 3: to must be the id of a node, got none"),
-        (
-            "a,b\nb,c\n",
-            (),
-            "must begin with a header, the names of its columns, got node 'a' there",
-        ),
+        ("a,b\nb,c\n", (), "must begin with a header, the names of its columns, got node 'a'"),
         ("from,to,w\na,b,1\n", (), r"must hold two columns of nodes, got 3 \(from, to, w\)"),
         ("from,to,w\na,b,1\n", ("from",), "must hold two columns of nodes, got 1"),
         ("from,to\na,b\n", ("from", "for"), "must name a column of .*got 'for'"),

@@ -60,11 +60,8 @@ def test_errors(tmp_path: Path, text: str, columns: tuple[str, ...], expected: s
 
 def test_splits(tmp_path: Path) -> None:
     train, val, test = read_split(source(tmp_path, "id,part\nd,test\nb,Validation\na,train\n"), IDS)
-    assert (train.tolist(), val.tolist(), test.tolist()) == (
-        [True, False, False, False],
-        [False, True, False, False],
-        [False, False, False, True],
-    )
+    wanted = ([True, False, False, False], [False, True, False, False], [False, False, False, True])
+    assert (train.tolist(), val.tolist(), test.tolist()) == wanted
     for text, expected in (
         (
             "id,part\na,train\nb,val\nc,hold\n",
