@@ -65,6 +65,13 @@ void check_shape(const char* name, const Matrix<Number>& array, std::size_t rows
   if (array.columns != columns) refuse("a row of ", name, " must have length ", columns, ", got ", array.columns);
 }
 
+// The codec, metric or policy with a number. Raises ValueError if there is none.
+template <class Enum>
+Enum enum_of(const char* name, int number) {
+  if (number < 0 || number > 2) refuse(name, " must be 0, 1 or 2, got ", number);
+  return static_cast<Enum>(number);
+}
+
 // For functions that do not use Python.
 inline constexpr nb::call_guard<nb::gil_scoped_release> without_gil;
 

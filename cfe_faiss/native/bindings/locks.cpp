@@ -10,9 +10,14 @@ namespace {
 
 constexpr ReadWriteLock::Patience kPatience{50};  // interval at which a waiting thread checks for Ctrl-C
 
-// Calls `enter` without the GIL until it succeeds. Ctrl-C raises.
-template <class Enter>
-void wait_for(const Enter& enter) {
+// Calls `enter` without the GIL until it succeeds, then, or if Ctrl-C raises, `withdraw`.
+template <class Enter, class Withdraw>
+void wait_for(const Enter& enter, const Withdraw& withdraw) {
+  struct Announced : Fixed {
+    explicit Announced(const Withdraw& call) : end(call) {}
+    ~Announced() { end(); }
+    const Withdraw& end;
+  } const announced(withdraw);
   for (;;) {
     {
       const nb::gil_scoped_release released;
@@ -24,12 +29,8 @@ void wait_for(const Enter& enter) {
 
 void enter_writing(ReadWriteLock& lock) {
   if (lock.try_write()) return;
-  struct Announced : Fixed {
-    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce_writer(); }
-    ~Announced() { lock.withdraw_writer(); }
-    ReadWriteLock& lock;
-  } const announced(lock);
-  wait_for([&lock] { return lock.write_within(kPatience); });
+  lock.announce_writer();
+  wait_for([&] { return lock.write_within(kPatience); }, [&] { lock.withdraw_writer(); });
 }
 
 // Token for `with`. Its destructor leaves the lock, too: an exception between two lines of Python may skip `__exit__`,
@@ -99,13 +100,8 @@ nb::class_<Token> bind_token(nb::module_& module, const char* name) {
 
 void enter_reading(ReadWriteLock& lock) {
   if (lock.try_read()) return;
-  struct Announced : Fixed {
-    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for), ticket(lock.announce_reader()) {}
-    ~Announced() { lock.withdraw_reader(ticket); }
-    ReadWriteLock& lock;
-    ReadWriteLock::Ticket ticket;
-  } const announced(lock);
-  wait_for([&] { return lock.read_within(kPatience, announced.ticket); });
+  const ReadWriteLock::Ticket ticket = lock.announce_reader();
+  wait_for([&] { return lock.read_within(kPatience, ticket); }, [&] { lock.withdraw_reader(ticket); });
 }
 
 void bind_locks(nb::module_& module) {

@@ -51,12 +51,9 @@ struct SideRows {
                    .row_size = 4 * tile.d,
                    .nlist = 1,
                    .codec = Codec::kFlat,
-                   .low = nullptr,
-                   .spread = nullptr,
                    .starts = starts,
                    .codes = &codes,
                    .ids = &ids,
-                   .pq_codes = nullptr,
                    .labels = side.labels.data(),
                    .metric = tile.metric};
   }
