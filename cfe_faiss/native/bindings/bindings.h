@@ -25,6 +25,10 @@ void bind_rows(nb::module_& module);
 void bind_search(nb::module_& module);
 void bind_single_search(nb::module_& module);
 
+class ReadWriteLock;
+// Enters for reading, without the GIL while it waits. Throws on Ctrl-C.
+void enter_reading(ReadWriteLock& lock);
+
 // C-contiguous arrays in main memory, of exactly this type; see `as_is`.
 template <class Number>
 using Array1 = nb::ndarray<Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>;

@@ -1,8 +1,7 @@
-#include "bindings/locks.h"
-
-#include <optional>
+#include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/bindings.h"
+#include "core/read_write_lock.h"
 
 namespace cfe {
 
@@ -116,13 +115,14 @@ void bind_locks(nb::module_& module) {
   bind_token<Section>(module, "Unforked").def(nb::init<>());
   bind_token<Reading>(module, "Reading");
   bind_token<Writing>(module, "Writing");
-  nb::class_<SharedLock>(module, "ReadWriteLock")
+  using Shared = std::shared_ptr<ReadWriteLock>;  // keeps the Python object alive
+  nb::class_<ReadWriteLock>(module, "ReadWriteLock")
       .def(nb::init<>())
       .def(
-          "reading", [](const SharedLock& shared, nb::object make) { return Reading(shared.lock, std::move(make)); },
+          "reading", [](Shared lock, nb::object make) { return Reading(std::move(lock), std::move(make)); },
           "make"_a = nb::none())
       .def(
-          "writing", [](const SharedLock& shared, nb::object make) { return Writing(shared.lock, std::move(make)); },
+          "writing", [](Shared lock, nb::object make) { return Writing(std::move(lock), std::move(make)); },
           "make"_a = nb::none());
 }
 

@@ -65,9 +65,8 @@ std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors 
 
 void make_tree(JoinTree* tree, Ints starts, Labels labels, Vectors coarse, Vectors fine, Vectors low, Vectors high,
                Labels node_labels) {
-  const JoinTree checked{starts, labels, coarse, fine, low, high, node_labels};
-  checked.check();
-  new (tree) JoinTree(checked);
+  new (tree) JoinTree{starts, labels, coarse, fine, low, high, node_labels};
+  tree->check();
 }
 
 std::size_t find(BlockJoin& join, float product, double distance, Ids found) {

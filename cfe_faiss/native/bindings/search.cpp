@@ -17,15 +17,8 @@ void make_filter(Filter* filter, int policy, const Array2<const std::int32_t>& e
                  const Array2<const std::int64_t>& excluded_ids, float low, float high,
                  const Array1<const bool>& allowed, const Array2<const double>& values,
                  const Array2<const double>& limits, std::size_t most_changed) {
-  new (filter) Filter{enum_of<Policy>("policy", policy),
-                      excluded_labels,
-                      excluded_ids,
-                      low,
-                      high,
-                      allowed,
-                      values,
-                      limits,
-                      most_changed};
+  const auto of_labels = enum_of<Policy>("policy", policy);
+  new (filter) Filter{of_labels, excluded_labels, excluded_ids, low, high, allowed, values, limits, most_changed};
 }
 
 // --- blocks ---

@@ -59,14 +59,13 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
   set_center(options);
   lay_out(options);
   allocate();
-  const auto task = [&](std::size_t number) {
+  const auto pack_some = [&](std::size_t first, std::size_t stop) {
     AlignedVector<float> memory(2 * columns_ * kBlockRows + columns_);
     const PackMemory parts{memory.data(), memory.data() + columns_ * kBlockRows,
                            memory.data() + 2 * columns_ * kBlockRows};
-    for (std::size_t list = number * kListsAtOnce; list < std::min(lists(), (number + 1) * kListsAtOnce); ++list)
-      pack(list, options, parts);
+    for (std::size_t list = first; list < stop; ++list) pack(list, options, parts);
   };
-  parallel_for((lists() + kListsAtOnce - 1) / kListsAtOnce, options.threads, task, watch);
+  parallel_runs(lists(), kListsAtOnce, options.threads, pack_some, watch);
 }
 
 void Blocks::set_rotation(const BlocksOptions& options) {

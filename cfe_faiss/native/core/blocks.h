@@ -1,15 +1,12 @@
 // Rows of lists in blocks of 16, so that several queries are compared with 16 rows in one pass over the dimensions.
 #pragma once
 
-#include <optional>
-
 #include "core/aligned.h"
 #include "core/block_view.h"
 #include "core/common.h"
 #include "core/parallel.h"
 #include "core/rows.h"
 #include "core/scan_memory.h"
-#include "core/topk.h"
 
 namespace cfe {
 

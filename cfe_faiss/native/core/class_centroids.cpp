@@ -1,7 +1,6 @@
 #include "core/class_centroids.h"
 
 #include <cassert>
-#include <cmath>
 #include <numeric>
 
 #include "core/block_view.h"

@@ -1,7 +1,6 @@
 #include "core/grouping.h"
 
 #include <cassert>
-#include <cmath>
 #include <numeric>
 
 #include "core/aligned.h"

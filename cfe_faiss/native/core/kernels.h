@@ -9,7 +9,6 @@
 #include "core/propagation.h"
 #include "core/scan.h"
 #include "core/tiles.h"
-#include "core/topk.h"
 
 namespace cfe {
 
@@ -54,8 +53,8 @@ struct Kernels {
                              std::span<float> result);
 
   // byte_means.h
-  void (*encode_means)(const float* means, std::size_t length, std::span<const float> center,
-                       const ByteMeansTarget& target, float* buffer);
+  void (*encode_means)(const float* means, std::size_t length, std::span<const float> center, const ByteMeans& target,
+                       float* buffer);
   ByteQuery (*encode_query)(std::span<const float> x, std::span<const float> center, std::span<float> rest,
                             std::span<std::int32_t> words);
   void (*bound_means)(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper);
@@ -69,9 +68,8 @@ struct Kernels {
                      TopK best);
 
   // Exact search.
-  void (*scan_tile)(const Tile& tile, const TileResults& of_x, const SearchMemory& memory);
-  void (*scan_tile_both)(const Tile& tile, const TileResults& of_x, const TileResults& of_y, const SearchMemory& memory,
-                         const SearchMemory& of_columns, std::size_t columns);
+  void (*scan_tile)(const Tile& tile, const TileResults& of_x, const TileResults* of_y, const SearchMemory& memory,
+                    const SearchMemory& of_columns, std::size_t columns);
   std::pair<std::size_t, std::size_t> (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row,
                                                       const PairBuffer& found);
 

@@ -24,20 +24,17 @@ ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const b
   for (std::size_t first = 0; first < labels.size();) {  // labels form runs
     std::size_t last = first, count = 0;
     for (; last < labels.size() && labels[last] == labels[first]; ++last) count += allowed.empty() || allowed[last];
+    counts_[labels[first]] += count;
     total_ += count;
-    if (labels[first] != kUnknown) {
-      counts_[labels[first]] += count;
-      known_ += count;
-    }
     first = last;
   }
 }
 
 std::size_t ClassCounts::eligible(std::int32_t label, Policy policy) const {
+  const auto count_of = [this](std::int32_t of) { return counts_.contains(of) ? counts_.at(of) : 0; };
   if (policy == Policy::kAny) return total_;
-  const auto own_class = counts_.find(label);
-  const std::size_t count = own_class == counts_.end() ? 0 : own_class->second;
-  return policy == Policy::kOwn ? count : known_ - count;
+  if (policy == Policy::kOwn) return count_of(label);
+  return total_ - count_of(kUnknown) - count_of(label);
 }
 
 struct Searcher::Query {
@@ -231,7 +228,7 @@ Searcher::Routed Searcher::route_task(const LargeGroups& groups, std::size_t tas
   }
 
   NearGroups near = halve(X, borders, kLargest, threads, watch);
-  Routed routed{{.starts = std::move(near.starts), .width = nprobe >= lists() ? lists() : nprobe}, {}};
+  Routed routed{{.starts = std::move(near.starts), .width = std::min(nprobe, lists())}, {}};
   const std::size_t number = near.of_group.size();
   for (const std::int64_t group : near.of_group)
     routed.labels.push_back(groups.group_labels[first + static_cast<std::size_t>(group)]);

@@ -11,7 +11,6 @@
 #include "core/common.h"
 #include "core/list_scan.h"
 #include "core/parallel.h"
-#include "core/topk.h"
 
 namespace cfe {
 
@@ -23,8 +22,8 @@ class ClassCounts {
   std::size_t eligible(std::int32_t label, Policy policy) const;
 
  private:
-  std::map<std::int32_t, std::size_t> counts_;  // of known labels
-  std::size_t known_ = 0, total_ = 0;
+  std::map<std::int32_t, std::size_t> counts_;
+  std::size_t total_ = 0;
 };
 
 // Effort of a search: `nprobe` lists; with `complete`, four times as many, and so on, until k or all eligible rows are

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/rows_view.h"
-#include "core/topk.h"
 
 namespace cfe {
 

@@ -30,7 +30,7 @@ CFE_INLINE BlocksView shape_of(std::size_t d, std::size_t words) {
 }
 
 // Rounds means, (blocks, length, 16), to bytes, where length is d or d + 1; `buffer` is (d, 16).
-void encode_means(const float* means, std::size_t length, std::span<const float> center, const ByteMeansTarget& target,
+void encode_means(const float* means, std::size_t length, std::span<const float> center, const ByteMeans& target,
                   float* buffer) {
   const std::size_t d = target.d;
   const F32x16 center_norm = F32x16::all(__builtin_sqrtf(block::dot(center.data(), center.data(), d)));

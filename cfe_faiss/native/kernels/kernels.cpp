@@ -55,7 +55,6 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .scan_lists = CFE_LEVEL::block::scan_lists,
       .scan_codes = CFE_LEVEL::block::scan_codes,
       .scan_tile = CFE_LEVEL::block::scan_tile,
-      .scan_tile_both = CFE_LEVEL::block::scan_tile_both,
       .collect_tile = CFE_LEVEL::block::collect_tile,
       .box_distance = CFE_LEVEL::box_distance,
       .close_rows = CFE_LEVEL::close_rows,
