@@ -31,8 +31,8 @@ class Metric:
     Attributes
     ----------
     section, key, n
-        The section that measures it, and the keys of the number and of its cases in
-        ``Numbers.measured``.
+        The section that measures it, and the keys of the number and of its cases in the rows of
+        ``Section.measured``.
     needs
         Requirements, see :meth:`Inputs.has`.
     is_ranked
