@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
 from cfe_faiss.search.derived import Derived, blocks_of
-from cfe_faiss.search.lists import arranged, routed
+from cfe_faiss.search.lists import routed
 from cfe_faiss.search.query import Queries
 
 K = 10
@@ -57,7 +57,8 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     queries = Queries.of_rows(storage, np.arange(storage.n))
     (groups, looked_into), grouped = least(lambda: routed(routes, queries, nprobe))
     X = storage.rows(groups.order)[0]
-    means = arranged(X, np.arange(len(X)), groups.starts)[1]
+    sums = np.add.reduceat(X, groups.starts[:-1])
+    means = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
 

@@ -58,8 +58,9 @@ class CsrGraph:
         Weight of each edge in ``indices``: positive and finite.
     release
         Called after each task of the calling thread: it gives back the memory that memory maps take.
-    nodes, num_nodes
-        The numbers of the nodes in a graph with ``num_nodes`` nodes. None: the nodes are all of the graph.
+    nodes, first, num_nodes
+        The numbers of the nodes in a graph with ``num_nodes`` nodes; for None ``first``, ``first`` + 1, ... By default,
+        the nodes are all of the graph.
 
     Raises
     ------
@@ -75,6 +76,7 @@ class CsrGraph:
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
         nodes: NDArray[np.int64] | None = None,
+        first: int = 0,
         num_nodes: int | None = None,
     ) -> None: ...
     @property
@@ -165,34 +167,15 @@ class BlockStep:
 
     Parameters
     ----------
-    indptr, indices
-        The neighbours of node ``first + i`` are ``indices[indptr[i]:indptr[i + 1]]``, as in a :class:`CsrGraph`:
-        (m + 1,) from 0 on, and (E,). Both are referenced, not copied.
-    first, num_nodes
-        Number of the first of the nodes, and how many the graph has.
+    graph
+        The nodes.
     own
         Unit rows of the nodes, (m, d); copied.
     threads
         Number of threads; it does not change the results.
-    weights
-        Of the edges to ``indices``, (E,), positive and finite; kept, not copied. None without weights.
-
-    Raises
-    ------
-    ValueError
-        If the arrays do not fit each other.
     """
 
-    def __init__(
-        self,
-        indptr: NDArray[np.int64],
-        indices: NDArray[np.int32],
-        first: int,
-        own: NDArray[np.float32],
-        num_nodes: int,
-        threads: int,
-        weights: NDArray[np.float32] | None = None,
-    ) -> None: ...
+    def __init__(self, graph: CsrGraph, own: NDArray[np.float32], threads: int) -> None: ...
     def gather(self, rows: NDArray[np.float32], low: int, lengths: NDArray[np.float32]) -> None:
         """Take the unit rows of the nodes ``low``, ``low`` + 1, ..., which follow the previous block.
 
@@ -384,38 +367,23 @@ def scan_tile(
     S: NDArray[np.float32],
     X: NDArray[np.float32],
     labels_x: NDArray[np.int32],
-    Y: NDArray[np.float32],
-    labels_y: NDArray[np.int32],
-    ids_y: NDArray[np.int64],
-    D: NDArray[np.float32],
-    I: NDArray[np.int64],
-    margin: float,
-    rules: Filter | None = None,
-    rules_y: Filter | None = None,
-) -> None:
-    """Add the eligible rows of Y to the results of the rows of X. S, (nq, n), holds their scores to within ``margin``.
-
-    Labels are sorted. D and I hold earlier results, best first, or padding.
-    """
-
-def scan_tile_both(
-    metric: int,
-    S: NDArray[np.float32],
-    X: NDArray[np.float32],
-    labels_x: NDArray[np.int32],
     ids_x: NDArray[np.int64],
     Y: NDArray[np.float32],
     labels_y: NDArray[np.int32],
     ids_y: NDArray[np.int64],
+    margin: float,
+    rules_x: Filter | None,
+    rules_y: Filter | None,
     D_x: NDArray[np.float32],
     I_x: NDArray[np.int64],
-    D_y: NDArray[np.float32],
-    I_y: NDArray[np.int64],
-    margin: float,
-    rules_x: Filter | None = None,
-    rules_y: Filter | None = None,
+    D_y: NDArray[np.float32] | None = None,
+    I_y: NDArray[np.int64] | None = None,
 ) -> None:
-    """Add the rows of Y to the results of X and the rows of X to the results of Y."""
+    """Add the eligible rows of Y to the results of the rows of X, and the rows of X to those of Y if there are any.
+
+    S, (nq, n), holds the scores to within ``margin``. Labels are sorted. D and I hold earlier results, best first, or
+    padding.
+    """
 
 def collect_tile(
     metric: int,
@@ -561,15 +529,6 @@ class ClassCentroids:
     ) -> None:
         """Write the nearest lists of each row of X to ``found``, (nq, nprobe), nearest first, -1 for none."""
 
-    def rank_all(
-        self,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        found: NDArray[np.int64],
-        threads: int,
-    ) -> None:
-        """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
-
 # --- queries that are searched one by one or in groups ---
 
 class Searcher:
@@ -587,8 +546,6 @@ class Searcher:
         The rows of all lists in blocks, or None: searches among all rows compare with these.
     changed
         Lists that changed after the blocks were made, (lists,), or empty: their rows are read from the lists.
-    least_lists
-        A query that probes fewer lists reads the rows from the lists.
 
     Raises
     ------
@@ -603,7 +560,6 @@ class Searcher:
         margin: float,
         blocks: Blocks | None,
         changed: NDArray[np.bool_],
-        least_lists: int,
     ) -> None: ...
     def search(
         self,
@@ -662,6 +618,23 @@ class Searcher:
         ------
         ValueError
             If the arguments do not fit each other.
+        """
+
+    def route_groups(
+        self,
+        X: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        labels: NDArray[np.int32],
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        group_labels: NDArray[np.int32],
+        tasks: NDArray[np.int64],
+        nprobe: int,
+        threads: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+        """Return order, starts and labels of the small groups that :meth:`search_groups` makes, and the lists of each.
+
+        Lists are flat, (groups * nprobe,), nearest first, -1 for none. ``nprobe`` may be 0.
         """
 
 def is_single(xq: object, labels_q: object, k: object, d: int) -> bool:
@@ -769,7 +742,6 @@ class Blocks:
         I: NDArray[np.int64],
         rules: Filter | None = None,
         *,
-        deduplicate: bool = False,
         resume: bool = False,
     ) -> None:
         """Write the best rows of other labels in the lists of each query's group.
@@ -787,8 +759,6 @@ class Blocks:
         D, I
             Similarities and ids, (.., k), best first, of equals the smallest id; places that stay empty hold the least
             float and id -1.
-        deduplicate
-            Whether a row may be in several of the lists.
         resume
             Whether D and I hold earlier results, of other lists, which are kept if they are among the best.
 
@@ -830,28 +800,6 @@ def move_centroids(
     heaviest one's. Returns the sum of the similarities of the rows and the centroids before the last move, or 0 unless
     ``total_wanted``. ``distances``: as in :func:`nearest_centroids`; centroids then move to weighted means.
     """
-
-# --- groups of near queries ---
-
-def halve_groups(
-    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int, threads: int = 1
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
-
-    Returns the rows in an order in which each new group is a run; where each begins in it and, last, the number of
-    rows; and which old group each new one is from.
-    """
-
-def arrange_groups(
-    X: NDArray[np.float32],
-    order: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    arranged: NDArray[np.float32],
-    means: NDArray[np.float32],
-    metric: int,
-    threads: int = 1,
-) -> None:
-    """Write rows in an order, and the mean of each group ``starts[g]:starts[g + 1]``; normalised for cosine."""
 
 # --- letting searches and changes into an index ---
 

@@ -335,15 +335,6 @@ class Routes:
         """
         return ranked(self.native, self.nlist, X, labels, nprobe, threads)
 
-    def all_lists(self, X: Floats, labels: Int32s, *, threads: int = 1) -> Ints:
-        """Return all lists that may hold evidence of each query, nearest first, then -1.
-
-        They are lists of the first partition.
-        """
-        found = np.empty((len(X), self.nlist), np.int64)
-        self.native.rank_all(X, labels, found, threads)
-        return found
-
     @derived
     def native(self) -> ClassCentroids:
         """The means in the block layout that the core uses to rank lists."""

@@ -273,9 +273,9 @@ def step(task: Task, layer: int) -> None:
     lengths = _read_lengths(task, layer - 1)
     units = np.array(task.read(before, task.block, "unit"))
     indptr, indices, weights = neighbors_of(task)
-    native = _native.BlockStep(
-        indptr, indices, first, units, settings.n, threads.num_threads(), weights
-    )
+    count = threads.num_threads()
+    graph = _native.CsrGraph(indptr, indices, count, weights, first=first, num_nodes=settings.n)
+    native = _native.BlockStep(graph, units, count)
     for other, rows in enumerate(task.read_blocks(before, "unit")):
         native.gather(rows, settings.rows(other)[0], lengths)
         release(rows)

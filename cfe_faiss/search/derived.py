@@ -290,7 +290,7 @@ class Derived:
         self, blocks: Blocks | None, centroids: ClassCentroids, not_in_blocks: Bools = _EVERYTHING
     ) -> Searcher:
         """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
-        return Searcher(self.scan, centroids, self.snapshot.margin, blocks, not_in_blocks, 1)
+        return Searcher(self.scan, centroids, self.snapshot.margin, blocks, not_in_blocks)
 
     @derived
     def scan(self) -> ListScan:

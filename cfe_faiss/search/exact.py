@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -78,16 +79,14 @@ def _search_tiles(queries: Queries, progress: str | None) -> Results:
     return D, I
 
 
-def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
+def scan_tile(x: Chunk, y: Chunk, S: Floats, *results: Any) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y.
 
-    S holds their scores.
+    Further results are of the rows of y. S holds the scores.
     """
-    metric = x.snapshot.native.metric
-    margin = x.margin(y)
-    _native.scan_tile(
-        metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, margin, x.filter, y.filter
-    )
+    sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
+    rules = x.filter, y.filter
+    _native.scan_tile(x.snapshot.native.metric, S, *sides, x.margin(y), *rules, *results)
 
 
 # --- all rows with each other ---------------------------------------------------------------------
@@ -110,13 +109,8 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
                     scan_tile(x, y, S, D_x, I_x)
                 continue
             later_lock, D_y, I_y = best[y.start]
-            metric = x.snapshot.native.metric
-            margin = x.margin(y)
-            sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
             with lock, later_lock:
-                _native.scan_tile_both(
-                    metric, S, *sides, D_x, I_x, D_y, I_y, margin, x.filter, y.filter
-                )
+                scan_tile(x, y, S, D_x, I_x, D_y, I_y)
 
     run(scan, blocks, work=estimate_work(snapshot, snapshot.n), progress=progress)
     all_D, all_I = make_results(snapshot.n, width)

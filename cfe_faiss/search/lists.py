@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss import _native
 from cfe_faiss._native import Blocks
 from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
@@ -41,7 +40,6 @@ _PER_QUERY = 1 << 12  # overhead of a query in a group beyond its products, in m
 _LEAST_ALLOWED = 3 / 4  # share of the rows
 _FEW_QUERIES = 1 / 16  # share of the rows
 _LARGEST_GROUP = 16
-_LARGE_TASK = 1 << 13  # queries; the threads of the core share tasks that have more
 _MIXED = -2
 """Label of a group of queries with several labels."""
 
@@ -155,17 +153,11 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
         _search_in_parts(queries, plan, memory, found, progress)
         return
     groups = groups_of(queries)
-    tasks = groups.tasks()
-    with native_progress(progress, len(tasks)) as report:
+    in_tasks = _in_tasks(queries, groups)
+    with native_progress(progress, len(in_tasks[-1]) - 1) as report:
         searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
         searcher.search_groups(
-            queries.X,
-            queries.rows,
-            queries.labels,
-            groups.order,
-            groups.starts,
-            groups.labels,
-            np.array([0, *(task.stop for task in tasks)]),
+            *in_tasks,
             plan.nprobe,
             *found,
             queries.filter(),
@@ -199,7 +191,6 @@ def _search_in_parts(
     snapshot = queries.snapshot
     if plan.nprobe >= len(routes.means):
         snapshot = snapshot.first_partition()
-    deduplicate = len(snapshot.references) > 0
     groups, lists = routed(routes, queries, plan.nprobe)
     rules = queries.filter(masked=False)  # blocks hold allowed rows
 
@@ -214,7 +205,6 @@ def _search_in_parts(
             chosen,
             *found,
             rules,
-            deduplicate=deduplicate,
             resume=resume,
         )
 
@@ -293,71 +283,30 @@ def _runs(changes: Bools, n: int) -> Ints:
     return np.flatnonzero(np.append(True, changes)[:n])
 
 
-def _threads_of_task(nq: int) -> int:
-    return num_threads() if nq > _LARGE_TASK else 1
-
-
 def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, Ints]:
     """Return small groups of all queries, and the lists of each.
 
-    Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they
-    are all lists of the first partition, (groups, nlist).
+    Lists are nearest first, (groups, nprobe), -1 for none. If ``nprobe`` is at least the number of
+    lists, they are all lists of the first partition.
     """
     large = group(queries, routes)
-    tasks = large.tasks()
-    parts: list[tuple[Groups, Ints]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
-
-    def route(number: int) -> None:
-        small, X, within = _halved(large, tasks[number], queries)
-        threads = _threads_of_task(len(X))
-        _, M = arranged(X, within, small.starts, queries.snapshot.native.metric, threads)
-        if nprobe >= len(routes.means):
-            parts[number] = small, routes.all_lists(M, small.labels, threads=threads)
-        else:
-            parts[number] = small, routes.lists(M, small.labels, nprobe, threads=threads)
-
-    run(route, range(len(tasks)), work=float(len(queries)) * routes.means.size / _LARGEST_GROUP)
-    if not parts:
-        return large, np.empty((0, nprobe), np.int64)
-    each = [groups for groups, _ in parts]
-    ends = np.cumsum([0, *(len(groups.order) for groups in each)])
-    starts = [groups.starts[:-1] + end for groups, end in zip(each, ends[:-1], strict=True)]
-    groups = Groups(
-        np.concatenate([groups.order for groups in each]),
-        np.append(np.concatenate(starts), ends[-1]),
-        np.concatenate([groups.labels for groups in each]),
+    searcher = Derived.of(queries.snapshot).searcher_in(None, routes.native)
+    work = float(len(queries)) * routes.means.size / _LARGEST_GROUP
+    order, starts, labels, lists = searcher.route_groups(
+        *_in_tasks(queries, large), nprobe, num_native_threads(work)
     )
-    return groups, np.concatenate([lists for _, lists in parts])
+    return Groups(order, starts, labels), lists.reshape(len(labels), min(nprobe, len(routes.means)))
 
 
 def small_groups(queries: Queries, routes: Routes) -> Groups:
     """Return the groups of queries that :func:`routed` routes."""
-    large = group(queries, routes)
-    return _halved(large, slice(0, len(large)), queries)[0]
+    return routed(routes, queries, 0)[0]
 
 
-def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floats, Ints]:
-    """Halve some groups; return small groups, the vectors in the old order, and the new order."""
-    cut, borders = groups.of_task(task)
-    order = groups.order[cut]
-    X = np.ascontiguousarray(queries.fetch(order))
-    within, starts, of_group = _native.halve_groups(
-        X, borders, _LARGEST_GROUP, _threads_of_task(len(X))
-    )
-    return Groups(order[within], starts, groups.labels[task][of_group]), X, within
-
-
-def arranged(
-    X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1
-) -> tuple[Floats, Floats]:
-    """Return the rows of X in ``order``, and the mean of each group of them.
-
-    Group g is ``groups[g]:groups[g + 1]``.
-
-    The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel
-    out.
-    """
-    rows = np.empty((len(order), X.shape[1]), np.float32)
-    means = np.empty((len(groups) - 1, X.shape[1]), np.float32)
-    _native.arrange_groups(X, order, groups, rows, means, metric, threads)
-    return rows, means
+def _in_tasks(
+    queries: Queries, groups: Groups
+) -> tuple[Floats, Ints, Int32s, Ints, Ints, Int32s, Ints]:
+    """Return queries, groups, and the first groups of tasks, as the core takes them."""
+    tasks = np.array([0, *(task.stop for task in groups.tasks())])
+    of_queries = queries.X, queries.rows, queries.labels
+    return *of_queries, groups.order, groups.starts, groups.labels, tasks

@@ -110,7 +110,6 @@ def test_routes_match_a_plain_ranking(
     expected = ranked_lists(routes, X, labels, total)[:, :nprobe]
     found = routes.lists(X, labels, nprobe)
     assert_array_equal(found, np.tile(np.arange(lists), (nq, 1)) if nprobe >= total else expected)
-    assert_array_equal(routes.all_lists(X, labels), ranked_lists(routes, X, labels, lists))
 
 
 @pytest.mark.parametrize("nprobe", [1, 10, 128, 129])

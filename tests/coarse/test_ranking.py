@@ -59,6 +59,15 @@ def ranked(
     return best[1:-1]
 
 
+def all_lists(
+    routes: Routes, X: NDArray[np.float32], labels: NDArray[np.int32], threads: int = 1
+) -> NDArray[np.int64]:
+    """Return all lists that hold something for each query, nearest first, then -1."""
+    best = np.empty((len(X), len(routes.means)), np.int64)
+    routes.native.rank(X, labels, best, threads)
+    return best
+
+
 def considered(routes: Routes, x: NDArray[np.float32], nprobe: int) -> NDArray[np.bool_]:
     """Return which lists are in the clusters that a query looks at."""
     clusters, chosen = routes.second_level, np.zeros(len(routes.means), bool)
@@ -115,9 +124,7 @@ def test_all_lists_match_one_query_after_the_other(
     routes = some_routes(rng, lists, classes, 5, clusters)
     X, labels = some_queries(rng, routes, nq)
     expected = ranked_lists(routes, X, labels, lists)
-    for first in {1, (lists + 1) // 2, lists}:
-        found = replace(routes, nlist=first).all_lists(X, labels, threads=threads)
-        assert_array_equal(found, ranked_lists(routes, X, labels, first))
+    assert_array_equal(all_lists(routes, X, labels, threads), expected)
     for nprobe in {1, min(10, lists), lists}:
         best = ranked(replace(routes, second_level=SecondLevel.none(5)), X, labels, nprobe)
         assert_array_equal(best, expected[:, :nprobe])
@@ -155,9 +162,9 @@ def test_a_query_among_others_goes_where_it_goes_alone(
         assert_array_equal(
             many, [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(nq)]
         )
-    everywhere = routes.all_lists(X, labels)
+    everywhere = all_lists(routes, X, labels)
     assert_array_equal(
-        everywhere, [routes.all_lists(X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
+        everywhere, [all_lists(routes, X[q : q + 1], labels[q : q + 1])[0] for q in range(nq)]
     )
 
 
@@ -192,12 +199,12 @@ def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(
     for nprobe in (12, 300):
         alone = [ranked(routes, X[q : q + 1], labels[q : q + 1], nprobe)[0] for q in range(20)]
         assert_array_equal(ranked(routes, X, labels, nprobe), alone)
-        for row in (*ranked(routes, X, labels, nprobe), *routes.all_lists(X, labels)):
+        for row in (*ranked(routes, X, labels, nprobe), *all_lists(routes, X, labels)):
             found = row[row >= 0]
             assert (found < 300).all()
             assert len(set(found.tolist())) == len(found)
             assert ((row >= 0) | (row == -1)).all()
-    for row, label in zip(routes.all_lists(X, labels), labels, strict=True):
+    for row, label in zip(all_lists(routes, X, labels), labels, strict=True):
         filled, own = (
             routes.filled.copy(),
             np.repeat(routes.labels, np.diff(routes.starts)) == label,
@@ -236,7 +243,7 @@ def test_lists_of_any_length_are_ranked_by_bytes_as_by_floats(
     labels = rng.choice(np.append(routes.labels, [-1, 1 << 20]), 20).astype(np.int32)
     alone = [ranked(routes, X[q : q + 1], labels[q : q + 1], 12)[0] for q in range(20)]
     assert_array_equal(ranked(routes, X, labels, 12), alone)
-    assert_array_equal(routes.all_lists(X, labels)[:, :12], alone)
+    assert_array_equal(all_lists(routes, X, labels)[:, :12], alone)
 
 
 def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:
@@ -266,7 +273,7 @@ def test_no_query_and_no_list() -> None:
     )
     X, labels = unit(np.ones((2, 40))), routes.labels[:1].repeat(2)
     assert_array_equal(ranked(empty, X, labels, 3), -1)
-    assert_array_equal(empty.all_lists(X, labels), -1)
+    assert_array_equal(all_lists(empty, X, labels), -1)
     assert len(Routes.none(7).native) == 0
 
 

@@ -196,7 +196,6 @@ def search(
 ) -> Found:
     D, I = empty(case) if found is None else found
     lists = case.lists if lists is None else np.ascontiguousarray(lists)
-    deduplicate = len(case.references) > 0
     blocks.search(
         case.X,
         case.own,
@@ -205,7 +204,6 @@ def search(
         np.arange(len(case.X)),
         D,
         I,
-        deduplicate=deduplicate,
         **options,
     )
     return D, I

@@ -67,8 +67,7 @@ def test_one_call_gives_what_its_steps_give(element: str, partitions: int, nprob
     groups, lists = lists_module.routed(made.routes, made.queries, nprobe)
     X, labels = made.queries.fetch(groups.order), made.queries.labels[groups.order]
     D, I = made.empty()
-    several = partitions > 1
-    made.blocks.search(X, labels, groups.starts, lists, groups.order, D, I, deduplicate=several)
+    made.blocks.search(X, labels, groups.starts, lists, groups.order, D, I)
     for found in (
         made.search(nprobe),
         made.search(nprobe, threads=3, tasks=np.arange(len(made.groups) + 1)),

@@ -153,10 +153,10 @@ def test_the_arrays_of_the_graph_are_kept():
         (
             lambda a: {"unit": a["unit"][:-1]},
             ValueError,
-            "unit and both lengths must have a row for each node",
+            "unit and lengths must have a row for each node",
         ),
-        (lambda a: {"lengths": a["lengths"][:-1]}, ValueError, "unit and both lengths"),
-        (lambda a: {"new_lengths": a["lengths"][:-1].copy()}, ValueError, "unit and both lengths"),
+        (lambda a: {"lengths": a["lengths"][:-1]}, ValueError, "unit and lengths must"),
+        (lambda a: {"new_lengths": a["lengths"][:-1].copy()}, ValueError, "new_lengths must"),
         (
             lambda a: {"aggregate": a["unit"][:-1].copy()},
             ValueError,

@@ -32,6 +32,10 @@ class Sides:
         differ = self.labels_x[:, None] != self.labels_y
         self.eligible = differ & (self.labels_x[:, None] != -1) & (self.labels_y != -1)
 
+    @property
+    def sides(self) -> tuple[Any, ...]:
+        return self.X, self.labels_x, self.ids_x, self.Y, self.labels_y, self.ids_y
+
     def best(self, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the evidence of the rows of X among those of Y."""
         return find_best(np.where(self.eligible, self.scores, -np.inf), self.ids_y, k)
@@ -57,7 +61,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_rows_are_pushed_to_queries(metric: int, nx: int, ny: int, k: int, seed: int) -> None:
     t = Sides(metric, nx, ny, 5, seed)
     results = make_results(nx, k)
-    _native.scan_tile(metric, t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *results, t.margin)
+    _native.scan_tile(metric, t.S, *t.sides, t.margin, None, None, *results)
     for found, expected in zip(results, t.best(k), strict=True):
         assert_array_equal(found, expected)
 
@@ -66,8 +70,7 @@ def test_rows_are_pushed_to_queries(metric: int, nx: int, ny: int, k: int, seed:
 def test_rows_are_pushed_to_each_other(metric: int, nx: int, ny: int, k: int, seed: int) -> None:
     t = Sides(metric, nx, ny, 5, seed)
     of_x, of_y = make_results(nx, k), make_results(ny, k)
-    sides = t.X, t.labels_x, t.ids_x, t.Y, t.labels_y, t.ids_y
-    _native.scan_tile_both(metric, t.S, *sides, *of_x, *of_y, t.margin)
+    _native.scan_tile(metric, t.S, *t.sides, t.margin, None, None, *of_x, *of_y)
     back = find_best(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
     for results, wanted in ((of_x, t.best(k)), (of_y, back)):
         for found, expected in zip(results, wanted, strict=True):
@@ -111,17 +114,29 @@ def test_every_pair_is_collected_once(
         (0, np.zeros((3, 3), np.float32)),
         (1, np.zeros((3, 6), np.float32)),
         (2, np.zeros(4, np.int32)),
-        (3, np.zeros((5, 5), np.float32)),
-        (4, np.zeros(3, np.int32)),
-        (5, np.zeros(3, np.int64)),
-        (6, np.zeros((2, 2), np.float32)),
-        (7, np.zeros((3, 3), np.int64)),
+        (3, np.zeros(4, np.int64)),
+        (4, np.zeros((5, 5), np.float32)),
+        (5, np.zeros(3, np.int32)),
+        (6, np.zeros(3, np.int64)),
+        (10, np.zeros((2, 2), np.float32)),
+        (11, np.zeros((3, 3), np.int64)),
+        (12, np.zeros((2, 2), np.float32)),
+        (13, np.zeros((4, 3), np.int64)),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(place: int, wrong: NDArray[Any]) -> None:
     t = Sides(0, 3, 4, 5, 0)
-    arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *make_results(3, 2), t.margin]
+    arguments = [t.S, *t.sides, t.margin, None, None, *make_results(3, 2), *make_results(4, 2)]
     _native.scan_tile(0, *arguments)
     arguments[place] = wrong
     with pytest.raises(ValueError, match="must have length"):
         _native.scan_tile(0, *arguments)
+
+
+@pytest.mark.parametrize("number", [-1, 3, 77])
+def test_metrics_and_policies_that_do_not_exist_are_refused(number: int) -> None:
+    t = Sides(0, 3, 4, 5, 0)
+    with pytest.raises(ValueError, match=f"metric must be 0, 1 or 2, got {number}"):
+        _native.scan_tile(number, t.S, *t.sides, t.margin, None, None, *make_results(3, 2))
+    with pytest.raises(ValueError, match=f"policy must be 0, 1 or 2, got {number}"):
+        _native.Filter(number, None, None, 0, 1)

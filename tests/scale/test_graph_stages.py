@@ -178,7 +178,13 @@ def test_weights_in_sparse_rows_must_be_positive(tmp_path: Path) -> None:
         run(tmp_path, "step-1")
 
 
-def test_a_step_needs_a_weight_for_each_edge() -> None:
+def test_a_step_needs_a_weight_for_each_edge_and_a_row_for_each_node() -> None:
     graph, own = as_graph([[0, 1], [1, 2]]), np.ones((3, 2), np.float32)
     with pytest.raises(ValueError, match="weights must have length 4, got 3"):
-        _native.BlockStep(graph.indptr, graph.indices, 0, own, 3, 1, np.ones(3, np.float32))
+        _native.CsrGraph(graph.indptr, graph.indices, 1, np.ones(3, np.float32))
+    native = _native.CsrGraph(graph.indptr, graph.indices, 1)
+    with pytest.raises(ValueError, match="own must have a row for each node"):
+        _native.BlockStep(native, own[:2], 1)
+    step = _native.BlockStep(native, own, 1)
+    with pytest.raises(ValueError, match="a length for each node"):
+        step.gather(own, 0, np.ones(2, np.float32))

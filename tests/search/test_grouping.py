@@ -1,113 +1,26 @@
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss._native import halve_groups as halve
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.search import derived
-from cfe_faiss.search.lists import Groups, Queries, arranged, group
+from cfe_faiss.search.lists import Groups, Queries, group
 
 seeds = st.integers(0, 2**32 - 1)
-sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100, 300]), max_size=6)
 
 MIXED = -2
 
 
 def borders_of(sizes: list[int]) -> NDArray[np.int64]:
     return np.append(0, np.cumsum(sizes)).astype(np.int64)
-
-
-# --- halving ----------------------------------------------------------------------------------------------------------
-
-
-@given(sizes_of_groups, st.sampled_from([1, 2, 5, 16]), st.integers(0, 3), seeds)
-def test_halves_are_parts_of_groups_of_about_the_size_that_is_wanted(
-    sizes: list[int], largest: int, spread: int, seed: int
-) -> None:
-    rng, borders = np.random.default_rng(seed), borders_of(sizes)
-    X = rng.integers(-spread, spread + 1, (borders[-1], 4)).astype(
-        np.float32
-    )  # without spread all rows are one
-    X[rng.random(len(X)) < 0.05] = np.nan
-    order, starts, of_group = halve(X, borders, largest)
-    assert starts[0] == 0
-    assert starts[-1] == len(order) == len(X)
-    assert len(starts) == len(of_group) + 1
-    for g, (first, last) in enumerate(pairwise(borders)):
-        assert_array_equal(np.sort(order[first:last]), np.arange(first, last))
-        parts = np.flatnonzero(of_group == g)
-        assert_array_equal(starts[np.append(parts, parts[-1] + 1)][[0, -1]], [first, last])
-        made = np.diff(starts)[parts]
-        assert made.max() <= largest
-        assert made.min() >= min(last - first, (largest + 1) // 2)
-    assert_array_equal(of_group, np.sort(of_group))
-
-
-@given(st.integers(1, 16), st.integers(2, 10), seeds)
-def test_two_that_are_far_apart_are_halved_between_them(size: int, d: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    directions = np.linalg.qr(rng.normal(size=(d, d)))[0][:2]
-    of_direction = rng.permutation(np.repeat([0, 1], size))
-    X = unit(directions[of_direction] + 0.01 * rng.normal(size=(2 * size, d)))
-    order, starts, _ = halve(X, np.array([0, 2 * size]), size)
-    assert_array_equal(starts, [0, size, 2 * size])
-    for first, last in pairwise(starts):
-        assert len(set(of_direction[order[first:last]])) == 1
-
-
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    X, order = np.zeros((4, 3), np.float32), np.arange(4)
-    for borders in ([0, 3], [1, 4], [0, 3, 2, 4], []):
-        with pytest.raises(ValueError, match="must run from 0"):
-            halve(X, np.array(borders, np.int64), 2)
-        with pytest.raises(ValueError, match="must run from 0"):
-            arranged(X, order, np.array([0, 5, *borders], np.int64))
-    with pytest.raises(ValueError, match="largest must be at least 1"):
-        halve(X, np.array([0, 4]), 0)
-    with pytest.raises(ValueError, match="order must hold rows of X"):
-        arranged(X, order + 1, np.array([0, 4]))
-
-
-def test_small_groups_stay_unchanged() -> None:
-    X = unit(np.random.default_rng(0).normal(size=(12, 3)))
-    order, starts, of_group = halve(X, np.array([0, 5, 6, 12]), 6)
-    assert_array_equal(order, np.arange(12))
-    assert_array_equal(starts, [0, 5, 6, 12])
-    assert_array_equal(of_group, [0, 1, 2])
-
-
-# --- arranging --------------------------------------------------------------------------------------------------------
-
-
-@given(sizes_of_groups, st.integers(1, 20), seeds)
-def test_rows_come_in_order_with_the_mean_of_each_group(
-    sizes: list[int], d: int, seed: int
-) -> None:
-    rng, groups = np.random.default_rng(seed), borders_of(sizes)
-    X = unit(rng.normal(size=(groups[-1], d)) + 0.3)
-    order = rng.permutation(len(X))
-    arranged_X, means = arranged(X, order, groups)
-    assert_array_equal(arranged_X, X[order])
-    assert means.shape == (len(sizes), d)
-    for g, (first, last) in enumerate(pairwise(groups)):
-        total = arranged_X[first:last].astype(np.float64).sum(axis=0)
-        if np.linalg.norm(total) > 1e-3:
-            assert_allclose(means[g], total / np.linalg.norm(total), atol=1e-3)
-
-
-def test_the_mean_of_rows_that_cancel_out_is_zero() -> None:
-    x = np.array([0.0, 1.0], np.float32)
-    _, means = arranged(np.array([x, -x, x]), np.array([0, 1, 2]), np.array([0, 2, 3]))
-    assert_array_equal(means, [[0, 0], x])
 
 
 # --- groups of queries -----------------------------------------------------------------------------------------------

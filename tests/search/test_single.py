@@ -211,7 +211,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     )
     make, further = (
         type(single),
-        (lists.class_means.native, storage.margin, None, np.empty(0, bool), 1),
+        (lists.class_means.native, storage.margin, None, np.empty(0, bool)),
     )
     for references, starts in (
         (of_references[0] + 200, of_references[1]),

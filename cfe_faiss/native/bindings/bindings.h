@@ -25,6 +25,10 @@ void bind_rows(nb::module_& module);
 void bind_search(nb::module_& module);
 void bind_single_search(nb::module_& module);
 
+class ReadWriteLock;
+// Enters for reading, without the GIL while it waits. Throws on Ctrl-C.
+void enter_reading(ReadWriteLock& lock);
+
 // C-contiguous arrays in main memory, of exactly this type; see `as_is`.
 template <class Number>
 using Array1 = nb::ndarray<Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -63,6 +67,13 @@ template <class Number>
 void check_shape(const char* name, const Matrix<Number>& array, std::size_t rows, std::size_t columns) {
   check_length(name, array.rows, rows);
   if (array.columns != columns) refuse("a row of ", name, " must have length ", columns, ", got ", array.columns);
+}
+
+// The codec, metric or policy with a number. Raises ValueError if there is none.
+template <class Enum>
+Enum enum_of(const char* name, int number) {
+  if (number < 0 || number > 2) refuse(name, " must be 0, 1 or 2, got ", number);
+  return static_cast<Enum>(number);
 }
 
 // For functions that do not use Python.

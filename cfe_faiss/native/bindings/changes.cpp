@@ -1,6 +1,5 @@
 #include "core/changes.h"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -144,7 +143,7 @@ void locate(Table& table, const FaissLists& lists) {
 Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels, int metric, bool sorted) {
   locate(table, lists);
   const WithoutGil section;
-  return table.rows({d, static_cast<Codec>(codec), levels, static_cast<Metric>(metric)}, sorted);
+  return table.rows({d, enum_of<Codec>("codec", codec), levels, enum_of<Metric>("metric", metric)}, sorted);
 }
 
 nb::object references(Table& table) {

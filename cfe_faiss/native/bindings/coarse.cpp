@@ -34,13 +34,10 @@ void make_class_centroids(ClassCentroids* place, Vectors means, Flags filled, La
                           Vectors class_means, Flags class_filled, Vectors cluster_means, Ints cluster_starts,
                           Ints cluster_lists, int metric, Floats center) {
   new (place) ClassCentroids(
-      {means, filled, labels, starts, lists, class_means, class_filled, static_cast<Metric>(metric), center},
+      {means, filled, labels, starts, lists, class_means, class_filled, enum_of<Metric>("metric", metric), center},
       {cluster_means, cluster_starts, cluster_lists});
 }
 
-using Rank = void (ClassCentroids::*)(const Vectors&, Labels, const Ids&, int, const Watch&) const;
-
-template <Rank rank_lists>
 void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, int threads) {
   check_shape("X", X, X.rows, centroids.d());
   check_length("labels", labels.size(), X.rows);
@@ -48,7 +45,7 @@ void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, 
   require(found.columns <= centroids.size(), "no more lists may be wanted than there are");
   if (found.size() == 0) return;
   const LongCall call;
-  (centroids.*rank_lists)(X, labels, found, threads, call.watch);
+  centroids.rank(X, labels, found, threads, call.watch);
 }
 
 }  // namespace
@@ -64,8 +61,7 @@ void bind_coarse(nb::module_& module) {
            without_gil)
       .def("with_changes", &ClassCentroids::with_changes, "rows"_a, "lists"_a, "small_share"_a, without_gil)
       .def_prop_ro("changed", &ClassCentroids::changed)
-      .def("rank", rank<&ClassCentroids::rank>, "X"_a, "labels"_a, "found"_a, "threads"_a)
-      .def("rank_all", rank<&ClassCentroids::rank_all>, "X"_a, "labels"_a, "found"_a, "threads"_a)
+      .def("rank", rank, "X"_a, "labels"_a, "found"_a, "threads"_a)
       .def("__len__", &ClassCentroids::size);
 }
 

@@ -14,11 +14,11 @@ void check_weights(Floats weights, Labels indices) {
 }
 
 void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Floats weights, const nb::object& release,
-                Ints nodes, std::optional<std::size_t> num_nodes) {
+                Ints nodes, std::size_t first, std::optional<std::size_t> num_nodes) {
   check_weights(weights, indices);
   const LongCall call(nb::none(), release);
   new (graph)
-      CsrGraph(indptr, indices, weights, {0, num_nodes.value_or(indptr.size() - 1), nodes}, threads, call.watch);
+      CsrGraph(indptr, indices, weights, {first, num_nodes.value_or(indptr.size() - 1), nodes}, threads, call.watch);
 }
 
 nb::tuple as_tuple(GraphBuilder::Csr csr) {
@@ -63,46 +63,20 @@ void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Mat
   propagation.step(unit, {lengths, aggregate, new_unit, new_lengths}, call.watch);
 }
 
-// A step of some nodes of a graph with `num_nodes`.
-struct KeptBlockStep {
-  KeptBlockStep(Ints indptr, Labels indices, std::size_t first, Vectors own, std::size_t all, int several,
-                Floats weights, const Watch& watch)
-      : graph(indptr, indices, weights, {first, all, {}}, several, watch),
-        step(graph.nodes(), own.columns, {own.data, own.data + own.size()}),
-        d(own.columns),
-        num_nodes(all),
-        threads(several) {}
-
-  CsrGraph graph;
-  BlockStep step;
-  std::size_t d, num_nodes;
-  int threads;
-};
-
-void make_block_step(KeptBlockStep* place, Ints indptr, Labels indices, std::size_t first, Vectors own,
-                     std::size_t num_nodes, int threads, Floats weights) {
-  check_length("indptr", indptr.size(), own.rows + 1);
-  check_weights(weights, indices);
-  const LongCall call;
-  new (place) KeptBlockStep(indptr, indices, first, own, num_nodes, threads, weights, call.watch);
+void make_block_step(BlockStep* place, const CsrGraph& graph, Vectors own, int threads) {
+  const nb::gil_scoped_release released;
+  new (place) BlockStep(graph.nodes(), graph.all_nodes(), own.columns, {own.data, own.data + own.size()}, threads);
 }
 
-void gather(KeptBlockStep& kept, Vectors rows, std::size_t low, Floats lengths) {
-  check_length("lengths", lengths.size(), kept.num_nodes);
-  check_length("the last row", std::min(low + rows.rows, kept.num_nodes), low + rows.rows);
+void gather(BlockStep& step, Vectors rows, std::size_t low, Floats lengths) {
   const LongCall call;
-  kept.step.gather({rows, low, lengths}, kept.threads, call.watch);
+  step.gather({rows, low, lengths}, call.watch);
 }
 
-void finish_step(KeptBlockStep& kept, double alpha, Floats lengths, Matrix<float> aggregate, Matrix<float> new_unit,
+void finish_step(BlockStep& step, double alpha, Floats lengths, Matrix<float> aggregate, Matrix<float> new_unit,
                  std::span<float> new_lengths) {
-  const std::size_t count = kept.graph.num_nodes();
-  check_length("lengths", lengths.size(), count);
-  check_length("new_lengths", new_lengths.size(), count);
-  check_shape("aggregate", aggregate, count, kept.d);
-  check_shape("new_unit", new_unit, count, kept.d);
   const LongCall call;
-  kept.step.finish(alpha, {lengths, aggregate, new_unit, new_lengths}, kept.threads, call.watch);
+  step.finish(alpha, {lengths, aggregate, new_unit, new_lengths}, call.watch);
 }
 
 std::ptrdiff_t unit_rows(Vectors X, Matrix<float> unit) {
@@ -120,8 +94,8 @@ void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, c
 void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
       .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
-           "release"_a = nb::none(), "nodes"_a = nb::none(), "num_nodes"_a = nb::none(), nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 7>())
+           "release"_a = nb::none(), "nodes"_a = nb::none(), "first"_a = 0, "num_nodes"_a = nb::none(),
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 7>())
       .def_prop_ro("num_edges", &CsrGraph::num_edges);
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
@@ -134,9 +108,8 @@ void bind_graph(nb::module_& module) {
            "threads"_a)
       .def("step", take_step, "unit"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a,
            "progress"_a = nb::none(), "release"_a = nb::none());
-  nb::class_<KeptBlockStep>(module, "BlockStep")
-      .def("__init__", make_block_step, "indptr"_a, "indices"_a, "first"_a, "own"_a, "num_nodes"_a, "threads"_a,
-           "weights"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 8>())
+  nb::class_<BlockStep>(module, "BlockStep")
+      .def("__init__", make_block_step, "graph"_a, "own"_a, "threads"_a, nb::keep_alive<1, 2>())
       .def("gather", gather, "rows"_a, "low"_a, "lengths"_a)
       .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
   module.def("gather_lists", gather_lists, "starts"_a, "sizes"_a, "indices"_a, "weights"_a.none(), "nodes"_a);

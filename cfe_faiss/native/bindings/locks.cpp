@@ -1,8 +1,7 @@
-#include "bindings/locks.h"
-
-#include <optional>
+#include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/bindings.h"
+#include "core/read_write_lock.h"
 
 namespace cfe {
 
@@ -10,9 +9,14 @@ namespace {
 
 constexpr ReadWriteLock::Patience kPatience{50};  // interval at which a waiting thread checks for Ctrl-C
 
-// Calls `enter` without the GIL until it succeeds. Ctrl-C raises.
-template <class Enter>
-void wait_for(const Enter& enter) {
+// Calls `enter` without the GIL until it succeeds, then, or if Ctrl-C raises, `withdraw`.
+template <class Enter, class Withdraw>
+void wait_for(const Enter& enter, const Withdraw& withdraw) {
+  struct Announced : Fixed {
+    explicit Announced(const Withdraw& call) : end(call) {}
+    ~Announced() { end(); }
+    const Withdraw& end;
+  } const announced(withdraw);
   for (;;) {
     {
       const nb::gil_scoped_release released;
@@ -24,12 +28,8 @@ void wait_for(const Enter& enter) {
 
 void enter_writing(ReadWriteLock& lock) {
   if (lock.try_write()) return;
-  struct Announced : Fixed {
-    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce_writer(); }
-    ~Announced() { lock.withdraw_writer(); }
-    ReadWriteLock& lock;
-  } const announced(lock);
-  wait_for([&lock] { return lock.write_within(kPatience); });
+  lock.announce_writer();
+  wait_for([&] { return lock.write_within(kPatience); }, [&] { lock.withdraw_writer(); });
 }
 
 // Token for `with`. Its destructor leaves the lock, too: an exception between two lines of Python may skip `__exit__`,
@@ -99,13 +99,8 @@ nb::class_<Token> bind_token(nb::module_& module, const char* name) {
 
 void enter_reading(ReadWriteLock& lock) {
   if (lock.try_read()) return;
-  struct Announced : Fixed {
-    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for), ticket(lock.announce_reader()) {}
-    ~Announced() { lock.withdraw_reader(ticket); }
-    ReadWriteLock& lock;
-    ReadWriteLock::Ticket ticket;
-  } const announced(lock);
-  wait_for([&] { return lock.read_within(kPatience, announced.ticket); });
+  const ReadWriteLock::Ticket ticket = lock.announce_reader();
+  wait_for([&] { return lock.read_within(kPatience, ticket); }, [&] { lock.withdraw_reader(ticket); });
 }
 
 void bind_locks(nb::module_& module) {
@@ -120,13 +115,14 @@ void bind_locks(nb::module_& module) {
   bind_token<Section>(module, "Unforked").def(nb::init<>());
   bind_token<Reading>(module, "Reading");
   bind_token<Writing>(module, "Writing");
-  nb::class_<SharedLock>(module, "ReadWriteLock")
+  using Shared = std::shared_ptr<ReadWriteLock>;  // keeps the Python object alive
+  nb::class_<ReadWriteLock>(module, "ReadWriteLock")
       .def(nb::init<>())
       .def(
-          "reading", [](const SharedLock& shared, nb::object make) { return Reading(shared.lock, std::move(make)); },
+          "reading", [](Shared lock, nb::object make) { return Reading(std::move(lock), std::move(make)); },
           "make"_a = nb::none())
       .def(
-          "writing", [](const SharedLock& shared, nb::object make) { return Writing(shared.lock, std::move(make)); },
+          "writing", [](Shared lock, nb::object make) { return Writing(std::move(lock), std::move(make)); },
           "make"_a = nb::none());
 }
 

@@ -16,8 +16,8 @@ Tile tile_of(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Label
   check_shape("Y", Y, S.columns, X.columns);
   check_length("labels_x", labels_x.size(), X.rows);
   check_length("labels_y", labels_y.size(), Y.rows);
-  return {static_cast<Metric>(metric), X.columns, {X.data, labels_x, nullptr},
-          {Y.data, labels_y, nullptr}, S.data,    margin};
+  return {enum_of<Metric>("metric", metric), X.columns, {X.data, labels_x, nullptr},
+          {Y.data, labels_y, nullptr},       S.data,    margin};
 }
 
 // The rows of a tile are allowed, so its filters have no masks. Each side has the values that the other compares.
@@ -29,32 +29,22 @@ void set_filters(Tile& tile, const Filter* of_x, const Filter* of_y) {
   tile.y.filter.row_values = tile.x.filter.query_values;
 }
 
-TileResults results_of(const TileSide& side, Matrix<float> D, Ids I) {
-  check_results(D, I, side.size());
-  return {D.data, I.data, D.columns};
-}
-
 const std::int64_t* ids_of(const TileSide& side, Ints ids) {
   check_length("ids", ids.size(), side.size());
   return ids.data();
 }
 
-void scan_columns(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y,
-                  Matrix<float> D, Ids I, double margin, const Filter* filter, const Filter* filter_y) {
-  Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
-  tile.y.ids = ids_of(tile.y, ids_y);
-  set_filters(tile, filter, filter_y);
-  scan_tile(tile, results_of(tile.x, D, I));
-}
-
-void scan_both_sides(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y,
-                     Ints ids_y, Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin,
-                     const Filter* filter_x, const Filter* filter_y) {
+void scan(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y, Ints ids_y,
+          double margin, const Filter* filter_x, const Filter* filter_y, Scores D_x, Ids I_x, Scores D_y, Ids I_y) {
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.x.ids = ids_of(tile.x, ids_x);
   tile.y.ids = ids_of(tile.y, ids_y);
   set_filters(tile, filter_x, filter_y);
-  scan_tile_both(tile, results_of(tile.x, D_x, I_x), results_of(tile.y, D_y, I_y));
+  check_results(D_x, I_x, X.rows);
+  const TileResults of_x{D_x.data, I_x.data, D_x.columns}, of_y{D_y.data, I_y.data, D_y.columns};
+  if (D_y.data == nullptr) return scan_tile(tile, of_x, nullptr);
+  check_results(D_y, I_y, Y.rows);
+  scan_tile(tile, of_x, &of_y);
 }
 
 std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y,
@@ -75,9 +65,8 @@ std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors 
 
 void make_tree(JoinTree* tree, Ints starts, Labels labels, Vectors coarse, Vectors fine, Vectors low, Vectors high,
                Labels node_labels) {
-  const JoinTree checked{starts, labels, coarse, fine, low, high, node_labels};
-  checked.check();
-  new (tree) JoinTree(checked);
+  new (tree) JoinTree{starts, labels, coarse, fine, low, high, node_labels};
+  tree->check();
 }
 
 std::size_t find(BlockJoin& join, float product, double distance, Ids found) {
@@ -92,17 +81,15 @@ void row_scores(int metric, Vectors X, Vectors Y, Ints first, Ints second, std::
   check_length("second", second.size(), first.size());
   check_length("result", result.size(), first.size());
   if (!all_below(first, X.rows) || !all_below(second, Y.rows)) throw std::out_of_range("there is no such row");
-  kernels().row_scores(static_cast<Metric>(metric), X, Y, first, second, result);
+  kernels().row_scores(enum_of<Metric>("metric", metric), X, Y, first, second, result);
 }
 
 }  // namespace
 
 void bind_pairs(nb::module_& module) {
-  module.def("scan_tile", scan_columns, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a,
-             "I"_a, "margin"_a, "rules"_a.none() = nb::none(), "rules_y"_a.none() = nb::none(), without_gil);
-  module.def("scan_tile_both", scan_both_sides, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a,
-             "ids_y"_a, "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, "rules_x"_a.none() = nb::none(),
-             "rules_y"_a.none() = nb::none(), without_gil);
+  module.def("scan_tile", scan, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a,
+             "margin"_a, "rules_x"_a.none(), "rules_y"_a.none(), "D_x"_a, "I_x"_a, "D_y"_a.none() = nb::none(),
+             "I_y"_a.none() = nb::none(), without_gil);
   module.def("collect_tile", collect_tile, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a,
              "margin"_a, "first"_a, "rows"_a, "columns"_a, "scores"_a, "ids_y"_a.none() = nb::none(),
              "rules"_a.none() = nb::none(), "rules_y"_a.none() = nb::none(), without_gil);

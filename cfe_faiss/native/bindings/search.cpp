@@ -5,7 +5,6 @@
 #include "bindings/filter.h"
 #include "core/blocks.h"
 #include "core/common.h"
-#include "core/grouping.h"
 #include "core/kernels.h"
 #include "core/list_scan.h"
 #include "core/searcher.h"
@@ -18,9 +17,7 @@ void make_filter(Filter* filter, int policy, const Array2<const std::int32_t>& e
                  const Array2<const std::int64_t>& excluded_ids, float low, float high,
                  const Array1<const bool>& allowed, const Array2<const double>& values,
                  const Array2<const double>& limits, std::size_t most_changed) {
-  const bool is_policy = policy >= static_cast<int>(Policy::kOther) && policy <= static_cast<int>(Policy::kAny);
-  require(is_policy, "policy must be 0, 1 or 2");
-  const auto of_labels = static_cast<Policy>(policy);
+  const auto of_labels = enum_of<Policy>("policy", policy);
   new (filter) Filter{of_labels, excluded_labels, excluded_ids, low, high, allowed, values, limits, most_changed};
 }
 
@@ -50,38 +47,9 @@ void make_blocks(Blocks* blocks, const Rows& rows, const std::string& element, f
 }
 
 void search_blocks(const Blocks& blocks, Vectors X, Labels labels, Ints starts, Lists lists, Ints order, Scores D,
-                   Ids I, const Filter* filter, bool deduplicate, bool resume) {
+                   Ids I, const Filter* filter, bool resume) {
   const LongCall call;
-  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume, view_of(filter, D.rows, blocks.rows())},
-                call.watch);
-}
-
-// --- groups of queries ---
-
-void check_borders(const char* name, Ints borders, std::size_t rows) {
-  if (!ascends(borders, rows)) refuse(name, " must run from 0 to the number of rows");
-}
-
-nb::tuple halve_groups(Vectors X, Ints borders, std::size_t largest, int threads) {
-  check_borders("borders", borders, X.rows);
-  require(largest > 0, "largest must be at least 1");
-  NearGroups groups;
-  {
-    const LongCall call;
-    groups = halve(X, borders, largest, threads, call.watch);
-  }
-  return nb::make_tuple(as_array(std::move(groups.order)), as_array(std::move(groups.starts)),
-                        as_array(std::move(groups.of_group)));
-}
-
-void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int metric,
-                    int threads) {
-  check_borders("starts", starts, order.size());
-  check_shape("arranged", arranged, order.size(), X.columns);
-  check_shape("means", means, starts.size() - 1, X.columns);
-  const LongCall call;
-  require(all_below(order, X.rows), "order must hold rows of X");
-  arrange(X, order, starts, arranged, means, threads, call.watch, static_cast<Metric>(metric));
+  blocks.search({X, labels, starts, lists, order, D, I, resume, view_of(filter, D.rows, blocks.rows())}, call.watch);
 }
 
 // --- queries one by one, and in groups ---
@@ -99,9 +67,19 @@ void search_groups(const Searcher& searcher, Vectors X, Ints rows, Labels labels
                    Labels group_labels, Ints tasks, std::size_t nprobe, Scores D, Ids I, const Filter* filter,
                    int threads, const nb::object& progress) {
   const LongCall call(progress);
-  const FilterView rules = view_of(filter, D.rows, searcher.size());
-  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks, D, I, rules}, nprobe, threads,
-                         call.watch);
+  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks}, nprobe, D, I,
+                         view_of(filter, D.rows, searcher.size()), threads, call.watch);
+}
+
+nb::tuple route_groups(const Searcher& searcher, Vectors X, Ints rows, Labels labels, Ints order, Ints starts,
+                       Labels group_labels, Ints tasks, std::size_t nprobe, int threads) {
+  RoutedGroups routed;
+  {
+    const LongCall call;
+    routed = searcher.route_groups({X, rows, labels, order, starts, group_labels, tasks}, nprobe, threads, call.watch);
+  }
+  return nb::make_tuple(as_array(std::move(routed.order)), as_array(std::move(routed.starts)),
+                        as_array(std::move(routed.labels)), as_array(std::move(routed.lists)));
 }
 
 // --- given lists ---
@@ -141,7 +119,7 @@ void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels ent
   require(ascends(entry_starts, entries.size()), "entry_starts must ascend from 0 to the number of entries");
   require(all_below(entries, entries.size()), "entries must be numbers of entries");
   const LongCall call;
-  const auto rows = static_cast<Policy>(policy);
+  const auto rows = enum_of<Policy>("policy", policy);
   scan.centroids({entries, entry_starts, entry_labels, means, entry_means, center, rows}, threads, call.watch);
 }
 
@@ -157,22 +135,21 @@ void bind_search(nb::module_& module) {
       .def("__init__", make_blocks, nb::keep_alive<1, 2>(), "rows"_a, "element"_a, "rounding_error"_a, "references"_a,
            "reference_starts"_a, "center"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
       .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a,
-           "rules"_a.none() = nb::none(), nb::kw_only(), "deduplicate"_a = false, "resume"_a = false)
+           "rules"_a.none() = nb::none(), nb::kw_only(), "resume"_a = false)
       .def_prop_ro("memory", &Blocks::memory)
       .def_prop_ro("element",
                    [](const Blocks& blocks) { return blocks.element() == Element::kByte ? "byte" : "float"; })
       .def_prop_ro("rotated", &Blocks::rotated);
-  module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a, "threads"_a = 1);
-  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "metric"_a,
-             "threads"_a = 1);
   nb::class_<Searcher>(module, "Searcher")
-      .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags, std::size_t>(), "lists"_a,
-           "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), without_gil)
+      .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags>(), "lists"_a, "centroids"_a,
+           "margin"_a, "blocks"_a.none(), "changed"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           nb::keep_alive<1, 5>(), without_gil)
       .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "D"_a, "I"_a, "rules"_a.none() = nb::none())
       .def("search_groups", search_groups, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a,
            "tasks"_a, "nprobe"_a, "D"_a, "I"_a, "rules"_a.none() = nb::none(), nb::kw_only(), "threads"_a = 1,
-           "progress"_a = nb::none());
+           "progress"_a = nb::none())
+      .def("route_groups", route_groups, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a,
+           "tasks"_a, "nprobe"_a, "threads"_a);
   nb::class_<PqCodes>(module, "PqCodes")
       .def(
           "__init__",

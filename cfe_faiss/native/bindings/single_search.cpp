@@ -1,13 +1,12 @@
 // One call that checks, searches and answers a single query: converting arrays would take longer than searching a small
 // index. Only this file uses NumPy's C API.
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <nanobind/stl/shared_ptr.h>
 #include <numpy/arrayobject.h>
-
-#include <optional>
 
 #include "bindings/bindings.h"
 #include "bindings/filter.h"
-#include "bindings/locks.h"
+#include "core/read_write_lock.h"
 #include "core/searcher.h"
 
 namespace cfe {
@@ -72,8 +71,8 @@ Number* data_of(const nb::object& array) {
 class SingleSearch {
  public:
   // The caller holds the lock.
-  SingleSearch(const SharedLock& lock, const Searcher& searcher)
-      : lock_(lock.lock), searcher_(searcher), writers_(lock_->writers_so_far()) {}
+  SingleSearch(std::shared_ptr<ReadWriteLock> lock, const Searcher& searcher)
+      : lock_(std::move(lock)), searcher_(searcher), writers_(lock_->writers_so_far()) {}
 
   // Returns D and I, (1, k), or None if the query needs a conversion or the index has changed.
   nb::object search(nb::handle xq, nb::handle labels_q, nb::handle k, nb::handle nprobe, bool complete,
@@ -117,7 +116,7 @@ void bind_single_search(nb::module_& module) {
   if (_import_array() < 0) throw nb::python_error();
   module.def("is_single", is_single, "xq"_a.none(), "labels_q"_a.none(), "k"_a.none(), "d"_a);
   nb::class_<SingleSearch>(module, "SingleSearch")
-      .def(nb::init<const SharedLock&, const Searcher&>(), "lock"_a, "searcher"_a, nb::keep_alive<1, 3>())
+      .def(nb::init<std::shared_ptr<ReadWriteLock>, const Searcher&>(), "lock"_a, "searcher"_a, nb::keep_alive<1, 3>())
       .def("search", &SingleSearch::search, "xq"_a.none(), "labels_q"_a.none(), "k"_a.none(), "nprobe"_a.none(),
            "complete"_a, "ntotal"_a, "rules"_a.none() = nb::none());
 }

@@ -3,10 +3,10 @@
 
 #include <new>
 
+#include "core/common.h"
+
 #ifdef __linux__
 #include <sys/mman.h>
-
-#include "core/common.h"
 #endif
 
 namespace cfe {
@@ -48,21 +48,5 @@ struct LineAllocator {
 
 template <class Number>
 using AlignedVector = std::vector<Number, LineAllocator<Number>>;
-
-// A vector shared by its copies. It may be written until it is copied for the first time.
-template <class Number>
-class SharedVector {
- public:
-  std::size_t size() const { return numbers_->size(); }
-  const Number* data() const { return numbers_->data(); }
-  const Number& operator[](std::size_t i) const { return (*numbers_)[i]; }
-  const Number* begin() const { return data(); }
-  const Number* end() const { return data() + size(); }
-
-  AlignedVector<Number>& written() { return *numbers_; }
-
- private:
-  std::shared_ptr<AlignedVector<Number>> numbers_ = std::make_shared<AlignedVector<Number>>();
-};
 
 }  // namespace cfe

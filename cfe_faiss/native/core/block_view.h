@@ -95,10 +95,10 @@ struct GroupView {
   const std::int64_t* lists;  // (nprobe); -1 for none
   std::size_t nprobe;
   std::size_t k;
-  std::size_t copies;         // the largest number of lists that hold the same row
-  bool resume;                // D and I contain earlier results
-  const std::int64_t* order;  // the row of D and I of each query, (size), or null: their own numbers
-  float* D;                   // (.., k)
+  std::size_t copies = 1;               // the largest number of lists that hold the same row
+  bool resume;                          // D and I contain earlier results
+  const std::int64_t* order = nullptr;  // the row of D and I of each query, (size), or null: their own numbers
+  float* D;                             // (.., k)
   std::int64_t* I;
   const FilterView& filter;  // of the rows of D; a temporary lives as long as the group
 };

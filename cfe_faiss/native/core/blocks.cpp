@@ -59,14 +59,13 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
   set_center(options);
   lay_out(options);
   allocate();
-  const auto task = [&](std::size_t number) {
+  const auto pack_some = [&](std::size_t first, std::size_t stop) {
     AlignedVector<float> memory(2 * columns_ * kBlockRows + columns_);
     const PackMemory parts{memory.data(), memory.data() + columns_ * kBlockRows,
                            memory.data() + 2 * columns_ * kBlockRows};
-    for (std::size_t list = number * kListsAtOnce; list < std::min(lists(), (number + 1) * kListsAtOnce); ++list)
-      pack(list, options, parts);
+    for (std::size_t list = first; list < stop; ++list) pack(list, options, parts);
   };
-  parallel_for((lists() + kListsAtOnce - 1) / kListsAtOnce, options.threads, task, watch);
+  parallel_runs(lists(), kListsAtOnce, options.threads, pack_some, watch);
 }
 
 void Blocks::set_rotation(const BlocksOptions& options) {
@@ -208,11 +207,6 @@ void Blocks::check(const GroupedQueries& queries) const {
             "lists must hold numbers of lists, or -1");
 }
 
-ScanShape Blocks::shape(std::size_t k, std::size_t copies) const {
-  return {rows_.d(),      k,   copies, element_ == Element::kByte ? words_ : 0, rotated() ? columns_ : 0,
-          center_.size(), true};
-}
-
 void Blocks::search(const GroupedQueries& queries, const Watch& watch) const {
   check(queries);
   ScanMemory scratch;
@@ -223,30 +217,34 @@ void Blocks::search(const GroupedQueries& queries, const Watch& watch) const {
 void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last,
                            ScanMemory& scratch) const {
   const auto& starts = queries.starts;
-  std::size_t largest = 0;
-  for (std::size_t g = first; g < last; ++g)
-    largest = std::max(largest, static_cast<std::size_t>(starts[g + 1] - starts[g]));
-  if (largest == 0) return;
-  const BlocksView blocks = view();
-  const std::size_t copies = queries.deduplicate ? copies_ : 1;
-  const SearchMemory& memory = scratch.of(largest, shape(queries.D.columns, copies));
   for (std::size_t g = first; g < last; ++g) {
     const auto begin = static_cast<std::size_t>(starts[g]), size = static_cast<std::size_t>(starts[g + 1]) - begin;
     if (size == 0) continue;
-    const GroupView group{queries.X.data + begin * queries.X.columns,
-                          queries.labels.data() + begin,
-                          size,
-                          queries.lists[g].data(),
-                          queries.lists.columns,
-                          queries.D.columns,
-                          copies,
-                          queries.resume,
-                          queries.order.data() + begin,
-                          queries.D.data,
-                          queries.I.data,
-                          queries.filter};
-    kernels().scan_group(blocks, group, memory);
+    search_group({.X = queries.X.data + begin * queries.X.columns,
+                  .labels = queries.labels.data() + begin,
+                  .size = size,
+                  .lists = queries.lists[g].data(),
+                  .nprobe = queries.lists.columns,
+                  .k = queries.D.columns,
+                  .resume = queries.resume,
+                  .order = queries.order.data() + begin,
+                  .D = queries.D.data,
+                  .I = queries.I.data,
+                  .filter = queries.filter},
+                 scratch);
   }
+}
+
+void Blocks::search_group(GroupView group, ScanMemory& scratch) const {
+  group.copies = copies_;
+  const SearchMemory& memory = scratch.of(group.size, {.d = rows_.d(),
+                                                       .k = group.k,
+                                                       .copies = copies_,
+                                                       .words = element_ == Element::kByte ? words_ : 0,
+                                                       .rotated = rotated() ? columns_ : 0,
+                                                       .centred = center_.size(),
+                                                       .warms_up = true});
+  kernels().scan_group(view(), group, memory);
 }
 
 }  // namespace cfe

@@ -1,15 +1,12 @@
 // Rows of lists in blocks of 16, so that several queries are compared with 16 rows in one pass over the dimensions.
 #pragma once
 
-#include <optional>
-
 #include "core/aligned.h"
 #include "core/block_view.h"
 #include "core/common.h"
 #include "core/parallel.h"
 #include "core/rows.h"
 #include "core/scan_memory.h"
-#include "core/topk.h"
 
 namespace cfe {
 
@@ -38,7 +35,6 @@ struct GroupedQueries {
   std::span<const std::int64_t> order;   // the row of D and I of each query
   Matrix<float> D;
   Matrix<std::int64_t> I;
-  bool deduplicate;        // a row may be in several lists
   bool resume;             // D and I contain earlier results
   FilterView filter = {};  // of the rows of D
 };
@@ -46,7 +42,6 @@ struct GroupedQueries {
 // Blocks of all rows of some lists. Rows must outlive them unchanged.
 class Blocks {
  public:
-  // Throws std::invalid_argument if the arguments do not fit each other.
   Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch);
 
   std::size_t lists() const { return starts_.size() - 1; }
@@ -56,11 +51,13 @@ class Blocks {
   Element element() const { return element_; }
   bool rotated() const { return !rotation_.empty(); }
 
-  // Writes the best rows of its group's lists for each query. Throws std::invalid_argument if arguments do not fit.
+  // Writes the best rows of its group's lists for each query.
   void search(const GroupedQueries& queries, const Watch& watch) const;
 
   // Searches the groups from `first` to `last` - 1 in this thread. Does not check the arguments.
   void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, ScanMemory& scratch) const;
+  // The same for one group. Sets its `copies`.
+  void search_group(GroupView group, ScanMemory& scratch) const;
 
  private:
   void set_rotation(const BlocksOptions& options);
@@ -72,7 +69,6 @@ class Blocks {
   void pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory);
   void check(const GroupedQueries& queries) const;
   BlocksView view() const;
-  ScanShape shape(std::size_t k, std::size_t copies) const;
 
   const Rows& rows_;
   Element element_;

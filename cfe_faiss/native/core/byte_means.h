@@ -22,14 +22,11 @@ enum MeanStatistic : std::size_t {
   kMeanStatistics
 };
 
-template <class Number>
-struct ByteMeansOf {
+struct ByteMeans {
   std::size_t d, words, blocks;  // words of a mean are d / 4, rounded up
-  Number* data;                  // (blocks, words, 16)
-  Number* statistics;            // (blocks, kMeanStatistics, 16)
+  std::int32_t* data;            // (blocks, words, 16)
+  std::int32_t* statistics;      // (blocks, kMeanStatistics, 16)
 };
-using ByteMeans = ByteMeansOf<const std::int32_t>;
-using ByteMeansTarget = ByteMeansOf<std::int32_t>;
 
 // A query, its product with the centre, and q' in bytes.
 struct ByteQuery {

@@ -89,11 +89,10 @@ void move_items(const ListChange& change, std::byte* items, const std::byte* new
     const std::byte* from = (move.is_new ? new_items : stored) + move.source * size;
     std::memmove(items + move.place * size, from, move.count * size);
   };
-  const bool any_up = std::ranges::any_of(change.moves, moves_up);
-  if (any_up && std::ranges::any_of(change.moves, moves_down)) {
+  if (moves_both_ways(change)) {
     std::copy_n(items, change.before * size, buffer);
     stored = buffer;
-  } else if (any_up) {
+  } else if (std::ranges::any_of(change.moves, moves_up)) {
     std::ranges::for_each(std::views::reverse(change.moves), take);
     return;
   }
@@ -236,20 +235,18 @@ void Table::references_from_homes() {
   auto result = std::make_shared<Kept>();
   result->rows.resize(further_ * n_);
   result->starts.assign(further_ * nlist() + 1, 0);
-  const auto each_home = [this](std::size_t partition, const auto& take) {
+  const auto each_home = [this](const auto& take) {
     std::int32_t row = 0;  // n < 2**31
     for (std::size_t list = 0; list < nlist(); ++list) {
-      const auto homes = numbers<std::int32_t>(homes_.data(list), sizes_[list] * further_);
-      for (std::size_t place = 0; place < sizes_[list]; ++place) take(row++, homes[place * further_ + partition]);
+      const std::int32_t* homes = numbers<std::int32_t>(homes_.data(list), sizes_[list] * further_).data();
+      for (std::size_t place = 0; place < sizes_[list]; ++place, ++row)
+        for (std::size_t p = 0; p < further_; ++p) take(row, p * nlist() + static_cast<std::size_t>(*homes++));
     }
   };
-  for (std::size_t partition = 0; partition < further_; ++partition) {
-    std::int64_t* starts = result->starts.data() + partition * nlist();
-    each_home(partition, [starts](std::int32_t, std::int32_t home) { ++starts[home + 1]; });
-    for (std::size_t list = 0; list < nlist(); ++list) starts[list + 1] += starts[list];
-    std::vector<std::int64_t> next(starts, starts + nlist());
-    each_home(partition, [&result, &next](std::int32_t row, std::int32_t home) { result->rows[next[home]++] = row; });
-  }
+  each_home([&](std::int32_t, std::size_t list) { ++result->starts[list + 1]; });
+  std::partial_sum(result->starts.begin(), result->starts.end(), result->starts.begin());
+  std::vector<std::int64_t> next = result->starts;
+  each_home([&](std::int32_t row, std::size_t list) { result->rows[next[list]++] = row; });
   references_ = References{result->rows, result->starts, result};
   homes_ = Column(homes_.item_size(), nlist());
 }

@@ -125,8 +125,7 @@ class Table {
   bool is_as_left(const InvertedLists& lists, const Change* change) const;
 
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
-  // these hold product-quantizer codes. The rows of the only list may be `sorted` by label or not. Throws
-  // std::invalid_argument if the format does not fit the table.
+  // these hold product-quantizer codes. The rows of the only list may be `sorted` by label or not.
   Rows rows(const RowsFormat& format, bool sorted = true);
   std::optional<References> references();
   // Returns the additional vectors, consecutively. Several threads may call this at once.
@@ -144,7 +143,7 @@ class Table {
 
   // Removes distinct rows, in any order, and inserts new rows into their lists: behind all rows of the same label if
   // the rows of each list are `sorted` by label. Else there is only one list; new row i takes the place of rows[i], and
-  // further new rows follow the last row. Throws std::invalid_argument if rows are not distinct rows of the table.
+  // further new rows follow the last row.
   Change replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
                      std::span<const std::int32_t> labels, bool sorted) const;
   // `rows` ascend strictly. `sorted`: the rows of each list are then sorted by label; else they stay where they are.

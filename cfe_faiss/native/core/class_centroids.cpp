@@ -1,7 +1,6 @@
 #include "core/class_centroids.h"
 
 #include <cassert>
-#include <cmath>
 #include <numeric>
 
 #include "core/block_view.h"
@@ -115,7 +114,8 @@ void ChangedLists::score(std::span<const float> x, std::int32_t label, std::vect
       if (labels_[m] == label) mean = m;
     wanted[c] = static_cast<std::int64_t>(mean);
   }
-  kernels().dot_rows_as_blocks(x, {means_.data(), labels_.size(), x.size()}, std::span(wanted).first(size()), scores);
+  kernels().dot_rows_as_blocks(x.data(), {means_.data(), labels_.size(), x.size()}, std::span(wanted).first(size()),
+                               scores);
   for (std::size_t c = 0; c < size(); ++c)
     if (!filled_[static_cast<std::size_t>(wanted[c])]) scores[c] = kNothing;
 }
@@ -212,10 +212,10 @@ ClassCentroids ClassCentroids::with_changes(const Rows& rows, std::span<const st
 // Rows below the number of lists are means of lists; the others are class means. A damaged mean counts as zero, so that
 // its list is ranked among the others.
 void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> rows) {
-  const std::size_t number = padded(rows.size()) / kLanes, first = lists_.size() / kLanes;
+  const std::size_t number = padded(rows.size()) / kLanes, first = means_->lists.size() / kLanes;
   const std::size_t first_empty = empty_.size();
-  blocks_.written().resize(blocks_.size() + number * kLanes * length_, 0.0f);
-  lists_.written().resize(lists_.size() + number * kLanes, -1);
+  means_->blocks.resize(means_->blocks.size() + number * kLanes * length_, 0.0f);
+  means_->lists.resize(means_->lists.size() + number * kLanes, -1);
   for (std::size_t lane = 0; lane < number * kLanes; ++lane) {
     bool filled = false;
     if (lane < rows.size()) {
@@ -223,11 +223,10 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
       const bool of_class = row >= lists;
       const auto x = of_class ? of.class_means[row - lists] : of.means[row];
       filled = of_class ? of.class_filled[row - lists] : of.filled[row];
-      float* column = blocks_.written().data() + (first + lane / kLanes) * length_ * kLanes + lane % kLanes;
+      float* column = means_->blocks.data() + (first + lane / kLanes) * length_ * kLanes + lane % kLanes;
       const bool sound = kernels().norm(x.first(d())) <= kLongestMean && kernels().norm(x) <= kLargestLast;
       for (std::size_t i = 0; sound && i < length_; ++i) column[i * kLanes] = x[i];
-      lists_.written()[first * kLanes + lane] =
-          static_cast<std::int32_t>(of_class ? of.lists[row - lists] : rows[lane]);
+      means_->lists[first * kLanes + lane] = static_cast<std::int32_t>(of_class ? of.lists[row - lists] : rows[lane]);
     }
     if (!filled) empty_.push_back(static_cast<std::int32_t>(first * kLanes + lane));
   }
@@ -235,25 +234,25 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
 }
 
 void ClassCentroids::round_to_bytes() {
-  const std::size_t blocks = lists_.size() / kLanes;
-  rows_.written().resize(lists_.size() * length_);
-  for (std::size_t lane = 0; lane < lists_.size(); ++lane)
+  const std::size_t blocks = means_->lists.size() / kLanes;
+  means_->rows.resize(means_->lists.size() * length_);
+  for (std::size_t lane = 0; lane < means_->lists.size(); ++lane)
     for (std::size_t i = 0; i < length_; ++i)
-      rows_.written()[lane * length_ + i] = blocks_[(lane / kLanes * length_ + i) * kLanes + lane % kLanes];
+      means_->rows[lane * length_ + i] = means_->blocks[(lane / kLanes * length_ + i) * kLanes + lane % kLanes];
   center_.assign(d(), 0.0f);
   for (const std::int64_t lane : lanes_)
-    for (std::size_t i = 0; i < d(); ++i) center_[i] += rows_[static_cast<std::size_t>(lane) * length_ + i];
+    for (std::size_t i = 0; i < d(); ++i) center_[i] += means_->rows[static_cast<std::size_t>(lane) * length_ + i];
   for (float& value : center_) value /= static_cast<float>(size());
-  bytes_.written().resize(blocks * words() * kLanes);
-  statistics_.written().resize(blocks * kMeanStatistics * kLanes);
+  means_->bytes.resize(blocks * words() * kLanes);
+  means_->statistics.resize(blocks * kMeanStatistics * kLanes);
   std::vector<float> buffer(d() * kLanes);
-  kernels().encode_means(blocks_.data(), length_, center_,
-                         {d(), words(), blocks, bytes_.written().data(), statistics_.written().data()}, buffer.data());
+  kernels().encode_means(means_->blocks.data(), length_, center_,
+                         {d(), words(), blocks, means_->bytes.data(), means_->statistics.data()}, buffer.data());
 }
 
 ByteMeans ClassCentroids::bytes_of(const Run& run) const {
-  return {d(), words(), run.number, bytes_.data() + run.first * words() * kLanes,
-          statistics_.data() + run.first * kMeanStatistics * kLanes};
+  return {d(), words(), run.number, means_->bytes.data() + run.first * words() * kLanes,
+          means_->statistics.data() + run.first * kMeanStatistics * kLanes};
 }
 
 void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const {
@@ -272,7 +271,7 @@ ClassCentroids::RunsOfLabel ClassCentroids::runs_of(std::int32_t label) const {
 }
 
 std::span<const float> ClassCentroids::blocks_of(const Run& run) const {
-  return std::span(blocks_).subspan(run.first * length_ * kLanes, run.number * length_ * kLanes);
+  return std::span(means_->blocks).subspan(run.first * length_ * kLanes, run.number * length_ * kLanes);
 }
 
 // --- scores ---
@@ -312,7 +311,7 @@ void ClassCentroids::replace_scores(std::span<const float> x, std::int32_t label
                                     Scratch& scratch) const {
   if (own != nullptr) {
     score_run(x, *own, end, scratch);
-    const std::int32_t* lists = lists_.data() + own->first * kLanes;
+    const std::int32_t* lists = means_->lists.data() + own->first * kLanes;
     for (std::size_t lane = 0; lane < own->lanes() && lists[lane] >= 0; ++lane)
       replace(lists[lane], scratch.scores[end + lane], scratch.by_bytes ? scratch.upper[end + lane] : 0, scratch);
   }
@@ -370,13 +369,13 @@ void ClassCentroids::score_lanes(std::span<const float> x, const Run* own, std::
     return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);
   };
   for (std::size_t c = 0; c < number && own != nullptr; ++c) {
-    const std::int32_t *first = lists_.data() + own->first * kLanes, *last = first + own->lanes();
+    const std::int32_t *first = means_->lists.data() + own->first * kLanes, *last = first + own->lanes();
     const auto list = static_cast<std::int32_t>(scratch.ids[c]);
     const auto found = std::lower_bound(first, last, list, before);
-    if (found != last && *found == list) scratch.lanes[c] = found - lists_.data();
+    if (found != last && *found == list) scratch.lanes[c] = found - means_->lists.data();
   }
-  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), length_}, std::span(scratch.lanes).first(number),
-                               scratch.kept);
+  kernels().dot_rows_as_blocks(x.data(), {means_->rows.data(), means_->lists.size(), length_},
+                               std::span(scratch.lanes).first(number), scratch.kept);
   for (std::size_t c = 0; c < number && changed_.size() > 0; ++c) {
     const std::ptrdiff_t changed = changed_.place_of(static_cast<std::size_t>(scratch.ids[c]));
     if (changed >= 0) scratch.kept[c] = scratch.changed[static_cast<std::size_t>(changed)];
@@ -399,7 +398,7 @@ void ClassCentroids::choose(std::span<const float> x, const Run* own, std::size_
     const auto place = static_cast<std::size_t>(scratch.places[c]);
     const std::int64_t lane = scratch.blocks[place / kLanes] * kLanes + static_cast<std::int64_t>(place % kLanes);
     scratch.lanes[c] = lane;
-    scratch.ids[c] = lists_[static_cast<std::size_t>(lane)];
+    scratch.ids[c] = means_->lists[static_cast<std::size_t>(lane)];
     scratch.kept[c] = lower[place];
   }
   if (scratch.by_bytes) score_lanes(x, own, number, scratch);
@@ -458,51 +457,31 @@ void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const s
   }
 }
 
-// Calls take(query, at, scratch) for each row of X, whose scores begin at index `at`.
-template <class Take>
-void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads,
-                                const Watch& watch, const Take& take) const {
-  if (size() == 0) return;
-  // The first run of each query. Queries of the same run are consecutive in `order`.
-  std::vector<std::size_t> order(X.rows), runs(X.rows);
-  for (std::size_t q = 0; q < X.rows; ++q) runs[q] = runs_of(labels[q]).first;
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return runs[a] < runs[b]; });
-  const auto some = [&](std::size_t first, std::size_t stop) {
-    Scratch scratch;
-    for (std::size_t last; first < stop; first = last) {
-      last = first + 1;
-      while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
-      score_batch(X, labels, std::span(order).subspan(first, last - first), scratch);
-      for (std::size_t q = first; q < last; ++q) take(order[q], (q - first) * scratch.blocks.size() * kLanes, scratch);
-    }
-  };
-  parallel_runs(X.rows, kQueriesOfTask, threads, some, watch);
-}
-
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
+  if (size() == 0) return;
   const auto one_by_one = [&](std::size_t first, std::size_t stop) {
     Scratch scratch;
     for (std::size_t q = first; q < stop; ++q) rank(X[q], labels[q], lists[q], scratch);
   };
   if (!cluster_means_.empty() || X.rows == 1) return parallel_runs(X.rows, kQueriesOfTask, threads, one_by_one, watch);
-  in_batches(X, labels, threads, watch,
-             [&](std::size_t q, std::size_t at, Scratch& scratch) { choose({}, nullptr, at, lists[q], scratch); });
-}
-
-void ClassCentroids::rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels,
-                              const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
-  assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows && lists.columns <= size());
-  in_batches(X, labels, threads, watch, [&](std::size_t q, std::size_t at, Scratch& scratch) {
-    const auto score = [&](std::int64_t j) { return scratch.scores[at + static_cast<std::size_t>(lanes_[j])]; };
-    scratch.ids.clear();
-    for (std::size_t j = 0; j < lists.columns; ++j)
-      if (score(static_cast<std::int64_t>(j)) > kNothing) scratch.ids.push_back(static_cast<std::int64_t>(j));
-    std::ranges::stable_sort(scratch.ids, std::ranges::greater{}, score);
-    std::fill(std::ranges::copy(scratch.ids, lists[q].begin()).out, lists[q].end(), std::int64_t{-1});
-  });
+  // The first run of each query. Queries of the same run are consecutive in `order`.
+  std::vector<std::size_t> order(X.rows), runs(X.rows);
+  for (std::size_t q = 0; q < X.rows; ++q) runs[q] = runs_of(labels[q]).first;
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t q) { return runs[q]; });
+  const auto in_batches = [&](std::size_t first, std::size_t stop) {
+    Scratch scratch;
+    for (std::size_t last; first < stop; first = last) {
+      last = first + 1;
+      while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
+      score_batch(X, labels, std::span(order).subspan(first, last - first), scratch);
+      for (std::size_t q = first; q < last; ++q)
+        choose({}, nullptr, (q - first) * scratch.blocks.size() * kLanes, lists[order[q]], scratch);
+    }
+  };
+  parallel_runs(X.rows, kQueriesOfTask, threads, in_batches, watch);
 }
 
 }  // namespace cfe

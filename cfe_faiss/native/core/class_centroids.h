@@ -59,10 +59,10 @@ class ChangedLists {
 };
 
 // Ranks lists for queries, nearest first and of equals the smallest number. Scores have the same bits at every
-// instruction set, and for one query or several; see kernels/dot_blocks.h.
+// instruction set, and for one query or several; see kernels/products.h.
 class ClassCentroids {
  public:
-  // Copies its arguments. Throws std::invalid_argument if they do not fit each other.
+  // Copies its arguments.
   ClassCentroids(const ListMeans& means, const ListClusters& clusters);
 
   // Returns a copy in which some lists of `rows` have changed. There must be no clusters and one partition. Unchanged
@@ -92,10 +92,6 @@ class ClassCentroids {
   // The same for each row of X.
   void rank(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,
             int threads, const Watch& watch) const;
-
-  // Writes all of the first lists.columns lists that are not empty, nearest first, then -1; for each row of X.
-  void rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,
-                int threads, const Watch& watch) const;
 
  private:
   // Blocks of the lists of one cluster, or of the lists in which one class has its own mean.
@@ -133,15 +129,19 @@ class ClassCentroids {
               Scratch& scratch) const;
   void score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                    std::span<const std::size_t> queries, Scratch& scratch) const;
-  template <class Take>
-  void in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads, const Watch& watch,
-                  const Take& take) const;
+
+  // Blocks of means, and with many lists their bytes, and the means as rows, in the order of their lanes.
+  struct Means {
+    AlignedVector<float> blocks;                    // (blocks, length, 16)
+    AlignedVector<std::int32_t> lists;              // of each lane, (blocks, 16); -1 for none
+    AlignedVector<std::int32_t> bytes, statistics;  // (blocks, words, 16), and (blocks, kMeanStatistics, 16)
+    AlignedVector<float> rows;                      // (16 * blocks, length)
+  };
 
   Metric metric_;
+  std::shared_ptr<Means> means_ = std::make_shared<Means>();  // shared by copies
   std::vector<float> origin_;                // the center of the means, (d,), unless they are unit vectors
   std::size_t length_;                       // of a mean
-  SharedVector<float> blocks_;               // (blocks, length, 16)
-  SharedVector<std::int32_t> lists_;         // of each lane, (blocks, 16); -1 for none
   std::vector<std::int32_t> empty_;          // empty lanes of the runs, counted from the first block
   std::vector<Run> runs_;                    // of the clusters, then of the labels
   std::vector<std::int32_t> labels_;         // ascending
@@ -151,12 +151,8 @@ class ClassCentroids {
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
   std::vector<std::int64_t> lanes_;          // of each list, counted from the first block
-  // With many lists, a single query is first compared with bytes: the bytes of all blocks, and the means as rows, in
-  // the order of their lanes.
-  bool by_bytes_ = false;
-  SharedVector<std::int32_t> bytes_, statistics_;  // (blocks, words, 16), and (blocks, kMeanStatistics, 16)
-  std::vector<float> center_;                      // of all means, (d,)
-  SharedVector<float> rows_;                       // (16 * blocks, length)
+  bool by_bytes_ = false;      // whether a single query is first compared with bytes, as there are many lists
+  std::vector<float> center_;  // of all means, (d,)
 
   // Lists that changed after the blocks were made; the fields above do not describe them.
   ChangedLists changed_;

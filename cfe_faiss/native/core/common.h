@@ -28,6 +28,20 @@ inline constexpr std::size_t kLanes = 16;  // numbers of a vector at every instr
 // `number`, rounded up to a multiple of 16.
 CFE_INLINE std::size_t padded(std::size_t number) { return (number + kLanes - 1) / kLanes * kLanes; }
 
+// The first of low, low + 1, ..., high - 1 for which `holds` is false, or `high`; it is true for all before. The
+// functions of the standard library would be compiled once for all instruction sets.
+template <class Holds>
+CFE_INLINE std::size_t first_without(std::size_t low, std::size_t high, const Holds& holds) {
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (holds(middle))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 // Consecutive rows of numbers: a span of spans.
 template <class Number>
 struct Matrix {
@@ -50,7 +64,10 @@ struct Fixed {
   ~Fixed() = default;
 };
 
-// Throws std::invalid_argument with a message in parts.
+// Functions of core/ and bindings/ that check their arguments throw std::invalid_argument, as a rule: ValueError in
+// Python. Kernels check nothing.
+
+// Throws it with a message in parts.
 template <class... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
   std::ostringstream message;
@@ -58,7 +75,7 @@ template <class... Parts>
   throw std::invalid_argument(message.str());
 }
 
-// Throws std::invalid_argument with the message unless the condition holds.
+// Throws it with a message unless the condition holds.
 inline void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);
 }

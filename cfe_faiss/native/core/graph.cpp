@@ -132,17 +132,16 @@ void CsrGraph::check(std::size_t first, int threads, const Watch& watch) {
     totals_.resize(count);
     nodes_.largest = largest_, nodes_.totals = totals_;
   }
-  std::atomic<std::size_t> wrong{count};  // the first node that is wrong
+  std::atomic<bool> all_right{true};
   const auto check_node = [&](std::size_t v) {
-    if (v > wrong.load(std::memory_order_relaxed) || (is_right(v, first + nodes_.number(v)) && sum_weights(v))) return;
-    for (std::size_t before = wrong; v < before && !wrong.compare_exchange_weak(before, v);) {
-    }
+    if (all_right && !(is_right(v, first + nodes_.number(v)) && sum_weights(v))) all_right = false;
   };
   for_each_node(nodes_.indptr, threads, check_node, watch);
-  if (wrong == count) return;
-  const std::size_t number = first + nodes_.number(wrong);
-  if (!is_right(wrong, number)) refuse_neighbors(number, neighbors(wrong), all_nodes_);
-  refuse("weights must be positive and finite, which those for node ", number, " are not");
+  for (std::size_t v = 0; v < count && !all_right; ++v) {  // the first node that is wrong
+    const std::size_t number = first + nodes_.number(v);
+    if (!is_right(v, number)) refuse_neighbors(number, neighbors(v), all_nodes_);
+    if (!sum_weights(v)) refuse("weights must be positive and finite, which those for node ", number, " are not");
+  }
 }
 
 // Whether the neighbours of node v, whose number in the graph is given, are valid.

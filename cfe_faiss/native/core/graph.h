@@ -60,10 +60,6 @@ class CsrGraph : Fixed {
     std::span<const std::int64_t> numbers;
   };
 
-  // Throws std::invalid_argument if the arrays do not describe a graph.
-  CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
-           int threads, const Watch& watch)
-      : CsrGraph(indptr, indices, weights, {0, indptr.size() - 1, {}}, threads, watch) {}
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
            const Place& place, int threads, const Watch& watch);
 
@@ -97,19 +93,17 @@ class GraphBuilder {
     std::vector<float> weights;
   };
 
-  // Throws std::invalid_argument if there are more nodes than int32 can number.
   GraphBuilder(std::size_t num_nodes, bool directed, bool weighted);
 
-  // Both take edges as sources above targets, (2, m), and ignore loops. They throw std::invalid_argument if a node does
-  // not exist, if edges are counted after others have been placed, if more are placed than counted, or if weights, one
-  // per edge, are not positive and finite.
+  // Both take edges as sources above targets, (2, m), and ignore loops. All are counted before any is placed. Weights,
+  // one per edge, are positive and finite.
   void count(const Matrix<const std::int64_t>& edges);
   void place(const Matrix<const std::int64_t>& edges, std::span<const float> weights);
 
   // The number of neighbours of all nodes, with repeated ones.
   std::int64_t num_counted() const;
 
-  // Returns the graph and empties the builder. Throws std::invalid_argument unless all counted edges are placed.
+  // Returns the graph, once all edges are placed, and empties the builder.
   Csr finish(int threads, const Watch& watch);
 
  private:

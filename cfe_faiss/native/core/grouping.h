@@ -14,8 +14,8 @@ struct NearGroups {
 };
 
 // Halves groups of rows, X[borders[g] : borders[g + 1]], until none has more than `largest`: along the line between two
-// distant rows. The result is the same at every instruction set and with any number of threads, which share large
-// groups. The watch is called after each group, or part of one.
+// distant rows. The result is the same at every instruction set and with any number of threads. The watch is called
+// after each half.
 NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
                  const Watch& watch);
 

@@ -17,7 +17,6 @@ struct JoinTree {
   Matrix<const float> low, high;              // boxes around the coarse sketches of each node, (nodes, 16)
   std::span<const std::int32_t> node_labels;  // the common label of all rows below a node, or kUnknown
 
-  // Throws std::invalid_argument if the arrays do not fit each other.
   void check() const;
   CFE_INLINE std::size_t blocks() const { return starts.size() - 1; }
 };
@@ -54,8 +53,7 @@ struct JoinPairs {
 // trees must outlive it.
 class BlockJoin {
  public:
-  // `others` is `tree` for pairs within one tree. Throws std::invalid_argument if the block does not exist, or sketches
-  // of the trees have different lengths.
+  // `others` is `tree` for pairs within one tree.
   BlockJoin(const JoinTree& tree, std::size_t block, const JoinTree& others);
 
   bool done() const { return stack_.empty(); }

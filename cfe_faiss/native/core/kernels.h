@@ -3,14 +3,12 @@
 
 #include "core/block_view.h"
 #include "core/byte_means.h"
-#include "core/centroids.h"
 #include "core/common.h"
 #include "core/join.h"
 #include "core/kmeans.h"
 #include "core/propagation.h"
 #include "core/scan.h"
 #include "core/tiles.h"
-#include "core/topk.h"
 
 namespace cfe {
 
@@ -41,27 +39,25 @@ struct Kernels {
   void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
                        const Matrix<float>& sums, std::span<float> weights);
 
-  // dot_rows.h
-  void (*dot_rows)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
-                   std::span<float> result);
-
   // select.h
   std::size_t (*near_best)(std::span<const float> lower, std::span<const float> upper, std::size_t k,
                            std::span<float> maxima, std::span<std::int32_t> indices);
   std::size_t (*best_scores)(float* scores, const std::int64_t* ids, std::size_t number, std::size_t k,
                              std::size_t copies, std::int64_t* memory, float* D, std::int64_t* I);
 
-  // dot_blocks.h
+  // products.h
   void (*dot_blocks)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
+  void (*dot_rows)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                   std::span<float> result);
+  void (*dot_rows_as_blocks)(const float* x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
+                             std::span<float> result);
 
   // byte_means.h
-  void (*encode_means)(const float* means, std::size_t length, std::span<const float> center,
-                       const ByteMeansTarget& target, float* buffer);
+  void (*encode_means)(const float* means, std::size_t length, std::span<const float> center, const ByteMeans& target,
+                       float* buffer);
   ByteQuery (*encode_query)(std::span<const float> x, std::span<const float> center, std::span<float> rest,
                             std::span<std::int32_t> words);
   void (*bound_means)(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper);
-  void (*dot_rows_as_blocks)(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
-                             std::span<float> scores);
 
   // Rows where FAISS keeps them.
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);
@@ -72,9 +68,8 @@ struct Kernels {
                      TopK best);
 
   // Exact search.
-  void (*scan_tile)(const Tile& tile, const TileResults& of_x, const SearchMemory& memory);
-  void (*scan_tile_both)(const Tile& tile, const TileResults& of_x, const TileResults& of_y, const SearchMemory& memory,
-                         const SearchMemory& of_columns, std::size_t columns);
+  void (*scan_tile)(const Tile& tile, const TileResults& of_x, const TileResults* of_y, const SearchMemory& memory,
+                    const SearchMemory& of_columns, std::size_t columns);
   std::pair<std::size_t, std::size_t> (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row,
                                                       const PairBuffer& found);
 

@@ -75,30 +75,25 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
 }
 
 void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& watch) const {
-  const auto some = [&](std::size_t task) {
+  const auto some = [&](std::size_t first, std::size_t stop) {
     std::vector<float> x(rows_.d());
-    std::vector<double> counts;
-    std::vector<std::int32_t> labels;
-    std::vector<float*> class_means;
-    const std::size_t first = task * kListsAtOnce, stop = std::min(size(), first + kListsAtOnce);
     for (std::size_t list = first; list < stop; ++list) {
       const std::int64_t number = static_cast<std::int64_t>(list);
       rows_.check_lists({&number, 1});
-      labels.clear();
-      class_means.clear();
+      std::vector<std::int32_t> labels;
+      std::vector<float*> class_means;
       for (std::int64_t place = of.entry_starts[list]; place < of.entry_starts[list + 1]; ++place) {
         const auto entry = static_cast<std::size_t>(of.entries[static_cast<std::size_t>(place)]);
         labels.push_back(of.entry_labels[entry]);
         class_means.push_back(of.entry_means[entry].data());
       }
-      counts.resize(labels.size() + 1);
-      std::vector<double> totals(counts.size() * of.means.columns);
+      std::vector<double> counts(labels.size() + 1), totals(counts.size() * of.means.columns);
       kernels().list_centroids({view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(),
                                 counts.data(), totals.data(), of.policy},
                                x.data());
     }
   };
-  parallel_for((size() + kListsAtOnce - 1) / kListsAtOnce, threads, some, watch);
+  parallel_runs(size(), kListsAtOnce, threads, some, watch);
 }
 
 }  // namespace cfe

@@ -31,7 +31,6 @@ struct CentroidEntries {
 // The lists of all partitions of an index. Rows, references and starts are held, not copied.
 class ListScan {
  public:
-  // Throws std::invalid_argument if the references do not fit the rows or each other.
   ListScan(const Rows& rows, std::span<const std::int32_t> references, std::span<const std::int64_t> reference_starts);
 
   std::size_t size() const { return view_.rows.nlist + view_.reference_lists; }

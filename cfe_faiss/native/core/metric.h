@@ -1,4 +1,4 @@
-// How two vectors are compared.
+// How two vectors are compared, and the best results of a query.
 #pragma once
 
 #include "core/common.h"
@@ -20,5 +20,27 @@ inline constexpr double kLongestVector = 1e14;
 // which grows with their variance. Both shares were chosen by the rows that a recall needs.
 constexpr std::size_t ranking_length(Metric metric, std::size_t d) { return metric == Metric::kCosine ? d : d + 1; }
 inline constexpr double kVarianceShare = 0.1;
+
+// FAISS's similarity of a place without an id (inner product). The id is -1.
+inline constexpr float kPadding = std::numeric_limits<float>::lowest();
+
+// A view of the k results of a query, k >= 1: similarities and ids, the larger similarity first, then the smaller id,
+// then padding.
+struct TopK {
+  float* D;
+  std::int64_t* I;
+  std::size_t k;
+
+  CFE_INLINE void clear() const {
+    for (std::size_t place = 0; place < k; ++place) D[place] = kPadding, I[place] = -1;
+  }
+  // Number of results so far.
+  CFE_INLINE std::size_t found() const {
+    if (I[k - 1] >= 0) return k;
+    std::size_t number = 0;
+    while (I[number] >= 0) ++number;
+    return number;
+  }
+};
 
 }  // namespace cfe

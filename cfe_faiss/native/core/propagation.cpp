@@ -31,17 +31,32 @@ void copy_rows(const Matrix<const float>& from, std::span<float> to, int threads
   for_each_row(from.rows, from.columns, threads, copy, watch);
 }
 
+// Checks the rows that a step of n nodes writes.
+void check_written(const StepRows& rows, std::size_t n, std::size_t d) {
+  require(rows.new_lengths.size() == n, "new_lengths must have a number for each node");
+  require(rows.aggregate.rows == n && rows.aggregate.columns == d, "aggregate must have the shape of unit");
+  require(rows.new_unit.rows == n && rows.new_unit.columns == d, "new_unit must have the shape of unit");
+}
+
 }  // namespace
 
-BlockStep::BlockStep(const Nodes& nodes, std::size_t d, std::vector<float> own)
-    : nodes_(nodes), d_(d), own_(std::move(own)), sums_(nodes.size(), d) {
+BlockStep::BlockStep(const Nodes& nodes, std::size_t all_nodes, std::size_t d, std::vector<float> own, int threads)
+    : nodes_(nodes.part(0, nodes.size())),
+      all_nodes_(all_nodes),
+      d_(d),
+      threads_(threads),
+      own_(std::move(own)),
+      sums_(nodes.size(), d) {
   require(d > 0, "rows must have at least one column");
+  require(own_.size() == d * nodes.size(), "own must have a row for each node");
   for (std::size_t v = 0; v < nodes.size(); ++v) read_.push_back(nodes.first(v));
 }
 
-void BlockStep::gather(const UnitRows& others, int threads, const Watch& watch) {
+void BlockStep::gather(const UnitRows& others, const Watch& watch) {
   require(others.low == next_, "blocks must come in the order of their rows");
   require(others.rows.columns == d_, "all rows must have the same length");
+  require(others.lengths.size() == all_nodes_ && others.rows.rows <= all_nodes_ - next_,
+          "there must be a length for each node, and no more rows than nodes");
   next_ += others.rows.rows;
   const StepOfNode step = kernels().step_of_node(d_);
   const auto add = [&](std::size_t v) {
@@ -52,10 +67,12 @@ void BlockStep::gather(const UnitRows& others, int threads, const Watch& watch) 
     step(others, {std::span(own_).subspan(v * d_, d_), some_neighbors(nodes_, v, read_[v], stop), sums_[v], false, {}});
     read_[v] = stop;
   };
-  for_each_node(nodes_.indptr, threads, add, watch);
+  for_each_node(nodes_.indptr, threads_, add, watch);
 }
 
-void BlockStep::finish(double alpha, const StepRows& rows, int threads, const Watch& watch) {
+void BlockStep::finish(double alpha, const StepRows& rows, const Watch& watch) {
+  require(rows.lengths.size() == nodes_.size(), "lengths must have a number for each node");
+  check_written(rows, nodes_.size(), d_);
   const StepOfNode step = kernels().step_of_node(d_);
   const auto finish_row = [&](std::size_t v) {
     const std::size_t stop = nodes_.stop(v);
@@ -64,16 +81,14 @@ void BlockStep::finish(double alpha, const StepRows& rows, int threads, const Wa
     rows.new_lengths[v] =
         step({}, {std::span(own_).subspan(v * d_, d_), some_neighbors(nodes_, v, stop, stop), sums_[v], false, &to});
   };
-  for_each_row(nodes_.size(), d_, threads, finish_row, watch);
+  for_each_row(nodes_.size(), d_, threads_, finish_row, watch);
 }
 
 void Propagation::check(const Matrix<const float>& unit, const StepRows& rows) const {
   const std::size_t n = graph_->num_nodes(), all = graph_->all_nodes(), d = unit.columns;
   require(d > 0, "unit must have at least one column");
-  require(unit.rows == all && rows.lengths.size() == all && rows.new_lengths.size() == n,
-          "unit and both lengths must have a row for each node");
-  require(rows.aggregate.rows == n && rows.aggregate.columns == d, "aggregate must have the shape of unit");
-  require(rows.new_unit.rows == n && rows.new_unit.columns == d, "new_unit must have the shape of unit");
+  require(unit.rows == all && rows.lengths.size() == all, "unit and lengths must have a row for each node");
+  check_written(rows, n, d);
   require(memory_ == 0 || (n == all && graph_->nodes().numbers.empty()), "some nodes take a step in memory only");
   require(n == 0 || rows.new_unit.data != unit.data, "new_unit must not be unit");
 }
@@ -113,14 +128,14 @@ void Propagation::step_by_blocks(const Matrix<const float>& unit, const StepRows
     const Watch quiet = part_of(watch, before, 0.0, 1);
     std::vector<float> own((stop - first) * d);
     copy_rows(unit.part(first, stop), own, threads_, quiet);
-    BlockStep block(nodes.part(first, stop), d, std::move(own));
+    BlockStep block(nodes.part(first, stop), n, d, std::move(own), threads_);
     for (std::size_t low = 0; low < n; low += width) {
       const std::size_t high = std::min(low + width, n);
       copy_rows(unit.part(low, high), others, threads_, quiet);
-      block.gather({{others.data(), high - low, d}, low, rows.lengths}, threads_,
+      block.gather({{others.data(), high - low, d}, low, rows.lengths},
                    part_of(watch, before + share * static_cast<double>(low), 0.0, 1));
     }
-    block.finish(alpha_, rows.part(first, stop), threads_, quiet);
+    block.finish(alpha_, rows.part(first, stop), quiet);
   }
 }
 

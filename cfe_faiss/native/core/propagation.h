@@ -110,17 +110,19 @@ CFE_INLINE NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows
 // one block.
 class BlockStep {
  public:
-  // `own` has the nodes' own unit rows of length d. The arrays of `nodes` must outlive the step.
-  BlockStep(const Nodes& nodes, std::size_t d, std::vector<float> own);
+  // `own` has the nodes' own unit rows of length d, and the graph `all_nodes`. The arrays of `nodes` must outlive the
+  // step.
+  BlockStep(const Nodes& nodes, std::size_t all_nodes, std::size_t d, std::vector<float> own, int threads);
 
-  // Adds the neighbours in the next block. Throws std::invalid_argument if it is not the next one.
-  void gather(const UnitRows& others, int threads, const Watch& watch);
-  // Writes the rows. Throws std::invalid_argument if some neighbours have not been gathered.
-  void finish(double alpha, const StepRows& rows, int threads, const Watch& watch);
+  // Adds the neighbours in the next block.
+  void gather(const UnitRows& others, const Watch& watch);
+  // Writes the rows, once all neighbours have been gathered. `rows.lengths` are those of the nodes.
+  void finish(double alpha, const StepRows& rows, const Watch& watch);
 
  private:
   Nodes nodes_;
-  std::size_t d_, next_ = 0;
+  std::size_t all_nodes_, d_, next_ = 0;
+  int threads_;
   std::vector<float> own_;
   std::vector<std::size_t> read_;  // index of the next neighbour of each node
   SumsOfNodes sums_;
@@ -135,7 +137,7 @@ class Propagation {
 
   // Takes a step of the nodes from the unit rows and lengths of all nodes of their graph, with the same bits for any
   // memory and number of threads. The other rows belong to the nodes. The watch gets the number of entries of the
-  // graph's indices read so far. Throws std::invalid_argument if the matrices do not fit the graph.
+  // graph's indices read so far.
   void step(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
 
  private:

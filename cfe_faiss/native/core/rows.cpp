@@ -5,25 +5,11 @@
 
 namespace cfe {
 
-namespace {
-
-std::size_t row_size(Codec codec, std::size_t d) {
-  switch (codec) {
-    case Codec::kFlat:
-      return 4 * d;
-    case Codec::kFp16:
-      return 2 * d;
-    case Codec::kSq8:
-      return d;
-  }
-  throw std::invalid_argument("codec must be 0, 1 or 2");
-}
-
-}  // namespace
+constexpr std::size_t kBytes[] = {4, 2, 1};  // of a component in each codec
 
 Rows::Rows(const RowsFormat& format, RowsMemory memory)
     : d_(format.d),
-      row_size_(cfe::row_size(format.codec, d_)),
+      row_size_(kBytes[static_cast<int>(format.codec)] * d_),
       codec_(format.codec),
       metric_(format.metric),
       levels_(format.levels.begin(), format.levels.end()),

@@ -31,7 +31,6 @@ struct RowsMemory {
 // valid while the index lives and until it changes.
 class Rows {
  public:
-  // Throws std::invalid_argument if the arguments do not fit each other.
   Rows(const RowsFormat& format, RowsMemory memory);
 
   std::size_t d() const { return d_; }
@@ -50,8 +49,7 @@ class Rows {
   std::span<const std::int64_t> ids_of(std::size_t list) const { return {memory_.ids[list], size_of(list)}; }
   const std::uint8_t* codes_of(std::size_t list) const { return memory_.codes[list]; }
 
-  // Makes `parts[owners[list]]` check each list when it is read first. Throws std::invalid_argument if the arguments do
-  // not fit the lists.
+  // Makes `parts[owners[list]]` check each list when it is read first.
   void check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners);
   // Each throws std::invalid_argument if the checksum of a list does not match. Readers of codes or ids by `view`,
   // `codes_of` or `ids_of` call one of them first. Numbers below 0 are ignored. A number of a list of
@@ -68,8 +66,7 @@ class Rows {
   RowsView view() const;
   // Copies vectors, (wanted, d), and ids, (wanted,), of some rows. Throws std::out_of_range if a row does not exist.
   void gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const;
-  // The largest number of lists that hold the same row: its own, and those of references. Throws std::invalid_argument
-  // if these are no rows.
+  // The largest number of lists that hold the same row: its own, and those of references.
   std::size_t most_copies(std::span<const std::int32_t> references) const;
   // Copies the ids of all rows.
   void copy_ids(std::span<std::int64_t> ids) const;

@@ -16,24 +16,19 @@ inline constexpr std::size_t kDecodedAtOnce = 8;
 struct RowsView {
   std::size_t d, row_size, nlist;
   Codec codec;
-  const float *low, *spread;            // of Codec::kSq8: the range of each component
-  const std::int64_t* starts;           // (nlist + 1,)
-  const std::uint8_t* const* codes;     // of each list
-  const std::int64_t* const* ids;       // of each list
-  const std::uint8_t* const* pq_codes;  // of each list; null for rows without product-quantizer codes
-  const std::int32_t* labels;           // of all rows
-  bool sorted = true;                   // whether labels ascend within a list
+  const float *low = nullptr, *spread = nullptr;  // of Codec::kSq8: the range of each component
+  const std::int64_t* starts;                     // (nlist + 1,)
+  const std::uint8_t* const* codes;               // of each list
+  const std::int64_t* const* ids;                 // of each list
+  const std::uint8_t* const* pq_codes = nullptr;  // of each list; null for rows without product-quantizer codes
+  const std::int32_t* labels;                     // of all rows
+  bool sorted = true;                             // whether labels ascend within a list
   Metric metric = Metric::kCosine;
 
   CFE_INLINE const std::int32_t* labels_of(std::size_t list) const { return labels + starts[list]; }
   // The list of a row: the last non-empty list that starts at or before it.
   CFE_INLINE std::size_t list_of(std::int64_t row) const {
-    std::size_t low_list = 0, high = nlist;
-    while (low_list + 1 < high) {
-      const std::size_t middle = (low_list + high) / 2;
-      (starts[middle] <= row ? low_list : high) = middle;
-    }
-    return low_list;
+    return first_without(1, nlist, [&](std::size_t list) CFE_LAMBDA { return starts[list] <= row; }) - 1;
   }
   // The same; fast if it is the list of the previous row.
   CFE_INLINE std::size_t list_of(std::int64_t row, std::size_t before) const {
@@ -48,14 +43,7 @@ struct EligiblePlaces {
 
 CFE_INLINE std::size_t first_at_least(const std::int32_t* labels, std::int32_t label, std::size_t low,
                                       std::size_t high) {
-  while (low < high) {
-    const std::size_t middle = (low + high) / 2;
-    if (labels[middle] < label)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
+  return first_without(low, high, [&](std::size_t place) CFE_LAMBDA { return labels[place] < label; });
 }
 
 CFE_INLINE EligiblePlaces eligible_places(const std::int32_t* labels, std::size_t n, std::int32_t label,

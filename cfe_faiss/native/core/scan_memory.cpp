@@ -1,7 +1,5 @@
 #include "core/scan_memory.h"
 
-#include "core/aligned.h"
-
 namespace cfe {
 
 namespace {
@@ -12,79 +10,55 @@ constexpr std::size_t kMostWarmUp = 40;  // results; for more, warming up takes 
 
 }  // namespace
 
-struct ScanMemory::Parts {
-  Parts(std::size_t queries, const ScanShape& shape)
-      : capacity(padded(4 * shape.k) + 4 * kBlockRows),
-        warm_up(shape.warms_up && shape.k * shape.copies <= kMostWarmUp ? kWarmUpBlocks * shape.k * shape.copies : 0),
-        width(padded(kWarmUpLanes * shape.k * shape.copies)),
-        lanes_of_queries(padded(queries)),
-        statistics(9 * lanes_of_queries),
-        lower(queries * capacity),
-        upper(shape.words > 0 ? queries * capacity : 0),
-        lanes(queries * capacity),
-        counts(2 * queries),
-        warm_upper(queries * warm_up * kBlockRows),
-        maxima(warm_up > 0 ? queries * width : 0),
-        kept(warm_up * kBlockRows + kBlockRows),
-        seen(warm_up),
-        block((lanes_of_queries + 1) * shape.d),
-        rotated(kBlockRows * shape.rotated),
-        centred(kBlockRows * shape.centred),
-        words(lanes_of_queries * shape.words),
-        wide(shape.d),
-        scores(padded(capacity + shape.k)),
-        ids(scores.size() + memory_of_best(scores.size())) {
-    float* at = statistics.data();
-    QueryStatistics& own = view.queries;
-    for (float** part : {&own.norm, &own.error, &own.tail, &own.scale, &own.inverse_scale, &own.threshold, &own.low,
-                         &own.high, &own.wanted}) {
-      *part = at;
-      at += lanes_of_queries;
-    }
-    // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early. Without a warm-up,
-    // few candidates give a threshold early.
-    const std::size_t enough = shape.words > 0 && warm_up > 0 ? kBlockRows
-                               : shape.warms_up               ? capacity - kBlockRows
-                                                              : 2 * shape.k + kBlockRows;
-    view.candidates = {capacity,     enough,        lower.data(),           upper.data(),
-                       lanes.data(), counts.data(), counts.data() + queries};
-    view.warm_up = {warm_up, width, warm_upper.data(), maxima.data(), kept.data(), seen.data()};
-    view.block = block.data();
-    view.row = block.data() + lanes_of_queries * shape.d;
-    view.rotated = rotated.data();
-    view.centred = centred.data();
-    view.words = words.data();
-    view.wide = wide.data();
-    view.scores = scores.data();
-    view.ids = ids.data();
-    view.selection = ids.data() + scores.size();
-  }
-
-  std::size_t capacity, warm_up, width, lanes_of_queries;
-  AlignedVector<float> statistics, lower, upper;
-  AlignedVector<std::int32_t> lanes;
-  AlignedVector<std::size_t> counts;
-  AlignedVector<float> warm_upper, maxima;
-  AlignedVector<std::int32_t> kept, seen;
-  AlignedVector<float> block, rotated, centred;
-  AlignedVector<std::int32_t> words;
-  AlignedVector<double> wide;
-  AlignedVector<float> scores;
-  AlignedVector<std::int64_t> ids;
-  SearchMemory view{};
-};
-
-ScanMemory::ScanMemory() = default;
-ScanMemory::~ScanMemory() = default;
+template <class Number>
+Number* ScanMemory::take(std::size_t size) {
+  return reinterpret_cast<Number*>(parts_.emplace_back(size * sizeof(Number)).data());
+}
 
 const SearchMemory& ScanMemory::of(std::size_t queries, const ScanShape& shape) {
-  if (!parts_ || shape != shape_ || queries > queries_) {
-    parts_.reset();
-    parts_ = std::make_unique<Parts>(queries, shape);
-    shape_ = shape;
-    queries_ = queries;
-  }
-  return parts_->view;
+  if (shape == shape_ && queries <= queries_) return view_;
+  queries_ = 0;  // until all memory is there
+  parts_.clear();
+  const bool bytes = shape.words > 0;
+  const std::size_t results = shape.k * shape.copies, in_lanes = padded(queries);
+  const std::size_t capacity = padded(4 * shape.k) + 4 * kBlockRows;
+  const std::size_t blocks = shape.warms_up && results <= kMostWarmUp ? kWarmUpBlocks * results : 0;
+  const std::size_t width = padded(kWarmUpLanes * results), scores = padded(capacity + shape.k);
+  // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early. Without a warm-up,
+  // few candidates give a threshold early.
+  const std::size_t enough = bytes && blocks > 0 ? kBlockRows
+                             : shape.warms_up    ? capacity - kBlockRows
+                                                 : 2 * shape.k + kBlockRows;
+  QueryStatistics& statistics = view_.queries;
+  for (float** part :
+       {&statistics.norm, &statistics.error, &statistics.tail, &statistics.scale, &statistics.inverse_scale,
+        &statistics.threshold, &statistics.low, &statistics.high, &statistics.wanted})
+    *part = take<float>(in_lanes);
+  view_.candidates = {.capacity = capacity,
+                      .enough = enough,
+                      .lower = take<float>(queries * capacity),
+                      .upper = take<float>(bytes ? queries * capacity : 0),
+                      .lanes = take<std::int32_t>(queries * capacity),
+                      .counts = take<std::size_t>(queries),
+                      .found = take<std::size_t>(queries)};
+  view_.warm_up = {.blocks = blocks,
+                   .width = width,
+                   .upper = take<float>(queries * blocks * kBlockRows),
+                   .maxima = take<float>(blocks > 0 ? queries * width : 0),
+                   .kept = take<std::int32_t>((blocks + 1) * kBlockRows),
+                   .seen = take<std::int32_t>(blocks)};
+  view_.block = take<float>(in_lanes * shape.d);
+  view_.rotated = take<float>(kBlockRows * shape.rotated);
+  view_.centred = take<float>(kBlockRows * shape.centred);
+  view_.words = take<std::int32_t>(in_lanes * shape.words);
+  view_.row = take<float>(shape.d);
+  view_.wide = take<double>(shape.d);
+  view_.scores = take<float>(scores);
+  view_.ids = take<std::int64_t>(scores);
+  view_.selection = take<std::int64_t>(memory_of_best(scores));
+  shape_ = shape;
+  queries_ = queries;
+  return view_;
 }
 
 }  // namespace cfe

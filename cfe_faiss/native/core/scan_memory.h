@@ -1,6 +1,7 @@
 // Memory of the scans of one thread, reused by the next scan of the same shape.
 #pragma once
 
+#include "core/aligned.h"
 #include "core/block_view.h"
 
 namespace cfe {
@@ -16,17 +17,17 @@ struct ScanShape {
 
 class ScanMemory {
  public:
-  ScanMemory();
-  ~ScanMemory();
-
   // Memory for at most `queries` queries at once.
   const SearchMemory& of(std::size_t queries, const ScanShape& shape);
 
  private:
-  struct Parts;
+  template <class Number>
+  Number* take(std::size_t size);
+
   ScanShape shape_{};
   std::size_t queries_ = 0;
-  std::unique_ptr<Parts> parts_;
+  std::vector<AlignedVector<std::byte>> parts_;
+  SearchMemory view_{};
 };
 
 }  // namespace cfe

@@ -1,6 +1,5 @@
 #include "core/searcher.h"
 
-#include <array>
 #include <cassert>
 #include <numeric>
 #include <optional>
@@ -25,20 +24,17 @@ ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const b
   for (std::size_t first = 0; first < labels.size();) {  // labels form runs
     std::size_t last = first, count = 0;
     for (; last < labels.size() && labels[last] == labels[first]; ++last) count += allowed.empty() || allowed[last];
+    counts_[labels[first]] += count;
     total_ += count;
-    if (labels[first] != kUnknown) {
-      counts_[labels[first]] += count;
-      known_ += count;
-    }
     first = last;
   }
 }
 
 std::size_t ClassCounts::eligible(std::int32_t label, Policy policy) const {
+  const auto count_of = [this](std::int32_t of) { return counts_.contains(of) ? counts_.at(of) : 0; };
   if (policy == Policy::kAny) return total_;
-  const auto own_class = counts_.find(label);
-  const std::size_t count = own_class == counts_.end() ? 0 : own_class->second;
-  return policy == Policy::kOwn ? count : known_ - count;
+  if (policy == Policy::kOwn) return count_of(label);
+  return total_ - count_of(kUnknown) - count_of(label);
 }
 
 struct Searcher::Query {
@@ -57,14 +53,13 @@ struct Searcher::Scratch {
 };
 
 Searcher::Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
-                   std::span<const bool> changed, std::size_t least_lists)
+                   std::span<const bool> changed)
     : lists_(lists),
       rows_(lists.rows()),
       centroids_(centroids),
       margin_(margin),
       blocks_(blocks),
-      changed_(changed.begin(), changed.end()),
-      least_lists_(least_lists) {
+      changed_(changed.begin(), changed.end()) {
   require(centroids.d() == d() && (blocks == nullptr || blocks->d() == d()),
           "rows, centroids and blocks must have one d");
   require(centroids.size() == lists.size() && (blocks == nullptr || blocks->lists() == lists.size()),
@@ -146,10 +141,9 @@ const ClassCounts& Searcher::counts() const {
   return *counts_;
 }
 
-// Compares a query with the rows of some lists: in blocks, unless these lists are few or have changed since.
+// Compares a query with the rows of some lists: in blocks, unless these lists have changed since.
 void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  if (blocks_ == nullptr || query.filter.allowed != nullptr || lists.size() < least_lists_)
-    return scan_rows(query, lists, scratch, best);
+  if (blocks_ == nullptr || query.filter.allowed != nullptr) return scan_rows(query, lists, scratch, best);
   scratch.changed.clear();
   if (!changed_.empty()) {
     scratch.in_blocks.clear();
@@ -157,19 +151,17 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
       if (list >= 0) (changed_[static_cast<std::size_t>(list)] ? scratch.changed : scratch.in_blocks).push_back(list);
     lists = scratch.in_blocks;
   }
-  const std::array<std::int64_t, 2> starts{0, 1};
-  const std::int64_t order = 0;
-  blocks_->search_groups({{query.x.data(), 1, d()},
-                          {&query.label, 1},
-                          starts,
-                          {lists.data(), 1, lists.size()},
-                          {&order, 1},
-                          {best.D, 1, best.k},
-                          {best.I, 1, best.k},
-                          lists_.copies() > 1,
-                          true,
-                          query.filter},
-                         0, 1, scratch.blocks);
+  blocks_->search_group({.X = query.x.data(),
+                         .labels = &query.label,
+                         .size = 1,
+                         .lists = lists.data(),
+                         .nprobe = lists.size(),
+                         .k = best.k,
+                         .resume = true,
+                         .D = best.D,
+                         .I = best.I,
+                         .filter = query.filter},
+                        scratch.blocks);
   if (!scratch.changed.empty()) scan_rows(query, scratch.changed, scratch, best);
 }
 
@@ -185,89 +177,121 @@ void Searcher::check(const LargeGroups& groups) const {
     require(groups.X.rows == 0 && groups.rows.size() == nq, "either X or rows must have one value for each label");
     require(all_below(groups.rows, rows_.size()), "rows must hold numbers of rows");
   }
-  require(groups.D.rows == nq && groups.I.rows == nq && groups.D.columns == groups.I.columns && groups.D.columns > 0,
-          "D and I must have one row for each query, of at least one column");
   require(all_below(groups.order, nq), "order must hold numbers of queries");
   require(groups.starts.size() == number + 1 && ascends(groups.starts, groups.order.size()),
           "starts must ascend from 0 to the length of order, one for each label of a group");
   require(ascends(groups.tasks, number), "tasks must ascend from 0 to the number of groups");
 }
 
-void Searcher::search_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const {
-  require(blocks_ != nullptr, "groups are searched in blocks");
-  check(groups);
-  require(nprobe > 0, "nprobe must be at least 1");
-  const auto search_task = [&](std::size_t task, int of_task, const Watch& watch_parts) {
-    const auto first = static_cast<std::size_t>(groups.tasks[task]);
-    const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
-    if (groups.starts[first] < groups.starts[last]) search_some(groups, first, last, nprobe, of_task, watch_parts);
+// Calls take(task, threads, watch) for each task that has queries. The threads share large tasks.
+template <class Take>
+void Searcher::for_each_task(const LargeGroups& groups, int threads, const Watch& watch, const Take& take) const {
+  const auto queries_of = [&](std::size_t task) {
+    return groups.starts[groups.tasks[task + 1]] - groups.starts[groups.tasks[task]];
   };
-  std::vector<std::size_t> shared, others;
-  for (std::size_t task = 0; task + 1 < groups.tasks.size(); ++task) {
-    const auto first = static_cast<std::size_t>(groups.tasks[task]);
-    const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
-    (threads > 1 && groups.starts[last] - groups.starts[first] > kLargeTask ? shared : others).push_back(task);
+  const auto is_shared = [&](std::size_t task) { return threads > 1 && queries_of(task) > kLargeTask; };
+  const std::size_t tasks = groups.tasks.size() - 1;
+  std::size_t done = 0;  // shared tasks
+  const auto report = [&](std::size_t others) {
+    if (watch) watch(std::max(done, others));
+  };
+  for (std::size_t task = 0; task < tasks; ++task) {
+    if (!is_shared(task)) continue;
+    take(task, threads, [&](std::size_t) { report(0); });
+    ++done;
   }
-  std::size_t done = 0;
-  const auto report = [&](std::size_t) {
-    if (watch) watch(done);
+  const auto take_other = [&](std::size_t task) {
+    if (!is_shared(task) && queries_of(task) > 0) take(task, 1, {});
   };
-  for (; done < shared.size(); report(++done)) search_task(shared[done], threads, report);
-  const auto search_other = [&](std::size_t number) { search_task(others[number], 1, {}); };
-  const auto report_others = [&](std::size_t finished) {
-    if (watch) watch(shared.size() + finished);
-  };
-  parallel_for(others.size(), threads, search_other, report_others);
+  parallel_for(tasks, threads, take_other, report);
 }
 
-// Searches the groups from `first` to `last` - 1, which have queries.
-void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe,
-                           int threads, const Watch& watch) const {
+// Halves the groups of a task, and ranks lists unless `nprobe` is 0.
+Searcher::Routed Searcher::route_task(const LargeGroups& groups, std::size_t task, std::size_t nprobe, int threads,
+                                      const Watch& watch) const {
+  const auto first = static_cast<std::size_t>(groups.tasks[task]),
+             last = static_cast<std::size_t>(groups.tasks[task + 1]);
   const auto begin = static_cast<std::size_t>(groups.starts[first]);
   const std::size_t nq = static_cast<std::size_t>(groups.starts[last]) - begin;
-  const auto own = groups.order.subspan(begin, nq);
+  const auto chosen = groups.order.subspan(begin, nq);
   std::vector<std::int64_t> borders;
   for (std::size_t g = first; g <= last; ++g) borders.push_back(groups.starts[g] - groups.starts[first]);
 
   AlignedVector<float> queries(nq * d());
   const Matrix<float> X{queries.data(), nq, d()};
   if (groups.rows.empty()) {
-    for (std::size_t q = 0; q < nq; ++q) std::ranges::copy(groups.X[static_cast<std::size_t>(own[q])], X[q].begin());
+    for (std::size_t q = 0; q < nq; ++q) std::ranges::copy(groups.X[static_cast<std::size_t>(chosen[q])], X[q].begin());
   } else {
     std::vector<std::int64_t> rows(nq), ids(nq);
-    for (std::size_t q = 0; q < nq; ++q) rows[q] = groups.rows[static_cast<std::size_t>(own[q])];
+    for (std::size_t q = 0; q < nq; ++q) rows[q] = groups.rows[static_cast<std::size_t>(chosen[q])];
     rows_.gather(rows, X.data, ids.data());
   }
 
-  const NearGroups near = halve(X, borders, kLargest, threads, watch);
+  NearGroups near = halve(X, borders, kLargest, threads, watch);
+  Routed routed{{.starts = std::move(near.starts), .width = std::min(nprobe, lists())}, {}};
   const std::size_t number = near.of_group.size();
-  AlignedVector<float> in_groups(nq * d()), of_groups(number * d());
-  const Matrix<float> arranged{in_groups.data(), nq, d()}, means{of_groups.data(), number, d()};
-  arrange(X, near.order, near.starts, arranged, means, threads, watch, rows_.metric());
-
-  std::vector<std::int32_t> group_labels, labels;
   for (const std::int64_t group : near.of_group)
-    group_labels.push_back(groups.group_labels[first + static_cast<std::size_t>(group)]);
-  const bool everywhere = nprobe >= lists();
-  const std::size_t width = everywhere ? rows_.nlist() : nprobe;
-  std::vector<std::int64_t> lists_of_groups(number * width), order;
-  const Matrix<std::int64_t> found{lists_of_groups.data(), number, width};
-  if (everywhere)
-    centroids_.rank_all(means, group_labels, found, threads, watch);
-  else
-    centroids_.rank(means, group_labels, found, threads, watch);
+    routed.labels.push_back(groups.group_labels[first + static_cast<std::size_t>(group)]);
+  for (const std::int64_t q : near.order) routed.order.push_back(chosen[static_cast<std::size_t>(q)]);
+  if (nprobe == 0) return routed;
+  routed.X.resize(nq * d());
+  routed.lists.resize(number * routed.width);
+  AlignedVector<float> of_groups(number * d());
+  const Matrix<float> means{of_groups.data(), number, d()};
+  arrange(X, near.order, routed.starts, {routed.X.data(), nq, d()}, means, threads, watch, rows_.metric());
+  centroids_.rank(means, routed.labels, {routed.lists.data(), number, routed.width}, threads, watch);
+  if (nprobe >= lists())  // the lists of the first partition hold every row
+    for (std::int64_t& list : routed.lists)
+      if (list >= static_cast<std::int64_t>(rows_.nlist())) list = -1;
+  return routed;
+}
 
-  for (const std::int64_t q : near.order) {
-    order.push_back(own[static_cast<std::size_t>(q)]);
-    labels.push_back(groups.labels[static_cast<std::size_t>(order.back())]);
+RoutedGroups Searcher::route_groups(const LargeGroups& groups, std::size_t nprobe, int threads,
+                                    const Watch& watch) const {
+  check(groups);
+  std::vector<RoutedGroups> parts(groups.tasks.size());
+  for_each_task(groups, threads, watch, [&](std::size_t task, int of_task, const Watch& watch_parts) {
+    parts[task] = route_task(groups, task, nprobe, of_task, watch_parts);
+  });
+  RoutedGroups all{.starts = {0}, .width = std::min(nprobe, lists())};
+  for (const RoutedGroups& part : parts) {
+    const auto begin = static_cast<std::int64_t>(all.order.size());
+    for (std::size_t g = 1; g < part.starts.size(); ++g) all.starts.push_back(begin + part.starts[g]);
+    all.order.insert(all.order.end(), part.order.begin(), part.order.end());
+    all.labels.insert(all.labels.end(), part.labels.begin(), part.labels.end());
+    all.lists.insert(all.lists.end(), part.lists.begin(), part.lists.end());
   }
-  const GroupedQueries queries_of_groups{arranged, labels,   near.starts,         found, order,
-                                         groups.D, groups.I, lists_.copies() > 1, false, groups.filter};
-  const auto scan_some = [&](std::size_t begin_group, std::size_t end_group) {
-    ScanMemory scratch;
-    blocks_->search_groups(queries_of_groups, begin_group, end_group, scratch);
-  };
-  parallel_runs(number, threads > 1 ? kGroupsOfPart : number, threads, scan_some, watch);
+  return all;
+}
+
+void Searcher::search_groups(const LargeGroups& groups, std::size_t nprobe, const Matrix<float>& D,
+                             const Matrix<std::int64_t>& I, const FilterView& filter, int threads,
+                             const Watch& watch) const {
+  require(blocks_ != nullptr, "groups are searched in blocks");
+  check(groups);
+  require(nprobe > 0, "nprobe must be at least 1");
+  require(D.rows == groups.labels.size() && I.rows == D.rows && D.columns == I.columns && D.columns > 0,
+          "D and I must have one row for each query, of at least one column");
+  for_each_task(groups, threads, watch, [&](std::size_t task, int of_task, const Watch& watch_parts) {
+    const Routed routed = route_task(groups, task, nprobe, of_task, watch_parts);
+    const std::size_t number = routed.labels.size();
+    std::vector<std::int32_t> labels;
+    for (const std::int64_t q : routed.order) labels.push_back(groups.labels[static_cast<std::size_t>(q)]);
+    const GroupedQueries queries{{routed.X.data(), labels.size(), d()},
+                                 labels,
+                                 routed.starts,
+                                 {routed.lists.data(), number, routed.width},
+                                 routed.order,
+                                 D,
+                                 I,
+                                 false,
+                                 filter};
+    const auto scan_some = [&](std::size_t first, std::size_t last) {
+      ScanMemory scratch;
+      blocks_->search_groups(queries, first, last, scratch);
+    };
+    parallel_runs(number, of_task > 1 ? kGroupsOfPart : number, of_task, scan_some, watch_parts);
+  });
 }
 
 }  // namespace cfe

@@ -11,7 +11,6 @@
 #include "core/common.h"
 #include "core/list_scan.h"
 #include "core/parallel.h"
-#include "core/topk.h"
 
 namespace cfe {
 
@@ -23,8 +22,8 @@ class ClassCounts {
   std::size_t eligible(std::int32_t label, Policy policy) const;
 
  private:
-  std::map<std::int32_t, std::size_t> counts_;  // of known labels
-  std::size_t known_ = 0, total_ = 0;
+  std::map<std::int32_t, std::size_t> counts_;
+  std::size_t total_ = 0;
 };
 
 // Effort of a search: `nprobe` lists; with `complete`, four times as many, and so on, until k or all eligible rows are
@@ -35,7 +34,7 @@ struct SearchOptions {
   FilterView filter = {};
 };
 
-// Unit queries in groups of one list, whose lists are ranked for one label, and their results.
+// Unit queries in groups of one list, whose lists are ranked for one label.
 struct LargeGroups {
   Matrix<const float> X;                       // the queries; empty if they are stored rows
   std::span<const std::int64_t> rows;          // these rows; or empty
@@ -44,19 +43,23 @@ struct LargeGroups {
   std::span<const std::int64_t> starts;        // offsets of the groups in `order`
   std::span<const std::int32_t> group_labels;  // of each group, for ranking lists
   std::span<const std::int64_t> tasks;         // offsets of the groups of each task
-  Matrix<float> D;                             // a row for each query
-  Matrix<std::int64_t> I;
-  FilterView filter = {};
+};
+
+// Small groups of near queries, and the lists that each probes.
+struct RoutedGroups {
+  std::vector<std::int64_t> order = {}, starts;  // numbers of queries, and offsets of the groups in these
+  std::vector<std::int32_t> labels = {};         // of each group
+  std::size_t width = 0;                         // lists of a group
+  std::vector<std::int64_t> lists = {};          // (groups, width), nearest first; -1 for none
 };
 
 // Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists.
 class Searcher {
  public:
   // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists; queries among all
-  // rows use them, if they probe at least `least_lists` lists. `changed`, one for each list or empty, marks lists that
-  // changed after the blocks were made. Throws std::invalid_argument if the arguments do not fit each other.
+  // rows use them. `changed`, one for each list or empty, marks lists that changed after the blocks were made.
   Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
-           std::span<const bool> changed, std::size_t least_lists);
+           std::span<const bool> changed);
 
   std::size_t d() const { return rows_.d(); }
   std::size_t size() const { return rows_.size(); }
@@ -69,19 +72,26 @@ class Searcher {
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const;
 
-  // Halves groups until they are small. Threads share a task of one large group. Writes the best rows in blocks for
-  // each query of a group, in the `nprobe` lists nearest to the mean of its small group. From lists() on, these are all
-  // lists of the first partition. Throws std::invalid_argument if the arguments do not fit each other, or there are no
-  // blocks.
-  void search_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const;
+  // Halves groups until they are small, and ranks the `nprobe` lists nearest to the mean of each. From lists() on,
+  // these are all lists of the first partition.
+  RoutedGroups route_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const;
+  // Writes the best rows in blocks, which must be there, of these lists for each query: a row of D and I.
+  void search_groups(const LargeGroups& groups, std::size_t nprobe, const Matrix<float>& D,
+                     const Matrix<std::int64_t>& I, const FilterView& filter, int threads, const Watch& watch) const;
 
  private:
   struct Query;
   struct Scratch;
 
+  struct Routed : RoutedGroups {
+    AlignedVector<float> X;  // the queries, in order
+  };
+
   void check(const LargeGroups& groups) const;
-  void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe, int threads,
-                   const Watch& watch) const;
+  template <class Take>
+  void for_each_task(const LargeGroups& groups, int threads, const Watch& watch, const Take& take) const;
+  Routed route_task(const LargeGroups& groups, std::size_t task, std::size_t nprobe, int threads,
+                    const Watch& watch) const;
   void search_unit(const Query& query, const SearchOptions& options, Scratch& scratch, TopK best) const;
   void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   void scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
@@ -94,7 +104,6 @@ class Searcher {
   double margin_;
   const Blocks* blocks_;
   std::vector<bool> changed_;
-  std::size_t least_lists_;
   mutable std::once_flag counting_;
   mutable std::atomic<bool> counted_{false};
   mutable std::unique_ptr<const ClassCounts> counts_;  // only incomplete queries need them

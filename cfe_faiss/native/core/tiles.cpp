@@ -12,16 +12,12 @@ constexpr std::size_t kCandidates = std::size_t{1} << 18;  // of all columns at 
 
 }  // namespace
 
-void scan_tile(const Tile& tile, const TileResults& of_x) {
-  static thread_local ScanMemory memory;
-  kernels().scan_tile(tile, of_x, memory.of(1, {tile.d, of_x.k, 1}));
-}
-
-void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults& of_y) {
+void scan_tile(const Tile& tile, const TileResults& of_x, const TileResults* of_y) {
   static thread_local ScanMemory memory, of_columns;
-  const std::size_t columns = std::min(tile.y.size(), std::max(kFewestColumns, kCandidates / (4 * of_y.k + 64)));
-  kernels().scan_tile_both(tile, of_x, of_y, memory.of(1, {tile.d, of_x.k, 1}),
-                           of_columns.of(columns, {tile.d, of_y.k, 1}), columns);
+  const std::size_t k = of_y == nullptr ? of_x.k : of_y->k, most = std::max(kFewestColumns, kCandidates / (4 * k + 64));
+  const std::size_t columns = of_y == nullptr ? 0 : std::min(tile.y.size(), most);
+  kernels().scan_tile(tile, of_x, of_y, memory.of(1, {tile.d, of_x.k, 1}), of_columns.of(columns, {tile.d, k, 1}),
+                      columns);
 }
 
 }  // namespace cfe

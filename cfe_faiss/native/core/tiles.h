@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/rows_view.h"
-#include "core/topk.h"
 
 namespace cfe {
 
@@ -44,10 +43,7 @@ struct PairBuffer {
   std::span<float> scores;
 };
 
-// Adds the eligible rows of y to the results of x.
-void scan_tile(const Tile& tile, const TileResults& of_x);
-
-// Adds the rows of y to the results of x and the rows of x to the results of y.
-void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults& of_y);
+// Adds the eligible rows of y to the results of x and, unless `of_y` is null, the rows of x to the results of y.
+void scan_tile(const Tile& tile, const TileResults& of_x, const TileResults* of_y);
 
 }  // namespace cfe

@@ -2,7 +2,6 @@
 // whose upper bound does not reach it are dropped. The others are scored.
 #pragma once
 
-#include "core/topk.h"
 #include "kernels/block_queries.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"

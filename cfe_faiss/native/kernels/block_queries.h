@@ -115,18 +115,11 @@ CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* co
     }
 }
 
-// The same with one block.
-template <int Q>
-CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* lanes, std::size_t d, F32x16* sums) {
-  const float* const one[1] = {lanes};
-  dot_block<Q, 1>(rows, stride, one, d, sums);
-}
-
 CFE_INLINE void rotate(const BlocksView& blocks, const float* lanes, float* rotated) {
   constexpr int kColumns = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;
   for (std::size_t j = 0; j < blocks.columns; j += kColumns) {
     F32x16 sums[kColumns];
-    dot_block<kColumns>(blocks.rotation + j, blocks.columns, lanes, blocks.rows.d, sums);
+    dot_block<kColumns, 1>(blocks.rotation + j, blocks.columns, {lanes}, blocks.rows.d, sums);
     for (int c = 0; c < kColumns; ++c) sums[c].store(rotated + (j + c) * kLanes);
   }
 }

@@ -4,7 +4,6 @@
 
 #include "core/byte_means.h"
 #include "kernels/block_single.h"
-#include "kernels/dot_blocks.h"
 #include "kernels/select.h"
 
 namespace cfe::CFE_LEVEL {
@@ -31,7 +30,7 @@ CFE_INLINE BlocksView shape_of(std::size_t d, std::size_t words) {
 }
 
 // Rounds means, (blocks, length, 16), to bytes, where length is d or d + 1; `buffer` is (d, 16).
-void encode_means(const float* means, std::size_t length, std::span<const float> center, const ByteMeansTarget& target,
+void encode_means(const float* means, std::size_t length, std::span<const float> center, const ByteMeans& target,
                   float* buffer) {
   const std::size_t d = target.d;
   const F32x16 center_norm = F32x16::all(__builtin_sqrtf(block::dot(center.data(), center.data(), d)));
@@ -112,34 +111,6 @@ void bound_means(const ByteMeans& means, const ByteQuery& query, float* lower, f
   for (; b + kByteBlocksAtOnce <= means.blocks; b += kByteBlocksAtOnce)
     bound_blocks<kByteBlocksAtOnce>(means, query, b, lower, upper);
   for (; b < means.blocks; ++b) bound_blocks<1>(means, query, b, lower, upper);
-}
-
-// Writes the products of x with some rows of X, with the bits of `dot_blocks`.
-void dot_rows_as_blocks(std::span<const float> x, const Matrix<const float>& X, std::span<const std::int64_t> rows,
-                        std::span<float> scores) {
-  static_assert(kChains == 4);
-  constexpr std::size_t kAtOnce = 4;
-  const std::size_t d = x.size(), number = rows.size();
-  for (std::size_t first = 0; first < number; first += kAtOnce) {
-    const float* row[kAtOnce];
-    Float4 sums[kAtOnce] = {};
-    for (std::size_t r = 0; r < kAtOnce; ++r)
-      row[r] = X.data + static_cast<std::size_t>(rows[first + r < number ? first + r : number - 1]) * d;
-    std::size_t i = 0;
-    for (; i + kChains <= d; i += kChains) {
-      Float4 own, other;
-      std::memcpy(&own, x.data() + i, sizeof own);
-      for (std::size_t r = 0; r < kAtOnce; ++r) {
-        std::memcpy(&other, row[r] + i, sizeof other);
-        sums[r] += own * other;
-      }
-    }
-    for (std::size_t r = 0; r < kAtOnce && first + r < number; ++r) {
-      float total = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
-      for (std::size_t rest = i; rest < d; ++rest) total += x[rest] * row[r][rest];
-      scores[first + r] = total;
-    }
-  }
 }
 
 }  // namespace cfe::CFE_LEVEL

@@ -1,7 +1,7 @@
 // The sums behind the centroids of lists, and of lists without one class.
 #pragma once
 
-#include "core/centroids.h"
+#include "core/scan.h"
 #include "kernels/codecs.h"
 #include "kernels/normalise.h"
 

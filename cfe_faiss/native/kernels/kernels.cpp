@@ -6,12 +6,11 @@
 #include "kernels/byte_means.h"
 #include "kernels/centroids.h"
 #include "kernels/codecs.h"
-#include "kernels/dot_blocks.h"
-#include "kernels/dot_rows.h"
 #include "kernels/join.h"
 #include "kernels/list_scan.h"
 #include "kernels/nearest_centroid.h"
 #include "kernels/normalise.h"
+#include "kernels/products.h"
 #include "kernels/select.h"
 #include "kernels/similarity.h"
 #include "kernels/tiles.h"
@@ -43,20 +42,19 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .step_of_node = CFE_LEVEL::step_of_node,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
       .add_weighted = CFE_LEVEL::add_weighted,
-      .dot_rows = CFE_LEVEL::dot_rows,
       .near_best = CFE_LEVEL::near_best,
       .best_scores = CFE_LEVEL::best_scores,
       .dot_blocks = CFE_LEVEL::dot_blocks,
+      .dot_rows = CFE_LEVEL::dot_rows,
+      .dot_rows_as_blocks = CFE_LEVEL::dot_rows_as_blocks,
       .encode_means = CFE_LEVEL::encode_means,
       .encode_query = CFE_LEVEL::encode_query,
       .bound_means = CFE_LEVEL::bound_means,
-      .dot_rows_as_blocks = CFE_LEVEL::dot_rows_as_blocks,
       .gather_rows = CFE_LEVEL::gather,
       .list_centroids = CFE_LEVEL::list_centroids,
       .scan_lists = CFE_LEVEL::block::scan_lists,
       .scan_codes = CFE_LEVEL::block::scan_codes,
       .scan_tile = CFE_LEVEL::block::scan_tile,
-      .scan_tile_both = CFE_LEVEL::block::scan_tile_both,
       .collect_tile = CFE_LEVEL::block::collect_tile,
       .box_distance = CFE_LEVEL::box_distance,
       .close_rows = CFE_LEVEL::close_rows,

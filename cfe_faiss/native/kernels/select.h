@@ -186,15 +186,8 @@ CFE_OUTLINE std::size_t sort_keys(std::int64_t* keys, std::size_t number, bool d
 
 // The rank of an id among descending ids: the number of smaller ones.
 CFE_INLINE std::uint32_t rank_among(const std::int64_t* ids, std::size_t number, std::int64_t id) {
-  std::size_t low = 0, high = number;
-  while (low < high) {
-    const std::size_t middle = (low + high) / 2;
-    if (ids[middle] > id)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return static_cast<std::uint32_t>(number - 1 - low);
+  const std::size_t larger = first_without(0, number, [&](std::size_t i) CFE_LAMBDA { return ids[i] > id; });
+  return static_cast<std::uint32_t>(number - 1 - larger);
 }
 
 // Writes the k best scores to D, unless that is null, and their ids to I. Returns their number: fewer than k if there

@@ -12,7 +12,6 @@
 
 #include "core/common.h"
 #include "core/metric.h"
-#include "core/topk.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {

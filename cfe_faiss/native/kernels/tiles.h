@@ -51,12 +51,9 @@ struct SideRows {
                    .row_size = 4 * tile.d,
                    .nlist = 1,
                    .codec = Codec::kFlat,
-                   .low = nullptr,
-                   .spread = nullptr,
                    .starts = starts,
                    .codes = &codes,
                    .ids = &ids,
-                   .pq_codes = nullptr,
                    .labels = side.labels.data(),
                    .metric = tile.metric};
   }
@@ -111,20 +108,15 @@ CFE_INLINE void scan_part(const TilePart& part) {
   }
 }
 
-// Adds the eligible rows of y to the results of x. `memory` is for one query.
-void scan_tile(const Tile& tile, const TileResults& of_x, const SearchMemory& memory) {
-  const SideRows y(tile.y, tile);
-  scan_part<false>({tile, y.blocks, of_x, memory, nullptr, 0, tile.y.size()});
-}
-
-// Adds the rows of y to the results of x and the rows of x to the results of y, for `columns` rows of y at a time.
-// `of_columns` is memory for them.
-void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults& of_y, const SearchMemory& memory,
-                    const SearchMemory& of_columns, std::size_t columns) {
+// Adds the eligible rows of y to the results of x and, unless `of_y` is null, the rows of x to the results of y, for
+// `columns` rows of y at a time. `memory` is for one query, `of_columns` for these rows.
+void scan_tile(const Tile& tile, const TileResults& of_x, const TileResults* of_y, const SearchMemory& memory,
+               const SearchMemory& of_columns, std::size_t columns) {
   const SideRows x_rows(tile.x, tile), y_rows(tile.y, tile);
+  if (of_y == nullptr) return scan_part<false>({tile, y_rows.blocks, of_x, memory, nullptr, 0, tile.y.size()});
   for (std::size_t first = 0, stop; first < tile.y.size(); first = stop) {
     stop = first + columns < tile.y.size() ? first + columns : tile.y.size();
-    const TopK best = of_y[first];
+    const TopK best = (*of_y)[first];
     const GroupView group{
         tile.Y_of(first), tile.y.labels.data() + first, stop - first, nullptr, 0, best.k, 1, true, nullptr, best.D,
         best.I,           tile.y.filter.from(first)};

@@ -15,7 +15,6 @@
 #include "core/class_centroids.h"
 #include "core/common.h"
 #include "core/rows.h"
-#include "core/topk.h"
 
 namespace cfe::tests {
 

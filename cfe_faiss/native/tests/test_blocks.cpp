@@ -64,7 +64,7 @@ struct Groups {
   std::span<const std::int64_t> lists_of(std::size_t group) const {
     return std::span(lists).subspan(group * nprobe, nprobe);
   }
-  GroupedQueries view(bool deduplicate, bool resume) {
+  GroupedQueries view() {
     return {queries,
             labels,
             starts,
@@ -72,8 +72,7 @@ struct Groups {
             order,
             {D.data(), order.size(), k},
             {I.data(), order.size(), k},
-            deduplicate,
-            resume};
+            false};
   }
   // Queries of unknown label are never asked for.
   void check(const Sample& sample, const std::vector<bool>& allowed) const {
@@ -119,7 +118,6 @@ BlocksOptions options_of(const Sample& sample, const Variant& variant, const std
 void check_blocks(const Sample& sample, const Variant& variant, const tests::Lengths& lengths = {}) {
   const Rows rows = sample.rows();
   const std::vector<float> rotation = rotation_of(sample.d);
-  const bool deduplicate = !sample.references.empty();
   std::vector<std::uint8_t> bytes(sample.n());
   for (std::size_t row = 0; row < bytes.size(); ++row) bytes[row] = row % 3 != 0;
   for (const bool selected : {false, true}) {
@@ -130,7 +128,7 @@ void check_blocks(const Sample& sample, const Variant& variant, const tests::Len
     for (const std::size_t k : {1, 9, 50}) {  // of more than 40 none are looked for in the warm-up
       Groups groups(sample, blocks.lists(), k);
       groups.change(lengths);
-      blocks.search(groups.view(deduplicate, false), nullptr);
+      blocks.search(groups.view(), nullptr);
       groups.check(sample, allowed);
     }
   }
@@ -172,18 +170,17 @@ namespace {
 // Finds the best rows of some lists for one query. With `resume` the results contain earlier ones.
 void search_single(const Blocks& blocks, std::span<const float> x, std::int32_t label,
                    std::span<const std::int64_t> lists, bool resume, TopK best, ScanMemory& scratch) {
-  const std::array<std::int64_t, 2> starts{0, 1};
-  const std::int64_t order = 0;
-  blocks.search_groups({{x.data(), 1, x.size()},
-                        {&label, 1},
-                        starts,
-                        {lists.data(), 1, lists.size()},
-                        {&order, 1},
-                        {best.D, 1, best.k},
-                        {best.I, 1, best.k},
-                        false,
-                        resume},
-                       0, 1, scratch);
+  blocks.search_group({.X = x.data(),
+                       .labels = &label,
+                       .size = 1,
+                       .lists = lists.data(),
+                       .nprobe = lists.size(),
+                       .k = best.k,
+                       .resume = resume,
+                       .D = best.D,
+                       .I = best.I,
+                       .filter = {}},
+                      scratch);
 }
 
 }  // namespace
@@ -235,7 +232,7 @@ TEST(a_center_that_is_not_finite_changes_nothing) {
   options.center = center;
   const Blocks blocks(rows, options, nullptr);
   Groups groups(sample, 2, 3);
-  blocks.search(groups.view(false, false), nullptr);
+  blocks.search(groups.view(), nullptr);
   groups.check(sample, {});
 }
 
@@ -263,10 +260,10 @@ TEST(blocks_refuse_what_does_not_fit) {
   const Blocks blocks(rows, options_of(sample, {Element::kFloat, false}, rotation), nullptr);
   Groups groups(sample, 2, 3);
   groups.lists[0] = 2;
-  CHECK_THROWS(std::invalid_argument, "numbers of lists", blocks.search(groups.view(false, false), nullptr));
+  CHECK_THROWS(std::invalid_argument, "numbers of lists", blocks.search(groups.view(), nullptr));
   groups.lists[0] = 1;
   groups.order[3] = 60;
-  CHECK_THROWS(std::invalid_argument, "rows of D", blocks.search(groups.view(false, false), nullptr));
+  CHECK_THROWS(std::invalid_argument, "rows of D", blocks.search(groups.view(), nullptr));
 }
 
 }  // namespace cfe

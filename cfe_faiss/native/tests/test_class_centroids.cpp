@@ -1,4 +1,4 @@
-// The ranking of lists: against plain loops that multiply in the order of kernels/dot_blocks.h.
+// The ranking of lists: against plain loops that multiply in the order of kernels/products.h.
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -78,7 +78,7 @@ void check_ranking(const Sample& sample, const Means& means, const ClassCentroid
   ClassCentroids::Scratch scratch;
   for (const int threads : {1, 3}) {
     centroids.rank(queries, labels, {lists.data(), queries.rows, nprobe}, threads, nullptr);
-    centroids.rank_all(queries, labels, {whole.data(), queries.rows, centroids.size()}, threads, nullptr);
+    centroids.rank(queries, labels, {whole.data(), queries.rows, centroids.size()}, threads, nullptr);
     for (std::size_t q = 0; q < queries.rows; ++q) {
       const auto all = numbers_below(centroids.size());
       const auto expected = plain_rank(means, queries[q], labels[q], all, nprobe);

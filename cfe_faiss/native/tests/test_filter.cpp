@@ -111,7 +111,6 @@ void check_blocks(const Sample& sample, const Blocks& blocks, const Rules& rules
                  {queries.D.data(), queries.nq, k},
                  {queries.I.data(), queries.nq, k},
                  false,
-                 false,
                  rules.filter},
                 nullptr);
   for (std::size_t q = 0; q < queries.nq; ++q)

@@ -29,7 +29,7 @@ TEST(graph_holds_each_neighbour_once_and_never_itself) {
       builder.count(as_edges(ends));
       builder.place(as_edges(ends), {});
       const GraphBuilder::Csr csr = builder.finish(threads, nullptr);
-      const CsrGraph graph(csr.indptr, csr.indices, {}, threads, nullptr);
+      const CsrGraph graph(csr.indptr, csr.indices, {}, {0, csr.indptr.size() - 1, {}}, threads, nullptr);
       std::vector<std::set<std::int32_t>> forward(n), backward(n);
       for (std::size_t e = 0; e < m; ++e) {
         if (ends[e] == ends[m + e]) continue;
@@ -53,7 +53,7 @@ TEST(graph_holds_each_neighbour_once_and_never_itself) {
 
 TEST(graph_refuses_what_is_no_graph) {
   const auto refused = [](std::vector<std::int64_t> indptr, std::vector<std::int32_t> indices) {
-    CHECK_THROWS(std::invalid_argument, "", CsrGraph(indptr, indices, {}, 1, nullptr));
+    CHECK_THROWS(std::invalid_argument, "", CsrGraph(indptr, indices, {}, {0, indptr.size() - 1, {}}, 1, nullptr));
   };
   refused({}, {});
   refused({0, 2}, {1});
@@ -79,7 +79,7 @@ TEST(weights_are_summed_over_repeated_edges_and_averaged_over_directions) {
       builder.count(as_edges(ends));
       builder.place(as_edges(ends), weights);
       const GraphBuilder::Csr csr = builder.finish(threads, nullptr);
-      const CsrGraph graph(csr.indptr, csr.indices, csr.weights, threads, nullptr);
+      const CsrGraph graph(csr.indptr, csr.indices, csr.weights, {0, csr.indptr.size() - 1, {}}, threads, nullptr);
       for (std::size_t v = 0; v < n; ++v) {
         double total = 0;
         float largest = 0;
@@ -105,13 +105,13 @@ TEST(weights_have_to_be_positive_and_finite) {
   const std::vector<std::int32_t> indices{1, 0};
   for (const float wrong : {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
     const std::vector<float> weights{1.0f, wrong}, of_edge{wrong};
-    CHECK_THROWS(std::invalid_argument, "", CsrGraph(indptr, indices, weights, 1, nullptr));
+    CHECK_THROWS(std::invalid_argument, "", CsrGraph(indptr, indices, weights, {0, indptr.size() - 1, {}}, 1, nullptr));
     GraphBuilder builder(2, false, true);
     builder.count(as_edges(edges));
     CHECK_THROWS(std::invalid_argument, "", builder.place(as_edges(edges), of_edge));
   }
   const std::vector<float> too_few{1.0f};
-  CHECK_THROWS(std::invalid_argument, "", CsrGraph(indptr, indices, too_few, 1, nullptr));
+  CHECK_THROWS(std::invalid_argument, "", CsrGraph(indptr, indices, too_few, {0, indptr.size() - 1, {}}, 1, nullptr));
 }
 
 TEST(builder_refuses_nodes_that_there_are_not_and_edges_that_were_not_counted) {

@@ -29,7 +29,8 @@ void check_groups(const NearGroups& made, std::span<const std::int64_t> borders,
   for (std::size_t g = 0; g + 1 < made.starts.size(); ++g) {
     const auto size = static_cast<std::size_t>(made.starts[g + 1] - made.starts[g]);
     const auto old = static_cast<std::size_t>(made.of_group[g]);
-    CHECK(size <= largest);
+    const auto whole = static_cast<std::size_t>(borders[old + 1] - borders[old]);
+    CHECK(size <= largest && size >= std::min(whole, (largest + 1) / 2));
     sizes[old] += size;
     for (auto place = made.starts[g]; place < made.starts[g + 1]; ++place) {
       const std::int64_t row = made.order[static_cast<std::size_t>(place)];
@@ -73,7 +74,7 @@ struct Grouped {
                 .threads = 1},
                nullptr),
         lists(rows, sample.references, sample.reference_starts),
-        searcher(lists, centroids, tests::rounding_of(sample.d), &blocks, {}, 1) {
+        searcher(lists, centroids, tests::rounding_of(sample.d), &blocks, {}) {
     for (std::size_t list = 0; list < sample.nlist(); ++list) {
       for (const std::size_t row : sample.rows_of(list))
         if (sample.labels[row] != kUnknown) order.push_back(static_cast<std::int64_t>(row));
@@ -196,10 +197,8 @@ TEST(groups_find_what_plain_loops_find_in_the_lists_of_their_means) {
                                               index.order,
                                               index.starts,
                                               index.group_labels,
-                                              index.tasks,
-                                              {D.data(), n, k},
-                                              {I.data(), n, k}},
-                                             nprobe, threads, nullptr);
+                                              index.tasks},
+                                             nprobe, {D.data(), n, k}, {I.data(), n, k}, {}, threads, nullptr);
                 index.check(D, I, k, nprobe);
               }
       }
@@ -216,22 +215,23 @@ TEST(groups_refuse_what_does_not_fit) {
                          index.order,
                          index.starts,
                          index.group_labels,
-                         index.tasks,
-                         {D.data(), n, 1},
-                         {I.data(), n, 1}};
+                         index.tasks};
+  const Matrix<float> scores{D.data(), n, 1};
+  const Matrix<std::int64_t> ids{I.data(), n, 1};
   const std::vector<std::int64_t> few{0, 1}, many{0, 5, 2}, outside{static_cast<std::int64_t>(n)};
   const auto refused = [&](const char* text, auto change) {
     LargeGroups groups = fine;
     change(groups);
-    CHECK_THROWS(std::invalid_argument, text, index.searcher.search_groups(groups, 1, 1, nullptr));
+    CHECK_THROWS(std::invalid_argument, text, index.searcher.search_groups(groups, 1, scores, ids, {}, 1, nullptr));
   };
   refused("X must have d columns", [](LargeGroups& groups) { groups.X.columns = 2; });
   refused("either X or rows", [&](LargeGroups& groups) { groups.rows = few; });
   refused("starts must ascend", [&](LargeGroups& groups) { groups.starts = many; });
   refused("tasks must ascend", [&](LargeGroups& groups) { groups.tasks = few; });
   refused("numbers of queries", [&](LargeGroups& groups) { groups.order = outside; });
-  refused("D and I", [](LargeGroups& groups) { groups.I.columns = 2; });
-  CHECK_THROWS(std::invalid_argument, "nprobe", index.searcher.search_groups(fine, 0, 1, nullptr));
+  CHECK_THROWS(std::invalid_argument, "D and I",
+               index.searcher.search_groups(fine, 1, scores, {I.data(), n, 2}, {}, 1, nullptr));
+  CHECK_THROWS(std::invalid_argument, "nprobe", index.searcher.search_groups(fine, 0, scores, ids, {}, 1, nullptr));
 }
 
 }  // namespace cfe

@@ -61,7 +61,8 @@ TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
     const std::size_t n = lengths.size();
     const std::vector<float> x = tests::random_unit_rows(n, d, 12);
     const auto stepped = [&](std::span<const float> weights, std::size_t memory) {
-      const auto graph = std::make_shared<const CsrGraph>(indptr, indices, weights, 1, nullptr);
+      const auto graph = std::make_shared<const CsrGraph>(indptr, indices, weights,
+                                                          CsrGraph::Place{0, indptr.size() - 1, {}}, 1, nullptr);
       std::vector<float> aggregate(n * d), result(n * d + n);
       const Matrix<float> unit{result.data(), n, d};
       const StepRows rows{lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
@@ -107,7 +108,7 @@ TEST(means_in_bytes_bound_their_products_with_a_query) {
         for (std::size_t i = 0; i < d; ++i) rows[row * d + i] = means[(row / 16 * d + i) * 16 + row % 16];
       }
       kernels().dot_blocks({x.data(), 1, d}, means, {exact.data(), 1, width});
-      kernels().dot_rows_as_blocks(x, {rows.data(), width, d}, numbers, alone);
+      kernels().dot_rows_as_blocks(x.data(), {rows.data(), width, d}, numbers, alone);
       CHECK(same_bits(exact, alone));
       if (!kernels().has_bytes) continue;
       std::vector<std::int32_t> data(blocks * words * 16), statistics(blocks * kMeanStatistics * 16), own(words * 16);

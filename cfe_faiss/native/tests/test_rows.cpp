@@ -59,7 +59,6 @@ TEST(rows_refuse_what_does_not_fit) {
     CHECK_THROWS(std::invalid_argument, text, lists.rows().check_labels());
   };
   refused("d must be", [](Lists& lists) { lists.d = 0; });
-  refused("codec must be", [](Lists& lists) { lists.codec = static_cast<Codec>(3); });
   refused("levels must hold", [](Lists& lists) { lists.levels = {1.0F}; });
   refused("levels must hold", [](Lists& lists) { lists.codec = Codec::kSq8; });
   refused("must have memory", [](Lists& lists) { lists.codes[0] = nullptr; });

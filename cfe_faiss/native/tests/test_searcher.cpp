@@ -37,7 +37,7 @@ BlocksOptions plain_options(Element element, std::size_t d) {
           .threads = 1};
 }
 
-// The last: blocks of floats, made before some lists changed, and used in at least 3 lists.
+// The last: blocks of floats, made before some lists changed.
 enum class With { kNoBlocks, kFloats, kBytes, kChanged };
 
 // A searcher and all that it refers to.
@@ -60,8 +60,7 @@ struct Searched {
         unchanged(changed.size()),
         blocks(with == With::kNoBlocks ? nullptr : blocks_with(with)),
         lists(rows, own.references, own.reference_starts),
-        searcher(lists, centroids, tests::rounding_of(own.d), blocks.get(), flags(changed),
-                 with == With::kChanged ? 3 : 1) {}
+        searcher(lists, centroids, tests::rounding_of(own.d), blocks.get(), flags(changed)) {}
 
   static std::span<const bool> flags(const std::vector<std::uint8_t>& bytes) {
     return {reinterpret_cast<const bool*>(bytes.data()), bytes.size()};
@@ -215,7 +214,7 @@ TEST(searcher_refuses_what_does_not_fit) {
   const std::array<bool, 1> changed{true};
   const ListScan lists(rows, {}, none), other_lists(other_rows, {}, none), more_lists(rows, references, one);
   const auto made = [&](const ListScan& of, const Blocks* in, std::span<const bool> marked = {}) {
-    return Searcher(of, centroids, 0, in, marked, 1).d();
+    return Searcher(of, centroids, 0, in, marked).d();
   };
   CHECK(made(lists, nullptr) == 3);
   CHECK_THROWS(std::invalid_argument, "must have one d", made(other_lists, nullptr));
