@@ -14,7 +14,7 @@ import numpy as np
 from common import save
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse.class_centroids import nearest_lists
+from cfe_faiss.coarse.routes import nearest_lists
 from cfe_faiss.coarse.partitions import assign
 
 K = 10

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.classes import Threshold, as_predictions, note_classes, true_classes
 from cfe_faiss.data.columns import DEFAULT, Reading, Table
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
 from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
+from cfe_faiss.graph.csr import nearest_neighbours
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -443,28 +444,6 @@ def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
             "neighbours need features to be chosen by, got none beside those of without"
         )
     return nearest_neighbours(encoding.x[:, compared], files.neighbours)
-
-
-def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Join each row to its k nearest other rows by Euclidean distance; return all these pairs.
-
-    Returns
-    -------
-    ndarray
-        (2, n k) int64. O(n^2 d) time at worst, for many columns.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If k is not in 1..n-1.
-    """
-    k = as_count("neighbours", k)
-    if k >= len(x):
-        raise ValueError(f"neighbours must be less than the number of nodes, {len(x):,}, got {k}")
-    from sklearn.neighbors import kneighbors_graph  # takes a second to import
-
-    graph = kneighbors_graph(x, k).tocoo()
-    return np.stack([graph.row, graph.col]).astype(np.int64)
 
 
 # --- other files ----------------------------------------------------------------------------------

@@ -29,8 +29,9 @@ import numpy as np
 
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import UNKNOWN, Array
+from cfe_faiss.base.disk import checksum
 from cfe_faiss.files.faiss_payload import Payload, read_payload
-from cfe_faiss.files.forms import (
+from cfe_faiss.files.records import (
     ANY_MAPPING,
     BOOLEAN,
     CHECKSUM,
@@ -41,7 +42,6 @@ from cfe_faiss.files.forms import (
     one_of,
     text,
 )
-from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
 from cfe_faiss.index.ivf import (
     IndexEvidenceIVF,

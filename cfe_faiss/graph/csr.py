@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.checks import Array, Bools, Floats, Int32s, Ints, as_array, as_count, is_sparse
-from cfe_faiss.base.temporary import releasing
+from cfe_faiss.base.disk import releasing
 from cfe_faiss.base.text import summary
 
 # Edges are read in blocks, to avoid an int64 copy of a large edge list.
@@ -526,3 +526,25 @@ def surroundings(graph: Graph, node: int, other: int, labels: Int32s, most: int)
     return Surroundings(
         len(near), int((labels[near] == labels[node]).sum()), drawn, shared[chosen], edges
     )
+
+
+def nearest_neighbours(x: Floats, k: int) -> Ints:
+    """Join each row to its k nearest other rows by Euclidean distance; return all these pairs.
+
+    Returns
+    -------
+    ndarray
+        (2, n k) int64. O(n^2 d) time at worst, for many columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If k is not in 1..n-1.
+    """
+    k = as_count("neighbours", k)
+    if k >= len(x):
+        raise ValueError(f"neighbours must be less than the number of nodes, {len(x):,}, got {k}")
+    from sklearn.neighbors import kneighbors_graph  # takes a second to import
+
+    graph = kneighbors_graph(x, k).tocoo()
+    return np.stack([graph.row, graph.col]).astype(np.int64)

@@ -25,7 +25,7 @@ from cfe_faiss.base.checks import (
     as_number,
     is_sparse,
 )
-from cfe_faiss.base.temporary import release, releasing, scratch
+from cfe_faiss.base.disk import release, releasing, scratch
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.graph import Graph, as_graph, native_graph
 

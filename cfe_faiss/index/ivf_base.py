@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import LabelKeys
-from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, drift, train_partitions
+from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin
@@ -77,7 +77,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _supplementary: Floats = _NO_CENTROIDS  # centroids of the supplementary partitions
     _centroids: Floats | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
-    _from_file: Routes | None = None  # class centroids read from the index file
+    _from_file: Routes | None = None  # routes read from the index file
     _calibrations: Calibrations | None = None  # read from the index file
     _pinned: Choice | None = None  # element types of the blocks
     _lists: Any = None  # FAISS's lists, if another object than the index owns them
@@ -321,12 +321,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         call_steps(steps_of.swapping_vectors(replaced, empty), [])
 
     def routes(self) -> Routes:
-        """Return the class centroids of the lists, which rank lists for a query.
+        """Return the means of lists by which lists are ranked for a query.
 
         Valid until the index changes.
         """
         with self._lock.reading():
-            return Derived.of(self.snapshot()).class_means
+            return Derived.of(self.snapshot()).routes_for()
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return (
@@ -631,7 +631,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         }
         # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
-        arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
+        arrays |= (Derived.of(snapshot).routes_for() if routed else Routes.none(self.d)).arrays()
         known = Derived.of(snapshot).calibrations if self._pinned else {}
         arrays |= calibration_arrays(known, self.default_effort())
         return self._in_memory(), parameters, arrays

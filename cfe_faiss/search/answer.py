@@ -13,7 +13,7 @@ import numpy as np
 from cfe_faiss import _native
 from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count
 from cfe_faiss.base.values import order_of
-from cfe_faiss.coarse.class_centroids import large_classes
+from cfe_faiss.coarse.routes import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, lists, recall

@@ -5,7 +5,7 @@ incomplete.
 
 **In groups.** Queries near each other share routing, memory reads and multiplications. Queries of
 one list are split into small groups. The mean of a group is routed to the lists whose other-class
-rows are near (:mod:`cfe_faiss.coarse.class_centroids`). All queries of the group are compared with
+rows are near (:mod:`cfe_faiss.coarse.routes`). All queries of the group are compared with
 the rows of these lists, in blocks of 16 rows (``native/core/blocks.h``). Short rows are completed
 one by one.
 
@@ -26,7 +26,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks
 from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
-from cfe_faiss.coarse.class_centroids import Routes, nearest_lists, ranked
+from cfe_faiss.coarse.routes import Routes, nearest_lists, ranked
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.derived import ROWS_OF_BLOCK, Derived, Groups, blocks_of, bytes_of_block
 from cfe_faiss.search.query import MEMORY, Effort, Plan, Queries, Results
@@ -127,7 +127,7 @@ def rank_lists(
     if not effort.class_aware:
         return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
     return ranked(
-        derived.centroids_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe
+        derived.native_routes_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe
     )
 
 

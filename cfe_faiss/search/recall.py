@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.threads import derived, once, product, run
-from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
+from cfe_faiss.coarse.routes import Routes, ranking_mean
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import lists
@@ -274,7 +274,7 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
     pairs = np.unique(np.stack([labels[small], homes[small]]), axis=1)
     means = np.zeros((len(pairs[0]), snapshot.ranking_length), np.float32)
     filled = np.zeros(len(pairs[0]), np.bool_)
-    has_unknown = routes is not of_snapshot.class_means
+    has_unknown = routes is not of_snapshot.routes_for()
     for number, (label, home) in enumerate(pairs.T.tolist()):
         in_list = members[list_starts[home] : list_starts[home + 1]]
         classes = snapshot.labels[in_list]
@@ -385,7 +385,7 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     if plan.nprobe >= snapshot.lists:
         return result
     if plan.engine == "groups":
-        groups, probed = lists.routed(derived.class_means, queries, plan.nprobe)
+        groups, probed = lists.routed(derived.routes_for(), queries, plan.nprobe)
         order = groups.order
         probed = np.repeat(probed, np.diff(groups.starts), axis=0)
     else:

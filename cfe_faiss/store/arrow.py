@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, check_distinct
+from cfe_faiss.base.disk import alone_in, checksum, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
-from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
 from cfe_faiss.files.outputs import (
     MARK,
     check_not_mapped,
@@ -40,8 +40,7 @@ from cfe_faiss.files.outputs import (
     new_file,
     path_within,
 )
-from cfe_faiss.files.records import Record
-from cfe_faiss.files.regular import alone_in, checksum, open_regular
+from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.index.flat import with_ids
 from cfe_faiss.store.contents import Classes, Contents, Kind, Table, key_of, kind_of
 from cfe_faiss.store.values import (

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc, betaincinv
 
-from cfe_faiss.coarse.caps import (
+from cfe_faiss.coarse.partitions import (
     WeightTable,
     cap_weight,
     log_overlap_ratio,

@@ -59,7 +59,7 @@ from cfe_faiss.audit.reporting.sections.pairs import (
 )
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra, find_version
-from cfe_faiss.finder.inputs import leaks
+from cfe_faiss.data.roles import leaks
 
 with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
