@@ -30,8 +30,8 @@ from cfe_faiss._native import (
 from cfe_faiss.base.checks import Array, Bytes, Floats, Int32s, Ints, as_array, as_count
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
+from cfe_faiss.index.answering import SearchingMixin
 from cfe_faiss.index.parameters import as_numeric, written
-from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
 from cfe_faiss.rows.label_keys import LabelEncoder

@@ -2,7 +2,7 @@
 
 It precedes the FAISS class in the bases.
 
-The search methods are in :mod:`cfe_faiss.index.searching`.
+The search methods are in :mod:`cfe_faiss.index.answering`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_numb
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.partitions import assign, drift, train_partitions
 from cfe_faiss.coarse.routes import Routes, SecondLevel
+from cfe_faiss.index.answering import ListSearchingMixin
 from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
-from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import (

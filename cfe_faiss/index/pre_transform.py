@@ -13,7 +13,7 @@ from cfe_faiss._native import call_steps
 from cfe_faiss.base.checks import Floats, as_matrix
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.parameters import like, part_of, written
-from cfe_faiss.index.protocol import RowOptions, SearchOptions
+from cfe_faiss.index.searching import RowOptions, SearchOptions
 from cfe_faiss.rows.faiss_functions import total
 from cfe_faiss.search.query import Ranges, Results
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss._native import Blocks
+from cfe_faiss._native import Blocks, Searcher
 from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
 from cfe_faiss.coarse.routes import Routes, nearest_lists, ranked
@@ -51,42 +51,60 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     found = queries.allocate_results()
     if not len(queries):
         return found
-    if plan.engine == "groups":
-        _search_groups(queries, plan, found, progress)
-    elif _search_once(queries, plan, plan.nprobe, queries.order, found, progress):
+    if plan.engine == "lists":
+        _search_each(queries, plan, plan.nprobe, queries.order, found, progress)
         return found
-    nprobe = plan.nprobe
-    pending = queries.in_order
-    # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
-    while plan.effort.complete and nprobe < queries.snapshot.lists:
-        pending = _find_incomplete(queries, pending, found[1])
-        nprobe *= _WIDER
-        if not len(pending) or _search_once(queries, plan, nprobe, pending, found, progress):
-            break
+    _search_groups(queries, plan, found, progress)
+    if plan.effort.complete and plan.nprobe < queries.snapshot.lists:
+        pending = _find_incomplete(queries, queries.in_order, found[1])
+        if len(pending):
+            _search_each(queries, plan, _WIDER * plan.nprobe, pending, found, progress)
     return found
 
 
 # --- one by one -----------------------------------------------------------------------------------
 
 
-def _search_once(
+def _search_each(
     queries: Queries,
     plan: Plan,
     nprobe: int,
     pending: Ints | None,
     found: Results,
     progress: str | None,
-) -> bool:
-    """Search ``nprobe`` lists, in chunks on all threads.
-
-    Return whether the core has completed short rows.
+) -> None:
+    """Search ``nprobe`` lists of each query, and further lists while its row is incomplete.
 
     ``pending``: numbers of the queries; None for all.
     """
+    derived = Derived.of(queries.snapshot)
+    searcher = derived.searcher(queries.neighbors) if plan.effort.class_aware else None
+    _search_lists(queries, plan, nprobe, pending, searcher, found, progress)
+    if searcher is not None or not plan.effort.complete:
+        return  # the core completes rows by itself
+    # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
+    while nprobe < queries.snapshot.lists:
+        everything = queries.in_order if pending is None else pending
+        pending = _find_incomplete(queries, everything, found[1])
+        if not len(pending):
+            return
+        nprobe *= _WIDER
+        _search_lists(queries, plan, nprobe, pending, None, found, progress)
+
+
+def _search_lists(
+    queries: Queries,
+    plan: Plan,
+    nprobe: int,
+    pending: Ints | None,
+    searcher: Searcher | None,
+    found: Results,
+    progress: str | None,
+) -> None:
+    """Search ``nprobe`` lists of each query, in chunks on all threads."""
     snapshot = queries.snapshot
     effort = plan.effort
     derived = Derived.of(snapshot)
-    searcher = derived.searcher(queries.neighbors) if effort.class_aware else None
     nprobe = min(nprobe, snapshot.lists)
 
     def probe(chosen: Any) -> None:
@@ -112,7 +130,6 @@ def _search_once(
     cuts = slices(nq, max(1, min(_CHUNK, -(-nq // num_threads(work)))))
     chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
     run(probe, chunks, work=work, progress=progress)
-    return searcher is not None
 
 
 def rank_lists(

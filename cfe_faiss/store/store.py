@@ -16,7 +16,8 @@ from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, check_distinct
 from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
+from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
