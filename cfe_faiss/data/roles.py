@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attribute, Attributes
 from cfe_faiss.base.checks import UNKNOWN, Bools, InputWarning, Int32s, did_you_mean
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.threads import derived
 from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
@@ -148,11 +147,8 @@ class Ids:
         """Return the number of each name, (m,); -1 for unknown ones."""
         if self.column is None:
             return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
-        return np.array([self._row_of.get(text, UNKNOWN) for text in texts], np.int64)
-
-    @derived
-    def _row_of(self) -> dict[str, int]:
-        return {str(name): row for row, name in enumerate(self.names.tolist())}
+        rows = {str(name): row for row, name in enumerate(self.names.tolist())}
+        return np.array([rows.get(text, UNKNOWN) for text in texts], np.int64)
 
     def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the number of each name, (m,).

@@ -359,13 +359,9 @@ class EvidenceMixin(SearchingMixin):
             raise RuntimeError(self.refusal)
         return self._lock.writing(partial(Transaction, self))
 
-    def _forgetting(self) -> list[Step]:
-        """Return the steps that drop derived data."""
+    def _forgetting(self, lists: Ints | None = None) -> list[Step]:
+        """Return the steps that drop derived data, perhaps of some lists only."""
         return [setting(self, "_state", None)]
-
-    def _forgetting_lists(self, lists: Ints) -> list[Step]:
-        """Return the steps that drop the derived data of these lists only."""
-        return self._forgetting()
 
     def _commit(
         self,
@@ -376,7 +372,7 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        steps = self._forgetting_lists(change.lists()) + before
+        steps = self._forgetting(change.lists()) + before
         commit(self._table, change, lists, *new, steps, undo, after, num_threads())
 
     def add_with_labels(

@@ -339,18 +339,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self._lists
         ) = None
 
-    def _forgetting(self) -> list[Step]:
-        names = "_carried", "_from_file", "_calibrations", "_single"
-        return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
-
-    def _forgetting_lists(self, lists: Ints) -> list[Step]:
-        snapshot = self._state
-        carried = self._carried
-        if snapshot is not None:
-            carried = Derived.of(snapshot).after(lists)
-        elif carried is not None:
-            carried = carried.after(lists)
-        return [*self._forgetting(), setting(self, "_carried", carried)]
+    def _forgetting(self, lists: Ints | None = None) -> list[Step]:
+        carried = None
+        if lists is not None and self._state is not None:
+            carried = Derived.of(self._state).after(lists)
+        elif lists is not None and self._carried is not None:
+            carried = self._carried.after(lists)
+        dropped = dict.fromkeys(("_from_file", "_calibrations", "_single"))
+        values = {"_carried": carried, **dropped}
+        return [
+            *super()._forgetting(lists),
+            *(setting(self, name, value) for name, value in values.items()),
+        ]
 
     def _new_snapshot(self) -> Snapshot:
         table = self._table

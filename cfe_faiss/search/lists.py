@@ -167,7 +167,10 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
     """Search the lists nearest to each group's mean, in kept blocks if there are some."""
     derived = Derived.of(queries.snapshot)
     memory = plan.effort.memory or MEMORY
-    blocks = derived.blocks if memory >= MEMORY and _tests_mask(queries) else None
+    allowed = queries.allowed
+    are_few = len(queries) <= _FEW_QUERIES * queries.snapshot.n
+    tests_mask = allowed is None or (are_few and bool(allowed.mean() >= _LEAST_ALLOWED))
+    blocks = derived.blocks if memory >= MEMORY and tests_mask else None
     if blocks is None:
         _search_in_parts(queries, plan, memory, found, progress)
         return
@@ -189,12 +192,6 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
             threads=num_native_threads(_work(queries, plan, queries.snapshot)),
             progress=report,
         )
-
-
-def _tests_mask(queries: Queries) -> bool:
-    are_few = len(queries) <= _FEW_QUERIES * queries.snapshot.n
-    allowed = queries.allowed
-    return allowed is None or (are_few and bool(allowed.mean() >= _LEAST_ALLOWED))
 
 
 def groups_of(queries: Queries) -> Groups:
