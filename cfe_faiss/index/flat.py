@@ -14,10 +14,10 @@ from cfe_faiss._native import FaissLists, Table, call_steps
 from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
-from cfe_faiss.rows import id_map
+from cfe_faiss.rows import ids_and_labels
 from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
 from cfe_faiss.rows.faiss_functions import Step, list_of, pointer_to, setting
-from cfe_faiss.rows.label_keys import arrays_of, table_from
+from cfe_faiss.rows.ids_and_labels import arrays_of, table_from
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, faiss_metric
 from cfe_faiss.rows.snapshot import Snapshot
 
@@ -85,8 +85,8 @@ class ExactMixin(EvidenceMixin):
                [2.]], dtype=float32)
         """
         cls._check_stock(flat)
-        X, ids = id_map.stock_contents(flat)
-        index = cls(flat.d, id_map.metric_of("flat", flat, metric))
+        X, ids = ids_and_labels.stock_contents(flat)
+        index = cls(flat.d, ids_and_labels.metric_of("flat", flat, metric))
         order = np.argsort(ids, kind="stable")
         rows = as_rows("flat's vectors", X[order], index.d, index.metric)
         with index.changing() as transaction:
@@ -268,7 +268,7 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     def new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
         """Return the positions of n new vectors; raise ValueError for other ``ids``."""
         first = len(self._table)
-        new = id_map.distinct_ids(ids, n, first)
+        new = ids_and_labels.distinct_ids(ids, n, first)
         if n and (new != np.arange(first, first + n)).any():
             raise ValueError(
                 f"ids must be the next positions, from {first} on, got {new[:5]}: {_REMEDY}"

@@ -20,7 +20,7 @@ from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
-from cfe_faiss.rows.id_map import metric_of, stock_codes, stock_contents
+from cfe_faiss.rows.ids_and_labels import metric_of, stock_codes, stock_contents
 from cfe_faiss.rows.metric import (
     METRICS,
     PADDING,

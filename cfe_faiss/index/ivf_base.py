@@ -36,8 +36,7 @@ from cfe_faiss.rows.faiss_functions import (
     setting,
     total,
 )
-from cfe_faiss.rows.id_map import codes_of, is_mapped, stock_codes
-from cfe_faiss.rows.label_keys import arrays_of, table_from
+from cfe_faiss.rows.ids_and_labels import arrays_of, codes_of, is_mapped, stock_codes, table_from
 from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search.derived import Carried, Choice, Derived, Element

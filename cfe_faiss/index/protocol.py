@@ -37,8 +37,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         elsewhere.
     refusal
         Why the index is read-only; empty if it is not. Then :meth:`changing` and all changes raise
-        RuntimeError. A sharded index refuses :meth:`changing`, ``train`` and ``reset``, but changes
-        its rows.
+        RuntimeError; :meth:`relabel` of a sharded index works.
     origins
         File that the index was first read from or written to, and the last one written.
     """

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.base.checks import Array, as_count, as_number
 from cfe_faiss.base.values import as_labels
-from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results, Rules
 

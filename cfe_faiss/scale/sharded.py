@@ -44,7 +44,6 @@ from cfe_faiss.files.outputs import (
 )
 from cfe_faiss.files.records import Record
 from cfe_faiss.index.ivf import IndexEvidenceIVF
-from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import (
     Step,
     flat_index,
@@ -54,6 +53,7 @@ from cfe_faiss.rows.faiss_functions import (
     setting,
     total,
 )
+from cfe_faiss.rows.ids_and_labels import relabelled_rows
 from cfe_faiss.rows.metric import METRICS
 from cfe_faiss.scale.job_files import Manifest
 from cfe_faiss.search.answer import search
@@ -306,7 +306,9 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 )
             snapshot = current.storage()
             encoder = current.label_encoder()
-            codes = id_map.relabelled(snapshot, labels, ids, encoder)
+            rows, new_codes = relabelled_rows(snapshot, labels, ids, encoder)
+            codes = snapshot.labels.copy()
+            codes[rows] = new_codes
             steps = []
             if not np.array_equal(snapshot.labels, codes):
                 paths = _write_relabelled(shards, snapshot.labels, codes, encoder.table)

@@ -19,7 +19,7 @@ from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.index.searching import Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
