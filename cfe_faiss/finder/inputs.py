@@ -22,6 +22,8 @@ from cfe_faiss.base.checks import (
     as_array,
     as_count,
     as_number,
+    check_shape,
+    check_type,
     to_host,
 )
 from cfe_faiss.base.extras import pd
@@ -179,10 +181,7 @@ def empty_index(
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
         return factory_with_ids(d, index, metric)
-    if not isinstance(index, EvidenceIndex):
-        raise TypeError(
-            f"index must be an evidence index or its description, got {type(index).__name__}"
-        )
+    check_type("index must be an evidence index or its description", index, EvidenceIndex)
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
     if index.metric != as_metric("metric", metric):
@@ -206,8 +205,7 @@ def check_numbers(index: EvidenceIndex) -> None:
 def as_scores(values: Any, n: int) -> Doubles:
     """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
     array = as_array("scores", values).astype(np.float64)
-    if array.shape != (n,):
-        raise ValueError(f"scores must have shape ({n},), one per row, got {array.shape}")
+    check_shape("scores", array, (n,), "one per row")
     if not np.isfinite(array).all():
         raise ValueError(f"scores must be finite, got {array[~np.isfinite(array)][0]}")
     return array

@@ -22,6 +22,7 @@ from cfe_faiss.base.checks import (
     as_dense,
     as_matrix,
     as_number,
+    check_shape,
     to_host,
 )
 from cfe_faiss.base.values import as_ids, as_nodes
@@ -135,8 +136,8 @@ class KSVectors:
             if vectors is None
             else as_matrix("vectors", vectors, d).copy()
         )
-        if vectors is not None and len(known) != n:
-            raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
+        if vectors is not None:
+            check_shape("vectors", known, (n, d))
         lengths = (relative_lengths(norms, largest),)
         state = _State(
             n, ChangingGraph.of(graph), largest, norms, np.zeros(n, bool), (unit,), lengths, known
@@ -451,8 +452,7 @@ def _nodes(name: str, values: Any, removed: Bools) -> Ints:
 def as_edges(name: str, edges: Any) -> Array:
     """Return edges, sources above targets, as an array of any type, (2, m); none for None."""
     array = np.empty((2, 0), np.int64) if edges is None else np.asarray(to_host(edges))
-    if array.ndim != 2 or len(array) != 2:
-        raise ValueError(f"{name} must have shape (2, m), got {array.shape}")
+    check_shape(name, array, (2, "m"))
     return array
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.checks import Ints, as_array, as_count, as_number
+from cfe_faiss.base.checks import Ints, as_array, as_count, as_number, check_shape
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
@@ -376,8 +376,7 @@ class SearchingMixin:
         """
         x = about[0] if hasattr(about[0], "shape") else as_array("x", about[0])
         many = about[1]
-        if len(x.shape) != 2 or x.shape[1] != self.d:
-            raise ValueError(f"x must have shape (n, {self.d}), got {tuple(x.shape)}")
+        check_shape("x", x, ("n", self.d))
         about = x, many if name == "range_search" else as_count("k", many)
         params = self.without_callbacks(params)
         own = getattr(self._stock, name)

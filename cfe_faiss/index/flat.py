@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table, call_steps
-from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_array, as_count, as_matrix
+from cfe_faiss.base.checks import (
+    Bytes,
+    Floats,
+    Int32s,
+    Ints,
+    as_array,
+    as_count,
+    as_matrix,
+    check_type,
+)
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows import ids_and_labels
@@ -97,11 +106,11 @@ class ExactMixin(EvidenceMixin):
     @classmethod
     def _check_stock(cls, flat: Any) -> None:
         """Raise TypeError for a stock index of another kind."""
-        if not isinstance(flat, faiss.IndexFlat | faiss.IndexIDMap):
-            raise TypeError(
-                f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got "
-                f"{type(flat).__name__}"
-            )
+        check_type(
+            "flat must be a faiss.IndexFlat, or an IndexIDMap over one",
+            flat,
+            faiss.IndexFlat | faiss.IndexIDMap,
+        )
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
         self._metric = parameters.get("metric", "cosine")

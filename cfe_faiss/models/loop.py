@@ -25,6 +25,7 @@ from cfe_faiss.base.checks import (
     as_count,
     as_labels,
     as_number,
+    check_type,
     to_host,
 )
 from cfe_faiss.base.extras import extra
@@ -171,8 +172,7 @@ def train(  # noqa: PLR0913
 
 def check(model: torch.nn.Module, data: Any) -> None:
     """Raise TypeError or ValueError unless ``model`` is a module and ``data`` its graph."""
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    check_type("model must be a torch.nn.Module", model, torch.nn.Module)
     for name in _PARTS:
         if getattr(data, name, None) is None:
             raise ValueError(f"data must have {name}, got {data!r}")

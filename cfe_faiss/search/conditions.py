@@ -8,7 +8,16 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Int32s, Ints
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Doubles,
+    Int32s,
+    Ints,
+    check_shape,
+    check_type,
+)
 from cfe_faiss.base.values import as_integers, as_labels, as_values
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.rows.snapshot import Snapshot
@@ -211,8 +220,7 @@ def make_conditions(
     TypeError, ValueError
         If ``where`` does not fit the attributes or the graph, or they do not fit the ids.
     """
-    if not isinstance(where, Constraints):
-        raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+    check_type("where must be cfe_faiss.Constraints", where, Constraints)
     ids = snapshot.row_ids
     n = snapshot.n
     table = _table(where, ids, attributes, queries)
@@ -434,8 +442,7 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
                 f"ascending order of their ids, got {values.shape}"
             )
         return values[snapshot.members.places]
-    if values.ndim != 1:
-        raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
+    check_shape(name, values, ("m",), "as ids")
     chosen = np.zeros(snapshot.n, np.bool_)
     rows = snapshot.rows_of(_as_ids(values))
     chosen[rows[rows >= 0]] = True

@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, check_distinct
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    as_array,
+    as_count,
+    as_number,
+    check_distinct,
+    check_shape,
+)
 from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -287,10 +294,7 @@ class EvidenceStore:
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d, self.metric)
-        if len(X) != len(names):
-            raise ValueError(
-                f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}"
-            )
+        check_shape("vectors", X, (len(names), self.d), "one for each id")
         classes = check_labels("labels", labels, len(names))
         metadata = check_metadata(metadata, names)
         documents = check_documents(documents, names)

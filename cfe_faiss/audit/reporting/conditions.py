@@ -13,7 +13,7 @@ import numpy as np
 from cfe_faiss.audit.reporting.document import Row, join_words
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections import METRICS, SECTION_OF, Metric
-from cfe_faiss.base.checks import as_count, as_number, check_known
+from cfe_faiss.base.checks import as_count, as_number, check_known, check_type
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
 """Outcome of a condition for one group."""
@@ -213,10 +213,7 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
     """
     given = [require] if isinstance(require, str | Condition) else require
     for one in given:
-        if not isinstance(one, str | Condition):
-            raise TypeError(
-                f"require must hold texts or Condition objects, got {type(one).__name__}"
-            )
+        check_type("require must hold texts or Condition objects", one, str | Condition)
     return tuple(Condition.parse(one) if isinstance(one, str) else one for one in given)
 
 
