@@ -23,6 +23,8 @@ Ints: TypeAlias = NDArray[np.int64]
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""
+SEVERAL = -2
+"""Label in place of several, as of a group of queries or of the rows of a list."""
 
 _MAX_LABEL = np.iinfo(np.int32).max
 
@@ -188,6 +190,12 @@ def as_names(name: str, values: Any) -> tuple[str, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence of names, got {values!r}")
     return tuple(dict.fromkeys(map(str, values)))
+
+
+def require(holds: Any, problem: str) -> None:
+    """Raise ValueError with a problem, unless a condition holds."""
+    if not holds:
+        raise ValueError(problem)
 
 
 def check_type(expectation: str, value: Any, kind: Any) -> None:

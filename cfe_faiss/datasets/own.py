@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra, pd
-from cfe_faiss.data.classes import Threshold, as_predictions, note_classes, true_classes
+from cfe_faiss.data.classes import as_predictions, note_classes, split_threshold, true_classes
 from cfe_faiss.data.columns import DEFAULT, Reading, Table
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
@@ -284,16 +284,15 @@ def read_columns(files: OwnFiles) -> OwnTable:
         ids = Ids.of_column(table, files.id)
     if files.threshold is not None:
         with table.problems.collect():
-            threshold = Threshold.parse(files.threshold, table.reading)
-            found = {"predicted": threshold.classes(table), "class_names": threshold.names}
-            table = replace(table, cells=table.cells.drop(columns=[threshold.column]))
+            table, decisions, names = split_threshold(table, files.threshold)
+            found = {"predicted": decisions, "class_names": names}
     if table.problems.texts:  # other files may name columns of this one, and its ids
         return OwnTable(table, ids, tuple(ignored))
     with table.problems.collect():
         if files.predictions is not None:
             predicted = read_classes(files.predictions, ids, complete=True)
-            names = tuple(predicted.columns) if predicted.ndim == 2 else None
-            found = {"predicted": predicted, "class_names": names}
+            columns = tuple(predicted.columns) if predicted.ndim == 2 else None
+            found = {"predicted": predicted, "class_names": columns}
         if files.truth is not None:
             found["truth"] = read_classes(files.truth, ids)
         if files.split is not None:

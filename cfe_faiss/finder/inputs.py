@@ -30,7 +30,6 @@ from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
 from cfe_faiss.data.classes import (
     Predictions,
-    Threshold,
     class_names_of,
     note_classes,
     true_classes,
@@ -389,14 +388,6 @@ def split_scores(table: Table, name: str) -> tuple[Table, Array]:
     """Return a table without its column of scores, and the scores."""
     scores = table.values(table.known("scores", name)).to_numpy()
     return replace(table, cells=table.cells.drop(columns=[name])), scores
-
-
-def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
-    """Return a table without the column of a threshold, the decisions and their names."""
-    threshold = Threshold.parse(text, table.reading)
-    decisions = threshold.classes(table)
-    others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
-    return others, decisions, threshold.names
 
 
 def _column(table: "pd.DataFrame", given: Any) -> Any:

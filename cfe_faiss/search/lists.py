@@ -24,7 +24,7 @@ import numpy as np
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, Searcher
-from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
+from cfe_faiss.base.checks import SEVERAL, UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
 from cfe_faiss.coarse.routes import Routes, nearest_lists, ranked
 from cfe_faiss.rows.snapshot import Snapshot
@@ -42,8 +42,6 @@ _LEAST_ALLOWED = 3 / 4  # share of the rows
 _FEW_QUERIES = 1 / 16  # share of the rows
 _LARGEST_GROUP = 16
 _LARGE_TASK = 1 << 13  # queries; the threads of the core share tasks that have more
-_MIXED = -2
-"""Label of a group of queries with several labels."""
 
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
@@ -284,8 +282,8 @@ def group(queries: Queries, routes: Routes) -> Groups:
     sizes = np.diff(np.append(runs, len(order)))
     labels = labels[runs]
     homes = homes[runs]
-    by = np.where(routes.has_centroids(labels, homes), labels, _MIXED)
-    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
+    by = np.where(routes.has_centroids(labels, homes), labels, SEVERAL)
+    keys = homes * (int(labels.max(initial=0)) - SEVERAL + 1) + by
     if (keys[1:] < keys[:-1]).any():
         among = np.argsort(keys, kind="stable")
         runs = runs[among]
