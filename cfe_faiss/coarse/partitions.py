@@ -9,7 +9,6 @@ lengths up to 1/2. The centroid with the largest product x·c - |c|^2 / 2 is the
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base.checks import Doubles, Floats, Int32s, Ints, as_array, as_count, as_number
-from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import limit_faiss_threads, num_threads, product
 from cfe_faiss.rows.metric import Metric, faiss_metric
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
@@ -415,42 +413,6 @@ def cap_weight(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
     return 0.0 - np.expm1(log_overlap_ratio(phi, d, theta))
 
 
-@dataclass(frozen=True)
-class WeightTable:
-    """Table of the weight w(phi) for one pair (d, theta).
-
-    Parameters
-    ----------
-    phi : ndarray of float64, shape (m,)
-        Angles, increasing from 0 to the angle at which the weight is 1 at float64 resolution.
-    weight : ndarray of float64, shape (m,)
-        Weights at these angles, non-decreasing.
-    """
-
-    phi: Doubles
-    weight: Doubles
-
-    __repr__ = summary
-
-    def __call__(self, phi: ArrayLike) -> Doubles:
-        """Interpolate the weights at ``phi`` linearly, within 1e-6 of :func:`cap_weight`."""
-        angles = as_array("phi", phi).astype(np.float64)
-        return np.asarray(np.interp(angles, self.phi, self.weight), dtype=np.float64)
-
-
-def tabulated_weight(d: int, theta: float = math.pi / 3) -> WeightTable:
-    """Return the cached table of w(phi) for caps of angle ``theta`` on the unit sphere in R^d.
-
-    Raises
-    ------
-    TypeError
-        If ``d`` is not an integer or ``theta`` not a number.
-    ValueError
-        If ``d`` < 2, or ``theta`` is outside 0 < theta <= pi/2.
-    """
-    return _weight_table(as_count("d", d, 2), _cap_angle(theta))
-
-
 def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
     """Return the weights of vectors from their cosines with their centroids.
 
@@ -485,7 +447,8 @@ def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> Doub
         raise ValueError(
             f"cosines must not be NaN, got NaN at position {int(np.argmax(np.isnan(values)))}"
         )
-    return tabulated_weight(d, theta)(np.arccos(np.clip(values, -1.0, 1.0)))
+    phi, weights = weight_table(as_count("d", d, 2), _cap_angle(theta))
+    return np.interp(np.arccos(np.clip(values, -1.0, 1.0)), phi, weights)
 
 
 def _cap_angle(theta: float) -> float:
@@ -496,13 +459,18 @@ def _cap_angle(theta: float) -> float:
 
 
 @lru_cache(maxsize=32)
-def _weight_table(d: int, theta: float) -> WeightTable:
+def weight_table(d: int, theta: float) -> tuple[Doubles, Doubles]:
+    """Return angles and their weights in R^d, (m,), between which weights are interpolated.
+
+    The angles increase from 0 to the angle at which the weight is 1 at float64 resolution. Linear
+    interpolation is within 1e-6 of :func:`cap_weight`.
+    """
     # Place more points near the end, where the weight bends sharply for small d or theta near pi/2.
     spread = 1.0 - np.linspace(1.0, 0.0, _TABLE_SIZE) ** 2
     phi = 2.0 * _window(np.full(1, theta), d, theta) * spread
     weight = np.maximum.accumulate(cap_weight(phi, d, theta))
     phi.flags.writeable = weight.flags.writeable = False
-    return WeightTable(phi, weight)
+    return phi, weight
 
 
 def _window(rest: Doubles, d: int, theta: float) -> Doubles:
