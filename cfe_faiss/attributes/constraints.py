@@ -179,11 +179,6 @@ class Constraints:
         return self.ratio if self.replace else 1
 
     @property
-    def needs_attributes(self) -> bool:
-        """Whether any condition is on attributes."""
-        return bool(self.named() or self.max_changed is not None)
-
-    @property
     def needs_graph(self) -> bool:
         """Whether any condition is on the graph."""
         return self.min_hops is not None or not self.common_neighbors

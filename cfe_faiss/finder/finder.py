@@ -598,7 +598,8 @@ class EvidenceFinder:
         if threshold is not None:
             table, model, class_names = split_threshold(table, threshold)
         elif scores is not None:
-            table, values = inputs.split_scores(table, scores)
+            values = table.values(table.known("scores", scores)).to_numpy()
+            table = replace(table, cells=table.cells.drop(columns=[scores]))
             model = _classes_for_scores(model, truth, class_names, len(values))
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")

@@ -384,12 +384,6 @@ def _row_ids(table: Table, given: Any) -> Array | None:
     return as_row_ids("the index of frame", index, len(table)) if has_ids else None
 
 
-def split_scores(table: Table, name: str) -> tuple[Table, Array]:
-    """Return a table without its column of scores, and the scores."""
-    scores = table.values(table.known("scores", name)).to_numpy()
-    return replace(table, cells=table.cells.drop(columns=[name])), scores
-
-
 def _column(table: "pd.DataFrame", given: Any) -> Any:
     values = table[given] if isinstance(given, str) else given
     return values.reset_index(drop=True) if hasattr(values, "reset_index") else values

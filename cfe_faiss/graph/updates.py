@@ -291,7 +291,15 @@ class KSVectors:
         """
         n = graph.num_nodes
         norms = normalise(unit)
-        new = _next_state(state, graph, n, _largest(state, rows, norms))
+        # Arrays that are long enough are shared.
+        grown_norms, removed, vectors = (
+            grow(array, n) for array in (state.norms, state.removed, state.vectors)
+        )
+        units, lengths = (
+            tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)
+        )
+        largest = _largest(state, rows, norms)
+        new = _State(n, graph, largest, grown_norms, removed, units, lengths, vectors)
         for write in writes:
             self._write(*write)
         self._write(new.norms, rows, norms)
@@ -402,20 +410,6 @@ class KSVectors:
                 all_lengths.append(lengths)
         normalise(vectors)
         return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
-
-
-def _next_state(state: _State, graph: ChangingGraph, n: int, largest: float) -> _State:
-    """Return the state after a change, before its rows are written.
-
-    Arrays that are long enough are shared.
-    """
-    units, lengths = (
-        tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)
-    )
-    norms, removed, vectors = (
-        grow(array, n) for array in (state.norms, state.removed, state.vectors)
-    )
-    return _State(n, graph, largest, norms, removed, units, lengths, vectors)
 
 
 def _largest(state: _State, rows: Ints, norms: Doubles) -> float:

@@ -384,8 +384,11 @@ class SearchingMixin:
         method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
         with self._lock.reading():
             self._check_probed(about[0], params)
-            if params is not None:
-                further = {**further, "params": self._copy_parameters(params)}
+            if isinstance(params, faiss.SearchParameters) and not self.has_lists:
+                # FAISS's id map replaces the selector in them, so threads must not share them.
+                further = {**further, "params": faiss.SearchParameters(sel=params.sel)}
+            elif params is not None:
+                further = {**further, "params": params}
             results = method(self, *about, **further)
             return results if refine is None else refine(self.snapshot(), about[0], results)
 
@@ -396,10 +399,6 @@ class SearchingMixin:
 
     def _check_probed(self, x: Any, params: Any) -> None:
         """Compare the lists that a plain search may read with their checksums."""
-
-    def _copy_parameters(self, params: Any) -> Any:
-        """Return FAISS's search parameters as an object that no other thread changes."""
-        return params
 
     def recall_by_class(
         self, recall: float, k: int = 10, *, queries: int | None = None

@@ -393,15 +393,6 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
     def _truncating(self, n: int) -> list[Step]:
         return [*super()._truncating(n), *steps_of.truncating_map(self, n)]
 
-    def _copy_parameters(self, params: Any) -> Any:
-        # FAISS's id map replaces the selector in the parameters during a search, so threads must
-        # not share them.
-        return (
-            faiss.SearchParameters(sel=params.sel)
-            if isinstance(params, faiss.SearchParameters)
-            else params
-        )
-
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> Bytes:
         """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8.
 

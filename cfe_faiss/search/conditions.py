@@ -15,7 +15,6 @@ from cfe_faiss.base.checks import (
     Doubles,
     Int32s,
     Ints,
-    check_shape,
     check_type,
 )
 from cfe_faiss.base.values import as_integers, as_labels, as_values
@@ -268,7 +267,7 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
 
     None if no condition uses attributes.
     """
-    if not where.needs_attributes:
+    if not where.named() and where.max_changed is None:
         return None
     if attributes is None:
         raise ValueError(f"attributes must be given for {where!r}, got None")
@@ -442,7 +441,8 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
                 f"ascending order of their ids, got {values.shape}"
             )
         return values[snapshot.members.places]
-    check_shape(name, values, ("m",), "as ids")
+    if values.ndim != 1:
+        raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
     chosen = np.zeros(snapshot.n, np.bool_)
     rows = snapshot.rows_of(_as_ids(values))
     chosen[rows[rows >= 0]] = True
