@@ -103,6 +103,7 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
     left = inputs.positions(found.source)
     right = inputs.positions(found.target)
     differ = {name: one.codes[left] != one.codes[right] for name, one in inputs.attributes.items()}
+    shown = {name: show(name) for name in differ}
     differing = [[name for name in differ if differ[name][place]] for place in range(len(found))]
     class_names = np.array([*inputs.class_names, None], object)
     columns: dict[str, Any] = {"place": np.arange(1, len(found) + 1)}
@@ -116,7 +117,7 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
         found.measure: found.measure64(),
         "attributes_differing": [len(names) for names in differing],
         "differing": [", ".join(names) or "none" for names in differing],
-        "which": [list_first(map(show, names), _NAMES) or "none" for names in differing],
+        "which": [list_first(map(shown.__getitem__, names), _NAMES) or "none" for names in differing],
     }
     return Pairs(found, differing, rows_of(data_frame(columns)))
 
