@@ -3,6 +3,8 @@
 :mod:`cfe_faiss.index.answering` answers them for an index in memory.
 """
 
+from __future__ import annotations
+
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 import numpy as np
