@@ -117,7 +117,9 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
         found.measure: found.measure64(),
         "attributes_differing": [len(names) for names in differing],
         "differing": [", ".join(names) or "none" for names in differing],
-        "which": [list_first(map(shown.__getitem__, names), _NAMES) or "none" for names in differing],
+        "which": [
+            list_first(map(shown.__getitem__, names), _NAMES) or "none" for names in differing
+        ],
     }
     return Pairs(found, differing, rows_of(data_frame(columns)))
 
