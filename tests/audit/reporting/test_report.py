@@ -349,6 +349,29 @@ def test_findings_are_varied(tmp_path):
     )
 
 
+def limits_of(report, name):
+    section = next(part for part in report.numbers["sections"] if part["id"] == name)
+    return " ".join(section["limits"])
+
+
+@pytest.mark.parametrize(("work", "columns", "left_out"), [(1e12, 3, 3), (1e12, 45, 40), (0, 5, 1)])
+def test_the_page_says_how_many_attributes_are_left_out_in_turn(
+    tmp_path, monkeypatch, work, columns, left_out
+):
+    monkeypatch.setattr("cfe_faiss.audit.reporting.sections.model_tests._WORK", work)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(600, columns)), columns=[f"x{i}" for i in range(columns)])
+    frame["sex"] = rng.choice(["f", "m"], 600)
+    frame["loan"] = np.where(frame["x0"] > (frame["sex"] == "f"), "yes", "no")
+    finder = cfe.EvidenceFinder.from_table(frame, "loan", sensitive=["sex"])
+    report = write(tmp_path, finder, favourable="yes")
+    choices = [row["choice"] for row in table_of(report, "sensitivity", "sensitivity")["rows"]]
+    assert [choice.startswith("without ") for choice in choices].count(True) == left_out
+    assert "without x0" in choices  # decisions go along with it most
+    sentence = f"{left_out} of {columns}, those that go along most with unfavourable decisions"
+    assert (sentence in limits_of(report, "sensitivity")) == (left_out < columns)
+
+
 def test_equal_audits_have_equal_ids_wherever_they_are_written(tmp_path, of_people):
     command = audit.Subject(command=f"cfe-faiss audit --out {tmp_path}/report.html")
     assert write(tmp_path, people(), subject=command).numbers["id"] == of_people.numbers["id"]
