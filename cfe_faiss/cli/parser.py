@@ -240,7 +240,7 @@ def set_reading(arguments: argparse.Namespace) -> None:
 
 
 def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return the values of some options by name, without those that are not given.
+    """Return the values of the given options among some, by name.
 
     A command may lack some of them.
     """
