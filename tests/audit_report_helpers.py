@@ -1,9 +1,16 @@
+import json
 import re
 from html import unescape
+from importlib.resources import files
 
+import jsonschema
 import torch
 
 from cfe_faiss.audit.reporting.content import SECTIONS, make_section
+
+_SCHEMA = files("cfe_faiss.audit.reporting").joinpath("schema.json").read_text(encoding="utf-8")
+SCHEMA = jsonschema.Draft202012Validator(json.loads(_SCHEMA))
+"""The schema of report.json."""
 
 
 def text_of(page: str) -> str:

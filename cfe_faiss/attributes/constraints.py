@@ -209,11 +209,11 @@ class Constraints:
         for limits, unit in ((self.caliper, ""), (self.std_caliper, " standard deviations")):
             for name, limit in limits.items():
                 said.append(
-                    f"{name} at {'least' if limit < 0 else 'most'} {abs(limit):g}{unit} apart"
+                    f"{name} at {'least' if limit < 0 else 'most'} {abs(limit):,.15g}{unit} apart"
                 )
         for name, values in self.permitted.items():
             if isinstance(values, tuple):
-                said.append(f"evidence with {name} from {values[0]:g} to {values[1]:g}")
+                said.append(f"evidence with {name} from {values[0]:,.15g} to {values[1]:,.15g}")
             else:
                 said.append(f"evidence with {name} {' or '.join(sorted(map(str, values)))}")
         if self.target is not None:

@@ -39,7 +39,7 @@ _LIMITS = (
     "be few nodes that agree in all others. The number of pairs says how many there are.",
     "The interval treats the sets of nodes that agree as independent, and nodes of one set as "
     "not. It holds its level for many sets; where a few large ones hold most pairs it is too "
-    "narrow (82 % instead of 95 % in simulations).",
+    "narrow (82% instead of 95% in simulations).",
 )
 """Questions that the numbers cannot answer."""
 

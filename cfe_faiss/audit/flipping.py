@@ -35,19 +35,22 @@ from cfe_faiss.finder.results import as_html
 from cfe_faiss.graph import as_graph
 
 _LIMITS = (
-    "Only the attribute's own features change. Others that depend on it, and the edges, stay as"
-    " they are: this is the model's direct use of the attribute, not what would have happened "
-    "to another person.",
+    "Only the attribute's own features change. Others that depend on it stay as they are: this is "
+    "the model's direct use of the attribute, not what would have happened to another person.",
     "A flipped node need not exist, and the model may never have seen one like it.",
     "No change does not show that the attribute has no effect: other features may stand for it.",
+)
+"""Questions that the numbers cannot answer."""
+_GRAPH_LIMITS = (
+    "The edges stay as they are.",
     "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are "
     "rather too narrow.",
 )
-"""Questions that the numbers cannot answer."""
-_AT_ONCE = (
-    "All nodes were changed at once: a node's prediction may have changed for its neighbours' sake."
-)
-_ALONE = "Each node was changed alone: what a change of its neighbours would do is not counted."
+_WAYS = {
+    True: "All nodes were changed at once: a node's prediction may have changed for its "
+    "neighbours' sake.",
+    False: "Each node was changed alone: what a change of its neighbours would do is not counted.",
+}
 
 _Entries: TypeAlias = tuple[Ints, Ints, Ints]
 """Node, position of the given value, and predicted class, (m,) each."""
@@ -271,7 +274,7 @@ def flip(  # noqa: PLR0913
         **entries,
         rates=_rates(run, groups, node, target, before[node] != after, confidence),
         transitions=moves,
-        limits=(*_LIMITS, _AT_ONCE if at_once else _ALONE),
+        limits=(*_LIMITS, *_GRAPH_LIMITS, _WAYS[bool(at_once)]) if has_graph else _LIMITS,
     )
 
 

@@ -46,8 +46,7 @@ from cfe_faiss.data.roles import selective_classes
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is "
     "justified.",
-    "Intervals treat people as independent draws from a larger population. In a graph "
-    "neighbours influence each other's predictions, and the intervals are rather too narrow.",
+    "Intervals treat people as independent draws from a larger population.",
     "Intervals and tests hold for all groups of one attribute at once. Over several attributes "
     "and classes their p-values have to be adjusted.",
     "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, "
@@ -55,6 +54,9 @@ _LIMITS = (
     "have intervals for one group alone.",
     '"No finding" means that an impact ratio of 0.7 would have been found in at least half of '
     "such samples. Smaller differences may exist.",
+    # The others are for graphs, unknown values and true classes.
+    "In a graph neighbours influence each other's predictions, and the intervals are rather too "
+    "narrow.",
     "The bounds hold whichever of the groups the unknown people belong to, not if they belong "
     "to a group of their own. Of an intersection a person is unknown if any of the attributes "
     "is missing, so its bounds may be too wide.",

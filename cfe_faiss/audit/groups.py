@@ -403,6 +403,8 @@ def _format_exact(value: Any) -> str:
 
 
 def _format_short(value: Any) -> str:
+    if 1e3 <= abs(value) < 1e15:
+        return f"{value:.0f}"
     return (
         f"{value:.4g}"
         if 1e-4 <= abs(value) < 1e3 and value != round(float(value))

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from cfe_faiss import __version__
 from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.data.columns import Reading, ReadingOptions
+from cfe_faiss.data.read import SUFFIXES
 from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import NAMES
 
@@ -37,6 +38,29 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; a word that no option takes is an error before a missing option is."""
+        parts: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        required = [part for part in parts if part.required]
+        for part in required:
+            part.required = False
+        try:
+            known, others = super().parse_known_args(args, namespace)
+        finally:
+            for part in required:
+                part.required = True
+        places = (getattr(known, action.dest) for action in self._positionals._group_actions)
+        tables = [
+            word
+            for word in (*others, *map(str, places))
+            if word.lower().endswith((*SUFFIXES, ".npy"))
+        ]
+        is_asked = tables and getattr(known, "features", "") is None
+        if others:
+            hint = f"; did you mean --features {tables[0]}?" if is_asked else ""
+            self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise ValueError, with the nearest name for a mistyped command, choice or option."""

@@ -544,11 +544,14 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
     predicted = Counter(labels[both].tolist())
     true = Counter(truth[both].tolist())
     classes = []
-    for side, counts, other in (("predicted", predicted, true), ("true", true, predicted)):
+    for side, counts, other in (
+        ("predicted", predicted, set(truth.tolist())),
+        ("true", true, set(labels.tolist())),
+    ):
         total = counts.total()
         has_words = not _are_values(names) and counts.keys().isdisjoint(other)
-        is_judged = other and (total >= _FEWEST_ROWS or has_words)
-        for code in sorted(counts.keys() - other.keys()) if is_judged else ():
+        is_judged = total >= _FEWEST_ROWS or has_words
+        for code in sorted(counts.keys() - other) if is_judged else ():
             share = counts[code] / total
             if share >= _LARGE_SHARE:
                 name = str(code) if names is None else class_name(names, code)

@@ -272,7 +272,8 @@ class Roles:
     def attributes(self, table: Table, model: Any = None) -> list[str]:
         """Return the columns without another role.
 
-        Names that are wrong become problems of the table.
+        Names that are wrong become problems of the table. The columns that these may mean are none
+        of the others: a mistyped id is one problem, not also a column of texts that is no category.
 
         ``model`` counts if it is a text: the name of the column of the predicted classes.
         """
@@ -297,7 +298,12 @@ class Roles:
                 table.problems.texts.append(
                     f"{shown} must name attributes, got {name!r}, which is the {roles[name]}"
                 )
-        return [name for name in table.columns if name not in roles]
+        hints = "".join(table.problems.texts)
+        return [
+            name
+            for name in table.columns
+            if name not in roles and f"; did you mean {name!r}?" not in hints
+        ]
 
 
 def check_categories(

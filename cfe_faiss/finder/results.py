@@ -454,9 +454,10 @@ def _text(value: Any) -> str:
     """Return a value without characters that move the cursor of a terminal or reverse a line."""
     if value is None:
         return "missing"
-    text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+    if isinstance(value, float | np.floating):
+        value = f"{value:.6g}" if abs(float(value)) < 1e6 else f"{value:.0f}"
     return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value)
     )
 
 

@@ -80,7 +80,7 @@ class Chunk:
         return cls(snapshot, X, ids, labels, *snapshot.tile_sides(X), *further)
 
     def margin(self, other: "Chunk") -> float:
-        """Bound the error of the scores of the two chunks in :func:`products`."""
+        """Bound the error of the scores of the two chunks in :func:`_multiply`."""
         return self.snapshot.tile_margin(self.longest, other.longest)
 
     def excludes(self, other: "Chunk") -> bool:

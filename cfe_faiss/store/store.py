@@ -252,11 +252,11 @@ class EvidenceStore:
             not classified yet, or in place of all labels. :meth:`search` finds rows without a
             class, but they are never evidence.
         metadata
-            A mapping for each row, or None. Keys are texts. Values are texts, numbers, decimals,
-            True, False, None, dates, times, datetimes and durations (to microseconds), bytes, and
-            lists and mappings of these. Tuples and arrays are stored as lists, scalars of NumPy and
-            Arrow as Python values, a UUID as a text. NaN equals NaN in filters, and is not less or
-            greater than any number.
+            A mapping for each row, or None. Keys are texts; none begins with ``$arrow:``. Values
+            are texts, numbers, decimals, True, False, None, dates, times, datetimes and durations
+            (to microseconds), bytes, and lists and mappings of these. Tuples and arrays are stored
+            as lists, scalars of NumPy and Arrow as Python values, a UUID as a text. NaN equals NaN
+            in filters, and is not less or greater than any number.
         documents
             Text of each row, or None.
 

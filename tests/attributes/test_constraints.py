@@ -755,3 +755,16 @@ def test_arguments_that_where_needs_or_excludes(small: cfe.IndexEvidenceIDMap2) 
 
 def searched(index: cfe.IndexEvidenceIDMap2, **given: Any) -> Any:
     return index.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **given))
+
+
+def test_amounts_are_described_without_exponents() -> None:
+    where = cfe.Constraints(
+        caliper={"income": 2_500_000.5},
+        permitted={"debt": (1e6, 12_345_678)},
+        std_caliper={"a": 0.2},
+    )
+    assert where.describe() == [
+        "income at most 2,500,000.5 apart",
+        "a at most 0.2 standard deviations apart",
+        "evidence with debt from 1,000,000 to 12,345,678",
+    ]

@@ -201,3 +201,10 @@ def test_pyg_data_with_a_sensitive_attribute() -> None:
 def test_faults(change: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         groupings(**({"features": PEOPLE, "ids": IDS} | change))
+
+
+def test_amounts_in_names_have_neither_decimals_nor_exponents() -> None:
+    frame = pd.DataFrame({"wage": 1000.125 * np.arange(1, 41) * 100})
+    (group,) = groupings(frame, np.arange(40))
+    assert group.values[0] == "100012-1000125"
+    assert group.values[-1] == "3100388-4000500"

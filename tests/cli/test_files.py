@@ -11,7 +11,7 @@ import pytest
 from cfe_faiss.cli import main
 from cfe_faiss.cli.parser import PARSER, SourceAction
 
-# Options that name files or folders to read. A new one is either put here or made an output by `add_overwrite`.
+# Options that name files or folders to read. A new one is either put here or declared with `output=`.
 READ = {
     *(
         "compare",

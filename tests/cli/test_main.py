@@ -60,6 +60,21 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
             "--layers has no effect without --dataset or",
         ),
         ("bulid out", "did you mean 'build'"),
+        (
+            "audit data.csv",
+            r"unrecognized arguments: data\.csv; did you mean --features data\.csv\? "
+            r"\(see cfe-faiss audit --help\)$",
+        ),
+        ("audit --out a.html x.npy", r"arguments: x\.npy; did you mean --features x\.npy\?"),
+        (
+            "audit --features x.npy other.csv",
+            r"unrecognized arguments: other\.csv \(see cfe-faiss audit --help\)$",
+        ),
+        ("build x.npy out", r"unrecognized arguments: out; did you mean --features x\.npy\?"),
+        ("build out --fetures x.npy", "did you mean '--features'"),
+        ("local flat.cfe t.parquet", r"t\.parquet; did you mean --features t\.parquet\?"),
+        ("info flat.cfe t.csv", r"unrecognized arguments: t\.csv \(see cfe-faiss info --help\)$"),
+        ("scale run x.npy job", r"arguments: job; did you mean --features x\.npy\?"),
         ("build out --fetures x.npy --dataset patients", "did you mean '--features'"),
         (
             "build out --features x.npy --predictions y.npy --encoding latin-99",

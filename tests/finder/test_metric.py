@@ -224,7 +224,7 @@ def test_pairs_that_lack_a_column_on_both_sides_are_counted_and_never_the_strong
     sections = {section["id"]: section for section in report.numbers["sections"]}
     findings = " ".join(sections["pairs"]["findings"])
     for name, mask in expected.items():
-        assert f"In {mask.sum()} of these 40 pairs both lack {name}" in findings
+        assert f"In {mask.sum()} of these 40 pairs the two both lack {name}" in findings
     rows = sections["pairs"]["tables"][0]["rows"]
     strongest = sections["strongest_case"]["findings"][0]
     places = [

@@ -7,6 +7,7 @@ import pytest
 import cfe_faiss as cfe
 from cfe_faiss.data.classes import class_name
 from cfe_faiss.finder import PairEvidence
+from cfe_faiss.finder.results import _text
 
 
 def frame_of(**options: Any) -> pd.DataFrame:
@@ -62,3 +63,8 @@ def test_attributes_of_both_sides() -> None:
 )
 def test_names(names: tuple[str, ...] | None, label: int, text: str) -> None:
     assert class_name(names, label) == text
+
+
+def test_amounts_keep_all_digits_before_the_point() -> None:
+    shown = [_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)]
+    assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "missing"]

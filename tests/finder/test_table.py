@@ -1,4 +1,5 @@
 import warnings
+from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.checks import InputNote
 from cfe_faiss.data.encode import encode
 
 FEATURES = ["income", "job", "sex"]
@@ -458,7 +460,6 @@ def leaky(n: int = 300) -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.filterwarnings("default::cfe_faiss.InputWarning")
 @pytest.mark.parametrize("leak", ["outcome", "date", "almost", "number"])
 def test_a_leak_is_named_also_where_values_are_missing(leak: str) -> None:
     """A missing value counts as a value, and few exceptions do not hide a leak."""
@@ -472,8 +473,18 @@ def test_a_leak_is_named_also_where_values_are_missing(leak: str) -> None:
         "almost": np.where(rng.random(300) < 0.003, "b", np.where(granted, "a", "b")),
         "number": np.where(granted, 1.0, 0.0),
     }
-    with pytest.warns(cfe.InputWarning, match=f"'{leak}' determines the predictions"):
-        cfe.EvidenceFinder.from_table(frame.assign(**{leak: columns[leak]}), "loan")
+    frame[leak] = columns[leak]
+    missing = int(frame[leak].isna().sum())
+    note = pytest.warns(InputNote, match=f"missing values, .*: {leak} {missing} of 300 rows")
+    determines = pytest.warns(cfe.InputWarning, match=f"'{leak}' determines the predictions")
+    with note if missing else nullcontext(), determines:
+        cfe.EvidenceFinder.from_table(frame, "loan")
+
+
+def test_a_note_is_an_error_in_tests() -> None:
+    frame = pd.DataFrame({"income": [1.0, None, 3.0, 4.0], "loan": ["yes", "no", "yes", "no"]})
+    with pytest.raises(InputNote, match="income 1 of 4 rows"):
+        cfe.EvidenceFinder.from_table(frame, "loan")
 
 
 @pytest.mark.filterwarnings("default::cfe_faiss.InputWarning")

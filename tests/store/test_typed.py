@@ -11,12 +11,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cfe_faiss as cfe
 from cfe_faiss.store.arrow import _decode, _encode
-from cfe_faiss.store.values import check_metadata
+from cfe_faiss.store.values import PREFIX, check_metadata
 
 TOKYO = timezone(timedelta(hours=9))
 VALUES: list[Any] = [
@@ -37,9 +37,10 @@ TYPED = st.one_of(
     st.decimals(allow_nan=False, allow_infinity=False),
     st.binary(),
 )
+# With keys and texts like the mark of typed values.
+TEXTS = st.text() | st.sampled_from([PREFIX, f"{PREFIX}date"])
 METADATA = st.dictionaries(
-    st.text(),
-    TYPED | st.integers() | st.text() | st.lists(TYPED | st.dictionaries(st.text(), TYPED)),
+    TEXTS, TYPED | st.integers() | TEXTS | st.lists(TYPED | st.dictionaries(TEXTS, TYPED | TEXTS))
 )
 
 
@@ -63,9 +64,27 @@ def test_files_keep_values_and_types(tmp_path: Path) -> None:
     assert cfe.EvidenceStore.load(tmp_path / "store").get().metadata == [{"text": "$arrow:date"}]
 
 
+def reserved_keys(value: Any) -> list[str]:
+    """Return the keys in metadata, also nested ones, that begin like the mark of typed values."""
+    if isinstance(value, list):
+        return [key for item in value for key in reserved_keys(item)]
+    if not isinstance(value, dict):
+        return []
+    nested = [key for item in value.values() for key in reserved_keys(item)]
+    return [key for key in value if key.startswith(PREFIX)] + nested
+
+
 @given(st.lists(METADATA, min_size=1, max_size=4))
-def test_json_keeps_every_value(metadata: list[dict[str, Any]]) -> None:
+@example([{PREFIX: 1, "text": PREFIX}])
+@example([{"k": [{f"{PREFIX}date": "2020-01-02"}]}])
+@example([{"k": {"$arrow": f'{{"{PREFIX}date": "2020-01-02"}}'}, f" {PREFIX}": 1}])
+def test_json_keeps_every_value_or_names_a_reserved_key(metadata: list[dict[str, Any]]) -> None:
     ids = [str(i) for i in range(len(metadata))]
+    if reserved := reserved_keys(metadata):
+        with pytest.raises(ValueError, match=r"no key that begins with '\$arrow:', got") as caught:
+            check_metadata(metadata, ids)
+        assert any(str(caught.value).endswith(repr(key)) for key in reserved)
+        return
     plain = check_metadata(metadata, ids)
     assert plain == metadata
     decoded = _decode(_encode(plain), ids)

@@ -265,7 +265,6 @@ def _print_unfinished(sections: Sequence[Section]) -> None:
 def scope(inputs: Inputs) -> tuple[str, ...]:
     """Return sentences on the audit for readers who know neither the data nor the model."""
     finder = inputs.finder
-    removed = inputs.finder.removed
     total = len(finder.labels)
     count = len(inputs.nodes)
     part = ("" if count == total else f"{count:,} of ") + plural(
@@ -280,7 +279,7 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
             f"{show(name)} (known for {join_words(known)} only)" if known else show(name)
             for name, known in _leaks(inputs).items()
         ],
-        "removed": [] if removed is None else [show(name) for name in removed.columns],
+        "removed": [show(name) for name in finder.removed.columns] if finder.removed else [],
     }
     shares = (
         {"selected": np.isin(inputs.labels, inputs.favourable)} if inputs.has("favourable") else {}
@@ -311,17 +310,16 @@ def facts(inputs: Inputs) -> dict[str, str]:
     """Return the known facts about the subject by name."""
     finder = inputs.finder
     subject = inputs.subject
-    graph = inputs.finder.graph
-    removed = inputs.finder.removed
+    graph = finder.graph
+    removed = finder.removed
     sizes = np.bincount(inputs.labels[inputs.labels >= 0], minlength=len(inputs.class_names))
     classes = [
         f"{show(name, _NAMES)} {size:,}"
         for name, size in zip(inputs.class_names, sizes, strict=True)
         if size
     ]
-    known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
+    known = 0 if finder.truth is None else int((finder.truth[inputs.nodes] >= 0).sum())
     people = inputs.words["people"]
-    person = inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
     connections = ""
     if graph is not None:
@@ -337,7 +335,9 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "Connections": connections,
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
-        "True classes": f"known for {plural(known, person, people)}" if known else "unknown",
+        "True classes": f"known for {plural(known, inputs.words['person'], people)}"
+        if known
+        else "unknown",
         f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
         "Sensitive attributes": join_words(_shorten(inputs.sensitive))
         if inputs.sensitive

@@ -144,7 +144,7 @@ _KINDS: dict[str, Callable[[float], str]] = {
     "p-value": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
     "q": lambda value: "q < 0.001" if value < 0.001 else f"q = {value:.3f}",
     "similarity": _similarity,
-    "distance": "{:,.4g}".format,
+    "distance": _format_in_unit,
 }
 
 
@@ -197,12 +197,14 @@ def first_lines(text: str, most: int, others: str) -> str:
 
     Examples
     --------
-    >>> first_lines("a\nb\nc\n", 1, "are below.")
+    >>> first_lines("a\nb\nc\n", 1, "below.")
     'a\n2 more are below.'
     """
     lines = [line for line in text.split("\n") if line.strip()]
     left = len(lines) - most
-    return "\n".join(lines if left <= 0 else [*lines[:most], f"{left:,} more {others}"])
+    if left > 0:
+        lines[most:] = [f"{left:,} more {'is' if left == 1 else 'are'} {others}"]
+    return "\n".join(lines)
 
 
 def list_first(words: Iterable[str], most: int, separator: str = ", ") -> str:
@@ -253,7 +255,7 @@ def to_python(value: Any) -> Any:
 
 
 Row: TypeAlias = Mapping[str, Any]
-"""A line of a table: plain values by name, None if not defined; see ``formats.rows_of``."""
+"""A line of a table: plain values by name, None if not defined; see :func:`rows_of`."""
 
 STYLES = 6
 """Number of classes that look different in a drawing."""

@@ -178,6 +178,7 @@ class Inputs:
             "metric": self.finder.metric,
             "measure": measure_of(self.finder.metric),
             "scale": self.finder.scale,
+            "where": self.settings.where,
         }
 
     @cached_property

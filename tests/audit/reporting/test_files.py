@@ -1,18 +1,20 @@
 import csv
 import io
-import json
 import os
 import re
-from importlib.resources import files
 from xml.etree import ElementTree as ET
 
 import jsonschema
 import numpy as np
 import pytest
+from audit_report_helpers import SCHEMA
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting import files as report_files
+from cfe_faiss.audit.reporting.content import SECTIONS
+
+NAMES = [part.name for part in SECTIONS]
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +23,40 @@ def lines(audited):
 
 
 def test_json_keeps_the_schema(audited):
-    schema = json.loads(files("cfe_faiss.audit.reporting").joinpath("schema.json").read_text())
-    checker = jsonschema.Draft202012Validator(schema)
-    checker.check_schema(schema)
-    checker.validate(audited.report.numbers)
+    SCHEMA.check_schema(SCHEMA.schema)
+    SCHEMA.validate(audited.report.numbers)
     with pytest.raises(jsonschema.ValidationError):
-        checker.validate(audited.report.numbers | {"confidence": 2})
+        SCHEMA.validate(audited.report.numbers | {"confidence": 2})
+
+
+def test_the_schema_names_the_sections():
+    assert SCHEMA.schema["$defs"]["section"]["properties"]["id"]["enum"] == NAMES
+
+
+@pytest.fixture(scope="module")
+def with_optional_sections():
+    """A finder, and options of a report with other models and truth that one decision shows."""
+    rng, n = np.random.default_rng(0), 60
+    labels = np.array(["refused", "granted"])[np.arange(n) % 2]
+    repaid = rng.choice(["refused", "granted"], n)
+    truth = np.where(labels == "granted", repaid, None)
+    people = {"sex": ["f", "m", "m"] * (n // 3)}
+    with pytest.warns(cfe.InputWarning, match="no true class for 30 of 60 rows"):
+        finder = cfe.EvidenceFinder.from_vectors(
+            rng.normal(size=(n, 2)), labels, truth=truth, features=people
+        )
+    options = {"compare": {"v2": np.roll(labels, 3)}, "favourable": "granted"}
+    return finder, options | {"pairs": 4, "cases": 1, "sensitive": ["sex"], "progress": False}
+
+
+@pytest.mark.parametrize("skip", [[], *([name] for name in NAMES), NAMES], ids=" ".join)
+def test_a_report_without_a_section_keeps_the_schema(with_optional_sections, tmp_path, skip):
+    finder, options = with_optional_sections
+    numbers = audit.report(finder, tmp_path / "r.html", skip=skip, **options).numbers
+    SCHEMA.validate(numbers)
+    assert [section["id"] for section in numbers["sections"]] == [
+        name for name in NAMES if name not in skip
+    ]
 
 
 def test_json_holds_whole_values(audited):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from audit_report_helpers import SCHEMA
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -374,6 +375,7 @@ def files_of(name: str) -> dict[str, str]:
         report = audit.report(finder, path, **{"pairs": 8, "cases": 2, "progress": False} | options)
         page, _, junit, lines = (file.read_text(encoding="utf-8") for file in report.files)
     numbers = report.numbers
+    SCHEMA.validate(numbers)
     frame = pd.read_csv(io.StringIO(lines), dtype={"name": str, "value": float, "n": float})
     frame["characters"] = frame["name"].str.len().fillna(0)
     sums = frame.groupby(["section", "table", "number"], sort=False)[

@@ -542,7 +542,7 @@ def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path: Path) -> None
         pairs=20,
         progress=False,
     )
-    assert "sex has fewer than two values, so it cannot be flipped." in " ".join(
+    assert "no two values of sex are known, so it cannot be flipped." in " ".join(
         report.numbers["undetermined"]
     )
     rows = [

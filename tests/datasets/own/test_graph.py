@@ -147,6 +147,14 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
             {},
             r"no category; ignore=\['b'\] leaves it out",
         ),
+        *(
+            (
+                "name,b\n" + "".join(f"n{i},{i}\n" for i in range(101)),
+                {argument: value},
+                rf"^{argument} must name a column of .*; did you mean 'name'\?$",
+            )
+            for argument, value in (("id", "nam"), ("ignore", ["Name"]), ("without", ["names"]))
+        ),
         (
             "a,b\nx,1\ny,2\n",
             {"without": ["a", "b"], "neighbours": 1},

@@ -98,12 +98,12 @@ def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
     rates = inputs.once(find_rates)
     small = [row for row in rates.groups if not row["ranked"] and row["count"]]
-    untold = [
-        row for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1
-    ]
     weak = [
-        row["feature"] for row in untold if row["p"] > _ALPHA
-    ]  # a finding needs no confidence above 95 %
+        row["feature"]
+        for row in rates.comparisons
+        # A finding needs no confidence above 95 %.
+        if row["verdict"] == "cannot tell" and row["ranked"] > 1 and row["p"] > _ALPHA
+    ]
     unknown = {
         row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]
     }
@@ -154,12 +154,11 @@ def _measured(rates: Rates) -> list[dict[str, Any]]:
 
 def _disparities_table(rates: Rates) -> Table:
     # The ratio to a reference of which nobody is selected is infinite, and not defined in files.
-    ratios = [
-        row
+    rows = [
+        row | {"difference": None if row["reference"] else row["difference"]}
         for row in rates.groups
         if row["ratio"] is not None or row["verdict"].startswith("above")
     ]
-    rows = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
     drawn = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
     within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
     plot = Plot.around(within, (0.8, 1.0))
@@ -193,13 +192,17 @@ def counts_section(inputs: Inputs) -> Section:
         *(bounds if unknown else ()),
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
+    *limits, of_graph, of_unknown, of_truth = rates.metrics.limits
+    limits += (
+        [of_graph] * inputs.has("graph") + [of_unknown] * unknown + [of_truth] * inputs.has("truth")
+    )
     return Section(
-        {"groups": len(rates.groups), "unknown": unknown},
+        {"groups": len({row["group"] for row in rates.groups}), "unknown": unknown},
         tables=[
             Table("counts", columns, rows, limit=80, group="heading"),
             *_local_law_144(inputs, rates.metrics),
         ],
-        limits=rates.metrics.limits,
+        limits=limits,
     )
 
 

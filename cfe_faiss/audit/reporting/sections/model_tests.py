@@ -123,9 +123,11 @@ def change_rows(inputs: Inputs) -> list[_Row]:
         kind = row["test"]
         is_known = row["p"] is not None
         place = inputs.group({"feature": row["attribute"], "value": row["value"]})
-        worse = number(row["worse"], "count")
-        better = number(row["better"], "count")
-        moved = f"{worse} to an unfavourable decision, {better} from one" if kind == "rates" else ""
+        moved = (
+            f"{row['worse']:,.0f} to an unfavourable decision, {row['better']:,.0f} from one"
+            if kind == "rates"
+            else ""
+        )
         row |= {
             "values": 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind],
             "detail": row["reason"] or moved,
@@ -290,7 +292,8 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     tests = data_frame([row for row in rows if row["test"] != _RATIO])
     told = tests.loc[tests["p"].notna(), "group"]
     decisive = re.compile(r"^[\d.,]+ (decisive \w+) are (fewer than)")
-    reasons = tests["detail"].str.replace(decisive, r"\2 5 \1", regex=True).str.removesuffix(" 5")
+    without_count = tests["detail"].str.replace(r": [\d,]+$", "", regex=True)
+    reasons = without_count.str.replace(decisive, r"\2 5 \1", regex=True).str.removesuffix(" 5")
     untold = tests.assign(other_told=tests["group"].isin(told), reason=reasons)[tests["p"].isna()]
     found = []
     for (other_told, reason), of_reason in untold.groupby(["other_told", "reason"], sort=False):
@@ -525,7 +528,6 @@ def only_in_section(inputs: Inputs) -> Section:
 def flip_section(inputs: Inputs) -> Section:
     """Return the decisions that change when an attribute is flipped (paper, case study 2)."""
     rows: list[dict[str, Any]] = []
-    measured: list[dict[str, Any]] = []
     limits: list[str] = []
     left_out: list[tuple[str, str, int]] = []
     # Without a graph a decision depends on one row alone, so both ways are the same.
@@ -582,14 +584,19 @@ def flip_section(inputs: Inputs) -> Section:
         for name, lines in of_attribute.items()
         if lines
     ]
-    for row in rows:
-        direction = "" if row["value"] == "all" else f", {row['value']} to {row['flipped']}"
-        measured.append(row | {"place": f"{row['how']}{direction}"})
     return Section(
         values | {"flips": flips, "most_alone": _FLIPPED_ALONE},
         tables=[Table("flip", table, rows)],
         limits=list(dict.fromkeys(limits)),
-        measured=measured,
+        measured=[
+            row
+            | {
+                "place": row["how"]
+                if row["value"] == "all"
+                else f"{row['how']}, {row['value']} to {row['flipped']}"
+            }
+            for row in rows
+        ],
     )
 
 
@@ -610,7 +617,8 @@ def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float | np.floating) else str(to_python(value))
+    is_float = isinstance(value, float | np.floating)
+    return np.format_float_positional(value, trim="-") if is_float else str(to_python(value))
 
 
 def models_section(inputs: Inputs) -> Section:

@@ -164,6 +164,7 @@ def strongest_section(inputs: Inputs) -> Section:
     values |= {
         **pairs.rows[place],
         "agreement": _agreement(inputs, pairs, place),
+        "attributes": len(inputs.attributes),
         "mine": mine,
         "theirs": theirs,
     }
@@ -362,7 +363,7 @@ def _with_neighbours(
     inputs: Inputs, side: Side, near: Surroundings, styles: Mapping[int, int]
 ) -> Side:
     """Return a side with its neighbours, in words and as drawn."""
-    counts = f"{plural(near.degree, 'neighbour')}, {near.same:,} with the same decision"
+    counts = f"{plural(near.degree, 'neighbour')}, {near.same or 'none'} with the same decision"
     labels = inputs.finder.labels
     names = map(show, inputs.finder.names(near.drawn).tolist())
     looks = [styles[label] for label in labels[near.drawn].tolist()]
@@ -378,7 +379,9 @@ def _with_neighbours(
 def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
     count = len(inputs.attributes)
     agreeing = count - len(pairs.differing[place])
-    words = "all" if agreeing == count else f"{agreeing:,} of"
+    if not count:
+        return "No attributes are known."
+    words = "all" if agreeing == count > 1 else f"{agreeing or 'none'} of"
     return f"They agree in {words} {plural(count, 'attribute')}."
 
 
@@ -504,7 +507,7 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
         others = ~np.isin(attribute.codes, [*common, UNKNOWN])
         if others.any():
             yield (
-                f"{np.count_nonzero(sizes) - len(common):,} other values",
+                plural(int(np.count_nonzero(sizes)) - len(common), "other value"),
                 others.astype(np.float64),
             )
     if attribute.missing.any():

@@ -50,7 +50,7 @@ def test_flips_are_those_of_a_loop(audited, how):
 
 def test_what_the_model_does_not_read_cannot_be_flipped(audited):
     findings = recorded(audited, "flip")["findings"]
-    assert "sex is not among the features that the model reads: it cannot be flipped." in findings
+    assert "The model does not read sex, so it cannot be flipped." in findings
 
 
 def test_the_share_of_equal_pairs_stands_beside_that_of_pairs_in_one_attribute():

@@ -1,6 +1,4 @@
-import json
 import re
-from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -180,9 +178,3 @@ def test_one_class_only(tmp_path):
         progress=False,
     )
     assert table_of(report, "models", "models")["rows"][0]["evidence"] == 0
-
-
-def test_the_schema_knows_the_section(compared):
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads(files("cfe_faiss.audit.reporting").joinpath("schema.json").read_text())
-    jsonschema.validate(compared.numbers, schema)
