@@ -14,8 +14,8 @@ import numpy as np
 from common import save
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse.class_centroids import nearest_lists
 from cfe_faiss.coarse.partitions import assign
+from cfe_faiss.coarse.routes import nearest_lists
 
 K = 10
 SEEDS = (1234, 2345, 3456)

@@ -53,7 +53,7 @@ def least(function: Callable[[], Any]) -> tuple[Any, float]:
 def parts(index: Any, nprobe: int) -> dict[str, float]:
     """Return the seconds that each part of a search of all nodes takes."""
     lists = Derived.of(index.storage())
-    storage, routes = lists.snapshot, lists.class_means
+    storage, routes = lists.snapshot, lists.routes_for()
     queries = Queries.of_rows(storage, np.arange(storage.n))
     (groups, looked_into), grouped = least(lambda: routed(routes, queries, nprobe))
     X = storage.rows(groups.order)[0]

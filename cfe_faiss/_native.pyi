@@ -479,7 +479,7 @@ class ClassCentroids:
     Parameters
     ----------
     means, filled, labels, starts, lists, class_means, class_filled
-        Arrays of :class:`cfe_faiss.coarse.class_centroids.Routes`, in their order there.
+        Arrays of :class:`cfe_faiss.coarse.routes.Routes`, in their order there.
     cluster_means, cluster_starts, cluster_lists
         Means and lists of the second-level clusters; none if there are few lists.
     metric, center

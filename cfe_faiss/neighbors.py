@@ -27,7 +27,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number
+from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number, check_shape
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.base.values import as_values, group_numbers
 from cfe_faiss.finder import empty_index
@@ -570,10 +570,7 @@ class EvidenceNeighbors(
     def _encode(self, labels: ArrayLike, n: int) -> Ints:
         """Return the position of each label in ``classes_``, or len(classes_) if unknown."""
         array = as_values("labels", labels)
-        if array.shape != (n,):
-            raise ValueError(
-                f"labels must have shape ({n},), one label per query, got {array.shape}"
-            )
+        check_shape("labels", array, (n,), "one label per query")
         assert_all_finite(np.asarray(labels), input_name="labels")
         fitted_kinds = set(map(type, as_values("classes_", self.classes_[:1]).tolist()))
         types, words = next(kind for kind in _KINDS.items() if fitted_kinds <= kind[0])

@@ -10,7 +10,7 @@ almost nothing, and every weight is 1. Needs the extra ``plot``.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from cfe_faiss.coarse.caps import cap_weight
+from cfe_faiss.coarse.partitions import cap_weight
 
 # %%
 # The weight by the angle between a vector and its centroid, for theta = 60 degrees, the paper's, in as many dimensions

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
+from cfe_faiss.coarse.routes import Routes, SecondLevel
 
 PADDING = np.finfo(np.float32).min
 

@@ -298,16 +298,16 @@ def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
     for start in sorted(starts, key=len):
         group = starts[start]
         free = all(owners[column] == names[column] for column in group)
-        if len(group) > 1 and free and two_valued[group].all() and _are_one(~low[:, group]):
+        if len(group) == 1 or not free or not two_valued[group].all():
+            continue
+        high = ~low[:, group]
+        is_one_hot = (high.sum(axis=1) <= 1).all()
+        ordered = high[:, np.argsort(-high.sum(axis=0), kind="stable")]
+        is_nested = (ordered[:, 1:] <= ordered[:, :-1]).all()
+        if is_one_hot or is_nested:
             for column in group:
                 owners[column] = start
     return owners
-
-
-def _are_one(high: NDArray[np.bool_]) -> bool:
-    """Return whether columns may encode one attribute: as one-hot or as nested columns."""
-    ordered = high[:, np.argsort(-high.sum(axis=0), kind="stable")]
-    return bool((high.sum(axis=1) <= 1).all() or (ordered[:, 1:] <= ordered[:, :-1]).all())
 
 
 def are_copies(one: Attribute, other: Attribute) -> bool:

@@ -179,11 +179,6 @@ class Constraints:
         return self.ratio if self.replace else 1
 
     @property
-    def needs_attributes(self) -> bool:
-        """Whether any condition is on attributes."""
-        return bool(self.named() or self.max_changed is not None)
-
-    @property
     def needs_graph(self) -> bool:
         """Whether any condition is on the graph."""
         return self.min_hops is not None or not self.common_neighbors
@@ -191,16 +186,20 @@ class Constraints:
     @property
     def compares(self) -> bool:
         """Whether any condition is on both nodes of a pair, not on the evidence alone."""
-        attributes = self.exact or self.antiexact or self.caliper or self.std_caliper
-        return self.needs_graph or self.max_changed is not None or bool(attributes)
+        return self.needs_graph or self.max_changed is not None or bool(self.compared())
 
-    def named(self) -> dict[str, str]:
-        """Return the attributes in the conditions, and the first argument with each."""
+    def compared(self) -> dict[str, str]:
+        """Return the attributes that both nodes must have, and the first argument with each."""
         named: dict[str, str] = {}
-        for argument in ("exact", "antiexact", "caliper", "std_caliper", "permitted"):
+        for argument in ("exact", "antiexact", "caliper", "std_caliper"):
             for name in getattr(self, argument):
                 named.setdefault(name, argument)
         return named
+
+    def named(self) -> dict[str, str]:
+        """Return the attributes in the conditions, and the first argument with each."""
+        compared = self.compared()
+        return compared | {name: "permitted" for name in self.permitted if name not in compared}
 
     def describe(self) -> list[str]:
         """Return each condition in words."""

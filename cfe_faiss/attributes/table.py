@@ -8,7 +8,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_array, check_distinct, check_known, is_missing
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    as_array,
+    check_distinct,
+    check_known,
+    check_shape,
+    is_missing,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import as_ids
@@ -304,8 +311,7 @@ def _columns_of(data: Any, name: str) -> dict[str, Any]:
     matrix = (
         as_array(name, data) if field is None else as_array(f"{name}.{field}", getattr(data, field))
     )
-    if matrix.ndim != 2:
-        raise ValueError(f"{name}.{field} must have shape (n, d), got {matrix.shape}")
+    check_shape(f"{name}.{field}", matrix, ("n", "d"))
     names = feature_names(data, matrix.shape[1], name)
     check_distinct(f"{name} must have distinct column names", names)
     columns = dict(zip(names, matrix.T, strict=True))
@@ -313,9 +319,7 @@ def _columns_of(data: Any, name: str) -> dict[str, Any]:
     sensitive_name = str(getattr(data, "sensitive_name", "sensitive"))
     if sensitive is not None and sensitive_name not in columns:
         columns[sensitive_name] = as_array(f"{name}.sensitive", sensitive)
-        if columns[sensitive_name].shape != (len(matrix),):
-            shape = columns[sensitive_name].shape
-            raise ValueError(f"{name}.sensitive must have shape ({len(matrix)},), got {shape}")
+        check_shape(f"{name}.sensitive", columns[sensitive_name], (len(matrix),))
     return columns
 
 
@@ -328,8 +332,7 @@ def _as_array(values: Any) -> Any:
         values = values.to_numpy()
     if not isinstance(values, pd.Series):
         values = np.asarray(values)
-    if values.ndim != 1:
-        raise ValueError(f"an attribute must have shape (n,), got {values.shape}")
+    check_shape("an attribute", values, ("n",))
     if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
         # float32 values print shorter, so they are not converted
         return pd.Series(values).to_numpy(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_shape
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
@@ -284,8 +284,7 @@ def group_disparity(
     z = normal_quantile(confidence)
     n, (i, j, weight, distance) = _pairs(Y, similarity, k, progress)
     group = as_attributes({"groups": groups})["groups"]
-    if len(group.codes) != n:
-        raise ValueError(f"groups must have shape ({n},), got {len(group.codes)} values")
+    check_shape("groups", group.codes, (n,))
     if len(group.values) < 2:
         raise ValueError(f"groups must hold two groups at least, got {len(group.values)}")
     lines = []

@@ -41,7 +41,7 @@ from cfe_faiss.data.classes import (
     in_words_of_decision,
     true_classes,
 )
-from cfe_faiss.finder.inputs import selective_classes
+from cfe_faiss.data.roles import selective_classes
 
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is "

@@ -34,7 +34,7 @@ from cfe_faiss.audit.intervals import (
     paired_difference,
     share_columns,
 )
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, check_type
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
@@ -460,10 +460,7 @@ def as_models(
         If predictions or their names are not as :func:`compare_models` describes them; the error
         names ``argument``.
     """
-    if not isinstance(predictions, Mapping):
-        raise TypeError(
-            f"{argument} must map names of models to predictions, got {type(predictions).__name__}"
-        )
+    check_type(f"{argument} must map names of models to predictions", predictions, Mapping)
     if not predictions:
         raise ValueError(f"{argument} must hold another model at least, got none")
     models = {_model_name("baseline", baseline): finder.labels}
@@ -496,13 +493,12 @@ def _model_name(argument: str, name: Any) -> str:
 
     A number would be taken for a bound in the conditions of a report.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"{argument} must be texts, got {type(name).__name__}")
+    check_type(f"{argument} must be texts", name, str)
     try:
         float(name)
     except ValueError:
         if name.strip():
-            return name
+            return str(name)
     raise ValueError(f"{argument} must be neither empty nor numbers, got {name!r}")
 
 

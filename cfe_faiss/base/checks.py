@@ -23,6 +23,8 @@ Ints: TypeAlias = NDArray[np.int64]
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""
+SEVERAL = -2
+"""Label in place of several, as of a group of queries or of the rows of a list."""
 
 _MAX_LABEL = np.iinfo(np.int32).max
 
@@ -63,6 +65,26 @@ def as_array(name: str, values: Any) -> Array:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     return array
+
+
+def check_shape(name: str, array: Any, shape: tuple[int | str, ...], of: str = "") -> None:
+    """Raise ValueError unless an array has a shape, in which a letter stands for any length.
+
+    ``of`` says in the error what the array holds.
+
+    Examples
+    --------
+    >>> check_shape("edge_index", np.ones((3, 5)), (2, "E"), "two ends of each edge")
+    Traceback (most recent call last):
+    ValueError: edge_index must have shape (2, E), two ends of each edge, got (3, 5)
+    """
+    given = tuple(array.shape)
+    if len(given) != len(shape) or any(
+        isinstance(wanted, int) and wanted != length
+        for wanted, length in zip(shape, given, strict=True)
+    ):
+        shown = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
+        raise ValueError(f"{name} must have shape ({shown}){of and f', {of}'}, got {given}")
 
 
 def is_missing(value: Any) -> bool:
@@ -168,6 +190,18 @@ def as_names(name: str, values: Any) -> tuple[str, ...]:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a sequence of names, got {values!r}")
     return tuple(dict.fromkeys(map(str, values)))
+
+
+def require(holds: Any, problem: str) -> None:
+    """Raise ValueError with a problem, unless a condition holds."""
+    if not holds:
+        raise ValueError(problem)
+
+
+def check_type(expectation: str, value: Any, kind: Any) -> None:
+    """Raise TypeError with the violated expectation unless a value is of a type, or of a union."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{expectation}, got {type(value).__name__}")
 
 
 def check_distinct(expectation: str, names: Sequence[Any]) -> None:

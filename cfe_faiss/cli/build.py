@@ -24,7 +24,6 @@ from cfe_faiss.cli.parser import (
     WITHOUT,
     Either,
     argument,
-    call,
     command,
     flag,
     needing,
@@ -96,7 +95,16 @@ def run_demo(arguments: argparse.Namespace) -> None:
     from cfe_faiss import demo
 
     announce(arguments.dataset)
-    call(demo.run, arguments, output=sys.stdout)
+    demo.run(
+        arguments.dataset,
+        arguments.data_root,
+        pairs=arguments.pairs,
+        nodes=arguments.nodes,
+        out=arguments.out,
+        overwrite=arguments.overwrite,
+        seed=arguments.seed,
+        output=sys.stdout,
+    )
 
 
 @command(

@@ -13,12 +13,12 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import as_count, did_you_mean
 from cfe_faiss.cli.output import announce
-from cfe_faiss.cli.parser import call
+from cfe_faiss.cli.parser import given
 from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.data.columns import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
 from cfe_faiss.data.read import SUFFIXES
-from cfe_faiss.data.roles import Ids, Source
+from cfe_faiss.data.roles import Ids, Source, check_table
 from cfe_faiss.datasets import files_of, load
 from cfe_faiss.datasets.own import (
     OwnFiles,
@@ -31,7 +31,6 @@ from cfe_faiss.datasets.own import (
 )
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.inputs import check_table
 
 # --- files of a call ------------------------------------------------------------------------------
 
@@ -165,7 +164,7 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
         raise ValueError("--features needs --edges or --neighbours")
     if name and arguments.truth is None:
         raise ValueError("--features needs --truth")
-    files: OwnFiles = call(OwnFiles, arguments, scale=weights(arguments.scale))
+    files = own_files(arguments)
     if not has_edges and not graph:
         columns = read_columns(files)
         if files.missing == "error" or not columns.table.has_header:
@@ -186,6 +185,15 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
             left_out=files.without,
         )
     return Inputs(data, data.ids, data.attributes, data.predicted)
+
+
+def own_files(arguments: argparse.Namespace) -> OwnFiles:
+    """Return the own files that the options name."""
+    sources = given(arguments, "edges", "predictions", "truth", "split", "compare")
+    columns = given(arguments, "id", "threshold", "unknown", "without", "ignore")
+    settings = given(arguments, "neighbours", "missing", "as_is", "reading")
+    scale = weights(given(arguments, "scale").get("scale"))
+    return OwnFiles(arguments.features, scale=scale, **sources, **columns, **settings)
 
 
 def make_finder(
@@ -295,9 +303,8 @@ def constraints(
     widths = by_name("--caliper", arguments.caliper, attributes)
     deviations = by_name("--std-caliper", arguments.std_caliper, attributes)
     permitted = by_name("--permitted", arguments.permitted, attributes)
-    given: Constraints = call(
-        Constraints,
-        arguments,
+    where = Constraints(
+        **given(arguments, "exact", "antiexact", "max_changed", "min_hops", "ratio"),
         caliper={name: number("--caliper", name, text) for name, text in widths.items()},
         std_caliper={
             name: number("--std-caliper", name, text) for name, text in deviations.items()
@@ -306,7 +313,7 @@ def constraints(
         target=class_names(classes, "--target", arguments.target),
         common_neighbors=not arguments.no_common_neighbours,
     )
-    return given or None
+    return where or None
 
 
 def _permitted(name: str, text: str, attributes: Attributes) -> Any:

@@ -5,13 +5,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from cfe_faiss import __version__
 from cfe_faiss.base.checks import did_you_mean
-from cfe_faiss.data.columns import Reading
+from cfe_faiss.data.columns import Reading, ReadingOptions
 from cfe_faiss.data.read import SUFFIXES
 from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import NAMES
@@ -253,7 +252,9 @@ def check_effects(arguments: argparse.Namespace) -> None:
 
 def set_reading(arguments: argparse.Namespace) -> None:
     """Set how tables are read, by the options, also in every source."""
-    arguments.reading = reading = call(Reading, arguments, are_options=True)
+    arguments.reading = reading = Reading(
+        are_options=True, **given(arguments, *ReadingOptions.__annotations__)
+    )
     for name, value in vars(arguments).items():
         if isinstance(value, Source):
             setattr(arguments, name, replace(value, reading=reading))
@@ -262,15 +263,13 @@ def set_reading(arguments: argparse.Namespace) -> None:
     ]
 
 
-def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: Any) -> Any:
-    """Call a function with the given options that are its parameters, and with ``others``."""
-    known = signature(function).parameters
-    given = {
-        name: value
-        for name, value in vars(arguments).items()
-        if name in known and value is not None
-    }
-    return function(**given | others)
+def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the values of the given options among some, by name.
+
+    A command may lack some of them.
+    """
+    values = {name: getattr(arguments, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def flag(name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, call, command, commands_of
+from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, command, commands_of
 
 _COMMANDS = commands_of(
     "scale",
@@ -155,8 +155,26 @@ def run_new(arguments: argparse.Namespace) -> None:
     """Make a job, and run it."""
     from cfe_faiss.scale import Job
 
-    edges = tuple(arguments.csr) if arguments.csr else arguments.edges
-    _run(call(Job, arguments, edges=edges, num_layers=arguments.layers), arguments)
+    job = Job(
+        arguments.directory,
+        arguments.features,
+        tuple(arguments.csr) if arguments.csr else arguments.edges,
+        arguments.labels,
+        num_layers=arguments.layers,
+        alpha=arguments.alpha,
+        k=arguments.k,
+        recall=arguments.recall,
+        exact=arguments.exact,
+        directed=arguments.directed,
+        edge_weight=arguments.edge_weight,
+        nlist=arguments.nlist,
+        pairs=arguments.pairs,
+        threshold=arguments.threshold,
+        block_rows=arguments.block_rows,
+        shards=arguments.shards,
+        overwrite=arguments.overwrite,
+    )
+    _run(job, arguments)
 
 
 @command(
@@ -176,7 +194,13 @@ def run_on(arguments: argparse.Namespace) -> None:
 
 def _run(job: Any, arguments: argparse.Namespace) -> None:
     try:
-        call(job.run, arguments, progress=True)
+        job.run(
+            arguments.executor,
+            workers=arguments.workers,
+            memory=arguments.memory,
+            address=arguments.address,
+            progress=True,
+        )
     except RuntimeError as error:  # a task failed, or another process runs the job
         raise ValueError(str(error)) from error
     note(

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.inputs import Inputs, as_file, constraints, read_inputs, train_model
+from cfe_faiss.cli.inputs import (
+    Inputs,
+    as_file,
+    constraints,
+    own_files,
+    read_inputs,
+    train_model,
+)
 from cfe_faiss.cli.output import note, write
 from cfe_faiss.cli.parser import (
     CONSTRAINTS,
@@ -29,14 +36,13 @@ from cfe_faiss.cli.parser import (
     TEXT_FORMAT,
     Either,
     argument,
-    call,
     command,
 )
 from cfe_faiss.data.classes import as_predictions, class_numbers
 from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import NAMES
-from cfe_faiss.datasets.own import OwnFiles, OwnTable, attributes_of_files, read_columns, read_nodes
+from cfe_faiss.datasets.own import OwnTable, attributes_of_files, read_columns, read_nodes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.outputs import write_picture
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -75,7 +81,7 @@ class Names:
                 "--features needs --id, --predictions or --threshold: it names nodes or classes"
             )
         option = "--predictions" if arguments.threshold is None else "--threshold"
-        own_table = read_columns(call(OwnFiles, arguments))
+        own_table = read_columns(own_files(arguments))
         own_table.table.problems.check()
         members = index.members()
         n = len(own_table.ids)
@@ -219,7 +225,15 @@ def run_global(arguments: argparse.Namespace) -> None:
     names = Names.read(arguments, index)
     conditions = _conditions(arguments, names)
     exact = not arguments.approximate
-    pairs = call(global_evidence, arguments, index=index, exact=exact, progress=True, **conditions)
+    pairs = global_evidence(
+        index,
+        arguments.k,
+        exact=exact,
+        per_node=arguments.per_node,
+        nprobe=arguments.nprobe,
+        progress=True,
+        **conditions,
+    )
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
     sides = {"source": pairs.source, "target": pairs.target}
@@ -241,7 +255,7 @@ def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
         getattr(arguments, option) not in (None, False) for option in options
     ):
         return {}
-    attributes = attributes_of_files(names.own_table, call(OwnFiles, arguments), any_texts=True)
+    attributes = attributes_of_files(names.own_table, own_files(arguments), any_texts=True)
     where = constraints(arguments, attributes, names.classes)
     if where is not None and where.target is not None:
         target = class_numbers("--target", where.target, names.classes, len(names.classes))

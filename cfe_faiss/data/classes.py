@@ -10,7 +10,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -636,3 +636,11 @@ class Threshold:
         is_favourable = _COMPARISONS[self.comparison](scores, float(self.limit))
         names = np.array([*self.names, None], object)
         return names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]
+
+
+def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
+    """Return a table without the column of a threshold, the decisions and their names."""
+    threshold = Threshold.parse(text, table.reading)
+    decisions = threshold.classes(table)
+    others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
+    return others, decisions, threshold.names

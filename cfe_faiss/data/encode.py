@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.checks import Floats, as_dense, as_number, check_distinct, check_known
+from cfe_faiss.base.checks import (
+    Floats,
+    as_dense,
+    as_number,
+    check_distinct,
+    check_known,
+    check_type,
+)
 from cfe_faiss.base.extras import pd
 
 MOST_VALUES = 100
@@ -153,8 +160,7 @@ def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[
     """Return the checked weights of attributes."""
     if scale is None:
         return {}
-    if not isinstance(scale, Mapping):
-        raise TypeError(f"scale must map names of columns to weights, got {type(scale).__name__}")
+    check_type("scale must map names of columns to weights", scale, Mapping)
     weights = {}
     for name, weight in scale.items():
         check_known("scale must name columns that vectors are made of", name, attributes)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import Array, Doubles, is_missing
+from cfe_faiss.base.disk import open_regular
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.columns import (
     DEFAULT,
@@ -35,7 +36,6 @@ from cfe_faiss.data.columns import (
     note,
     split_lines,
 )
-from cfe_faiss.files.regular import open_regular
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _COMPRESSED = (*_OPENERS, ".zip")

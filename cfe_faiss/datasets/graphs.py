@@ -19,7 +19,7 @@ from sklearn.preprocessing import minmax_scale, scale
 from cfe_faiss.base.checks import as_count, as_labels, as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets import SOURCES, missing_files, not_found
-from cfe_faiss.datasets.own import nearest_neighbours
+from cfe_faiss.graph.csr import nearest_neighbours
 
 with extra("gnn"):
     import pandas as pd

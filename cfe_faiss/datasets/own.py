@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra, pd
-from cfe_faiss.data.classes import Threshold, as_predictions, note_classes, true_classes
+from cfe_faiss.data.classes import as_predictions, note_classes, split_threshold, true_classes
 from cfe_faiss.data.columns import DEFAULT, Reading, Table
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
 from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
+from cfe_faiss.graph.csr import nearest_neighbours
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -283,16 +284,15 @@ def read_columns(files: OwnFiles) -> OwnTable:
         ids = Ids.of_column(table, files.id)
     if files.threshold is not None:
         with table.problems.collect():
-            threshold = Threshold.parse(files.threshold, table.reading)
-            found = {"predicted": threshold.classes(table), "class_names": threshold.names}
-            table = replace(table, cells=table.cells.drop(columns=[threshold.column]))
+            table, decisions, names = split_threshold(table, files.threshold)
+            found = {"predicted": decisions, "class_names": names}
     if table.problems.texts:  # other files may name columns of this one, and its ids
         return OwnTable(table, ids, tuple(ignored))
     with table.problems.collect():
         if files.predictions is not None:
             predicted = read_classes(files.predictions, ids, complete=True)
-            names = tuple(predicted.columns) if predicted.ndim == 2 else None
-            found = {"predicted": predicted, "class_names": names}
+            columns = tuple(predicted.columns) if predicted.ndim == 2 else None
+            found = {"predicted": predicted, "class_names": columns}
         if files.truth is not None:
             found["truth"] = read_classes(files.truth, ids)
         if files.split is not None:
@@ -443,28 +443,6 @@ def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
             "neighbours need features to be chosen by, got none beside those of without"
         )
     return nearest_neighbours(encoding.x[:, compared], files.neighbours)
-
-
-def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Join each row to its k nearest other rows by Euclidean distance; return all these pairs.
-
-    Returns
-    -------
-    ndarray
-        (2, n k) int64. O(n^2 d) time at worst, for many columns.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If k is not in 1..n-1.
-    """
-    k = as_count("neighbours", k)
-    if k >= len(x):
-        raise ValueError(f"neighbours must be less than the number of nodes, {len(x):,}, got {k}")
-    from sklearn.neighbors import kneighbors_graph  # takes a second to import
-
-    graph = kneighbors_graph(x, k).tocoo()
-    return np.stack([graph.row, graph.col]).astype(np.int64)
 
 
 # --- other files ----------------------------------------------------------------------------------

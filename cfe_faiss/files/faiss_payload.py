@@ -14,7 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import Array, Ints
+from cfe_faiss.base.checks import Array, Ints, require
 from cfe_faiss.rows.codecs import SCALAR_BY_TYPE
 from cfe_faiss.rows.metric import Metric, faiss_metric
 
@@ -59,8 +59,7 @@ def read_payload(kind: str, file: BinaryIO, size: int, metric: Metric) -> Payloa
     """
     bytes_ = _Bytes(file, size, faiss_metric(metric))
     payload = _read_ivf(bytes_, *_CODES[kind]) if kind in _CODES else _read_flat(bytes_, kind)
-    if bytes_.place != size:
-        raise ValueError(f"its vectors end at byte {bytes_.place}, not {size}")
+    require(bytes_.place == size, f"its vectors end at byte {bytes_.place}, not {size}")
     return payload
 
 
@@ -75,11 +74,10 @@ class _Bytes:
         self.flat = b"IxF2" if metric == faiss.METRIC_L2 else b"IxFI"
 
     def skip(self, size: int) -> None:
-        if size > self.end - self.place:
-            raise ValueError(
-                f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are "
-                f"there"
-            )
+        require(
+            size <= self.end - self.place,
+            f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there",
+        )
         self.place += size
 
     def take(self, size: int) -> bytes:
@@ -87,8 +85,7 @@ class _Bytes:
         self.skip(size)
         self.file.seek(start)
         data = self.file.read(size)
-        if len(data) != size:
-            raise ValueError(f"it ends at byte {start + len(data)}, before its vectors do")
+        require(len(data) == size, f"it ends at byte {start + len(data)}, before its vectors do")
         return data
 
     def numbers(self, layout: str) -> tuple[Any, ...]:
@@ -107,34 +104,36 @@ class _Bytes:
 
     def same(self, layout: str, expected: int | bytes, what: str) -> None:
         (actual,) = self.numbers(layout)
-        if actual != expected:
-            raise ValueError(f"{what} is {actual!r}, not {expected!r}")
+        require(actual == expected, f"{what} is {actual!r}, not {expected!r}")
 
     def index_header(self, what: str) -> tuple[int, int, bool]:
         """Read the common index header and return d, ntotal and is_trained."""
         d, ntotal, _, _, trained, metric = self.numbers("iqqqBi")
-        if d < 1 or ntotal < 0 or trained > 1:
-            raise ValueError(f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}")
-        if metric != self.metric:
-            raise ValueError(f"{what} has metric {metric}, not {self.metric}")
+        require(
+            d >= 1 and ntotal >= 0 and trained <= 1,
+            f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}",
+        )
+        require(metric == self.metric, f"{what} has metric {metric}, not {self.metric}")
         return d, ntotal, bool(trained)
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
         """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
         self.same("4s", self.flat, what)
         actual_d, actual_ntotal, _ = self.index_header(what)
-        if (actual_d, actual_ntotal) != (d, ntotal):
-            raise ValueError(
-                f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}"
-            )
+        require(
+            (actual_d, actual_ntotal) == (d, ntotal),
+            f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}",
+        )
         self.same("Q", d * ntotal, f"the number of values in {what}")
 
 
 def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
     fourcc = bytes_.take(4)
     with_ids = fourcc == b"IxM2"  # also of the kind "EvidenceFlat" in files of earlier versions
-    if not with_ids and (kind == "EvidenceIDMap2" or fourcc != bytes_.flat):
-        raise ValueError(f"the index is {fourcc!r}, not {bytes_.flat!r} or b'IxM2'")
+    require(
+        with_ids or (kind != "EvidenceIDMap2" and fourcc == bytes_.flat),
+        f"the index is {fourcc!r}, not {bytes_.flat!r} or b'IxM2'",
+    )
     d, ntotal, _ = bytes_.index_header("the index")
     if with_ids:
         bytes_.flat_header(d, ntotal, "the index of the vectors")
@@ -154,15 +153,13 @@ def _read_ivf(
     bytes_.same("4s", fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
-    if (
-        nlist < trained
-        or not 1 <= nprobe <= _MAX_NPROBE
-        or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal))
-    ):
-        raise ValueError(
-            f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = "
-            f"{ntotal}"
-        )
+    require(
+        nlist >= trained
+        and 1 <= nprobe <= _MAX_NPROBE
+        and (trained or (nlist <= _MAX_UNTRAINED_LISTS and not ntotal)),
+        f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, "
+        f"ntotal = {ntotal}",
+    )
     centroids = nlist if trained else 0
     if bytes_.next_is(b"IHNf"):
         _read_graph(bytes_, d, centroids)
@@ -174,8 +171,10 @@ def _read_ivf(
     bytes_.same("Q", nlist, "the number of lists")
     bytes_.same("Q", code_size, "the code size of the lists")
     sizes = _read_sizes(bytes_, nlist, ntotal)
-    if ((places >> 32) >= nlist).any() or ((places & 0xFFFFFFFF) >= sizes[places >> 32]).any():
-        raise ValueError("its direct map points outside of the lists")
+    require(
+        (places >> 32 < nlist).all() and (places & 0xFFFFFFFF < sizes[places >> 32]).all(),
+        "its direct map points outside of the lists",
+    )
     start = bytes_.place
     bytes_.skip((code_size + 8) * ntotal)
     return Payload(d, sizes, start)
@@ -197,54 +196,58 @@ def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
         and len(ends) > 1
         and ends[0] == 0
     )
-    if (
-        not sizes
-        or min(widths) < 1
-        or (np.diff(ends) <= 0).any()
-        or ((levels < 1) | (levels >= len(ends))).any()
-    ):
-        raise ValueError("the graph of the centroids is not as it must be")
+    require(
+        sizes
+        and min(widths) >= 1
+        and (np.diff(ends) > 0).all()
+        and ((levels >= 1) & (levels < len(ends))).all(),
+        "the graph of the centroids is not as it must be",
+    )
     slots = ends[levels]
     ends_at = np.concatenate([[0], np.cumsum(slots)])
-    if not np.array_equal(offsets, ends_at.astype(np.uint64)) or len(neighbors) != ends_at[-1]:
-        raise ValueError(
-            "the graph of the centroids has other numbers of neighbours than its levels have"
-        )
+    require(
+        np.array_equal(offsets, ends_at.astype(np.uint64)) and len(neighbors) == ends_at[-1],
+        "the graph of the centroids has other numbers of neighbours than its levels have",
+    )
     level_of_slot = (
         np.searchsorted(ends, np.arange(len(neighbors)) - np.repeat(ends_at[:-1], slots), "right")
         - 1
     )
-    if n and not (0 <= entry < n and levels[entry] - 1 == top == levels.max() - 1):
-        raise ValueError(f"the graph of the centroids begins at {entry}, level {top}")
+    require(
+        not n or (0 <= entry < n and levels[entry] - 1 == top == levels.max() - 1),
+        f"the graph of the centroids begins at {entry}, level {top}",
+    )
     linked = neighbors >= 0
-    if (
-        (neighbors < -1).any()
-        or (neighbors >= n).any()
-        or (levels[neighbors[linked]] <= level_of_slot[linked]).any()
-    ):
-        raise ValueError("the graph of the centroids has links to nowhere")
+    require(
+        (neighbors >= -1).all()
+        and (neighbors < n).all()
+        and (levels[neighbors[linked]] > level_of_slot[linked]).all(),
+        "the graph of the centroids has links to nowhere",
+    )
 
 
 def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the scalar quantizer of an inverted file and return the code size."""
     (qtype,) = bytes_.numbers("i")
-    if qtype not in SCALAR_BY_TYPE:
-        raise ValueError(f"its scalar quantizer is of type {qtype}")
+    require(qtype in SCALAR_BY_TYPE, f"its scalar quantizer is of type {qtype}")
     scalar = SCALAR_BY_TYPE[qtype]
     code_size = d * scalar.size
     bytes_.numbers("if")  # training options for the range, unused afterwards
     bytes_.same("Q", d, "the dimension of the scalar quantizer")
     bytes_.same("Q", code_size, "the code size of the scalar quantizer")
     levels = bytes_.vector("<f4")
-    if len(levels) != (2 * d if scalar.has_levels and trained else 0):
-        raise ValueError(f"its scalar quantizer has {len(levels)} levels")
+    require(
+        len(levels) == (2 * d if scalar.has_levels and trained else 0),
+        f"its scalar quantizer has {len(levels)} levels",
+    )
     # The upper half holds the range widths. Both ends of a range must be finite.
     ends = levels[:d].astype(np.float64) + levels[d:]
-    if (
-        not (np.isfinite(levels).all() and (np.abs(ends) <= _MAX_LEVEL).all())
-        or (levels[d:] < 0).any()
-    ):
-        raise ValueError("the levels of its scalar quantizer are not as they must be")
+    require(
+        np.isfinite(levels).all()
+        and (np.abs(ends) <= _MAX_LEVEL).all()
+        and (levels[d:] >= 0).all(),
+        "the levels of its scalar quantizer are not as they must be",
+    )
     bytes_.same("Q", code_size, "the code size of the index")
     bytes_.same("B", 0, "the mark of residuals")
     return code_size
@@ -256,12 +259,13 @@ def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     M = int(bytes_.numbers("Q")[0])  # with 8 bits per part, the code size is M bytes
     bytes_.same("Q", d, "the dimension of the product quantizer")
     bytes_.same("Q", M, "the number of parts of a code")
-    if M < 1 or d % M:
-        raise ValueError(f"the {M} parts of a code do not divide d = {d}")
+    require(M >= 1 and d % M == 0, f"the {M} parts of a code do not divide d = {d}")
     bytes_.same("Q", 8, "the number of bits of a part of a code")
     codewords = bytes_.vector("<f4")
-    if len(codewords) != 256 * d or not np.isfinite(codewords).all():
-        raise ValueError("the codewords of its product quantizer are not as they must be")
+    require(
+        len(codewords) == 256 * d and np.isfinite(codewords).all(),
+        "the codewords of its product quantizer are not as they must be",
+    )
     return M
 
 
@@ -276,20 +280,22 @@ def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> Ints:
     form = bytes_.take(4)
     if form == b"full":
         sizes = bytes_.vector("<u8")
-        if len(sizes) != nlist:
-            raise ValueError(f"it has the sizes of {len(sizes)} lists, not {nlist}")
+        require(len(sizes) == nlist, f"it has the sizes of {len(sizes)} lists, not {nlist}")
     elif form == b"sprs":
         numbers = bytes_.vector("<u8")
         filled = numbers[::2]
-        if len(numbers) % 2 or (filled >= nlist).any() or len(np.unique(filled)) != len(filled):
-            raise ValueError("the numbers of its lists that are not empty are not as they must be")
+        require(
+            len(numbers) % 2 == 0
+            and (filled < nlist).all()
+            and len(np.unique(filled)) == len(filled),
+            "the numbers of its lists that are not empty are not as they must be",
+        )
         sizes = np.zeros(nlist, np.uint64)
         sizes[filled.astype(np.int64)] = numbers[1::2]
     else:
         raise ValueError(f"the form of the sizes of its lists is {form!r}")
     total = sum(sizes.tolist())  # Python's integers do not overflow
-    if total != ntotal:
-        raise ValueError(f"its lists hold {total} vectors, not ntotal = {ntotal}")
+    require(total == ntotal, f"its lists hold {total} vectors, not ntotal = {ntotal}")
     return sizes.astype(np.int64)
 
 
@@ -297,12 +303,9 @@ def _read_direct_map(bytes_: _Bytes) -> NDArray[np.uint64]:
     """Read the direct map and return its entries: list number * 2**32 + offset."""
     (kind,) = bytes_.numbers("B")
     array = bytes_.vector("<i8")
-    if kind == _NO_MAP and len(array):
-        raise ValueError("it has a direct map of no kind")
-    if kind not in (_NO_MAP, _ARRAY_MAP, _HASH_MAP):
-        raise ValueError(f"its direct map is of kind {kind}")
+    require(kind != _NO_MAP or not len(array), "it has a direct map of no kind")
+    require(kind in (_NO_MAP, _ARRAY_MAP, _HASH_MAP), f"its direct map is of kind {kind}")
     if kind == _HASH_MAP:
         array = bytes_.vector("<i8,<i8")["f1"]
-    if (array < -1).any():
-        raise ValueError("its direct map points outside of the lists")
+    require((array >= -1).all(), "its direct map points outside of the lists")
     return array[array >= 0].astype(np.uint64)

@@ -28,9 +28,10 @@ import faiss
 import numpy as np
 
 from cfe_faiss._native import ListChecks
-from cfe_faiss.base.checks import UNKNOWN, Array
+from cfe_faiss.base.checks import UNKNOWN, Array, require
+from cfe_faiss.base.disk import checksum
 from cfe_faiss.files.faiss_payload import Payload, read_payload
-from cfe_faiss.files.forms import (
+from cfe_faiss.files.records import (
     ANY_MAPPING,
     BOOLEAN,
     CHECKSUM,
@@ -41,7 +42,6 @@ from cfe_faiss.files.forms import (
     one_of,
     text,
 )
-from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
 from cfe_faiss.index.ivf import (
     IndexEvidenceIVF,
@@ -246,12 +246,13 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
             "labels), or from_stock of the class of its kind"
         )
     start, length, expected, _ = _TRAILER.unpack(tail)
-    if start + length + _TRAILER.size != size or length > _MAX_HEADER:
-        raise ValueError(f"its header should lie at bytes {start} to {start + length} of {size}")
+    require(
+        start + length + _TRAILER.size == size and length <= _MAX_HEADER,
+        f"its header should lie at bytes {start} to {start + length} of {size}",
+    )
     file.seek(start)
     encoded = file.read(length)
-    if zlib.crc32(encoded) != expected:
-        raise ValueError("the checksum of its header does not match")
+    require(zlib.crc32(encoded) == expected, "the checksum of its header does not match")
     try:
         header = json.loads(encoded)
     except (ValueError, RecursionError) as error:
@@ -275,13 +276,11 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         "header",
     )
     names = [section["name"] for section in header["sections"]]
-    if sorted(names) != sorted(dtypes):
-        raise ValueError(f"it has the sections {names}, not {[*dtypes]}")
+    require(sorted(names) == sorted(dtypes), f"it has the sections {names}, not {[*dtypes]}")
     place = header["payload"]["size"]
     for section in header["sections"]:
         place = _check_section(section, dtypes[section["name"]], place)
-    if place > start:
-        raise ValueError(f"its sections end at byte {place}, beyond its header at {start}")
+    require(place <= start, f"its sections end at byte {place}, beyond its header at {start}")
     return cast(dict[str, Any], header)
 
 
@@ -289,12 +288,15 @@ def _check_section(section: dict[str, Any], dtype: str, place: int) -> int:
     """Check that a section starts at byte ``place`` or later, and return its end."""
     name = section["name"]
     offset = section["offset"]
-    if section["dtype"] != dtype:
-        raise ValueError(f"its section {name!r} has dtype {section['dtype']!r:.80}, not {dtype!r}")
-    if len(section["shape"]) > 3:
-        raise ValueError(f"its section {name!r} has shape {section['shape']!r:.80}")
-    if offset < place or offset % _ALIGNMENT:
-        raise ValueError(f"its section {name!r} begins at byte {offset}")
+    require(
+        section["dtype"] == dtype,
+        f"its section {name!r} has dtype {section['dtype']!r:.80}, not {dtype!r}",
+    )
+    require(len(section["shape"]) <= 3, f"its section {name!r} has shape {section['shape']!r:.80}")
+    require(
+        offset >= place and offset % _ALIGNMENT == 0,
+        f"its section {name!r} begins at byte {offset}",
+    )
     return int(offset + _size_of(section))
 
 
@@ -308,15 +310,18 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
     header = read_header(file, source)
     metric = header["parameters"].get("metric", "cosine")
     payload = read_payload(header["kind"], file, header["payload"]["size"], metric)
-    if checksum(file, size=payload.start) != header["payload"]["structure_crc32"]:
-        raise ValueError("the checksum of the structure of its lists does not match")
+    require(
+        checksum(file, size=payload.start) == header["payload"]["structure_crc32"],
+        "the checksum of the structure of its lists does not match",
+    )
     shapes = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
     expected = _expected_shapes(
         payload, header["parameters"], {name: (*shape, 0)[0] for name, shape in shapes.items()}
     )
     for name, shape in shapes.items():
-        if shape != expected[name]:
-            raise ValueError(f"its section {name!r} has shape {shape}, not {expected[name]}")
+        require(
+            shape == expected[name], f"its section {name!r} has shape {shape}, not {expected[name]}"
+        )
     return header, payload
 
 
@@ -398,18 +403,25 @@ def _read_sections(
 def _check_checksums(header: dict[str, Any], arrays: Arrays, names: Iterable[str]) -> None:
     checksums = {section["name"]: section["crc32"] for section in header["sections"]}
     for name in sorted(names):
-        if zlib.crc32(_as_bytes(arrays[name])) != checksums[name]:
-            raise ValueError(f"the checksum of its section {name!r} does not match")
+        require(
+            zlib.crc32(_as_bytes(arrays[name])) == checksums[name],
+            f"the checksum of its section {name!r} does not match",
+        )
 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
     """Raise ValueError unless the checksums of all stored vectors match."""
-    if checksum(file, size=header["payload"]["size"]) != header["payload"]["crc32"]:
-        raise ValueError("the checksum of its vectors does not match")
+    require(
+        checksum(file, size=header["payload"]["size"]) == header["payload"]["crc32"],
+        "the checksum of its vectors does not match",
+    )
     for section in header["sections"]:
         is_stored = section["name"] in _VECTORS
-        if is_stored and checksum(file, section["offset"], _size_of(section)) != section["crc32"]:
-            raise ValueError(f"the checksum of its section {section['name']!r} does not match")
+        require(
+            not is_stored
+            or checksum(file, section["offset"], _size_of(section)) == section["crc32"],
+            f"the checksum of its section {section['name']!r} does not match",
+        )
 
 
 def _as_bytes(array: Array) -> memoryview:
@@ -423,14 +435,14 @@ def _check_lists(payload: Payload, arrays: Arrays) -> None:
     """
     if "centroids" not in arrays:
         return
-    if not np.isfinite(arrays["centroids"]).all():
-        raise ValueError("its centroids are not finite")
+    require(np.isfinite(arrays["centroids"]).all(), "its centroids are not finite")
     starts = arrays["reference_starts"]
     borders = starts[:: max(1, len(payload.sizes))]  # an untrained index may have no lists
-    if (starts[1:] < starts[:-1]).any() or (
-        borders != np.arange(len(borders)) * payload.ntotal
-    ).any():
-        raise ValueError("the lists of its supplementary partitions do not hold each vector once")
+    require(
+        (starts[1:] >= starts[:-1]).all()
+        and (borders == np.arange(len(borders)) * payload.ntotal).all(),
+        "the lists of its supplementary partitions do not hold each vector once",
+    )
 
 
 def _check_calibrations(arrays: Arrays, nlist: int) -> None:
@@ -459,8 +471,7 @@ def _check_calibrations(arrays: Arrays, nlist: int) -> None:
         and ((label >= 0) & (label < _MAX_LABEL)).all()
         and ((reached >= 0) & (reached <= 1)).all()
     )
-    if not valid:
-        raise ValueError("its calibrations are not valid")
+    require(valid, "its calibrations are not valid")
 
 
 def _check_rows(payload: Payload, arrays: Arrays) -> None:
@@ -472,11 +483,15 @@ def _check_rows(payload: Payload, arrays: Arrays) -> None:
             f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}"
         )
     codes = arrays.get("label_codes", labels[:0])
-    if len(codes) and not np.isin(np.unique(labels), np.append(codes, UNKNOWN)).all():
-        raise ValueError("its labels have no names")
+    require(
+        not len(codes) or np.isin(np.unique(labels), np.append(codes, UNKNOWN)).all(),
+        "its labels have no names",
+    )
     falls = np.flatnonzero(labels[1:] < labels[:-1]) + 1
-    if "centroids" in arrays and not np.isin(falls, np.cumsum(payload.sizes)).all():
-        raise ValueError("its labels are not in ascending order within each list")
+    require(
+        "centroids" not in arrays or np.isin(falls, np.cumsum(payload.sizes)).all(),
+        "its labels are not in ascending order within each list",
+    )
     check_references(arrays.get("references", np.empty((0, n), np.int32)), n)
 
 
@@ -487,8 +502,10 @@ def _check_routes(arrays: Arrays) -> None:
     starts = arrays["route_starts"]
     labels = arrays["route_labels"]
     lists = arrays["route_lists"]
-    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
-        raise ValueError("its routes lead to lists that it does not have")
+    require(
+        not len(lists) or (lists.min() >= 0 and lists.max() < len(arrays["route_means"])),
+        "its routes lead to lists that it does not have",
+    )
     flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
     falls = np.flatnonzero(lists[1:] <= lists[:-1]) + 1
     in_order = (
@@ -496,14 +513,20 @@ def _check_routes(arrays: Arrays) -> None:
         and (labels[1:] > labels[:-1]).all()
         and np.isin(falls, starts).all()
     )
-    if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
-        raise ValueError("its routes are not in order")
+    require(
+        in_order and starts[0] == 0 and starts[-1] == len(lists) and (flags <= 1).all(),
+        "its routes are not in order",
+    )
     borders = arrays["region_starts"]
     members = arrays["region_lists"]
-    if borders[0] != 0 or borders[-1] != len(members) or (borders[1:] < borders[:-1]).any():
-        raise ValueError("its clusters are not in order")
-    if not np.array_equal(np.sort(members), np.arange(len(members))):
-        raise ValueError("its clusters do not hold each list once")
+    require(
+        borders[0] == 0 and borders[-1] == len(members) and (borders[1:] >= borders[:-1]).all(),
+        "its clusters are not in order",
+    )
+    require(
+        np.array_equal(np.sort(members), np.arange(len(members))),
+        "its clusters do not hold each list once",
+    )
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ import faiss
 import numpy as np
 
 from cfe_faiss.base.checks import Bytes
+from cfe_faiss.base.disk import open_regular
 from cfe_faiss.files import footer
 from cfe_faiss.files.footer import MAGIC
 from cfe_faiss.files.outputs import check_outputs, new_file
-from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import clone_stock, read_stock, stock_bytes, stock_from

@@ -34,6 +34,7 @@ from cfe_faiss.data.classes import (
     node_count,
     note_classes,
     note_unknown,
+    split_threshold,
     true_classes,
 )
 from cfe_faiss.data.columns import Reading, ReadingOptions
@@ -595,9 +596,10 @@ class EvidenceFinder:
                 raise ValueError(f"{name} must be left out with threshold, got {value!r}")
         table = as_table(frame, Reading(**reading))
         if threshold is not None:
-            table, model, class_names = inputs.split_threshold(table, threshold)
+            table, model, class_names = split_threshold(table, threshold)
         elif scores is not None:
-            table, values = inputs.split_scores(table, scores)
+            values = table.values(table.known("scores", scores)).to_numpy()
+            table = replace(table, cells=table.cells.drop(columns=[scores]))
             model = _classes_for_scores(model, truth, class_names, len(values))
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")

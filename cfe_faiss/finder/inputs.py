@@ -1,9 +1,8 @@
 """Checked arguments of a finder: graph, classes, scores, index, and fields of a table."""
 
 import math
-import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +10,10 @@ import numpy as np
 
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import (
     UNKNOWN,
     Array,
-    Bools,
     Doubles,
     Floats,
     InputWarning,
@@ -24,13 +22,14 @@ from cfe_faiss.base.checks import (
     as_array,
     as_count,
     as_number,
+    check_shape,
+    check_type,
     to_host,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
 from cfe_faiss.data.classes import (
     Predictions,
-    Threshold,
     class_names_of,
     note_classes,
     true_classes,
@@ -38,7 +37,7 @@ from cfe_faiss.data.classes import (
 from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
-from cfe_faiss.data.roles import Roles, check_categories, column_names
+from cfe_faiss.data.roles import Roles, check_categories, check_table, column_names
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -49,16 +48,6 @@ _ROUNDING = 1e-3
 _NEARLY = 0.1
 EXACT_UP_TO = 100_000
 """Largest number of nodes that is searched exactly by default."""
-_FEWEST_ROWS = 20
-_MOST_SENSITIVE = 20
-_EXCEPTIONS = 0.02
-"""Share of rows of other classes than their value's, relative to small classes, in a leak."""
-_KNOWN = 0.1
-_HARDLY_KNOWN = 0.01
-"""Shares of rows of a class for which a column is known."""
-_ID_NAME = re.compile(
-    r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE
-)
 
 
 def probabilities_of(predicted: Predictions) -> Doubles | None:
@@ -191,10 +180,7 @@ def empty_index(
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
         return factory_with_ids(d, index, metric)
-    if not isinstance(index, EvidenceIndex):
-        raise TypeError(
-            f"index must be an evidence index or its description, got {type(index).__name__}"
-        )
+    check_type("index must be an evidence index or its description", index, EvidenceIndex)
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
     if index.metric != as_metric("metric", metric):
@@ -218,8 +204,7 @@ def check_numbers(index: EvidenceIndex) -> None:
 def as_scores(values: Any, n: int) -> Doubles:
     """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
     array = as_array("scores", values).astype(np.float64)
-    if array.shape != (n,):
-        raise ValueError(f"scores must have shape ({n},), one per row, got {array.shape}")
+    check_shape("scores", array, (n,), "one per row")
     if not np.isfinite(array).all():
         raise ValueError(f"scores must be finite, got {array[~np.isfinite(array)][0]}")
     return array
@@ -399,20 +384,6 @@ def _row_ids(table: Table, given: Any) -> Array | None:
     return as_row_ids("the index of frame", index, len(table)) if has_ids else None
 
 
-def split_scores(table: Table, name: str) -> tuple[Table, Array]:
-    """Return a table without its column of scores, and the scores."""
-    scores = table.values(table.known("scores", name)).to_numpy()
-    return replace(table, cells=table.cells.drop(columns=[name])), scores
-
-
-def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
-    """Return a table without the column of a threshold, the decisions and their names."""
-    threshold = Threshold.parse(text, table.reading)
-    decisions = threshold.classes(table)
-    others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
-    return others, decisions, threshold.names
-
-
 def _column(table: "pd.DataFrame", given: Any) -> Any:
     values = table[given] if isinstance(given, str) else given
     return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
@@ -491,179 +462,3 @@ def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
             f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
         )
     return array
-
-
-# --- warnings about probable mistakes in tables ---------------------------------------------------
-
-
-def check_table(
-    attributes: Attributes,
-    labels: Int32s | None,
-    truth: Int32s | None,
-    class_names: Sequence[str],
-    *,
-    sensitive: Sequence[str] = (),
-    left_out: Sequence[str] = (),
-    called: bool = False,
-) -> None:
-    """Warn of suspicious columns and classes.
-
-    Parameters
-    ----------
-    attributes
-        All columns that are neither ids nor classes, row i of label i.
-    labels, truth
-        Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or
-        None.
-    class_names
-        Names of the classes.
-    sensitive, left_out
-        Names of sensitive attributes, and of attributes that the vectors leave out.
-    called
-        Whether a model was called: a threshold of one of its columns may then be its decision.
-
-    Warns
-    -----
-    InputWarning
-        One warning for each suspicion.
-    """
-    texts = []
-    first_of: dict[str, str] = {}
-    for name in class_names:
-        first = first_of.setdefault(" ".join(name.split()).casefold(), name)
-        if first != name:
-            texts.append(
-                f"classes {first!r} and {name!r} differ in blanks or case only: write both in the "
-                f"same way"
-            )
-    compared = [attribute for name, attribute in attributes.items() if name not in left_out]
-    for name in [attribute.name for attribute in compared if _are_ids(attribute)]:
-        texts.append(
-            f"column {name!r} has another value in every row, as ids have: name it in id (--id "
-            f"{name})"
-        )
-    for what, classes, by_threshold in (
-        ("truth", truth, True),
-        ("predictions", labels, not called),
-    ):
-        for name, known in (
-            {} if classes is None else leaks(compared, classes, by_threshold)
-        ).items():
-            how = f", as it is known for {_either(known, class_names)} only" if known else ""
-            texts.append(
-                f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
-                "or known only after it, name it in truth, model or without (--truth, "
-                f"--predictions or --without {name})"
-            )
-    selective = (
-        [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
-    )
-    if selective:
-        decisions = _either(selective, class_names)
-        texts.append(
-            f"the truth is known for the decision {decisions} only: audits give no accuracy and no "
-            f"error rates"
-        )
-    for name in sensitive:
-        values = attributes[name].values
-        if attributes[name].numbers is None and len(values) > _MOST_SENSITIVE:
-            texts.append(
-                f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: "
-                f"put them into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
-            )
-    for text in texts:
-        warnings.warn(text, InputWarning, stacklevel=4)
-
-
-def _either(labels: Iterable[int], names: Sequence[str]) -> str:
-    return " or ".join(repr(names[label]) for label in labels)
-
-
-def leaks(
-    compared: Iterable[Attribute], classes: Int32s, by_threshold: bool
-) -> dict[str, list[int]]:
-    """Return the columns that determine the classes, and the classes known to them only.
-
-    Parameters
-    ----------
-    compared
-        Columns that may be leaks.
-    classes
-        Class of each row, (n,), -1 where unknown.
-    by_threshold
-        Whether a number with many values counts that a threshold parts.
-    """
-    columns = {}
-    for attribute in compared:
-        known = selective_classes(classes, ~attribute.missing)
-        if known or _determines(attribute, classes, by_threshold):
-            columns[attribute.name] = known
-    return columns
-
-
-def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
-    """Return the classes for which something is known, if it is hardly ever known for the others.
-
-    Else none.
-
-    So it is where only the decision shows the truth: who repays is known of granted loans. Errors
-    cannot be counted then.
-
-    Parameters
-    ----------
-    labels
-        Class of each row, (n,), -1 where unknown.
-    is_known
-        Whether it is known for each row, (n,). A class counts as known from a tenth of its rows on,
-        and as unknown up to a hundredth.
-    """
-    if is_known.all() or len(labels) < _FEWEST_ROWS:
-        return []
-    classes = np.unique(labels[labels != UNKNOWN])
-    shares = np.array([is_known[labels == label].mean() for label in classes])
-    often = shares >= _KNOWN
-    is_selective = often.any() and not often.all() and bool((shares[~often] <= _HARDLY_KNOWN).all())
-    known: list[int] = classes[often].tolist()
-    return known if is_selective else []
-
-
-def _are_ids(attribute: Attribute) -> bool:
-    numbers = attribute.numbers
-    if len(attribute) < _FEWEST_ROWS or len(attribute.values) < len(attribute):
-        return False
-    if numbers is None:
-        return True
-    whole = bool((numbers == np.floor(numbers)).all())
-    return whole and (
-        bool(_ID_NAME.search(attribute.name))
-        or float(numbers.max() - numbers.min()) == len(numbers) - 1
-    )
-
-
-def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
-    """Return whether nearly every value belongs to one class, or numbers are parted by it.
-
-    A missing value counts as a value.
-    """
-    known = classes != UNKNOWN
-    labels = classes[known]
-    codes = attribute.codes[known]
-    if len(labels) < _FEWEST_ROWS:
-        return False
-    width = int(labels.max()) + 1
-    cells = np.bincount(
-        (codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width
-    )
-    counts = cells.reshape(
-        -1, width
-    )  # rows of each value, the missing one first, and of each class
-    of_class = counts.sum(axis=0)
-    values = np.count_nonzero(counts.any(axis=1))
-    class_count = np.count_nonzero(of_class)
-    exceptions = len(labels) - counts.max(axis=1).sum()
-    if class_count < 2 or exceptions > _EXCEPTIONS * (len(labels) - of_class.max()):
-        return False
-    if 5 * values <= len(labels):
-        return True
-    changes = int((np.diff(labels[np.argsort(codes, kind="stable")]) != 0).sum())
-    return by_threshold and attribute.numbers is not None and changes == class_count - 1

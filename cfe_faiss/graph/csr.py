@@ -12,8 +12,18 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.checks import Array, Bools, Floats, Int32s, Ints, as_array, as_count, is_sparse
-from cfe_faiss.base.temporary import releasing
+from cfe_faiss.base.checks import (
+    Array,
+    Bools,
+    Floats,
+    Int32s,
+    Ints,
+    as_array,
+    as_count,
+    check_shape,
+    is_sparse,
+)
+from cfe_faiss.base.disk import releasing
 from cfe_faiss.base.text import summary
 
 # Edges are read in blocks, to avoid an int64 copy of a large edge list.
@@ -358,8 +368,7 @@ def _refuse_array(edge_weight: Any, kind: str) -> None:
 
 def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
     array = as_array("edge_index", edge_index)
-    if array.ndim != 2 or array.shape[0] != 2:
-        raise ValueError(f"edge_index must have shape (2, E), got {array.shape}")
+    check_shape("edge_index", array, (2, "E"))
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"edge_index must hold integers, got dtype {array.dtype}")
     n = _number_of_nodes(array, num_nodes)
@@ -460,8 +469,7 @@ def as_weights(name: str, values: Any, size: int, first: int = 0) -> Floats:
     Errors name edges by their numbers, counted from ``first``.
     """
     array = as_array(name, values)
-    if array.shape != (size,):
-        raise ValueError(f"{name} must have shape ({size},), one for each edge, got {array.shape}")
+    check_shape(name, array, (size,), "one for each edge")
     with np.errstate(over="ignore"):
         weights = array.astype(np.float32, copy=False)
     wrong = ~((weights >= 0) & (weights < np.inf)) | ((weights == 0) & (array != 0))
@@ -526,3 +534,25 @@ def surroundings(graph: Graph, node: int, other: int, labels: Int32s, most: int)
     return Surroundings(
         len(near), int((labels[near] == labels[node]).sum()), drawn, shared[chosen], edges
     )
+
+
+def nearest_neighbours(x: Floats, k: int) -> Ints:
+    """Join each row to its k nearest other rows by Euclidean distance; return all these pairs.
+
+    Returns
+    -------
+    ndarray
+        (2, n k) int64. O(n^2 d) time at worst, for many columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If k is not in 1..n-1.
+    """
+    k = as_count("neighbours", k)
+    if k >= len(x):
+        raise ValueError(f"neighbours must be less than the number of nodes, {len(x):,}, got {k}")
+    from sklearn.neighbors import kneighbors_graph  # takes a second to import
+
+    graph = kneighbors_graph(x, k).tocoo()
+    return np.stack([graph.row, graph.col]).astype(np.int64)

@@ -23,9 +23,10 @@ from cfe_faiss.base.checks import (
     as_count,
     as_matrix,
     as_number,
+    check_shape,
     is_sparse,
 )
-from cfe_faiss.base.temporary import release, releasing, scratch
+from cfe_faiss.base.disk import release, releasing, scratch
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.graph import Graph, as_graph, native_graph
 
@@ -225,8 +226,7 @@ def compare_rows(
     See :func:`ks_similarity` for arguments and errors.
     """
     matrix = as_array("X", X)
-    if matrix.ndim != 2:
-        raise ValueError(f"X must have shape (n, d), got {matrix.shape}")
+    check_shape("X", matrix, ("n", "d"))
     left = as_array("v", v)
     right = as_array("u", u)
     left = as_ids("v", left.ravel(), len(matrix)).reshape(left.shape)

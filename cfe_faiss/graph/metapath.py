@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfe_faiss.base.checks import as_array, check_known
+from cfe_faiss.base.checks import as_array, check_known, check_shape
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.csr import as_scipy
 
@@ -175,8 +175,7 @@ def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_ar
             f"{', '.join(store.keys()) or 'nothing'}"
         )
     ends = as_array(f"edge_index of {step}", store.edge_index)
-    if ends.ndim != 2 or ends.shape[0] != 2:
-        raise ValueError(f"edge_index of {step} must have shape (2, E), got {ends.shape}")
+    check_shape(f"edge_index of {step}", ends, (2, "E"))
     if ends.shape[1] and (ends.min() < 0 or (ends.max(axis=1) >= shape).any()):
         limits = f"0..{shape[0] - 1} and 0..{shape[1] - 1}"
         raise ValueError(

@@ -22,6 +22,7 @@ from cfe_faiss.base.checks import (
     as_dense,
     as_matrix,
     as_number,
+    check_shape,
     to_host,
 )
 from cfe_faiss.base.values import as_ids, as_nodes
@@ -135,8 +136,8 @@ class KSVectors:
             if vectors is None
             else as_matrix("vectors", vectors, d).copy()
         )
-        if vectors is not None and len(known) != n:
-            raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
+        if vectors is not None:
+            check_shape("vectors", known, (n, d))
         lengths = (relative_lengths(norms, largest),)
         state = _State(
             n, ChangingGraph.of(graph), largest, norms, np.zeros(n, bool), (unit,), lengths, known
@@ -290,7 +291,15 @@ class KSVectors:
         """
         n = graph.num_nodes
         norms = normalise(unit)
-        new = _next_state(state, graph, n, _largest(state, rows, norms))
+        # Arrays that are long enough are shared.
+        grown_norms, removed, vectors = (
+            grow(array, n) for array in (state.norms, state.removed, state.vectors)
+        )
+        units, lengths = (
+            tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)
+        )
+        largest = _largest(state, rows, norms)
+        new = _State(n, graph, largest, grown_norms, removed, units, lengths, vectors)
         for write in writes:
             self._write(*write)
         self._write(new.norms, rows, norms)
@@ -403,20 +412,6 @@ class KSVectors:
         return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
 
 
-def _next_state(state: _State, graph: ChangingGraph, n: int, largest: float) -> _State:
-    """Return the state after a change, before its rows are written.
-
-    Arrays that are long enough are shared.
-    """
-    units, lengths = (
-        tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)
-    )
-    norms, removed, vectors = (
-        grow(array, n) for array in (state.norms, state.removed, state.vectors)
-    )
-    return _State(n, graph, largest, norms, removed, units, lengths, vectors)
-
-
 def _largest(state: _State, rows: Ints, norms: Doubles) -> float:
     """Return the largest norm after a change of some rows."""
     old = rows[rows < state.n]
@@ -451,8 +446,7 @@ def _nodes(name: str, values: Any, removed: Bools) -> Ints:
 def as_edges(name: str, edges: Any) -> Array:
     """Return edges, sources above targets, as an array of any type, (2, m); none for None."""
     array = np.empty((2, 0), np.int64) if edges is None else np.asarray(to_host(edges))
-    if array.ndim != 2 or len(array) != 2:
-        raise ValueError(f"{name} must have shape (2, m), got {array.shape}")
+    check_shape(name, array, (2, "m"))
     return array
 
 

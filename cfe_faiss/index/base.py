@@ -30,11 +30,11 @@ from cfe_faiss._native import (
 from cfe_faiss.base.checks import Array, Bytes, Floats, Int32s, Ints, as_array, as_count
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
+from cfe_faiss.index.answering import SearchingMixin
 from cfe_faiss.index.parameters import as_numeric, written
-from cfe_faiss.index.searching import SearchingMixin
-from cfe_faiss.rows import codecs, id_map
+from cfe_faiss.rows import codecs, ids_and_labels
 from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
-from cfe_faiss.rows.label_keys import LabelEncoder
+from cfe_faiss.rows.ids_and_labels import LabelEncoder
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.conditions import selected_rows
@@ -65,7 +65,7 @@ class Transaction:
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; default: the next ids."""
-        id_map.check_unchanged(self._index.ntotal, len(self._index._table))
+        ids_and_labels.check_unchanged(self._index.ntotal, len(self._index._table))
         return self._index.new_ids(self._lists, ids, n)
 
     def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
@@ -110,7 +110,7 @@ class Transaction:
         ``gone[i]``.
         """
         for distinct in (gone, ids):
-            id_map.distinct_ids(distinct, len(distinct), 0)
+            ids_and_labels.distinct_ids(distinct, len(distinct), 0)
         rows = self.snapshot.find(gone)
         if labels is None:
             labels = self.snapshot.labels[rows]
@@ -275,7 +275,7 @@ class EvidenceMixin(SearchingMixin):
 
     def snapshot(self) -> Snapshot:
         """Return the current snapshot; the caller holds the lock."""
-        id_map.check_unchanged(self.ntotal, len(self._table))
+        ids_and_labels.check_unchanged(self.ntotal, len(self._table))
         state = self._state
         if state is not None and self._unchecked is None and self._is_current(state):
             return state
@@ -348,7 +348,7 @@ class EvidenceMixin(SearchingMixin):
 
     def new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; default: the next ids."""
-        return id_map.new_ids(self._table, lists, ids, n)
+        return ids_and_labels.new_ids(self._table, lists, ids, n)
 
     def changing(self) -> Writing[Transaction]:
         """Return a context manager that holds the write lock and returns a :class:`Transaction`.
@@ -359,13 +359,9 @@ class EvidenceMixin(SearchingMixin):
             raise RuntimeError(self.refusal)
         return self._lock.writing(partial(Transaction, self))
 
-    def _forgetting(self) -> list[Step]:
-        """Return the steps that drop derived data."""
+    def _forgetting(self, lists: Ints | None = None) -> list[Step]:
+        """Return the steps that drop derived data, perhaps of some lists only."""
         return [setting(self, "_state", None)]
-
-    def _forgetting_lists(self, lists: Ints) -> list[Step]:
-        """Return the steps that drop the derived data of these lists only."""
-        return self._forgetting()
 
     def _commit(
         self,
@@ -376,7 +372,7 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        steps = self._forgetting_lists(change.lists()) + before
+        steps = self._forgetting(change.lists()) + before
         commit(self._table, change, lists, *new, steps, undo, after, num_threads())
 
     def add_with_labels(
@@ -425,7 +421,7 @@ class EvidenceMixin(SearchingMixin):
         with self.changing() as transaction:
             encoder = self.label_encoder()
             codes = (
-                id_map.unknown_labels(len(X))
+                ids_and_labels.unknown_labels(len(X))
                 if labels is None
                 else encoder("labels", labels, len(X))
             )
@@ -451,7 +447,7 @@ class EvidenceMixin(SearchingMixin):
         """
         with self.changing() as transaction:
             encoder = self.label_encoder()
-            changed = id_map.relabelled_rows(transaction.snapshot, labels, ids, encoder)
+            changed = ids_and_labels.relabelled_rows(transaction.snapshot, labels, ids, encoder)
             transaction.relabel(*changed, self._keeping(encoder))
 
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
@@ -552,8 +548,8 @@ class EvidenceMixin(SearchingMixin):
                 labels = other.decode(other.labels)
                 emptied = otherIndex._emptying()
             else:
-                X, ids = id_map.stock_contents(otherIndex)
-                labels = id_map.unknown_labels(len(X))
+                X, ids = ids_and_labels.stock_contents(otherIndex)
+                labels = ids_and_labels.unknown_labels(len(X))
                 emptied = emptying(otherIndex)
             shifted = self._merged_ids(ids, as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
@@ -585,7 +581,7 @@ class EvidenceMixin(SearchingMixin):
                 f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}"
             )
         if not isinstance(otherIndex, EvidenceMixin):
-            id_map.check_stock(otherIndex)
+            ids_and_labels.check_stock(otherIndex)
             if self.metric == "cosine":  # which normalises any vectors
                 return
         if (

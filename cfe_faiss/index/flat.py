@@ -11,13 +11,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table, call_steps
-from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_array, as_count, as_matrix
+from cfe_faiss.base.checks import (
+    Bytes,
+    Floats,
+    Int32s,
+    Ints,
+    as_array,
+    as_count,
+    as_matrix,
+    check_type,
+)
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
-from cfe_faiss.rows import id_map
+from cfe_faiss.rows import ids_and_labels
 from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
 from cfe_faiss.rows.faiss_functions import Step, list_of, pointer_to, setting
-from cfe_faiss.rows.label_keys import arrays_of, table_from
+from cfe_faiss.rows.ids_and_labels import arrays_of, table_from
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, faiss_metric
 from cfe_faiss.rows.snapshot import Snapshot
 
@@ -85,8 +94,8 @@ class ExactMixin(EvidenceMixin):
                [2.]], dtype=float32)
         """
         cls._check_stock(flat)
-        X, ids = id_map.stock_contents(flat)
-        index = cls(flat.d, id_map.metric_of("flat", flat, metric))
+        X, ids = ids_and_labels.stock_contents(flat)
+        index = cls(flat.d, ids_and_labels.metric_of("flat", flat, metric))
         order = np.argsort(ids, kind="stable")
         rows = as_rows("flat's vectors", X[order], index.d, index.metric)
         with index.changing() as transaction:
@@ -97,11 +106,11 @@ class ExactMixin(EvidenceMixin):
     @classmethod
     def _check_stock(cls, flat: Any) -> None:
         """Raise TypeError for a stock index of another kind."""
-        if not isinstance(flat, faiss.IndexFlat | faiss.IndexIDMap):
-            raise TypeError(
-                f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got "
-                f"{type(flat).__name__}"
-            )
+        check_type(
+            "flat must be a faiss.IndexFlat, or an IndexIDMap over one",
+            flat,
+            faiss.IndexFlat | faiss.IndexIDMap,
+        )
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:
         self._metric = parameters.get("metric", "cosine")
@@ -268,7 +277,7 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     def new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
         """Return the positions of n new vectors; raise ValueError for other ``ids``."""
         first = len(self._table)
-        new = id_map.distinct_ids(ids, n, first)
+        new = ids_and_labels.distinct_ids(ids, n, first)
         if n and (new != np.arange(first, first + n)).any():
             raise ValueError(
                 f"ids must be the next positions, from {first} on, got {new[:5]}: {_REMEDY}"
@@ -383,15 +392,6 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
 
     def _truncating(self, n: int) -> list[Step]:
         return [*super()._truncating(n), *steps_of.truncating_map(self, n)]
-
-    def _copy_parameters(self, params: Any) -> Any:
-        # FAISS's id map replaces the selector in the parameters during a search, so threads must
-        # not share them.
-        return (
-            faiss.SearchParameters(sel=params.sel)
-            if isinstance(params, faiss.SearchParameters)
-            else params
-        )
 
     def sa_encode(self, x: ArrayLike, codes: Any = None) -> Bytes:
         """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8.

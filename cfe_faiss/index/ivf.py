@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, row_scores
-from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
+from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number, check_type
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
@@ -20,7 +20,7 @@ from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
-from cfe_faiss.rows.id_map import metric_of, stock_codes, stock_contents
+from cfe_faiss.rows.ids_and_labels import metric_of, stock_codes, stock_contents
 from cfe_faiss.rows.metric import (
     METRICS,
     PADDING,
@@ -181,8 +181,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         TypeError, ValueError
             If an argument is invalid.
         """
-        if not isinstance(ivf, faiss.IndexIVFFlat):
-            raise TypeError(f"ivf must be a faiss.IndexIVFFlat, got {type(ivf).__name__}")
+        check_type("ivf must be a faiss.IndexIVFFlat", ivf, faiss.IndexIVFFlat)
         if not ivf.is_trained:
             raise ValueError("ivf must be trained, got an untrained index")
         index = cls(ivf.d, ivf.nlist, metric=metric_of("ivf", ivf, metric))
@@ -287,10 +286,9 @@ class IndexEvidenceIVFScalarQuantizer(
         TypeError, ValueError
             If an argument is invalid.
         """
-        if not isinstance(ivf, faiss.IndexIVFScalarQuantizer):
-            raise TypeError(
-                f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}"
-            )
+        check_type(
+            "ivf must be a faiss.IndexIVFScalarQuantizer", ivf, faiss.IndexIVFScalarQuantizer
+        )
         chosen = metric_of("ivf", ivf, metric)
         if not ivf.is_trained:
             raise ValueError("ivf must be trained, got an untrained index")

@@ -2,7 +2,7 @@
 
 It precedes the FAISS class in the bases.
 
-The search methods are in :mod:`cfe_faiss.index.searching`.
+The search methods are in :mod:`cfe_faiss.index.answering`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import LabelKeys
-from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, drift, train_partitions
+from cfe_faiss.coarse.routes import Routes, SecondLevel
+from cfe_faiss.index.answering import ListSearchingMixin
 from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
-from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import (
@@ -36,8 +36,7 @@ from cfe_faiss.rows.faiss_functions import (
     setting,
     total,
 )
-from cfe_faiss.rows.id_map import codes_of, is_mapped, stock_codes
-from cfe_faiss.rows.label_keys import arrays_of, table_from
+from cfe_faiss.rows.ids_and_labels import arrays_of, codes_of, is_mapped, stock_codes, table_from
 from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search.derived import Carried, Choice, Derived, Element
@@ -77,7 +76,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _supplementary: Floats = _NO_CENTROIDS  # centroids of the supplementary partitions
     _centroids: Floats | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
-    _from_file: Routes | None = None  # class centroids read from the index file
+    _from_file: Routes | None = None  # routes read from the index file
     _calibrations: Calibrations | None = None  # read from the index file
     _pinned: Choice | None = None  # element types of the blocks
     _lists: Any = None  # FAISS's lists, if another object than the index owns them
@@ -321,12 +320,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         call_steps(steps_of.swapping_vectors(replaced, empty), [])
 
     def routes(self) -> Routes:
-        """Return the class centroids of the lists, which rank lists for a query.
+        """Return the means of lists by which lists are ranked for a query.
 
         Valid until the index changes.
         """
         with self._lock.reading():
-            return Derived.of(self.snapshot()).class_means
+            return Derived.of(self.snapshot()).routes_for()
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return (
@@ -339,18 +338,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self._lists
         ) = None
 
-    def _forgetting(self) -> list[Step]:
-        names = "_carried", "_from_file", "_calibrations", "_single"
-        return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
-
-    def _forgetting_lists(self, lists: Ints) -> list[Step]:
-        snapshot = self._state
-        carried = self._carried
-        if snapshot is not None:
-            carried = Derived.of(snapshot).after(lists)
-        elif carried is not None:
-            carried = carried.after(lists)
-        return [*self._forgetting(), setting(self, "_carried", carried)]
+    def _forgetting(self, lists: Ints | None = None) -> list[Step]:
+        carried = None
+        if lists is not None and self._state is not None:
+            carried = Derived.of(self._state).after(lists)
+        elif lists is not None and self._carried is not None:
+            carried = self._carried.after(lists)
+        dropped = dict.fromkeys(("_from_file", "_calibrations", "_single"))
+        values = {"_carried": carried, **dropped}
+        return [
+            *super()._forgetting(lists),
+            *(setting(self, name, value) for name, value in values.items()),
+        ]
 
     def _new_snapshot(self) -> Snapshot:
         table = self._table
@@ -631,7 +630,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         }
         # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
-        arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
+        arrays |= (Derived.of(snapshot).routes_for() if routed else Routes.none(self.d)).arrays()
         known = Derived.of(snapshot).calibrations if self._pinned else {}
         arrays |= calibration_arrays(known, self.default_effort())
         return self._in_memory(), parameters, arrays

@@ -13,7 +13,7 @@ from cfe_faiss._native import call_steps
 from cfe_faiss.base.checks import Floats, as_matrix
 from cfe_faiss.index.base import EvidenceMixin
 from cfe_faiss.index.parameters import like, part_of, written
-from cfe_faiss.index.protocol import RowOptions, SearchOptions
+from cfe_faiss.index.searching import RowOptions, SearchOptions
 from cfe_faiss.rows.faiss_functions import total
 from cfe_faiss.search.query import Ranges, Results
 
@@ -234,7 +234,12 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
     def _parts(self) -> list[bytes]:
         """Return the bytes of each transform."""
-        return [_bytes_of(transform) for transform in self.transforms]
+        parts = []
+        for transform in self.transforms:
+            writer = faiss.VectorIOWriter()
+            faiss.write_VectorTransform(transform, writer)
+            parts.append(bytes(faiss.vector_to_array(writer.data)))
+        return parts
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _from_parts, (self._parts(), self.evidence)
@@ -256,12 +261,6 @@ def _inner(params: Any) -> Any:
     if not isinstance(params, faiss.SearchParametersPreTransform):
         return params
     return part_of(params, "index_params")
-
-
-def _bytes_of(transform: Any) -> bytes:
-    writer = faiss.VectorIOWriter()
-    faiss.write_VectorTransform(transform, writer)
-    return bytes(faiss.vector_to_array(writer.data))
 
 
 def _from_parts(transforms: list[bytes], evidence: EvidenceMixin) -> IndexEvidencePreTransform:

@@ -1,586 +1,381 @@
-"""Searches of evidence indexes in memory: FAISS's search methods, and the answers to queries."""
+"""Public searches of all evidence indexes: each becomes a query and an effort, which are answered.
+
+:mod:`cfe_faiss.index.answering` answers them for an index in memory.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
-import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.checks import Int32s, Ints, as_array, as_count, as_number
-from cfe_faiss.base.threads import product
-from cfe_faiss.base.values import NOT_STORED
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
-from cfe_faiss.index.protocol import EvidenceSearcher
-from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
-from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
-from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import answer as answers
-from cfe_faiss.search.conditions import accepted, calls_python, selector_of, with_ids
-from cfe_faiss.search.derived import Derived, Element
-from cfe_faiss.search.query import (
-    Calibration,
-    Certified,
-    Effort,
-    Queries,
-    Query,
-    Ranges,
-    Results,
-    Rules,
-)
+from cfe_faiss.base.checks import Array, as_count, as_number
+from cfe_faiss.base.values import as_labels
+from cfe_faiss.rows.ids_and_labels import unknown_labels
+from cfe_faiss.rows.metric import Metric, as_rows
+from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results, Rules
 
-_CHUNK = 1024
-_EXACTLY = Effort(exact=True)
+Neighbors: TypeAlias = Literal["other", "own", "any"]
 
 
-class SearchingMixin:
-    """Searches of an evidence index in memory.
+class RowOptions(TypedDict, total=False):
+    """Options of searches that say which rows a query may find.
 
-    A base of :class:`cfe_faiss.index.base.EvidenceMixin`.
+    See :meth:`EvidenceSearcher.search_evidence`.
     """
 
-    # A base class would be a protocol, whose `__init__` does not call FAISS's.
-    search_evidence = EvidenceSearcher.search_evidence
-    search_stored = EvidenceSearcher.search_stored
-    search_certified = EvidenceSearcher.search_certified
-    range_search_evidence = EvidenceSearcher.range_search_evidence
-    search_per_label = EvidenceSearcher.search_per_label
+    sel: Any
+    exclude: Any
+    exclude_labels: Any
+    within: tuple[float, float] | None
+    neighbors: Neighbors
 
-    # FAISS rejects attributes that the class does not define, so each has a default here.
-    d: int  # of the FAISS base class
-    _metric: Metric = "cosine"
-    _stock: Any = None
-    _lock: ReadWriteLock = None  # type: ignore[assignment]
-    # Fast paths for one query, by the classes that it may find, until the index changes.
-    _single: dict[str, SingleSearch] | None = None
-    _state: Snapshot | None = None
-    routing: str = ""  # no lists to rank
-    # Checksums of mapped lists, and the assignment of checksums to lists.
-    checks: tuple[list[ListChecks], Ints] | None = None
-    complete: bool
-    has_lists: bool = False
-    stores_codes: bool = False  # in FAISS's lists, instead of vectors
-    k_factor: float | None = (
-        None  # vectors scored for each result, where they are screened by their codes
-    )
 
-    # Attributes of the FAISS base class.
-    this: Any
+class SearchOptions(RowOptions, total=False):
+    """Options of searches; see :meth:`EvidenceSearcher.search_evidence`."""
+
+    recall: float | None
+    exact: bool
+    memory: int | None
+    progress: bool
+
+
+class EvidenceSearcher(Protocol):
+    """Searches that every kind of index offers, a served one included.
+
+    Each method checks its arguments and asks a :class:`cfe_faiss.search.query.Query`. A served
+    index offers only these methods: its rows are in other processes.
+
+    Attributes
+    ----------
+    d
+        Dimension of the vectors.
+    metric
+        How vectors are compared: "cosine", "ip" or "l2".
+    """
+
+    d: int
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip" or "l2"."""
-        return self._metric
-
-    @abstractmethod
-    def holding(self) -> Reading[Snapshot]:
-        """Return a context manager that holds the read lock and returns the snapshot."""
-
-    @abstractmethod
-    def snapshot(self) -> Snapshot:
-        """Return the current snapshot; the caller holds the lock."""
-
-    def default_effort(self) -> Effort:
-        """Return the default effort of the index: exact search."""
-        return _EXACTLY
-
-    def resolve_effort(self, effort: Effort) -> Effort:
-        """Return an effort completed with the settings of the index.
-
-        Raise ValueError for ``nprobe`` without lists.
-        """
-        if effort.nprobe is not None and not self.has_lists:
-            raise ValueError(
-                f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}"
-            )
-        return effort.with_defaults(self.default_effort())
+        """How vectors are compared."""
 
     @property
-    def keeps_vectors(self) -> bool:
-        """Whether the index stores the vectors in float32."""
-        return not self.stores_codes or self.k_factor is not None
+    def label_names(self) -> Array:
+        """Known labels of the vectors in ascending order, (c,): int64, booleans or objects."""
 
-    # --- answer: the common entry point of all searches -------------------------------------------
-
-    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
-        """Return D and I, both (nq, k). Every search of the index ends here."""
-        query = self._bindable(query)
-        with self.holding() as snapshot:
-            return self.answer_on(snapshot, query, effort, progress)
-
-    def without_callbacks(self, sel: Any, name: str = "params.sel") -> Any:
-        """Return a selector, or its ids if it calls Python, and so perhaps the index.
-
-        Parameters of FAISS are returned with such a selector. Call it outside of the lock.
-        """
-        if isinstance(sel, faiss.SearchParameters):
-            selector = selector_of(sel)
-            return (
-                with_ids(sel, self.without_callbacks(selector)) if calls_python(selector) else sel
-            )
-        if not calls_python(sel):
-            return sel
-        with self.holding() as snapshot:
-            ids = snapshot.row_ids
-        return accepted(sel, ids, name)
-
-    def _bindable(self, query: Query) -> Query:
-        """Return the query with a selector that does not call Python."""
-        if not calls_python(query.sel):
-            return query
-        return replace(query, sel=self.without_callbacks(query.sel, f"{query.name}sel"))
-
-    def answer_on(
-        self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False
+    def search_evidence(
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike | None,
+        k: int,
+        nprobe: int | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Results:
-        """Answer on a snapshot, or a query bound to one, for callers inside :meth:`holding`."""
-        bound = query.bind(snapshot) if isinstance(query, Query) else query
-        D, I = answers.search(bound, self.resolve_effort(effort), "Searching" if progress else None)
-        return flipped(D, snapshot.metric), I
+        """Return the k most similar stored vectors of other classes than the queries'.
 
-    # --- evidence search --------------------------------------------------------------------------
+        Batches are searched list by list, and queries of one list are routed together. A query in a
+        batch may thus probe other lists than the same query by itself.
+
+        Parameters
+        ----------
+        xq
+            Query vectors, (nq, d); normalised in a copy.
+        labels_q
+            Predicted class of each query, (nq,). If it is not stored, all classes are others.
+        k
+            Number of results per query, >= 1.
+        nprobe
+            Number of lists to probe, over all partitions; by default that of the index. The result
+            is exact if nprobe >= partitions * nlist. An index without lists raises ValueError.
+        recall
+            Instead of ``nprobe``: target recall@k, in (0, 1]; 1 is exact. The mean over all queries
+            reaches it, and the mean of each class with at least 100 stored vectors ``recall -
+            0.01``. The lists for each class are measured once, see :meth:`recall_by_class`; under
+            ``within`` and ``neighbors="any"``, with these rules. Each query ranks the lists by
+            itself. With ``sel``, each call measures; up to 2,000 queries are searched exactly.
+        exact
+            Instead of ``nprobe``: whether to return the exact result.
+        sel
+            Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as
+            ``sel`` of :class:`EvidenceParameters`.
+        exclude
+            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded
+            with -1. Ids that are not stored are ignored.
+        exclude_labels
+            Further classes that each query must not find, in the same forms.
+        within
+            Smallest and largest similarity of a result, (low, high), for example to leave out
+            near-duplicates; either may be infinite.
+        neighbors
+            Rows that a query may find: of "other" classes than its own, of its "own" class, or
+            "any" rows, of unknown class included; for "any", ``labels_q`` may be None. With "own",
+            classes of fewer than 4,096 rows are searched exactly, and all classes with ``recall``.
+        memory
+            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower
+            limit needs more passes. Result arrays are not included.
+        progress
+            Whether to show a progress bar on standard error.
+
+        Returns
+        -------
+        D, I
+            Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity:
+            smaller id first. If fewer than k vectors are eligible, the row is padded with id -1 and
+            FAISS's padding value. Unless the index has ``complete=False``, further lists are
+            searched until the row is complete.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        rules = _rules_of("search_evidence", options)
+        sel = options.get("sel")
+        recall = options.get("recall")
+        in_order = recall is None or nprobe is None
+        if in_order and sel is None and not options.get("exact") and options.get("memory") is None:
+            found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
+            if found is not None:
+                return found
+        X = as_rows("xq", xq, self.d, self.metric)
+        query = Query(
+            as_count("k", k),
+            X=X,
+            labels=_query_labels(labels_q, len(X), rules),
+            sel=sel,
+            rules=rules,
+        )
+        return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
+
+    def search_stored(
+        self,
+        ids: ArrayLike | None = None,
+        k: int = 10,
+        nprobe: int | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Results:
+        """Return the evidence of stored vectors, as :meth:`search_evidence` does.
+
+        Parameters
+        ----------
+        ids
+            Stored ids, (nq,); by default all of them in ascending order.
+        k, nprobe, **options
+            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries. A query
+            never finds itself.
+
+        Returns
+        -------
+        D, I
+            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding,
+            unless ``neighbors`` is "any".
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or an id is not in the index.
+        """
+        rules = _rules_of("search_stored", options)
+        query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
+        return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
+
+    def search_certified(
+        self,
+        ids: ArrayLike | None = None,
+        k: int = 10,
+        nprobe: int | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Certified:
+        """Return the evidence of stored vectors, and a mask of provably exact rows.
+
+        See :meth:`search_stored`.
+
+        Parameters
+        ----------
+        ids, k, nprobe, **options
+            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and
+            ``neighbors`` the search is always exact.
+
+        Returns
+        -------
+        D, I
+            As from :meth:`search_stored`.
+        certified
+            Whether a bound proves that no skipped list can hold a better result, (nq,) bool; all
+            True if no list is skipped. Many exact rows have no such proof, above all in high
+            dimensions.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or an id is not in the index.
+
+        Notes
+        -----
+        A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) -
+        angle(x, c). In addition to the search, this takes the time to compare every query with
+        every centroid.
+        """
+        rules = _rules_of("search_certified", options)
+        query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
+        return self.answer_certified(
+            query, _effort_of(nprobe, options), options.get("progress", False)
+        )
+
+    def range_search_evidence(
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike | None,
+        threshold: float,
+        **options: Unpack[RowOptions],
+    ) -> Ranges:
+        """Return all evidence with similarity >= ``threshold``.
+
+        The search is exact and covers the whole index.
+
+        Parameters
+        ----------
+        xq, labels_q
+            As in :meth:`search_evidence`.
+        **options
+            ``sel``, ``exclude``, ``exclude_labels``, ``within`` and ``neighbors``, as in
+            :meth:`search_evidence`.
+        threshold
+            Minimum similarity; for "l2", the largest squared distance. An infinite threshold
+            returns all rows that the rules allow, or none.
+
+        Returns
+        -------
+        lims, D, I
+            As in FAISS's ``range_search``: ``D[lims[q]:lims[q + 1]]`` are the similarities of query
+            q, and the same slice of ``I`` its ids. Best first; equal similarity: smaller id first.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        X = as_rows("xq", xq, self.d, self.metric)
+        rules = _rules_of("range_search_evidence", options, RowOptions)
+        number = as_number("threshold", threshold, -np.inf, np.inf)
+        labels = _query_labels(labels_q, len(X), rules)
+        return self.answer_range(
+            Query(threshold=number, X=X, labels=labels, sel=options.get("sel"), rules=rules)
+        )
+
+    def search_per_label(  # noqa: PLR0913 - other options would have no effect
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike,
+        k: int,
+        nprobe: int | None = None,
+        *,
+        recall: float | None = None,
+        exact: bool = False,
+        sel: Any = None,
+        exclude: Any = None,
+        within: tuple[float, float] | None = None,
+    ) -> Results:
+        """Return the k most similar stored vectors of each class other than the query's.
+
+        Parameters
+        ----------
+        xq, labels_q, sel, exclude, within
+            As in :meth:`search_evidence`.
+        k
+            Number of results per query and class, >= 1.
+        nprobe
+            Number of lists to probe for each class with at least 4,096 stored vectors: the lists
+            whose vectors of this class are nearest. Smaller classes are searched exactly. By
+            default the ``nprobe`` of the index.
+        recall, exact
+            Instead of ``nprobe``: an exact search, in both cases.
+
+        Returns
+        -------
+        D, I
+            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The
+            classes are ``label_names``. Results of the query's own class, and missing results, are
+            padding.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> index = cfe.IndexEvidenceFlat(2)
+        >>> index.add_with_labels([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], [0, 1, 2, 1])
+        >>> index.search_per_label([[1, 0.1]], [0], k=2)[1]
+        array([[[-1, -1],
+                [ 1,  3],
+                [ 2, -1]]])
+        """
+        rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
+        X = as_rows("xq", xq, self.d, self.metric)
+        query = Query(
+            as_count("k", k),
+            X=X,
+            labels=_query_labels(labels_q, len(X), rules),
+            sel=sel,
+            rules=rules,
+        )
+        return self.answer(query, Effort.of(nprobe, recall, exact))
+
+    def recall_by_class(
+        self, recall: float, k: int = 10, *, queries: int | None = None
+    ) -> dict[Any, float]:
+        """Return the measured recall@k of each stored class."""
+
+    # --- answers, for callers with a Query --------------------------------------------------------
 
     def answer_single(
         self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
     ) -> Results | None:
-        """Search one query that needs no conversion. Return None if the fast path does not apply.
+        """Search one query that needs no conversion.
 
-        This is :func:`search_evidence` without copies, conversions and temporary objects, which
-        would take longer than the search of a small index. It raises the errors of invalid rules
-        only.
+        Return None if this fast path does not apply.
         """
-        if self.routing != "evidence":
-            return None
-        searches = self._single
-        state = self._state
-        given = labels_q
-        neighbors = "other" if rules is None else rules.neighbors
-        single = None if searches is None else searches.get(neighbors)
-        if neighbors == "any":  # of a class that no row has, as in `Query.bind`
-            if state is None or not (labels_q is None or is_single(xq, labels_q, k, self.d)):
-                return None
-            labels_q = np.array([state.absent_label])
-        elif state is not None and state.label_keys is not None:
-            labels_q = _encode_single(state, given)
-        if single is None:
-            if not is_single(xq, labels_q, k, self.d):
-                return None
-            with self.holding() as snapshot:
-                searcher = Derived.of(snapshot).searcher(neighbors) if snapshot.n else None
-                if searcher is None or (rules is not None and state is not snapshot):
-                    return None
-                if rules is None:
-                    labels_q = (
-                        given if snapshot.label_keys is None else _encode_single(snapshot, given)
-                    )
-                single = SingleSearch(self._lock, searcher)
-                self._single = {**(self._single or {}), neighbors: single}
-        if recall is not None:
-            if (
-                rules is not None
-                or state is None
-                or type(k) is not int
-                or type(recall) is not float
-            ):
-                return None
-            if type(labels_q) is not np.ndarray or labels_q.size != 1:
-                return None
-            nprobe = Derived.of(state).nprobe_for(
-                min(k, state.n), recall, labels_q.item(), complete=self.complete
-            )
-        elif nprobe is None:
-            nprobe = get_nprobe(pointer_to(self))
-        bound = None
-        if rules is not None:
-            if state is None or not is_single(xq, labels_q, k, self.d):
-                return None
-            bound = rules.bind(state, 1).native()
-            if neighbors == "own" and labels_q.item() not in Derived.of(state).large_classes:
-                nprobe = state.lists
-        # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(
-            xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
-        )
-        if found is None:  # for example because a change was pending
-            self._single = None
-        elif self.metric == "l2":
-            return flipped(found[0], self.metric), found[1]
-        return found
+        return None
+
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
+        """Return D and I of a query, both (nq, k)."""
 
     def answer_range(self, query: Query) -> Ranges:
         """Return lims, D and I of a query with a threshold."""
-        query = self._bindable(query)
-        with self.holding() as snapshot:
-            score = score_at(query.threshold or 0, snapshot.metric)
-            lims, D, I = answers.search_range(query.bind(snapshot), score)
-            return lims, flipped(D, snapshot.metric), I
 
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
-        """Return D, I and the mask of provably exact rows."""
-        query = self._bindable(query)
-        with self.holding() as snapshot:
-            bound = query.bind(snapshot)
-            effort = self.resolve_effort(effort)
-            D, I, certified = answers.search_certified(
-                bound, effort, "Searching" if progress else None
-            )
-            return flipped(D, snapshot.metric), I, certified
+        """Return D and I of a query, and a mask, (nq,), of the provably exact rows."""
 
-    def search(
-        self,
-        x: ArrayLike,
-        k: int,
-        *,
-        params: Any = None,
-        D: Any = None,
-        I: Any = None,
-        **stock: Any,
-    ) -> Results:
-        """Return the k nearest vectors, as ``faiss.Index.search``.
 
-        With ``EvidenceParameters``, the best k evidences.
+def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> Array:
+    """Return the labels of queries; unknown ones are for searches of any class only."""
+    is_any = rules is not None and rules.neighbors == "any"
+    if labels is None and is_any:
+        return unknown_labels(nq)
+    return as_labels("labels_q", labels, nq, unknown=is_any)
 
-        Parameters
-        ----------
-        x
-            Queries, (nq, d). An evidence search normalises a copy.
-        k
-            Number of results per query, >= 1.
-        params
-            :class:`cfe_faiss.EvidenceParameters` for evidence; FAISS's own parameters, or None, for
-            a plain search.
-        D, I
-            Output arrays, (nq, k) float32 and int64.
 
-        Returns
-        -------
-        D, I
-            Similarities and ids, best first.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        """
-        found: Results | None
-        if not isinstance(params, EvidenceParameters):
-            found = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
-            return found
-        if params.plain and D is None and I is None and not stock:
-            found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
-            if found is not None:
-                return found
-        found = self.answer(
-            self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort
-        )
-        return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
-
-    def search_and_reconstruct(
-        self,
-        x: ArrayLike,
-        k: int,
-        *,
-        params: Any = None,
-        D: Any = None,
-        I: Any = None,
-        R: Any = None,
-        **stock: Any,
-    ) -> Any:
-        """Return the results of :meth:`search` and their vectors.
-
-        Parameters
-        ----------
-        x, k, params, D, I
-            As in :meth:`search`.
-        R
-            Output array for the vectors, (nq, k, d) float32.
-
-        Returns
-        -------
-        D, I, R
-            Similarities, ids and vectors, (nq, k, d) float32. Vectors of padding are NaN, as in
-            FAISS.
-        """
-        name = "search_and_reconstruct"
-        if not isinstance(params, EvidenceParameters):
-            return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
-        query = self._bindable(self._make_query(name, x, params, stock, k=as_count("k", k)))
-        with self.holding() as snapshot:
-            found = self.answer_on(snapshot, query, params.effort)
-            vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
-            filled = found[1] >= 0
-            vectors[filled] = snapshot.rows(snapshot.find(found[1][filled]))[0]
-        return tuple(
-            like(x, written(name, result, out))
-            for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
-        )
-
-    assign = lock_method("assign")
-
-    def range_search(
-        self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any
-    ) -> Ranges:
-        """Return all vectors nearer than a threshold; with ``EvidenceParameters``, all evidence.
-
-        As in ``faiss.Index.range_search``, results have similarity > ``thresh``, or squared
-        distance < ``thresh``. Vectors come in undefined order, evidence comes best first.
-        :meth:`range_search_evidence` includes results at the threshold.
-        """
-        if not isinstance(params, EvidenceParameters):
-            stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
-            return stock_results
-        number = next_threshold(as_number("thresh", thresh, -np.inf, np.inf), self.metric)
-        params.check_range()
-        lims, D, I = self.answer_range(
-            self._make_query("range_search", x, params, stock, threshold=number)
-        )
-        return like(x, lims), like(x, D), like(x, I)
-
-    def _make_query(
-        self,
-        method: str,
-        x: ArrayLike,
-        params: EvidenceParameters,
-        stock: dict[str, Any],
-        **many: Any,
-    ) -> Query:
-        """Return the query of ``params`` for vectors ``x``.
-
-        Raise TypeError if arguments of FAISS are given, too.
-        """
-        if stock:
-            raise TypeError(
-                f"{method} takes no {next(iter(stock))} together with EvidenceParameters"
-            )
-        return params.query(as_rows("x", x, self.d, self.metric), **many)
-
-    def _of_stock(
-        self,
-        name: str,
-        about: tuple[Any, ...],
-        params: Any,
-        further: dict[str, Any],
-        refine: Callable[[Snapshot, Any, Any], Any] | None = None,
-    ) -> Any:
-        """Call FAISS's search method under the read lock, and ``refine`` with its result.
-
-        ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no
-        parameters.
-        """
-        x = about[0] if hasattr(about[0], "shape") else as_array("x", about[0])
-        many = about[1]
-        if len(x.shape) != 2 or x.shape[1] != self.d:
-            raise ValueError(f"x must have shape (n, {self.d}), got {tuple(x.shape)}")
-        about = x, many if name == "range_search" else as_count("k", many)
-        params = self.without_callbacks(params)
-        own = getattr(self._stock, name)
-        takes_parameters = getattr(self._stock, f"{name}_numpy", own)
-        method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
-        with self._lock.reading():
-            self._check_probed(about[0], params)
-            if params is not None:
-                further = {**further, "params": self._copy_parameters(params)}
-            results = method(self, *about, **further)
-            return results if refine is None else refine(self.snapshot(), about[0], results)
-
-    def _check_mapped(self, lists: Ints | None = None) -> None:
-        """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
-        if self.checks is not None:
-            self.snapshot().native.check_lists(lists)
-
-    def _check_probed(self, x: Any, params: Any) -> None:
-        """Compare the lists that a plain search may read with their checksums."""
-
-    def _copy_parameters(self, params: Any) -> Any:
-        """Return FAISS's search parameters as an object that no other thread changes."""
-        return params
-
-    def recall_by_class(
-        self, recall: float, k: int = 10, *, queries: int | None = None
-    ) -> dict[Any, float]:
-        """Return the recall@k of each stored class: 1, as an index without lists is exact."""
-        with self.holding() as snapshot:
-            return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
-
-    @property
-    def choice(self) -> Element | None:
-        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`.
-
-        None for an exact index.
-        """
+def _rules_of(
+    method: str, options: RowOptions, known: type[RowOptions] = SearchOptions
+) -> Rules | None:
+    """Return the rules among the options of a search; raise TypeError for an unknown option."""
+    if not options:
         return None
-
-    def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
-        """Do the first-use work of searches now.
-
-        An exact index only sorts its ids, and needs no measurements.
-
-        Parameters
-        ----------
-        k, recall
-            Checked as in :meth:`search_evidence`, without effect.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid.
-        """
-        as_count("k", k)
-        Effort.of(recall=recall)
-        with self.holding() as snapshot:
-            _ = snapshot.members
-
-    def prepare_again(self) -> None:
-        """Derive the data of an index that was prepared before it was written.
-
-        Nothing for an exact index.
-        """
-
-    def excluding(self, label: int | str) -> Excluding:
-        """Return a view whose ``search(x, k)`` excludes class ``label``.
-
-        It serves code without a notion of classes.
-        """
-        return Excluding(self, label)
+    unknown = options.keys() - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
+    neighbors = options.get("neighbors", "other")
+    return Rules.of(
+        options.get("exclude"), options.get("exclude_labels"), options.get("within"), neighbors
+    )
 
 
-def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
-    """Return the code of the label of one query that needs no conversion, (1,).
-
-    None for any other.
-    """
-    table = snapshot.label_keys
-    if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
-        return None
-    code = table.code_of(labels.item())  # `encode` takes ten times as long
-    if code is None or labels.item() == "":
-        return None
-    return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
-
-
-class ListSearchingMixin(SearchingMixin):
-    """Additional searches of an index with lists."""
-
-    complete: bool = True
-    routing: str = "evidence"
-    has_lists: bool = True
-    nprobe: int
-
-    def default_effort(self) -> Effort:
-        """Return the default effort of the index: ``nprobe`` lists."""
-        return Effort(self.nprobe, complete=self.complete, routing=self.routing)
-
-    def nprobe_for(self, recall: float, k: int = 10) -> int:
-        """Return the least ``nprobe`` at which evidence of all vectors has a recall@k.
-
-        The recall is measured for each class, see :meth:`recall_by_class`.
-        ``search_stored(k=k, recall=recall)`` probes this number of lists for the most demanding
-        class, and fewer for the others.
-
-        Parameters
-        ----------
-        recall
-            Target recall, in (0, 1].
-        k
-            Number of results per vector, >= 1.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or the index is empty.
-        """
-        number, found = self._calibration(recall, k, None)
-        return number if found is None else found.most
-
-    def recall_by_class(
-        self, recall: float, k: int = 10, *, queries: int | None = None
-    ) -> dict[Any, float]:
-        """Return the measured recall@k of each class for ``search_stored(k=k, recall=recall)``.
-
-        A sample of each class, about 250 to 1,000 stored vectors, is searched exactly and with
-        increasing ``nprobe``. The search stops when the lower 99.5 % confidence bound of the recall
-        reaches ``recall - 0.01`` for this class, and the bound of the mean over all classes reaches
-        ``recall``. Classes with fewer than 100 stored vectors are measured together. The
-        measurement is cached until the index changes.
-
-        Parameters
-        ----------
-        recall
-            Target recall, in (0, 1].
-        k
-            Number of results per vector, >= 1.
-        queries
-            Number of stored vectors in one call: large batches are searched in groups, small ones
-            query by query. None: all stored vectors.
-
-        Returns
-        -------
-        dict
-            Recall of the sample, in [0, 1], for each stored class; 1 for exact searches.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If an argument is invalid, or the index is empty.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import cfe_faiss as cfe
-        >>> X = np.random.default_rng(0).normal(size=(500, 8))
-        >>> index = cfe.IndexEvidenceIVF(8, nlist=20)
-        >>> index.train(X)
-        >>> index.add_with_labels(X, np.arange(500) % 2)
-        >>> reached = index.recall_by_class(0.9, k=5)
-        >>> sorted(reached), min(reached.values()) >= 0.89
-        ([0, 1], True)
-        """
-        found = self._calibration(
-            recall, k, None if queries is None else as_count("queries", queries)
-        )[1]
-        if found is None:
-            return super().recall_by_class(recall, k, queries=queries)
-        with self.holding() as snapshot:
-            labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
-        return dict(zip(labels, found.recall.values(), strict=True))
-
-    def _calibration(
-        self, recall: float | None, k: int, queries: int | None
-    ) -> tuple[int, Calibration | None]:
-        """Return the number of lists, and the calibration for a recall (None: all lists)."""
-        effort = self.resolve_effort(Effort.of(recall=recall))
-        k = as_count("k", k)
-        with self.holding() as snapshot:
-            if snapshot.n == 0:
-                raise ValueError("the index must hold vectors, got an empty one")
-            return snapshot.lists, answers.calibration_for(
-                snapshot, queries or snapshot.n, k, effort
-            )
-
-    def _check_probed(self, x: Any, params: Any) -> None:
-        if self.checks is None:
-            return
-        nprobe = getattr(params, "nprobe", self.nprobe)
-        snapshot = self.snapshot()
-        X = np.ascontiguousarray(x, np.float32)
-        centroids = snapshot.centroids[0]
-        if self.metric != "cosine" or nprobe >= len(centroids):
-            self._check_mapped()
-            return
-        for start in range(0, len(X), _CHUNK):
-            some = X[start : start + _CHUNK]
-            S = product(some, centroids.T)
-            rounding = (
-                4 * snapshot.margin * np.linalg.norm(some, axis=1)
-            )  # FAISS sums in a different order
-            least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
-            self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
-
-    search_and_return_codes = lock_method("search_and_return_codes")
-    search_preassigned = lock_method("search_preassigned")
-    range_search_preassigned = lock_method("range_search_preassigned")
+def _effort_of(nprobe: int | None, options: SearchOptions) -> Effort:
+    return Effort.of(
+        nprobe, options.get("recall"), options.get("exact", False), options.get("memory")
+    )

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import as_count, check_type
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations import adapter
 from cfe_faiss.store import EvidenceStore, Hits, Rows
@@ -103,8 +103,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     _store: EvidenceStore = PrivateAttr()
 
     def __init__(self, store: EvidenceStore, *, label_key: str = "label") -> None:
-        if not isinstance(store, EvidenceStore):
-            raise TypeError(f"store must be a cfe_faiss.EvidenceStore, got {type(store).__name__}")
+        check_type("store must be a cfe_faiss.EvidenceStore", store, EvidenceStore)
         super().__init__(stores_text=True)
         self.label_key = label_key
         self._store = adapter.checked_store(store)
@@ -423,10 +422,7 @@ class EvidenceRetriever(BaseRetriever):
         filters: MetadataFilters | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        if not isinstance(vector_store, EvidenceVectorStore):
-            raise TypeError(
-                f"vector_store must be an EvidenceVectorStore, got {type(vector_store).__name__}"
-            )
+        check_type("vector_store must be an EvidenceVectorStore", vector_store, EvidenceVectorStore)
         self._vector_store = vector_store
         self._classifier = classifier
         self._embed_model = Settings.embed_model if embed_model is None else embed_model

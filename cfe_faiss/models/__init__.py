@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cfe_faiss.data.predict import predict
-    from cfe_faiss.models.evaluation import Evaluation, evaluate
     from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
-    from cfe_faiss.models.loop import TrainingReport, load, save, train
+    from cfe_faiss.models.loop import Evaluation, TrainingReport, evaluate, load, save, train
 
 _MODULES = {
     "data.predict": ("predict",),
-    "models.evaluation": ("Evaluation", "evaluate"),
     "models.gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
-    "models.loop": ("TrainingReport", "load", "save", "train"),
+    "models.loop": ("Evaluation", "TrainingReport", "evaluate", "load", "save", "train"),
 }
 
 __all__ = [

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.disk import alone_in
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_classes
 from cfe_faiss.files.outputs import new_folder, path_within
-from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import graph_stages, index_stages
 from cfe_faiss.scale.job_files import (
     Finished,
     Input,
@@ -34,6 +33,7 @@ from cfe_faiss.scale.job_files import (
 )
 from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
+from cfe_faiss.scale.stages import graph_stages, index_stages, pair_stages
 from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
 
 if TYPE_CHECKING:
@@ -337,8 +337,8 @@ class Job:
 
     def _stages(self) -> list[Stage]:
         settings = self._settings
-        of_index = index_stages.stages(settings) + index_stages.pair_stages(settings)
-        return graph_stages.stages(settings, self._inputs) + of_index
+        of_index = index_stages(settings) + pair_stages(settings)
+        return graph_stages(settings, self._inputs) + of_index
 
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""

@@ -26,23 +26,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.disk import checksum, lock, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.read import open_parquet
-from cfe_faiss.files.forms import (
+from cfe_faiss.files.outputs import is_ours, new_file, path_within
+from cfe_faiss.files.records import (
     ANY_MAPPING,
     BOOLEAN,
     CHECKSUM,
     LARGEST,
     NATURAL,
+    Record,
     check,
     integer,
     number,
     optional,
     text,
 )
-from cfe_faiss.files.outputs import is_ours, new_file, path_within
-from cfe_faiss.files.records import Record
-from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"
 DONE = "done.jsonl"

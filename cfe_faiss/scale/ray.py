@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import cfe_faiss
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.extras import extra
-from cfe_faiss.index.protocol import EvidenceSearcher
+from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.scale.job_files import Finished
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex

@@ -28,9 +28,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, ListChecks, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.disk import alone_in
 from cfe_faiss.base.values import LabelKeys
-from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.files import forms
+from cfe_faiss.coarse.routes import Routes, SecondLevel
+from cfe_faiss.files import records
 from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.outputs import (
     check_not_mapped,
@@ -42,9 +43,7 @@ from cfe_faiss.files.outputs import (
     sync_folder,
 )
 from cfe_faiss.files.records import Record
-from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf import IndexEvidenceIVF
-from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import (
     Step,
     flat_index,
@@ -54,6 +53,7 @@ from cfe_faiss.rows.faiss_functions import (
     setting,
     total,
 )
+from cfe_faiss.rows.ids_and_labels import relabelled_rows
 from cfe_faiss.rows.metric import METRICS
 from cfe_faiss.scale.job_files import Manifest
 from cfe_faiss.search.answer import search
@@ -69,23 +69,23 @@ _PREPARED = f"{MANIFEST}.new"
 _VERSION = 2  # lists of version 1 have no checksum
 
 _SETTINGS = {
-    "theta": forms.number(1e-3, math.pi / 2),
-    **dict.fromkeys(("weighted", "complete"), forms.BOOLEAN),
-    "routing": forms.one_of(["evidence", "nearest"]),
-    "metric": forms.one_of(METRICS),
+    "theta": records.number(1e-3, math.pi / 2),
+    **dict.fromkeys(("weighted", "complete"), records.BOOLEAN),
+    "routing": records.one_of(["evidence", "nearest"]),
+    "metric": records.one_of(METRICS),
 }
-_VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), forms.integer(1)), **_SETTINGS}
+_VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), records.integer(1)), **_SETTINGS}
 _ENTRY = {
-    "file": forms.text(_SHARD, "the name of a shard"),
-    "size": forms.NATURAL,
-    "crc32": forms.CHECKSUM,
+    "file": records.text(_SHARD, "the name of a shard"),
+    "size": records.NATURAL,
+    "crc32": records.CHECKSUM,
 }
-_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": forms.CHECKSUM}
+_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": records.CHECKSUM}
 _OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"} | {
     "metric?": _VALUES["metric"]
 }
 _FORMS = {
-    1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": forms.CHECKSUM},
+    1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": records.CHECKSUM},
     _VERSION: _FORM,
 }
 _RECORD = Record(MANIFEST, "cfe_faiss shards", _FORMS)
@@ -306,7 +306,9 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 )
             snapshot = current.storage()
             encoder = current.label_encoder()
-            codes = id_map.relabelled(snapshot, labels, ids, encoder)
+            rows, new_codes = relabelled_rows(snapshot, labels, ids, encoder)
+            codes = snapshot.labels.copy()
+            codes[rows] = new_codes
             steps = []
             if not np.array_equal(snapshot.labels, codes):
                 paths = _write_relabelled(shards, snapshot.labels, codes, encoder.table)

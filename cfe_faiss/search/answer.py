@@ -13,7 +13,7 @@ import numpy as np
 from cfe_faiss import _native
 from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count
 from cfe_faiss.base.values import order_of
-from cfe_faiss.coarse.class_centroids import large_classes
+from cfe_faiss.coarse.routes import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, lists, recall
@@ -220,7 +220,13 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
     plan = Plan("lists", nprobe, effort, calibration)
     if queries.all_rows and _pays_exactly(queries, plan):
         return every_list._replace(effort=effort)
-    return plan._replace(engine="groups") if _fills_groups(queries, nq, plan) else plan
+    fills_groups = queries.neighbors != "own" and is_batched(snapshot, nq, plan.nprobe, effort)
+    # After a calibration, groups are searched only if it measured groups.
+    if fills_groups and (
+        plan.calibration is None or _in_groups(snapshot, nq, effort, queries.stored, queries.rules)
+    ):
+        return plan._replace(engine="groups")
+    return plan
 
 
 def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
@@ -287,18 +293,6 @@ def _pays_exactly(queries: Queries, plan: Plan) -> bool:
         by_products
         and rows >= _LEAST_SHARE * snapshot.n
         and _SCANNED * rows + overhead >= snapshot.n
-    )
-
-
-def _fills_groups(queries: Queries, nq: int, plan: Plan) -> bool:
-    """Return whether the queries are searched in groups.
-
-    After a calibration only if it measured groups.
-    """
-    if queries.neighbors == "own" or not is_batched(queries.snapshot, nq, plan.nprobe, plan.effort):
-        return False
-    return plan.calibration is None or _in_groups(
-        queries.snapshot, nq, plan.effort, queries.stored, queries.rules
     )
 
 

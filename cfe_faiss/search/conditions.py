@@ -8,7 +8,15 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Int32s, Ints
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Doubles,
+    Int32s,
+    Ints,
+    check_type,
+)
 from cfe_faiss.base.values import as_integers, as_labels, as_values
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.rows.snapshot import Snapshot
@@ -211,8 +219,7 @@ def make_conditions(
     TypeError, ValueError
         If ``where`` does not fit the attributes or the graph, or they do not fit the ids.
     """
-    if not isinstance(where, Constraints):
-        raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+    check_type("where must be cfe_faiss.Constraints", where, Constraints)
     ids = snapshot.row_ids
     n = snapshot.n
     table = _table(where, ids, attributes, queries)
@@ -225,25 +232,20 @@ def make_conditions(
     if where.target is not None:
         evidence[:n] &= _mask_target(where.target, snapshot)
     usable = np.ones(total, bool)
-    for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
+    for name in where.compared():
         usable &= ~named[name].missing
-    columns: list[Any] = (
-        [_groups([named[name] for name in where.exact], total)] if where.exact else []
-    )
-    columns += [named[name].codes for name in where.antiexact]
-    columns += [named[name].numbers for name in limits]
-    columns += _all_codes(where, table, total)
+    compared: list[tuple[Any, Limits]] = []  # columns, and limits of their differences
+    if where.exact:
+        compared.append((_groups([named[name] for name in where.exact], total), (0.0, 0.0)))
+    compared += [(named[name].codes, (1.0, np.inf)) for name in where.antiexact]
+    compared += [(named[name].numbers, limit) for name, limit in limits.items()]
+    columns = [column for column, _ in compared] + _all_codes(where, table, total)
     values = np.array(columns, np.float64).reshape(len(columns), total).T.copy()
     side = Side(values, evidence, np.concatenate([ids, np.full(total - n, UNKNOWN)]))
-    all_limits = (
-        [(0.0, 0.0)] * bool(where.exact)
-        + [(1.0, np.inf)] * len(where.antiexact)
-        + [*limits.values()]
-    )
     of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
-        limits=np.array(all_limits, np.float64).reshape(-1, 2),
+        limits=np.array([limit for _, limit in compared], np.float64).reshape(-1, 2),
         grouped=bool(where.exact),
         max_changed=where.max_changed,
         surroundings=_surroundings(where, ids, graph),
@@ -265,7 +267,7 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
 
     None if no condition uses attributes.
     """
-    if not where.needs_attributes:
+    if not where.named() and where.max_changed is None:
         return None
     if attributes is None:
         raise ValueError(f"attributes must be given for {where!r}, got None")

@@ -22,7 +22,7 @@ from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import derived, num_threads, once, single_threaded_blas
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, large_classes
+from cfe_faiss.coarse.routes import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search.query import MEMORY, Calibration, Effort
@@ -40,9 +40,9 @@ _BATCH_FROM = {"avx2": 48, "avx512": 32, "neon": 48}  # neon is not measured: as
 """Dimension from which on byte blocks are faster for batched search, by instruction set."""
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 _MOST_OF_ANY_LENGTH = 1 << 13  # the same for rows of any length, by their error bounds
-_WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs little more
+_MOST_CHANGED = 1 / 8  # share of the lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
-_NAME = "evidence"
+_CACHE_KEY = "derived"  # of an object of Derived in the cache of its snapshot
 # Queries of a task of a thread.
 _FEWEST_QUERIES = 1 << 9
 _MOST_QUERIES = 1 << 12
@@ -106,14 +106,14 @@ class Carried:
     blocks, not_in_blocks
         Byte blocks for single queries, and a mask of the lists that have changed since they were
         built, (nlist,).
-    centroids, changed
-        The (list, class) centroids, and a mask of the lists that have changed since they were
-        computed, (nlist,).
+    routes, changed
+        Routes for queries for other classes, and a mask of the lists that have changed since they
+        were computed, (nlist,).
     """
 
     blocks: Blocks | None
     not_in_blocks: Bools
-    centroids: ClassCentroids | None
+    routes: ClassCentroids | None
     changed: Bools
 
     def after(self, lists: Ints) -> Carried | None:
@@ -124,20 +124,20 @@ class Carried:
         not_in_blocks = self.not_in_blocks.copy()
         changed = self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
-        most = _WORTH * len(changed)
+        most = _MOST_CHANGED * len(changed)
         blocks = self.blocks
-        centroids = self.centroids
+        routes = self.routes
         if blocks is not None and np.count_nonzero(not_in_blocks) > most:
             blocks = None
-        if centroids is not None and centroids.changed + np.count_nonzero(changed) > most:
-            centroids = None
-        if blocks is None and centroids is None:
+        if routes is not None and routes.changed + np.count_nonzero(changed) > most:
+            routes = None
+        if blocks is None and routes is None:
             return None
-        return Carried(blocks, not_in_blocks, centroids, changed)
+        return Carried(blocks, not_in_blocks, routes, changed)
 
 
 class Derived:
-    """Centroids, blocks and searchers derived from a snapshot, and kept with it.
+    """Routes, blocks and searchers derived from a snapshot, and kept with it.
 
     Attributes
     ----------
@@ -151,8 +151,9 @@ class Derived:
         Searchers for queries that are ranked one by one, by the classes that these may find.
     groups
         Groups of all stored rows as queries, in list order, by the classes that these may find.
-    routes
-        Means of lists for queries that may find their own class, or any.
+    routes, native_routes
+        Means of lists, and the same in the layout of the core, by the classes that queries may
+        find.
     pinned
         Element types that the index prescribes. None: :func:`choose` sets
         them.
@@ -161,7 +162,7 @@ class Derived:
     def __init__(
         self,
         snapshot: Snapshot,
-        class_means: Routes | None = None,
+        routes: Routes | None = None,
         carried: Carried | None = None,
         pinned: Choice | None = None,
     ) -> None:
@@ -172,16 +173,16 @@ class Derived:
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.searchers: dict[str, Searcher] = {}
         self.groups: dict[str, Groups] = {}
-        self.routes: dict[str, Routes] = {}
+        self.routes = {} if routes is None else {"other": _read_only_routes(routes)}
+        self.native_routes: dict[str, ClassCentroids] = {}
         self.pinned = pinned
-        self._from_file = class_means
-        snapshot.cache[_NAME] = self
+        snapshot.cache[_CACHE_KEY] = self
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Derived:
         """Return the derived data of a snapshot."""
-        known: Derived | None = snapshot.cache.get(_NAME)
-        return known or once(snapshot.cache, _NAME, lambda: cls(snapshot))
+        known: Derived | None = snapshot.cache.get(_CACHE_KEY)
+        return known or once(snapshot.cache, _CACHE_KEY, lambda: cls(snapshot))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -194,40 +195,33 @@ class Derived:
     # --- list ranking -----------------------------------------------------------------------------
 
     @derived
-    def class_means(self) -> Routes:
-        """The mean of each list, and for each class that of the list's rows of other classes."""
-        routes = self._from_file or Routes.of(self.snapshot)
-        read_only(*routes.arrays().values(), routes.filled, routes.class_filled)
-        return routes
-
-    @derived
-    def centroids(self) -> ClassCentroids:
-        """The class means in the layout that the core uses to rank lists."""
-        carried = self.carried
-        if carried is None or carried.centroids is None:
-            return self.class_means.native
-        return carried.centroids.with_changes(
-            self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE
-        )
-
-    @derived
     def large_classes(self) -> frozenset[int]:
         """Classes whose lists are ranked for queries of the same class."""
         return frozenset(large_classes(self.snapshot).tolist())
 
-    def routes_for(self, neighbors: str) -> Routes:
+    def routes_for(self, neighbors: str = "other") -> Routes:
         """Return the means of lists for queries that may find these classes."""
-        has_unknown = int(self.snapshot.class_counts[1].sum()) < self.snapshot.n
-        if neighbors == "other" or (neighbors == "any" and not has_unknown):
-            return self.class_means
-        return once(self.routes, neighbors, lambda: Routes.of(self.snapshot, neighbors))
+        key = self._key_of(neighbors)
+        return once(self.routes, key, lambda: _read_only_routes(Routes.of(self.snapshot, key)))
 
-    def centroids_for(self, neighbors: str) -> ClassCentroids:
-        """Return the means of :meth:`routes_for` in the core's layout, new for changed lists."""
-        if neighbors == "other":
-            return self.centroids
-        routes = self.routes_for(neighbors)
-        return self.centroids if routes is self.class_means else routes.native
+    def native_routes_for(self, neighbors: str = "other") -> ClassCentroids:
+        """Return the routes in the layout of the core; after a change, new for changed lists."""
+        key = self._key_of(neighbors)
+        return once(self.native_routes, key, lambda: self._new_native_routes(key))
+
+    def _new_native_routes(self, key: str) -> ClassCentroids:
+        carried = self.carried
+        if key != "other" or carried is None or carried.routes is None:
+            return self.routes_for(key).native
+        return carried.routes.with_changes(
+            self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE
+        )
+
+    def _key_of(self, neighbors: str) -> str:
+        """Return the key of routes: "any" and "other" have equal means without unknown labels."""
+        if neighbors == "any" and int(self.snapshot.class_counts[1].sum()) == self.snapshot.n:
+            return "other"
+        return neighbors
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -279,18 +273,18 @@ class Derived:
 
     def _new_searcher(self, neighbors: str) -> Searcher:
         carried = self.carried
-        centroids = self.centroids_for(neighbors)
+        routes = self.native_routes_for(neighbors)
         if self.choice.single == "float":  # float blocks would save too little
-            return self.searcher_in(None, centroids)
+            return self.searcher_in(None, routes)
         if carried is None or carried.blocks is None:
-            return self.searcher_in(self._blocks_of("byte"), centroids)
-        return self.searcher_in(carried.blocks, centroids, carried.not_in_blocks)
+            return self.searcher_in(self._blocks_of("byte"), routes)
+        return self.searcher_in(carried.blocks, routes, carried.not_in_blocks)
 
     def searcher_in(
-        self, blocks: Blocks | None, centroids: ClassCentroids, not_in_blocks: Bools = _EVERYTHING
+        self, blocks: Blocks | None, routes: ClassCentroids, not_in_blocks: Bools = _EVERYTHING
     ) -> Searcher:
         """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
-        return Searcher(self.scan, centroids, self.snapshot.margin, blocks, not_in_blocks)
+        return Searcher(self.scan, routes, self.snapshot.margin, blocks, not_in_blocks)
 
     @derived
     def scan(self) -> ListScan:
@@ -335,11 +329,10 @@ class Derived:
         """Return a copy of the snapshot that ranks lists by other routes, with its blocks."""
         twin = self.snapshot.twin()
         carried = self.carried
-        replaces = neighbors == "other" or self.routes_for(neighbors) is self.class_means
-        unchanged = None if carried is None else replace(carried, centroids=None)
-        other = Derived(twin, routes if replaces else self.class_means, unchanged, self.pinned)
+        unchanged = None if carried is None else replace(carried, routes=None)
+        other = Derived(twin, carried=unchanged, pinned=self.pinned)
         other.kept = self.kept
-        other.routes = {} if replaces else {neighbors: routes}
+        other.routes = {"other": self.routes_for(), self._key_of(neighbors): routes}
         return twin
 
     # --- after a change ---------------------------------------------------------------------------
@@ -351,16 +344,23 @@ class Derived:
         if self.snapshot.lists > nlist:
             return None
         unchanged = np.zeros(nlist, np.bool_)
-        state = Carried(self.kept.get("byte"), unchanged, vars(self).get("centroids"), unchanged)
+        state = Carried(
+            self.kept.get("byte"), unchanged, self.native_routes.get("other"), unchanged
+        )
         if before is not None:
             state.blocks = before.blocks
             state.not_in_blocks = before.not_in_blocks
-        if before is not None and state.centroids is None:
-            state.centroids = before.centroids
+        if before is not None and state.routes is None:
+            state.routes = before.routes
             state.changed = before.changed
         if self.choice.single == "float":  # byte blocks serve single queries only
             state.blocks = None
         return state.after(lists)
+
+
+def _read_only_routes(routes: Routes) -> Routes:
+    read_only(*routes.arrays().values(), routes.filled, routes.class_filled)
+    return routes
 
 
 # --- blocks ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ incomplete.
 
 **In groups.** Queries near each other share routing, memory reads and multiplications. Queries of
 one list are split into small groups. The mean of a group is routed to the lists whose other-class
-rows are near (:mod:`cfe_faiss.coarse.class_centroids`). All queries of the group are compared with
+rows are near (:mod:`cfe_faiss.coarse.routes`). All queries of the group are compared with
 the rows of these lists, in blocks of 16 rows (``native/core/blocks.h``). Short rows are completed
 one by one.
 
@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss._native import Blocks
-from cfe_faiss.base.checks import UNKNOWN, Bools, Floats, Int32s, Ints
+from cfe_faiss._native import Blocks, Searcher
+from cfe_faiss.base.checks import SEVERAL, UNKNOWN, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, once, run
-from cfe_faiss.coarse.class_centroids import Routes, nearest_lists, ranked
+from cfe_faiss.coarse.routes import Routes, nearest_lists, ranked
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.derived import ROWS_OF_BLOCK, Derived, Groups, blocks_of, bytes_of_block
 from cfe_faiss.search.query import MEMORY, Effort, Plan, Queries, Results
@@ -40,8 +40,6 @@ _PER_QUERY = 1 << 12  # overhead of a query in a group beyond its products, in m
 _LEAST_ALLOWED = 3 / 4  # share of the rows
 _FEW_QUERIES = 1 / 16  # share of the rows
 _LARGEST_GROUP = 16
-_MIXED = -2
-"""Label of a group of queries with several labels."""
 
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
@@ -49,42 +47,60 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     found = queries.allocate_results()
     if not len(queries):
         return found
-    if plan.engine == "groups":
-        _search_groups(queries, plan, found, progress)
-    elif _search_once(queries, plan, plan.nprobe, queries.order, found, progress):
+    if plan.engine == "lists":
+        _search_each(queries, plan, plan.nprobe, queries.order, found, progress)
         return found
-    nprobe = plan.nprobe
-    pending = queries.in_order
-    # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
-    while plan.effort.complete and nprobe < queries.snapshot.lists:
-        pending = _find_incomplete(queries, pending, found[1])
-        nprobe *= _WIDER
-        if not len(pending) or _search_once(queries, plan, nprobe, pending, found, progress):
-            break
+    _search_groups(queries, plan, found, progress)
+    if plan.effort.complete and plan.nprobe < queries.snapshot.lists:
+        pending = _find_incomplete(queries, queries.in_order, found[1])
+        if len(pending):
+            _search_each(queries, plan, _WIDER * plan.nprobe, pending, found, progress)
     return found
 
 
 # --- one by one -----------------------------------------------------------------------------------
 
 
-def _search_once(
+def _search_each(
     queries: Queries,
     plan: Plan,
     nprobe: int,
     pending: Ints | None,
     found: Results,
     progress: str | None,
-) -> bool:
-    """Search ``nprobe`` lists, in chunks on all threads.
-
-    Return whether the core has completed short rows.
+) -> None:
+    """Search ``nprobe`` lists of each query, and further lists while its row is incomplete.
 
     ``pending``: numbers of the queries; None for all.
     """
+    derived = Derived.of(queries.snapshot)
+    searcher = derived.searcher(queries.neighbors) if plan.effort.class_aware else None
+    _search_lists(queries, plan, nprobe, pending, searcher, found, progress)
+    if searcher is not None or not plan.effort.complete:
+        return  # the core completes rows by itself
+    # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
+    while nprobe < queries.snapshot.lists:
+        everything = queries.in_order if pending is None else pending
+        pending = _find_incomplete(queries, everything, found[1])
+        if not len(pending):
+            return
+        nprobe *= _WIDER
+        _search_lists(queries, plan, nprobe, pending, None, found, progress)
+
+
+def _search_lists(
+    queries: Queries,
+    plan: Plan,
+    nprobe: int,
+    pending: Ints | None,
+    searcher: Searcher | None,
+    found: Results,
+    progress: str | None,
+) -> None:
+    """Search ``nprobe`` lists of each query, in chunks on all threads."""
     snapshot = queries.snapshot
     effort = plan.effort
     derived = Derived.of(snapshot)
-    searcher = derived.searcher(queries.neighbors) if effort.class_aware else None
     nprobe = min(nprobe, snapshot.lists)
 
     def probe(chosen: Any) -> None:
@@ -110,7 +126,6 @@ def _search_once(
     cuts = slices(nq, max(1, min(_CHUNK, -(-nq // num_threads(work)))))
     chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
     run(probe, chunks, work=work, progress=progress)
-    return searcher is not None
 
 
 def rank_lists(
@@ -125,7 +140,7 @@ def rank_lists(
     if not effort.class_aware:
         return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
     return ranked(
-        derived.centroids_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe
+        derived.native_routes_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe
     )
 
 
@@ -148,7 +163,10 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
     """Search the lists nearest to each group's mean, in kept blocks if there are some."""
     derived = Derived.of(queries.snapshot)
     memory = plan.effort.memory or MEMORY
-    blocks = derived.blocks if memory >= MEMORY and _tests_mask(queries) else None
+    allowed = queries.allowed
+    are_few = len(queries) <= _FEW_QUERIES * queries.snapshot.n
+    tests_mask = allowed is None or (are_few and bool(allowed.mean() >= _LEAST_ALLOWED))
+    blocks = derived.blocks if memory >= MEMORY and tests_mask else None
     if blocks is None:
         _search_in_parts(queries, plan, memory, found, progress)
         return
@@ -164,12 +182,6 @@ def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str |
             threads=num_native_threads(_work(queries, plan, queries.snapshot)),
             progress=report,
         )
-
-
-def _tests_mask(queries: Queries) -> bool:
-    are_few = len(queries) <= _FEW_QUERIES * queries.snapshot.n
-    allowed = queries.allowed
-    return allowed is None or (are_few and bool(allowed.mean() >= _LEAST_ALLOWED))
 
 
 def groups_of(queries: Queries) -> Groups:
@@ -260,8 +272,8 @@ def group(queries: Queries, routes: Routes) -> Groups:
     sizes = np.diff(np.append(runs, len(order)))
     labels = labels[runs]
     homes = homes[runs]
-    by = np.where(routes.has_centroids(labels, homes), labels, _MIXED)
-    keys = homes * (int(labels.max(initial=0)) - _MIXED + 1) + by
+    by = np.where(routes.has_centroids(labels, homes), labels, SEVERAL)
+    keys = homes * (int(labels.max(initial=0)) - SEVERAL + 1) + by
     if (keys[1:] < keys[:-1]).any():
         among = np.argsort(keys, kind="stable")
         runs = runs[among]

@@ -15,8 +15,8 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_count, as_number
 from cfe_faiss.base.values import as_ids, as_labels, as_lists, padded
-from cfe_faiss.coarse.class_centroids import NEIGHBORS
 from cfe_faiss.coarse.partitions import assign
+from cfe_faiss.coarse.routes import NEIGHBORS
 from cfe_faiss.rows.metric import PADDING, score_at
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search.conditions import Conditions, Side, make_conditions, selected

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
+from cfe_faiss.base.checks import SEVERAL, UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.threads import derived, once, product, run
-from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
+from cfe_faiss.coarse.routes import Routes, ranking_mean
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import lists
@@ -39,11 +39,9 @@ _OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
 CLASS_SLACK = 0.01
 """Tolerated shortfall of a class's lower bound below the target recall."""
 _CERTAIN = 2.6  # one-sided 99.5 % quantile of the normal distribution
-_ALL_CLASSES = -2  # in place of a class
 _DRAWN_AT_ONCE = 128  # rows per batch; all rows of their lists are read
 _ROWS_AT_ONCE = 1 << 12
 _QUERIES_AT_ONCE = 1 << 9
-_SEVERAL = -2  # marks a list that has several labels
 Calibrations = dict[tuple[Any, ...], Calibration]
 """Calibrations by :meth:`Derived.calibration_key`."""
 
@@ -269,17 +267,17 @@ def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snaps
     homes = lists_of(np.flatnonzero(held[members]), list_starts)
     labels = snapshot.labels[members[held[members]]]
     if neighbors == "any":
-        labels = np.full(len(homes), _ALL_CLASSES, np.int32)
+        labels = np.full(len(homes), SEVERAL, np.int32)
     small = ~routes.has_centroids(labels, homes)
     pairs = np.unique(np.stack([labels[small], homes[small]]), axis=1)
     means = np.zeros((len(pairs[0]), snapshot.ranking_length), np.float32)
     filled = np.zeros(len(pairs[0]), np.bool_)
-    has_unknown = routes is not of_snapshot.class_means
+    has_unknown = routes is not of_snapshot.routes_for()
     for number, (label, home) in enumerate(pairs.T.tolist()):
         in_list = members[list_starts[home] : list_starts[home + 1]]
         classes = snapshot.labels[in_list]
         counts = (classes != UNKNOWN) | has_unknown
-        left = in_list[counts & ~(held[in_list] & ((classes == label) | (label == _ALL_CLASSES)))]
+        left = in_list[counts & ~(held[in_list] & ((classes == label) | (label == SEVERAL)))]
         means[number] = ranking_mean(snapshot, snapshot.rows(left)[0])
         filled[number] = len(left) > 0
     if neighbors == "any":
@@ -385,7 +383,7 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     if plan.nprobe >= snapshot.lists:
         return result
     if plan.engine == "groups":
-        groups, probed = lists.routed(derived.class_means, queries, plan.nprobe)
+        groups, probed = lists.routed(derived.routes_for(), queries, plan.nprobe)
         order = groups.order
         probed = np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
@@ -497,12 +495,12 @@ def _closeness(snapshot: Snapshot, allowed: Bools | None) -> Doubles:
 def _only_labels(snapshot: Snapshot) -> Int32s:
     """Return the only known label of each list, (nlist,).
 
-    _SEVERAL for several labels, UNKNOWN for none.
+    SEVERAL for several labels, UNKNOWN for none.
     """
     only = np.full(len(snapshot.centroids[0]), UNKNOWN, np.int32)
     rows = np.flatnonzero(snapshot.labels != UNKNOWN)
     lists, firsts = np.unique(lists_of(rows, snapshot.starts), return_index=True)
     smallest = snapshot.labels[rows[firsts]]
     largest = snapshot.labels[snapshot.starts[lists + 1] - 1]  # labels ascend within a list
-    only[lists] = np.where(smallest == largest, smallest, _SEVERAL)
+    only[lists] = np.where(smallest == largest, smallest, SEVERAL)
     return only

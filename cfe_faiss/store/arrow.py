@@ -27,10 +27,10 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, check_distinct
+from cfe_faiss.base.checks import UNKNOWN, check_distinct, require
+from cfe_faiss.base.disk import alone_in, checksum, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
-from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
 from cfe_faiss.files.outputs import (
     MARK,
     check_not_mapped,
@@ -40,8 +40,7 @@ from cfe_faiss.files.outputs import (
     new_file,
     path_within,
 )
-from cfe_faiss.files.records import Record
-from cfe_faiss.files.regular import alone_in, checksum, open_regular
+from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.index.flat import with_ids
 from cfe_faiss.store.contents import Classes, Contents, Kind, Table, key_of, kind_of
 from cfe_faiss.store.values import (
@@ -269,8 +268,10 @@ def _unpack(content: bytes, n: int) -> Any:
     )  # Arrow reads Python file objects from its own threads
     most = _most_unpacked(len(content))
     about = file.metadata
-    if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
-        raise ValueError("it has not the rows that it was written with")
+    require(
+        about.num_rows == n and file.schema_arrow.equals(_SCHEMA),
+        "it has not the rows that it was written with",
+    )
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
     columns = [group.column(place) for group in groups for place in range(len(_SCHEMA))]
     size = sum(column.total_uncompressed_size for column in columns)
@@ -278,20 +279,21 @@ def _unpack(content: bytes, n: int) -> Any:
     coded = {
         kind for column in columns if column.path_in_schema != "label" for kind in column.encodings
     }
-    if size > most or not coded <= {"PLAIN", "RLE"}:
-        raise ValueError(
-            f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most"
-        )
+    require(
+        size <= most and coded <= {"PLAIN", "RLE"},
+        f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most",
+    )
     batches = []
     size = 0
     for batch in file.iter_batches(_ROWS):
         batches.append(batch)
         size += batch.nbytes
-        if size > most:
-            raise ValueError(f"its {len(content)} bytes unpack to more than {most}")
+        require(size <= most, f"its {len(content)} bytes unpack to more than {most}")
     rows = pa.Table.from_batches(batches, file.schema_arrow)
-    if any(rows[name].null_count for name in ("key", "id", "label", "metadata")):
-        raise ValueError("a row has no key, id, label or metadata")
+    require(
+        not any(rows[name].null_count for name in ("key", "id", "label", "metadata")),
+        "a row has no key, id, label or metadata",
+    )
     return rows
 
 
@@ -302,12 +304,12 @@ def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     metadata: list[Any] = json.loads(
         together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__
     )
-    if (
-        len(metadata) != len(encoded)
-        or set(map(type, metadata)) - {dict}
-        or _encode(metadata) != encoded
-    ):
-        raise ValueError("its metadata are not one mapping in each row")
+    require(
+        len(metadata) == len(encoded)
+        and set(map(type, metadata)) <= {dict}
+        and _encode(metadata) == encoded,
+        "its metadata are not one mapping in each row",
+    )
     nested = [
         row for row, text in enumerate(encoded) if text.count("{") + text.count("[") > DEEPEST
     ]

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import call_steps
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import NOT_STORED, LabelKeys, distinct
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import Step, setting
-from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
+from cfe_faiss.rows.ids_and_labels import relabelled_rows, unknown_labels
 from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.values import Label, Metadata
@@ -610,7 +610,9 @@ class Contents:
         numbers = classes.numbers(labels)
         after, steps = self.table.with_labels(rows, numbers, classes)
         with self.index.changing() as transaction:
-            changed = relabelled_rows(transaction.snapshot, numbers, self.table.keys[rows])
+            changed = relabelled_rows(
+                transaction.snapshot, numbers, self.table.keys[rows], as_labels
+            )
             transaction.relabel(*changed, [*steps, setting(self, "table", after)])
 
     def describe(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> None:

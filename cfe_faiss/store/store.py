@@ -13,12 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, check_distinct
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    as_array,
+    as_count,
+    as_number,
+    check_distinct,
+    check_shape,
+)
 from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
+from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
@@ -286,10 +294,7 @@ class EvidenceStore:
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d, self.metric)
-        if len(X) != len(names):
-            raise ValueError(
-                f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}"
-            )
+        check_shape("vectors", X, (len(names), self.d), "one for each id")
         classes = check_labels("labels", labels, len(names))
         metadata = check_metadata(metadata, names)
         documents = check_documents(documents, names)

@@ -15,7 +15,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.base.threads import derived, once
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.routes import Routes
 from cfe_faiss.rows import snapshot
 from cfe_faiss.search import derived as search_derived
 from cfe_faiss.search import recall

@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from cfe_faiss.base.temporary import release, scratch
+from cfe_faiss.base.disk import release, scratch
 
 
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])

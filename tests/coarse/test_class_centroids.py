@@ -19,8 +19,8 @@ from reference import (
 )
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse import class_centroids as routing
-from cfe_faiss.coarse.class_centroids import SecondLevel, nearest_lists
+from cfe_faiss.coarse import routes as routing
+from cfe_faiss.coarse.routes import SecondLevel, nearest_lists
 
 
 def test_lists_are_ranked_over_all_partitions() -> None:

@@ -6,9 +6,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import clustered, unit
 
-from cfe_faiss.coarse.caps import cap_weight
 from cfe_faiss.coarse.partitions import (
     assign,
+    cap_weight,
     nearest_centroids,
     spherical_kmeans,
     train_partitions,

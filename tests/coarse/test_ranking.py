@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import clustered, exact_rows, ranked_lists, routes_of, unit
 
 from cfe_faiss._native import ClassCentroids
-from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
+from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.rows.metric import Metric
 
 seeds = st.integers(0, 2**32 - 1)

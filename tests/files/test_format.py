@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 from reference import Stored, assert_same_arrays, clustered, quick, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.routes import Routes
 from cfe_faiss.files import footer as io
 from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.footer import SINCE_VERSION

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.rows import id_map, snapshot
+from cfe_faiss.rows import ids_and_labels, snapshot
 
 
 def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
@@ -45,10 +45,10 @@ def test_new_ids_go_on_where_the_index_ends() -> None:
     index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
 
     def new(ids: object, n: int) -> np.ndarray:
-        return id_map.new_ids(index._table, index._faiss_lists(), ids, n)  # type: ignore[arg-type]
+        return ids_and_labels.new_ids(index._table, index._faiss_lists(), ids, n)  # type: ignore[arg-type]
 
     assert_array_equal(new(None, 3), [2, 3, 4])
     assert_array_equal(new([9, 7, 8], 3), [9, 7, 8])
     with pytest.raises(TypeError, match="ids must be integers"):
         new([0.5, 1.5], 2)
-    assert_array_equal(id_map.unknown_labels(2), [-1, -1])
+    assert_array_equal(ids_and_labels.unknown_labels(2), [-1, -1])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from cfe_faiss.base.values import NOT_STORED, LabelKeys
-from cfe_faiss.rows.label_keys import LabelEncoder, arrays_of, table_from
+from cfe_faiss.rows.ids_and_labels import LabelEncoder, arrays_of, table_from
 
 numbers = st.one_of(
     st.integers(0, 5), st.integers(2**31 - 3, 2**31 + 3), st.integers(2**63 - 4, 2**63 - 1)

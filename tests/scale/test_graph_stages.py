@@ -13,8 +13,8 @@ import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job
-from cfe_faiss.scale.graph_stages import edge_blocks, neighbors_of, stages
 from cfe_faiss.scale.job_files import Task
+from cfe_faiss.scale.stages import edge_blocks, graph_stages, neighbors_of
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 
@@ -24,7 +24,7 @@ N = 30
 def run(folder: Path, *names: str, memory: int = 1 << 20) -> Task:
     """Run all tasks of some stages in this process; return the last task."""
     task = Task.of(folder, memory, "", 0)
-    for stage in stages(task.settings, task.inputs):
+    for stage in graph_stages(task.settings, task.inputs):
         for block in range(stage.blocks if stage.name in names else 0):
             task = Task.of(folder, memory, stage.name, block)
             stage.run(task)
@@ -87,8 +87,8 @@ def weights_of(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
 def test_edges_in_several_parts_are_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool
 ) -> None:
-    monkeypatch.setattr("cfe_faiss.scale.graph_stages.EDGES_PER_BLOCK", 100)
-    monkeypatch.setattr("cfe_faiss.scale.graph_stages._EDGES_AT_ONCE", 30)
+    monkeypatch.setattr("cfe_faiss.scale.stages.EDGES_PER_BLOCK", 100)
+    monkeypatch.setattr("cfe_faiss.scale.stages._EDGES_AT_ONCE", 30)
     rng = np.random.default_rng(0)
     edges = rng.integers(0, N // 2, (2, 1050))
     weights = weights_of(rng, 1050) if weighted else None

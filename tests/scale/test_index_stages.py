@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_array_equal
 
-from cfe_faiss.scale import Job, ShardedEvidenceIndex, index_stages
+from cfe_faiss.scale import Job, ShardedEvidenceIndex
+from cfe_faiss.scale import stages as index_stages
 from cfe_faiss.scale.job_files import Task
 
 pytestmark = pytest.mark.usefixtures("shared_workers")

@@ -84,7 +84,7 @@ unclosed = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @unclosed
 @pytest.mark.parametrize(
     ("where", "step", "lines"),
-    [("scale", 41, 150), ("files/outputs", 11, 20), ("files/regular", 7, 15)],
+    [("scale", 41, 150), ("files/outputs", 11, 20), ("base/disk", 7, 15)],
 )
 def test_a_relabelling_is_interrupted(where: str, step: int, lines: int, tmp_path: Path) -> None:
     assert assert_survives(KeyboardInterrupt, tmp_path, where, step) > lines
@@ -93,7 +93,7 @@ def test_a_relabelling_is_interrupted(where: str, step: int, lines: int, tmp_pat
 @unclosed
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("where", "lines"), [("scale", 150), ("files/outputs", 20), ("files/regular", 15)]
+    ("where", "lines"), [("scale", 150), ("files/outputs", 20), ("base/disk", 15)]
 )
 def test_a_relabelling_is_interrupted_at_any_line(where: str, lines: int, tmp_path: Path) -> None:
     assert assert_survives(KeyboardInterrupt, tmp_path, where) > lines

@@ -20,7 +20,8 @@ from reference import Stored, clustered, stored_vectors
 
 import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import Job, index_stages, write_shards
+from cfe_faiss.scale import Job, write_shards
+from cfe_faiss.scale import stages as index_stages
 from cfe_faiss.scale.job_files import Finished, Input, Manifest, Settings, Task
 from cfe_faiss.scale.sharded import INDEX
 from cfe_faiss.search import join, tiles
@@ -216,7 +217,8 @@ EDGES = RNG.integers(0, N, (2, 3000))
 LABELS = RNG.integers(-1, 3, N)
 DRIVER = f"""
 import sys
-from cfe_faiss.scale import Job, index_stages
+from cfe_faiss.scale import Job
+from cfe_faiss.scale import stages as index_stages
 if __name__ == "__main__":
     index_stages.GROUP_ROWS = {ROWS}
     Job(sys.argv[1]).run(workers=2, memory="100MB")
@@ -375,7 +377,8 @@ from dataclasses import replace
 from pathlib import Path
 import faiss, numpy as np
 import cfe_faiss as cfe
-from cfe_faiss.scale import ShardedEvidenceIndex, index_stages
+from cfe_faiss.scale import ShardedEvidenceIndex
+from cfe_faiss.scale import stages as index_stages
 from cfe_faiss.scale.job_files import Settings, Task
 
 def anonymous():

@@ -15,7 +15,7 @@ from reference import assert_same_arrays, clustered, with_rows
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.base import threads
-from cfe_faiss.index.protocol import EvidenceSearcher
+from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.search import lists
 
 pytest.importorskip("pandas")  # of the audits

@@ -10,7 +10,7 @@ from reference import clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.base.threads import num_threads
-from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
+from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.search import derived
 from cfe_faiss.search.lists import Groups, Queries, group
 

@@ -32,7 +32,7 @@ def points(seed: int, n: int, d: int, classes: int) -> Arrays:
 
 
 def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[int]]:
-    groups: Groups = small_groups(queries, Derived.of(index.storage()).class_means)
+    groups: Groups = small_groups(queries, Derived.of(index.storage()).routes_for())
     rows = queries.rows[groups.order]
     return {
         frozenset(rows[a:b].tolist())
@@ -56,7 +56,7 @@ def test_the_sample_is_searched_in_the_groups_that_all_vectors_are_searched_in(
     of_all = groups_in(index, Queries.of_rows(snapshot, np.arange(n)))
     known = snapshot.by_label.copy()
     rows = np.random.default_rng(seed).permutation(known)[:drawn]
-    searches, clusters = recall._groups(snapshot, Derived.of(snapshot).class_means, rows)
+    searches, clusters = recall._groups(snapshot, Derived.of(snapshot).routes_for(), rows)
     found = [
         group for some in searches for group in groups_in(index, Queries.of_rows(snapshot, some))
     ]
@@ -97,7 +97,7 @@ def test_long_lists_are_not_taken_as_a_whole() -> None:
     snapshot = index.storage()
     for stratum in recall._strata(snapshot):
         searches, clusters = recall._groups(
-            snapshot, Derived.of(snapshot).class_means, stratum.rows
+            snapshot, Derived.of(snapshot).routes_for(), stratum.rows
         )
         assert sum(map(len, searches)) <= 16 * len(stratum.rows)
         assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
@@ -119,10 +119,10 @@ def test_a_held_out_row_does_not_count_in_the_mean_of_its_list() -> None:
             index.train(X)
             index.add_with_labels(X, labels.clip(0))
         storage = index.storage()
-        routes, starts = Derived.of(storage).class_means, storage.list_starts
+        routes, starts = Derived.of(storage).routes_for(), storage.list_starts
         rows = storage.by_label[::40]
         twin = recall._held_out(storage, rows)
-        held = Derived.of(twin).class_means
+        held = Derived.of(twin).routes_for()
         members = np.concatenate([np.arange(storage.n), storage.references])
         vectors = storage.rows(np.arange(storage.n))[0]
         checked = 0

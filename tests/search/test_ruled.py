@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from reference import assert_same_arrays, clustered, unit, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.coarse import class_centroids
-from cfe_faiss.coarse.class_centroids import LARGE_CLASS_ROWS
+from cfe_faiss.coarse import routes
+from cfe_faiss.coarse.routes import LARGE_CLASS_ROWS
 from cfe_faiss.rows.metric import PADDING, Metric, flipped
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 from cfe_faiss.search.query import Effort, Query, Rules
@@ -216,15 +216,13 @@ def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
 def test_classes_that_are_ranked_in_lists_keep_every_rule(
     metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        class_centroids, "LARGE_CLASS_ROWS", 230
-    )  # some of the five classes are as large
+    monkeypatch.setattr(routes, "LARGE_CLASS_ROWS", 230)  # some of the five classes are as large
     options_of = {} if metric == "cosine" else {"metric": metric}
     index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat", **options_of)
     index.train(X)
     index.add_with_ids(X, np.arange(N) * 3)
     index.relabel(np.where(LABELS == 4, 3, LABELS))
-    large = class_centroids.large_classes(index.storage())
+    large = routes.large_classes(index.storage())
     assert 0 < len(large) < 4
     xq, labels_q, ages = XQ, LABELS_Q % 4, {"age": np.arange(3 * N) % 7}
     where = cfe.Constraints(caliper={"age": 2})

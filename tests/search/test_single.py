@@ -22,7 +22,7 @@ from stored_rows import filter_of
 import cfe_faiss as cfe
 from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
-from cfe_faiss.coarse import class_centroids as routing
+from cfe_faiss.coarse import routes as routing
 from cfe_faiss.search import derived as batch
 from cfe_faiss.search.derived import Derived
 
@@ -121,7 +121,7 @@ def test_results_are_exact_for_the_lists_that_are_ranked_first(search: Search) -
     lists = Derived.of(index.storage())
     found = searched(lists, X, labels, k, nprobe, allowed=allowed)
     expected = plain_search(
-        lists, X, labels, k, lists.class_means.lists(X, labels, nprobe), allowed
+        lists, X, labels, k, lists.routes_for().lists(X, labels, nprobe), allowed
     )
     assert_same_arrays(found, expected)
 
@@ -154,7 +154,7 @@ def test_an_unnormalised_query_is_searched_as_its_unit_vector(
     X, labels = clustered(6000, d, 4)
     index = filled(X, labels, NLIST)
     lists = Derived.of(index.storage())
-    assert (len(lists.class_means.second_level.means) > 0) == (many == NLIST)
+    assert (len(lists.routes_for().second_level.means) > 0) == (many == NLIST)
     units = as_unit_rows("X", X)
     for q in range(0, 6000, 200):
         expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
@@ -211,7 +211,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     )
     make, further = (
         type(single),
-        (lists.class_means.native, storage.margin, None, np.empty(0, bool)),
+        (lists.routes_for().native, storage.margin, None, np.empty(0, bool)),
     )
     for references, starts in (
         (of_references[0] + 200, of_references[1]),

@@ -91,7 +91,7 @@ def test_little_is_rebuilt_after_a_small_change(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("made anew")
 
     monkeypatch.setattr(blocks_module, "blocks_of", refused)
-    monkeypatch.setattr("cfe_faiss.coarse.class_centroids.Routes.of", refused)
+    monkeypatch.setattr("cfe_faiss.coarse.routes.Routes.of", refused)
     for i in range(20):
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
         index.search_evidence(X[i : i + 1], labels[i : i + 1], K)

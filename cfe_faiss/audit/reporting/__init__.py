@@ -9,7 +9,6 @@ from typing import Any
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, check_finder
 from cfe_faiss.audit.reporting.conditions import (
-    METRICS,
     OUTCOMES,
     Check,
     Condition,
@@ -17,6 +16,7 @@ from cfe_faiss.audit.reporting.conditions import (
     check_conditions,
 )
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
+from cfe_faiss.audit.reporting.sections import METRICS
 from cfe_faiss.base.checks import as_names
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder

@@ -11,8 +11,9 @@ from typing import Literal, Self, TypeAlias
 import numpy as np
 
 from cfe_faiss.audit.reporting.document import Row, join_words
-from cfe_faiss.audit.reporting.inputs import Inputs, Need
-from cfe_faiss.base.checks import as_count, as_number, check_known
+from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.sections import METRICS, SECTION_OF, Metric
+from cfe_faiss.base.checks import as_count, as_number, check_known, check_type
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
 """Outcome of a condition for one group."""
@@ -24,124 +25,12 @@ FEWEST_CASES = 30
 """Groups of fewer cases are not judged, unless the user says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """Metric of a condition.
-
-    Attributes
-    ----------
-    section, key, n
-        The section that measures it, and the keys of the number and of its cases in the rows of
-        ``Section.measured``.
-    needs
-        Requirements, see :meth:`Inputs.has`.
-    is_ranked
-        Whether it is defined for groups that can be ranked only.
-    is_count
-        Whether it is a whole number.
-    """
-
-    section: str
-    key: str
-    n: str
-    needs: tuple[Need, ...] = ()
-    is_ranked: bool = False
-    is_count: bool = False
-
-
-_GROUPS: tuple[Need, ...] = ("favourable", "sensitive")
-_ERRORS: tuple[Need, ...] = (*_GROUPS, "truth")
-
-METRICS: dict[str, Metric] = {
-    "selection_rate": Metric(
-        section="groups",
-        key="rate",
-        n="count",
-        needs=_GROUPS,
-    ),
-    "impact_ratio": Metric(
-        section="groups",
-        key="ratio",
-        n="count",
-        needs=_GROUPS,
-        is_ranked=True,
-    ),
-    "selection_rate_difference": Metric(
-        section="groups",
-        key="difference",
-        n="count",
-        needs=_GROUPS,
-        is_ranked=True,
-    ),
-    "accuracy": Metric(
-        section="groups",
-        key="accuracy",
-        n="judged",
-        needs=_ERRORS,
-    ),
-    "false_positive_rate": Metric(
-        section="groups",
-        key="fpr",
-        n="negatives",
-        needs=_ERRORS,
-    ),
-    "false_negative_rate": Metric(
-        section="groups",
-        key="fnr",
-        n="positives",
-        needs=_ERRORS,
-    ),
-    "overall_accuracy": Metric(
-        section="errors",
-        key="overall",
-        n="overall_nodes",
-        needs=("truth",),
-    ),
-    "consistency": Metric(
-        section="consistency",
-        key="share",
-        n="nodes",
-    ),
-    "equalised_odds_difference": Metric(
-        section="error_rates",
-        key="equalised_odds_difference",
-        n="judged",
-        needs=_ERRORS,
-    ),
-    "only_in": Metric(
-        section="only_in",
-        key="share",
-        n="pairs",
-        needs=("sensitive",),
-    ),
-    "flipped": Metric(
-        section="flip",
-        key="share",
-        n="nodes",
-        needs=("model", "sensitive"),
-    ),
-    "evidence_pairs": Metric(
-        section="models",
-        key="evidence",
-        n="n",
-        needs=("models",),
-        is_count=True,
-    ),
-    "changed_share": Metric(
-        section="models",
-        key="changed_share",
-        n="n",
-        needs=("models",),
-    ),
-}
-"""The metrics that conditions can be about."""
-
 _TRUTH = "true classes (data.y)"
 _SIGNS = {"at_least": ">=", "at_most": "<="}
 _TEXT = re.compile(
     r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*"
 )
-_OF_MODELS = {name for name, metric in METRICS.items() if metric.section == "models"}
+_OF_MODELS = {name for name, section in SECTION_OF.items() if section == "models"}
 """Metrics with a number for each model."""
 
 
@@ -324,10 +213,7 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
     """
     given = [require] if isinstance(require, str | Condition) else require
     for one in given:
-        if not isinstance(one, str | Condition):
-            raise TypeError(
-                f"require must hold texts or Condition objects, got {type(one).__name__}"
-            )
+        check_type("require must hold texts or Condition objects", one, str | Condition)
     return tuple(Condition.parse(one) if isinstance(one, str) else one for one in given)
 
 
@@ -347,7 +233,11 @@ def check_all(
         attributes = {None, *sensitive} if condition.attribute is None else {condition.attribute}
         if metric.is_ranked:
             attributes -= {None}
-        rows = [row for row in measured.get(metric.section, ()) if row["attribute"] in attributes]
+        rows = [
+            row
+            for row in measured.get(SECTION_OF[condition.metric], ())
+            if row["attribute"] in attributes
+        ]
         models = {row["place"]: row[metric.key] for row in rows}
         checks += [
             _check(condition, metric, row, models)
@@ -380,7 +270,7 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
                 condition.attribute,
                 inputs.attributes_and_pairs,
             )
-        section = METRICS[condition.metric].section
+        section = SECTION_OF[condition.metric]
         if section in inputs.settings.skip:
             raise ValueError(
                 f"skip must not name {section!r}, which measures {condition.metric}, a condition"

@@ -25,8 +25,8 @@ from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.document import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.data.roles import selective_classes
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.inputs import selective_classes
 from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
@@ -118,7 +118,7 @@ class Inputs:
         ``truth`` is None without any, or if only one decision shows it.
     selective
         Names of the decisions that alone show the true class, such as "granted"; see
-        :func:`cfe_faiss.finder.inputs.selective_classes`.
+        :func:`cfe_faiss.data.roles.selective_classes`.
     class_names
         Names of class 0, 1, ...
     favourable

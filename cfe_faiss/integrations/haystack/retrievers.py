@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import as_count, check_type
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.adapter import in_thread
 from cfe_faiss.integrations.haystack.document_store import EvidenceDocumentStore, Filters
@@ -23,11 +23,9 @@ class _Retriever:
         return_embedding: bool = False,
         filter_policy: FilterPolicy = FilterPolicy.REPLACE,
     ) -> None:
-        if not isinstance(document_store, EvidenceDocumentStore):
-            raise TypeError(
-                f"document_store must be an EvidenceDocumentStore, got "
-                f"{type(document_store).__name__}"
-            )
+        check_type(
+            "document_store must be an EvidenceDocumentStore", document_store, EvidenceDocumentStore
+        )
         self.document_store = document_store
         self.filters = filters
         self.top_k = as_count("top_k", top_k)

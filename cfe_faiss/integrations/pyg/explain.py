@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.base.checks import as_array, as_count, as_matrix
+from cfe_faiss.base.checks import as_array, as_count, as_matrix, check_type
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
 from cfe_faiss.plot import as_node, feature_matrix
@@ -84,7 +84,8 @@ class EvidenceExplainer(ExplainerAlgorithm):
         self, finder: EvidenceFinder, k: int = 5, where: Constraints | None = None
     ) -> None:
         super().__init__()
-        self.finder = check_finder(finder)
+        check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
+        self.finder = finder
         self.k = as_count("k", k)
         self.where = where
 
@@ -165,13 +166,6 @@ class EvidenceExplainer(ExplainerAlgorithm):
         mask = np.zeros(x.shape, np.float32)
         mask[node] = row
         return mask
-
-
-def check_finder(finder: Any) -> EvidenceFinder:
-    """Return a finder; TypeError for another object."""
-    if not isinstance(finder, EvidenceFinder):
-        raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}")
-    return finder
 
 
 def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None:
@@ -493,10 +487,10 @@ def explain_beside(
     >>> list(explained.to_frame().columns)[-3:]
     ['shared_features', 'explained_difference', 'shared_edges']
     """
-    if not isinstance(explainer, Explainer):
-        raise TypeError(f"explainer must be an Explainer of PyG, got {type(explainer).__name__}")
+    check_type("explainer must be an Explainer of PyG", explainer, Explainer)
     n = len(data.x)
-    if n != len(check_finder(finder).labels):
+    check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
+    if n != len(finder.labels):
         raise ValueError(f"data must have the finder's {len(finder.labels)} nodes, got {n}")
     node = as_node("node", node, n)
     found = finder.local([node], k)

@@ -9,7 +9,8 @@ import scipy.sparse
 
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.roles import Ids, Source
-from cfe_faiss.datasets.own import nearest_neighbours, read_edges
+from cfe_faiss.datasets.own import read_edges
+from cfe_faiss.graph.csr import nearest_neighbours
 
 TEXTS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
 NUMBERS = Ids.of_column(

@@ -35,8 +35,8 @@ from cfe_faiss.cli.parser import (
     Either,
     Group,
     argument,
-    call,
     command,
+    given,
     source,
 )
 from cfe_faiss.data.classes import as_predictions
@@ -235,13 +235,13 @@ def run_audit(arguments: argparse.Namespace) -> int:
     inputs = read_inputs(arguments)
     finder, attributes, where = _finder(arguments, inputs)
     names = finder.class_names or ()
-    options: dict[str, Any] = {"where": where}
     favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
         favourable = [names[1]]
+    bins = given(arguments, "bins")
     cuts = by_name("--cut", arguments.cut, attributes)
     if cuts:
-        options["bins"] = {
+        bins["bins"] = {
             name: [number("--cut", name, part) for part in text.split(",")]
             for name, text in cuts.items()
         }
@@ -249,11 +249,17 @@ def run_audit(arguments: argparse.Namespace) -> int:
     better = {
         name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()
     }
-    report = call(
-        audit.report,
-        arguments,
-        finder=dataclasses.replace(finder, ids=None) if arguments.mask_ids else finder,
-        path=arguments.out,
+    report = audit.report(
+        dataclasses.replace(finder, ids=None) if arguments.mask_ids else finder,
+        arguments.out,
+        sensitive=arguments.sensitive,
+        k=arguments.k,
+        pairs=arguments.pairs,
+        cases=arguments.cases,
+        confidence=arguments.confidence,
+        person=arguments.person,
+        figures=arguments.figures,
+        overwrite=arguments.overwrite,
         reference=by_name("--reference", arguments.reference, attributes) or None,
         better=better or None,
         skip=arguments.skip or (),
@@ -270,7 +276,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},
         ),
-        **options,
+        where=where,
+        **bins,
     )
     sys.stdout.writelines(f"{line}\n" for line in (*report.files, *report.checks))
     outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
