@@ -88,7 +88,7 @@ class Constraints:
     >>> Constraints(exact="sex", caliper={"age": 5}, replace=False)
     Constraints(exact=('sex',), caliper={'age': 5.0}, replace=False)
     >>> Constraints(exact=["sex"], permitted={"income": (0, 5000)}).describe()
-    ['the same sex', 'evidence with income from 0 to 5000']
+    ['the same sex', 'evidence with income from 0 to 5,000']
     """
 
     exact: Sequence[str] = ()
