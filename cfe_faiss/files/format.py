@@ -114,9 +114,10 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
             replacing it, as :func:`write_index` does, is safe. A stream cannot be mapped.
         ``faiss.IO_FLAG_READ_ONLY``
             Make the index read-only, even in memory.
-        ``IO_FLAG_ONDISK_SAME_DIR``, ``IO_FLAG_SKIP_PRECOMPUTE_TABLE``,
-        ``IO_FLAG_PQ_SKIP_SDC_TABLE``
+        ``IO_FLAG_ONDISK_SAME_DIR``, ``IO_FLAG_SKIP_PRECOMPUTE_TABLE``
             No effect: evidence indexes do not have these features.
+        ``IO_FLAG_PQ_SKIP_SDC_TABLE``
+            No effect, either.
 
     Returns
     -------
