@@ -23,9 +23,12 @@ void parallel_for(std::size_t tasks, int threads, const std::function<void(std::
   };
   const std::size_t others = threads > 1 && tasks > 1 ? std::min<std::size_t>(threads, tasks) - 1 : 0;
   std::vector<std::thread> helpers;
-  try {
-    for (std::size_t i = 0; i < others; ++i) helpers.emplace_back(take_all, Watch());
-  } catch (const std::exception&) {  // the system refuses: fewer helpers do
+  for (std::size_t i = 0; i < others; ++i) {
+    try {
+      helpers.emplace_back(take_all, Watch());
+    } catch (const std::exception&) {
+      break;  // the system refuses: fewer helpers do
+    }
   }
   take_all(watch);
   for (std::thread& helper : helpers) helper.join();

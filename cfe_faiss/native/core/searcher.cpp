@@ -228,20 +228,23 @@ Searcher::Routed Searcher::route_task(const LargeGroups& groups, std::size_t tas
   }
 
   NearGroups near = halve(X, borders, kLargest, threads, watch);
-  Routed routed{{.starts = std::move(near.starts), .width = std::min(nprobe, lists())}, {}};
+  Routed routed;
+  RoutedGroups& small = routed.groups;
+  small.starts = std::move(near.starts);
+  small.width = std::min(nprobe, lists());
   const std::size_t number = near.of_group.size();
   for (const std::int64_t group : near.of_group)
-    routed.labels.push_back(groups.group_labels[first + static_cast<std::size_t>(group)]);
-  for (const std::int64_t q : near.order) routed.order.push_back(chosen[static_cast<std::size_t>(q)]);
+    small.labels.push_back(groups.group_labels[first + static_cast<std::size_t>(group)]);
+  for (const std::int64_t q : near.order) small.order.push_back(chosen[static_cast<std::size_t>(q)]);
   if (nprobe == 0) return routed;
   routed.X.resize(nq * d());
-  routed.lists.resize(number * routed.width);
+  small.lists.resize(number * small.width);
   AlignedVector<float> of_groups(number * d());
   const Matrix<float> means{of_groups.data(), number, d()};
-  arrange(X, near.order, routed.starts, {routed.X.data(), nq, d()}, means, threads, watch, rows_.metric());
-  centroids_.rank(means, routed.labels, {routed.lists.data(), number, routed.width}, threads, watch);
+  arrange(X, near.order, small.starts, {routed.X.data(), nq, d()}, means, threads, watch, rows_.metric());
+  centroids_.rank(means, small.labels, {small.lists.data(), number, small.width}, threads, watch);
   if (nprobe >= lists())  // the lists of the first partition hold every row
-    for (std::int64_t& list : routed.lists)
+    for (std::int64_t& list : small.lists)
       if (list >= static_cast<std::int64_t>(rows_.nlist())) list = -1;
   return routed;
 }
@@ -251,9 +254,11 @@ RoutedGroups Searcher::route_groups(const LargeGroups& groups, std::size_t nprob
   check(groups);
   std::vector<RoutedGroups> parts(groups.tasks.size());
   for_each_task(groups, threads, watch, [&](std::size_t task, int of_task, const Watch& watch_parts) {
-    parts[task] = route_task(groups, task, nprobe, of_task, watch_parts);
+    parts[task] = route_task(groups, task, nprobe, of_task, watch_parts).groups;
   });
-  RoutedGroups all{.starts = {0}, .width = std::min(nprobe, lists())};
+  RoutedGroups all;
+  all.starts = {0};
+  all.width = std::min(nprobe, lists());
   for (const RoutedGroups& part : parts) {
     const auto begin = static_cast<std::int64_t>(all.order.size());
     for (std::size_t g = 1; g < part.starts.size(); ++g) all.starts.push_back(begin + part.starts[g]);
@@ -274,14 +279,16 @@ void Searcher::search_groups(const LargeGroups& groups, std::size_t nprobe, cons
           "D and I must have one row for each query, of at least one column");
   for_each_task(groups, threads, watch, [&](std::size_t task, int of_task, const Watch& watch_parts) {
     const Routed routed = route_task(groups, task, nprobe, of_task, watch_parts);
-    const std::size_t number = routed.labels.size();
+    const RoutedGroups& small = routed.groups;
+    const std::size_t number = small.labels.size();
     std::vector<std::int32_t> labels;
-    for (const std::int64_t q : routed.order) labels.push_back(groups.labels[static_cast<std::size_t>(q)]);
+    labels.reserve(small.order.size());
+    for (const std::int64_t q : small.order) labels.push_back(groups.labels[static_cast<std::size_t>(q)]);
     const GroupedQueries queries{{routed.X.data(), labels.size(), d()},
                                  labels,
-                                 routed.starts,
-                                 {routed.lists.data(), number, routed.width},
-                                 routed.order,
+                                 small.starts,
+                                 {small.lists.data(), number, small.width},
+                                 small.order,
                                  D,
                                  I,
                                  false,

@@ -47,10 +47,10 @@ struct LargeGroups {
 
 // Small groups of near queries, and the lists that each probes.
 struct RoutedGroups {
-  std::vector<std::int64_t> order = {}, starts;  // numbers of queries, and offsets of the groups in these
-  std::vector<std::int32_t> labels = {};         // of each group
-  std::size_t width = 0;                         // lists of a group
-  std::vector<std::int64_t> lists = {};          // (groups, width), nearest first; -1 for none
+  std::vector<std::int64_t> order, starts;  // numbers of queries, and offsets of the groups in these
+  std::vector<std::int32_t> labels;         // of each group
+  std::size_t width = 0;                    // lists of a group
+  std::vector<std::int64_t> lists;          // (groups, width), nearest first; -1 for none
 };
 
 // Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists.
@@ -83,7 +83,8 @@ class Searcher {
   struct Query;
   struct Scratch;
 
-  struct Routed : RoutedGroups {
+  struct Routed {
+    RoutedGroups groups;
     AlignedVector<float> X;  // the queries, in order
   };
 
