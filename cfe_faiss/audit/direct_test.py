@@ -152,13 +152,7 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats
     folds = persons % _FOLDS
     blocks = [columns]
     for decisions in unfavourable:
-        logit = np.empty(n)
-
-        def fit(k: int, decisions: Bools = decisions, logit: Floats = logit) -> None:
-            held_out = folds == k
-            logit[held_out] = _logits(columns[~held_out], decisions[~held_out], columns[held_out])
-
-        run(fit, range(_FOLDS), work=_FOLDS * columns.size * columns.shape[1])
+        logit = _cross_fitted_logits(columns, decisions, folds)
         blocks.append(_standardise(np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)])))
     return np.column_stack(blocks)
 
@@ -314,6 +308,18 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
     numbers: Ints = np.unique(draws, return_inverse=True)[1]
     return numbers
+
+
+def _cross_fitted_logits(B: Floats, y: Bools, folds: Ints) -> Floats:
+    """Return the logit of P(y | B) of each row, by the regression of the other folds."""
+    logits = np.empty(len(B))
+
+    def fit(fold: int) -> None:
+        held_out = folds == fold
+        logits[held_out] = _logits(B[~held_out], y[~held_out], B[held_out])
+
+    run(fit, range(_FOLDS), work=_FOLDS * B.size * B.shape[1])
+    return logits
 
 
 def _logits(B: Floats, y: Bools, at: Floats) -> Floats:

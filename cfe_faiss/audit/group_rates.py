@@ -43,6 +43,16 @@ from cfe_faiss.data.classes import (
 )
 from cfe_faiss.data.roles import selective_classes
 
+LIMIT_OF_GRAPHS = (
+    "In a graph neighbours influence each other's predictions, and the intervals are rather too "
+    "narrow."
+)
+LIMIT_OF_UNKNOWN = (
+    "The bounds hold whichever of the groups the unknown people belong to, not if they belong "
+    "to a group of their own. Of an intersection a person is unknown if any of the attributes "
+    "is missing, so its bounds may be too wide."
+)
+LIMIT_OF_TRUTH = "Accuracy, error rates and equalised odds count the people with a true class only."
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is "
     "justified.",
@@ -54,13 +64,9 @@ _LIMITS = (
     "have intervals for one group alone.",
     '"No finding" means that an impact ratio of 0.7 would have been found in at least half of '
     "such samples. Smaller differences may exist.",
-    # The others are for graphs, unknown values and true classes.
-    "In a graph neighbours influence each other's predictions, and the intervals are rather too "
-    "narrow.",
-    "The bounds hold whichever of the groups the unknown people belong to, not if they belong "
-    "to a group of their own. Of an intersection a person is unknown if any of the attributes "
-    "is missing, so its bounds may be too wide.",
-    "Accuracy, error rates and equalised odds count the people with a true class only.",
+    LIMIT_OF_GRAPHS,
+    LIMIT_OF_UNKNOWN,
+    LIMIT_OF_TRUTH,
 )
 """Questions that the numbers cannot answer."""
 

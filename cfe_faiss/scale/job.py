@@ -517,7 +517,7 @@ def _new_inputs(
 def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     """Return the shape of the features; raise ValueError if the inputs do not match each other."""
 
-    def require(fits: bool, expectation: str, *values: NDArray[Any]) -> None:
+    def check_arrays(fits: bool, expectation: str, *values: NDArray[Any]) -> None:
         if not fits:
             given = " and ".join(f"{array.dtype} of shape {array.shape}" for array in values)
             raise ValueError(f"{expectation}, got {given}")
@@ -525,13 +525,13 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     arrays = {name: source.array() for name, source in inputs.items()}
     x = arrays["features"]
     fits = x.ndim == 2 and x.size > 0 and x.dtype.kind in "biuf"
-    require(fits, "features must be numbers of shape (n, d)", x)
+    check_arrays(fits, "features must be numbers of shape (n, d)", x)
     n, d = x.shape
     as_labels("labels", arrays["labels"], n, unknown=True)
     if "edges" in arrays:
         edges = arrays["edges"]
         fits = edges.ndim == 2 and edges.shape[0] == 2 and edges.dtype.kind in "iu"
-        require(fits, "edges must be integers of shape (2, E)", edges)
+        check_arrays(fits, "edges must be integers of shape (2, E)", edges)
         count = edges.shape[1]
     else:
         indptr = arrays["indptr"]
@@ -541,7 +541,7 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
             and indices.ndim == 1
             and {indptr.dtype.kind, indices.dtype.kind} <= {*"iu"}
         )
-        require(
+        check_arrays(
             fits,
             f"edges must be indptr, ({n + 1},), and indices, (E,), both integers",
             indptr,
@@ -551,7 +551,7 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     if "edge_weight" in arrays:
         weights = arrays["edge_weight"]
         fits = weights.shape == (count,) and weights.dtype.kind in "biuf"
-        require(
+        check_arrays(
             fits, f"edge_weight must be numbers of shape ({count},), one for each edge", weights
         )
     return n, d

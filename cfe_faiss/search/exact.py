@@ -8,7 +8,6 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -79,14 +78,24 @@ def _search_tiles(queries: Queries, progress: str | None) -> Results:
     return D, I
 
 
-def scan_tile(x: Chunk, y: Chunk, S: Floats, *results: Any) -> None:
+def scan_tile(
+    x: Chunk,
+    y: Chunk,
+    S: Floats,
+    D: Floats,
+    I: Ints,
+    D_y: Floats | None = None,
+    I_y: Ints | None = None,
+) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y.
 
-    Further results are of the rows of y. S holds the scores.
+    D_y and I_y, if given, are results of the rows of y, and updated with the rows of x. S holds the
+    scores.
     """
+    metric = x.snapshot.native.metric
     sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
     rules = x.filter, y.filter
-    _native.scan_tile(x.snapshot.native.metric, S, *sides, x.margin(y), *rules, *results)
+    _native.scan_tile(metric, S, *sides, x.margin(y), *rules, D, I, D_y, I_y)
 
 
 # --- all rows with each other ---------------------------------------------------------------------

@@ -10,12 +10,12 @@ void parallel_for(std::size_t tasks, int threads, const std::function<void(std::
   std::atomic<std::size_t> next{0}, done{0};
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // the first one
-  const auto take_all = [&](const Watch& told) {
+  const auto take_all = [&](const Watch& report) {
     try {
       for (std::size_t number = next++; number < tasks && !failed; number = next++) {
         task(number);
         ++done;
-        if (told) told(done);
+        if (report) report(done);
       }
     } catch (...) {
       if (!failed.exchange(true)) error = std::current_exception();

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
+from cfe_faiss.audit.group_rates import (
+    LIMIT_OF_GRAPHS,
+    LIMIT_OF_TRUTH,
+    LIMIT_OF_UNKNOWN,
+    GroupMetrics,
+    group_metrics,
+    turned,
+)
 from cfe_faiss.audit.groups import Frame
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
@@ -192,17 +199,18 @@ def counts_section(inputs: Inputs) -> Section:
         *(bounds if unknown else ()),
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
-    *limits, of_graph, of_unknown, of_truth = rates.metrics.limits
-    limits += (
-        [of_graph] * inputs.has("graph") + [of_unknown] * unknown + [of_truth] * inputs.has("truth")
-    )
+    applies = {
+        LIMIT_OF_GRAPHS: inputs.has("graph"),
+        LIMIT_OF_UNKNOWN: unknown,
+        LIMIT_OF_TRUTH: inputs.has("truth"),
+    }
     return Section(
         {"groups": len({row["group"] for row in rates.groups}), "unknown": unknown},
         tables=[
             Table("counts", columns, rows, limit=80, group="heading"),
             *_local_law_144(inputs, rates.metrics),
         ],
-        limits=limits,
+        limits=[limit for limit in rates.metrics.limits if applies.get(limit, True)],
     )
 
 

@@ -412,8 +412,9 @@ def _tests(
         with_missing=False,
     )
     groups = dict(zip(names, known, strict=True))
-    # Neighbours are searched once, the most first. No situation test needs none.
-    depths = sorted(neighbours, reverse=True) * any(row["test"] == "situation" for row in named)
+    depths: list[int] = []
+    if any(row["test"] == "situation" for row in named):
+        depths = sorted(neighbours, reverse=True)  # fewer neighbours are the first of more
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
@@ -512,7 +513,8 @@ def _without_each(
         return {}
     width = X.shape[1] + 150
     most = int(_WORK / (len(X) * width * (width + len(X) / 100))) - _SCALINGS
-    if len(names) > (most := max(1, min(_LEFT_OUT, most))):
+    most = max(1, min(_LEFT_OUT, most))
+    if len(names) > most:
         centred = X - X.mean(axis=0)
         spread = np.sqrt((centred**2).sum(axis=0))
         strength = abs((refused - refused.mean()) @ centred) / np.where(spread > 0, spread, np.inf)
@@ -621,16 +623,14 @@ def flip_section(inputs: Inputs) -> Section:
         values | {"flips": flips, "most_alone": _FLIPPED_ALONE},
         tables=[Table("flip", table, rows)],
         limits=list(dict.fromkeys(limits)),
-        measured=[
-            row
-            | {
-                "place": row["how"]
-                if row["value"] == "all"
-                else f"{row['how']}, {row['value']} to {row['flipped']}"
-            }
-            for row in rows
-        ],
+        measured=[row | {"place": _place_of_flip(row)} for row in rows],
     )
+
+
+def _place_of_flip(row: _Row) -> str:
+    if row["value"] == "all":
+        return str(row["how"])
+    return f"{row['how']}, {row['value']} to {row['flipped']}"
 
 
 def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:

@@ -363,7 +363,7 @@ def _with_neighbours(
     inputs: Inputs, side: Side, near: Surroundings, styles: Mapping[int, int]
 ) -> Side:
     """Return a side with its neighbours, in words and as drawn."""
-    counts = f"{plural(near.degree, 'neighbour')}, {near.same or 'none'} with the same decision"
+    counts = f"{plural(near.degree, 'neighbour')}, {_count(near.same)} with the same decision"
     labels = inputs.finder.labels
     names = map(show, inputs.finder.names(near.drawn).tolist())
     looks = [styles[label] for label in labels[near.drawn].tolist()]
@@ -376,12 +376,16 @@ def _with_neighbours(
     )
 
 
+def _count(n: int) -> str:
+    return f"{n:,}" if n else "none"
+
+
 def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
     count = len(inputs.attributes)
     agreeing = count - len(pairs.differing[place])
     if not count:
         return "No attributes are known."
-    words = "all" if agreeing == count > 1 else f"{agreeing or 'none'} of"
+    words = "all" if agreeing == count > 1 else f"{_count(agreeing)} of"
     return f"They agree in {words} {plural(count, 'attribute')}."
 
 
