@@ -83,7 +83,7 @@ check: $(TOOLS)
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/cmake -S $(NATIVE) -B $(BUILD)/core -DCFE_TESTS=ON -DCFE_WERROR=ON
 	$(BIN)/cmake --build $(BUILD)/core
-	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/core
+	$(BIN)/python tests/native/check_symbols.py $(BUILD)/core
 	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -config-file $(NATIVE)/.clang-tidy \
 		-p $(BUILD)/core -quiet -extra-arg=-Wno-deprecated-declarations '$(NATIVE)/(bindings|core|kernels|tests)/'
 
@@ -131,7 +131,7 @@ neon: $(CORE)
 	$(CMAKE_TESTS) -B $(BUILD)/neon -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static
 	$(BIN)/cmake --build $(BUILD)/neon
-	$(BIN)/python $(NATIVE)/tests/check_symbols.py $(BUILD)/neon
+	$(BIN)/python tests/native/check_symbols.py $(BUILD)/neon
 	qemu-aarch64 $(BUILD)/neon/cfe_tests
 
 # The clean environment has no compiler on its PATH and no extras.

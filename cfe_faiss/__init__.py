@@ -28,7 +28,7 @@ from cfe_faiss.files.format import (
     write_index,
 )
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
-from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.factory import IndexEvidencePreTransform, index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
 from cfe_faiss.index.ivf import (
     IndexEvidenceIVF,
@@ -36,8 +36,7 @@ from cfe_faiss.index.ivf import (
     IndexEvidenceIVFScalarQuantizer,
 )
 from cfe_faiss.index.parameters import EvidenceParameters
-from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import Array, Floats, Ints, as_count, as_number
 from cfe_faiss.base.text import format_measure
-from cfe_faiss.index.protocol import EvidenceIndex, check_index
+from cfe_faiss.index.searching import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric, flipped, measure_of, measured, score_at
 from cfe_faiss.search.exact import NOTHING, Found, run_until_full, select_best
 from cfe_faiss.search.pairs import CandidatePairs

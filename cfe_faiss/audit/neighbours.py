@@ -30,7 +30,7 @@ from cfe_faiss.audit.intervals import clustered_wilson, share_columns, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Members

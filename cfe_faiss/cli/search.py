@@ -45,7 +45,7 @@ from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import OwnTable, attributes_of_files, read_columns, read_nodes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.outputs import write_picture
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import measure_of, measure_pairs, measured
 from cfe_faiss.search.query import Effort, Query

@@ -48,7 +48,7 @@ from cfe_faiss.index.ivf import (
     IndexEvidenceIVFPQ,
     IndexEvidenceIVFScalarQuantizer,
 )
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import write_stock
 from cfe_faiss.rows.metric import LONGEST, METRICS
 from cfe_faiss.rows.snapshot import check_references

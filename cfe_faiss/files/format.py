@@ -25,7 +25,7 @@ from cfe_faiss.files import footer
 from cfe_faiss.files.footer import MAGIC
 from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import clone_stock, read_stock, stock_bytes, stock_from
 
 _BYTES = "data"  # name of bytes in errors

@@ -31,7 +31,7 @@ from cfe_faiss.graph.csr import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.index.factory import check_ids_stay
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.rows.metric import as_rows
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html,
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.csr import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
-from cfe_faiss.index.protocol import EvidenceIndex, check_index
+from cfe_faiss.index.searching import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import (
     Metric,

@@ -40,7 +40,7 @@ from cfe_faiss.data.predict import columns_of, is_model, predictions_of
 from cfe_faiss.data.roles import Roles, check_categories, check_table, column_names
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows
 from cfe_faiss.search.query import Rules
 

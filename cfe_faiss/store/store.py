@@ -23,8 +23,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.index.searching import Neighbors
+from cfe_faiss.index.searching import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at

@@ -28,7 +28,7 @@ from cfe_faiss.files.faiss_payload import read_payload
 from cfe_faiss.files.footer import SINCE_VERSION
 from cfe_faiss.files.format import read_header, verify_index
 from cfe_faiss.files.outputs import new_file
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 

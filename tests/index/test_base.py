@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import assert_same_arrays, clustered, quick, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 Index = EvidenceIndex
 CODECS = {"ivf": "Flat", "fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ4,RFlat"}

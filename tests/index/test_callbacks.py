@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.search.conditions import calls_python
 
 KINDS = [

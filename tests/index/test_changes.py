@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from reference import Stored, assert_same_arrays, evidence_of_rows, kept_rows, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 D = 5
 KINDS = {

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, lists_of_rows, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 N, D, MORE = 40, 4, 12
 X, LABELS = clustered(N + MORE, D, 3)

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
+from cfe_faiss.index.factory import IndexEvidencePreTransform
 
 RAW, LABELS = clustered(600, 16, 3)
 

@@ -10,7 +10,7 @@ from reference import assert_same_arrays, clustered, quick, with_rows
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
 from cfe_faiss.files.format import read_header
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.search import derived
 from cfe_faiss.search import derived as derived_module
 from cfe_faiss.search import recall as recall_module

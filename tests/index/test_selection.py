@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.search.conditions import selected
 from cfe_faiss.search.derived import Derived
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from reference import assert_same_arrays, clustered, lists_of_rows, quick
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 N, D = 260, 8
 X, LABELS = clustered(N, D, 4)

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from reference import assert_same_arrays, clustered, quick, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 IVF = ["EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ4,RFlat"]
 KINDS = ["IDMap2,EvidenceFlat", *IVF]

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from reference import assert_same_arrays, clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 KINDS = [
     "EvidenceFlat",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 KINDS = [
     "IDMap2,EvidenceFlat",

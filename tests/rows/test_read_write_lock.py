@@ -10,7 +10,7 @@ from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.searching import EvidenceIndex
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:
