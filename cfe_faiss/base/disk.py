@@ -35,13 +35,8 @@ def release(*arrays: Any) -> None:
 
 def releasing(*arrays: Any) -> Callable[[], None] | None:
     """Return a function that releases the memory maps among ``arrays``; None without any."""
-    mapped = [array for array in arrays if is_mapped(array)]
+    mapped = [array for array in arrays if _map_of(array) is not None]
     return (lambda: release(*mapped)) if mapped else None
-
-
-def is_mapped(array: Any) -> bool:
-    """Return whether :func:`release` frees memory of an array."""
-    return _map_of(array) is not None
 
 
 def _map_of(array: Any) -> mmap.mmap | None:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss import _native
 from cfe_faiss.base.checks import Doubles, Floats, Int32s, Ints, as_array, as_count, as_number
 from cfe_faiss.base.threads import limit_faiss_threads, num_threads, product
-from cfe_faiss.rows.metric import Metric, faiss_metric
+from cfe_faiss.rows.metric import Metric, faiss_metric, is_distance
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 
 SAMPLE = 4096
@@ -73,7 +73,7 @@ def train_partitions(
     Centroids, (partitions, nlist, d) float32; unit rows for cosine.
     """
     if metric != "cosine":
-        return kmeans(X, nlist, cp, cp.seed, split=metric == "l2")[None]
+        return kmeans(X, nlist, cp, cp.seed, split=is_distance(metric))[None]
     n, d = X.shape
     centroids = np.empty((partitions, nlist, d), np.float32)
     weights = np.ones(n, np.float32)

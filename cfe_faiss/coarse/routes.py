@@ -18,7 +18,7 @@ from cfe_faiss._native import ClassCentroids, ListScan
 from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_unit_rows
 from cfe_faiss.base.threads import derived, num_threads
 from cfe_faiss.coarse.partitions import nearest_centroids, nearest_numbers, spherical_kmeans
-from cfe_faiss.rows.metric import METRICS, Metric, lengths
+from cfe_faiss.rows.metric import METRICS, Metric, is_distance, lengths
 from cfe_faiss.rows.snapshot import Snapshot
 
 # A class with a smaller share moves the list's mean too little to matter. On German, Bail, Cora and
@@ -91,7 +91,7 @@ def ranking_mean(snapshot: Snapshot, X: Floats) -> Floats:
     variance = max(0.0, float(np.einsum("ij,ij->", centred, centred)) / len(X) - float(mean @ mean))
     last = (
         -(mean @ mean + _VARIANCE_SHARE * variance) / 2
-        if snapshot.metric == "l2"
+        if is_distance(snapshot.metric)
         else math.sqrt(variance / snapshot.d)
     )
     extended: Floats = np.append(mean, last).astype(np.float32)

@@ -18,9 +18,10 @@ from cfe_faiss.base.values import NOT_STORED
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
 from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
-from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
+from cfe_faiss.rows.metric import Metric, as_rows, flipped, is_distance, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
+from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import accepted, calls_python, selector_of, with_ids
 from cfe_faiss.search.derived import Derived, Element
 from cfe_faiss.search.query import (
@@ -69,6 +70,7 @@ class SearchingMixin:
     k_factor: float | None = (
         None  # vectors scored for each result, where they are screened by their codes
     )
+    choice: Element | None = None  # element type of the blocks; None for an exact index
 
     # Attributes of the FAISS base class.
     this: Any
@@ -190,7 +192,7 @@ class SearchingMixin:
         )
         if found is None:  # for example because a change was pending
             self._single = None
-        elif self.metric == "l2":
+        elif is_distance(self.metric):
             return flipped(found[0], self.metric), found[1]
         return found
 
@@ -219,7 +221,7 @@ class SearchingMixin:
         query = self._bindable(query)
         with self.holding() as snapshot:
             score = score_at(query.threshold or 0, snapshot.metric)
-            lims, D, I = answers.search_range(query.bind(snapshot), score)
+            lims, D, I = exact.search_range(query.bind(snapshot), score)
             return lims, flipped(D, snapshot.metric), I
 
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
@@ -406,14 +408,6 @@ class SearchingMixin:
         """Return the recall@k of each stored class: 1, as an index without lists is exact."""
         with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
-
-    @property
-    def choice(self) -> Element | None:
-        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`.
-
-        None for an exact index.
-        """
-        return None
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
         """Do the first-use work of searches now.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,16 @@ from cfe_faiss._native import (
     call_steps,
     commit,
 )
-from cfe_faiss.base.checks import Array, Bytes, Floats, Int32s, Ints, as_array, as_count
+from cfe_faiss.base.checks import (
+    Array,
+    Bytes,
+    Floats,
+    Int32s,
+    Ints,
+    as_array,
+    as_count,
+    check_shape,
+)
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
 from cfe_faiss.index.answering import SearchingMixin
@@ -35,7 +44,7 @@ from cfe_faiss.index.parameters import as_numeric, written
 from cfe_faiss.rows import codecs, ids_and_labels
 from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
 from cfe_faiss.rows.ids_and_labels import LabelEncoder
-from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
+from cfe_faiss.rows.metric import as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.conditions import selected_rows
 from cfe_faiss.search.derived import Derived
@@ -240,10 +249,6 @@ class EvidenceMixin(SearchingMixin):
                 f"{value!r}"
             )
 
-    @property
-    def _metric_number(self) -> int:
-        return METRICS.index(self._metric)
-
     def _lengthening(self, X: Floats) -> list[Step]:
         """Return the steps that keep the bound of the lengths of vectors, before some are added."""
         if self._metric == "cosine" or not len(X):
@@ -292,13 +297,6 @@ class EvidenceMixin(SearchingMixin):
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return True
-
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`.
-
-        It holds no lock while the block runs.
-        """
-        return nullcontext(self.storage())
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only, without a lock. They keep the index alive.
@@ -482,7 +480,9 @@ class EvidenceMixin(SearchingMixin):
         >>> index.search_evidence([[1, 0]], [0], k=2)[1]
         array([[1, 2]])
         """
-        given, X = checked_update(ids, x, self.d, self.metric)
+        given = as_ids("ids", ids)
+        X = as_rows("x", x, self.d, self.metric)
+        check_shape("x", X, (len(given), self.d), "one vector per id")
         with self.changing() as transaction:
             codes, steps = (None, []) if labels is None else transaction.encode(labels, len(X))
             transaction.replace(given, X, codes, given, steps)
@@ -709,12 +709,3 @@ class EvidenceMixin(SearchingMixin):
 
     def _refused(self, name: str, instead: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
-
-
-def checked_update(ids: ArrayLike, x: ArrayLike, d: int, metric: Metric) -> tuple[Ints, Floats]:
-    """Return ids, (n,), and their vectors, (n, d), as an index with this metric stores them."""
-    given = as_ids("ids", ids)
-    X = as_rows("x", x, d, metric)
-    if len(X) != len(given):
-        raise ValueError(f"x must have shape ({len(given)}, {d}), one vector per id, got {X.shape}")
-    return given, X

@@ -23,7 +23,7 @@ from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.index.searching import EvidenceIndex, RowOptions, SearchOptions
 from cfe_faiss.rows.codecs import SCALAR
 from cfe_faiss.rows.faiss_functions import stock_factory, total
-from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
+from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric, is_distance
 from cfe_faiss.search.query import Ranges, Results
 
 _WITH_IDS = "IDMap2,EvidenceFlat"
@@ -146,7 +146,7 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
     nlist = match["nlist"] if match["nlist"] == "auto" else int(match["nlist"])
     index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec, metric)
     if match["links"] is not None:
-        if index.metric == "l2":
+        if is_distance(index.metric):
             raise ValueError(
                 f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {index.metric!r}"
             )

@@ -27,7 +27,7 @@ from cfe_faiss.rows import ids_and_labels
 from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
 from cfe_faiss.rows.faiss_functions import Step, list_of, pointer_to, setting
 from cfe_faiss.rows.ids_and_labels import arrays_of, table_from
-from cfe_faiss.rows.metric import Metric, as_metric, as_rows, faiss_metric
+from cfe_faiss.rows.metric import METRICS, Metric, as_metric, as_rows, faiss_metric
 from cfe_faiss.rows.snapshot import Snapshot
 
 _REMEDY = "cfe_faiss.IndexEvidenceIDMap2 has ids of your own, which stay"
@@ -132,7 +132,7 @@ class ExactMixin(EvidenceMixin):
         self._address = steps_of.address_of(self._flat)
         lists = self._faiss_lists()
         rows = self._table.rows(
-            lists, self.d, FLAT, NO_LEVELS.reshape(-1), self._metric_number, sorted=False
+            lists, self.d, FLAT, NO_LEVELS.reshape(-1), METRICS.index(self.metric), sorted=False
         )
         lookup = partial(self._table.rows_of, lists)
         return Snapshot(

@@ -19,15 +19,13 @@ from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
+from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
 from cfe_faiss.rows.ids_and_labels import metric_of, stock_codes, stock_contents
 from cfe_faiss.rows.metric import (
     METRICS,
     PADDING,
     Metric,
-    as_metric,
     as_rows,
-    faiss_metric,
     flipped,
     is_distance,
 )
@@ -101,11 +99,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        d = as_count("d", d)
-        nlist = ivf_base.as_nlist(nlist)
-        self._metric = as_metric("metric", metric)
-        constant = faiss_metric(self._metric)
-        super().__init__(flat_index(d, constant), d, nlist, constant)
+        quantizer, d, nlist, constant = self._checked_sizes(d, nlist, metric)
+        super().__init__(quantizer, d, nlist, constant)
         self._set_up_lists(
             partitions, theta=theta, weighted=weighted, complete=complete, routing=routing
         )
@@ -241,17 +236,14 @@ class IndexEvidenceIVFScalarQuantizer(
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        d = as_count("d", d)
-        nlist = ivf_base.as_nlist(nlist)
-        self._metric = as_metric("metric", metric)
+        quantizer, d, nlist, constant = self._checked_sizes(d, nlist, metric)
         if qtype not in codecs.SCALAR_BY_TYPE:
             raise ValueError(
                 f"qtype must be {codecs.TYPE_NAMES} of faiss.ScalarQuantizer, got {qtype!r}"
             )
         # Codes without residuals decode independently of their list, so supplementary partitions
         # can refer to them.
-        constant = faiss_metric(self._metric)
-        super().__init__(flat_index(d, constant), d, nlist, qtype, constant, False)
+        super().__init__(quantizer, d, nlist, qtype, constant, False)
         self._set_up_lists(
             partitions, theta=theta, weighted=weighted, complete=complete, routing=routing
         )
@@ -379,6 +371,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     _stock = faiss.IndexIVFPQ
     k_factor: float = 8.0
     stores_codes: bool = True
+    _keeps_beside: bool = True
 
     def __init__(  # noqa: PLR0913
         self,
@@ -394,14 +387,11 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         routing: str = "evidence",
         metric: Metric | int = "cosine",
     ) -> None:
-        self._metric = as_metric("metric", metric)
-        d = as_count("d", d)
-        nlist = ivf_base.as_nlist(nlist)
+        quantizer, d, nlist, constant = self._checked_sizes(d, nlist, metric)
         M = as_count("M", M)
         if d % M:
             raise ValueError(f"M must divide d = {d}, got {M}")
-        constant = faiss_metric(self._metric)
-        super().__init__(flat_index(d, constant), d, nlist, M, _BITS, constant)
+        super().__init__(quantizer, d, nlist, M, _BITS, constant)
         self.pq.cp.min_points_per_centroid = 1
         self.k_factor = _checked(k_factor)
         self._set_up_lists(
@@ -460,9 +450,6 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         return f"M={self.pq.M}, partitions={self.partitions}, k_factor={self.k_factor:g}"
 
     # --- codes and vectors ------------------------------------------------------------------------
-
-    def _keeps_beside(self) -> bool:
-        return True
 
     def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
         if len(X) < CODEWORDS:
@@ -550,9 +537,8 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         """Return the score of each pair of a query and a stored vector as FAISS compares them."""
         X = np.ascontiguousarray(x, np.float32)
         rows = snapshot.find(ids)
-        metric = METRICS.index(
-            "l2" if self.metric == "l2" else "ip"
-        )  # FAISS does not normalise queries
+        # FAISS does not normalise queries.
+        metric = METRICS.index(self.metric if is_distance(self.metric) else "ip")
         scores = np.empty(len(ids), np.float32)
         size = max(1, _BLOCK // self.d)
         for start in range(0, len(ids), size):

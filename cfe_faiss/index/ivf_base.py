@@ -37,7 +37,7 @@ from cfe_faiss.rows.faiss_functions import (
     total,
 )
 from cfe_faiss.rows.ids_and_labels import arrays_of, codes_of, is_mapped, stock_codes, table_from
-from cfe_faiss.rows.metric import LONGEST, as_rows
+from cfe_faiss.rows.metric import LONGEST, METRICS, Metric, as_metric, as_rows, faiss_metric
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search.derived import Carried, Choice, Derived, Element
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
@@ -73,6 +73,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     theta: float = math.pi / 3
     weighted: bool = True
+    _keeps_beside: bool = False  # whether float32 vectors are stored in addition to FAISS's lists
     _supplementary: Floats = _NO_CENTROIDS  # centroids of the supplementary partitions
     _centroids: Floats | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
@@ -92,6 +93,24 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     direct_map: Any
 
     # --- a new index ------------------------------------------------------------------------------
+
+    def _checked_sizes(
+        self, d: int, nlist: int | str, metric: Metric | int
+    ) -> tuple[Any, int, int, int]:
+        """Set the metric; return quantizer, d, number of lists and FAISS's metric, checked.
+
+        For ``nlist="auto"`` there are 0 lists until :meth:`train` chooses their number.
+        """
+        d = as_count("d", d)
+        if isinstance(nlist, str):
+            if nlist != "auto":
+                raise ValueError(f"nlist must be a number of lists or 'auto', got {nlist!r}")
+            lists = 0
+        else:
+            lists = as_count("nlist", nlist)
+        self._metric = as_metric("metric", metric)
+        constant = faiss_metric(self._metric)
+        return steps_of.flat_index(d, constant), d, lists, constant
 
     def _set_up_lists(
         self, partitions: int, *, theta: float, weighted: bool, complete: bool, routing: str
@@ -121,8 +140,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         vectors: Floats | None = None,
         references: tuple[Int32s, Ints] | None = None,
     ) -> Table:
-        kept = self.d if self._keeps_beside() else 0
-        return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
+        width = self.d if self._keeps_beside else 0
+        return Table(sizes, self.partitions - 1, width, self.code_size, labels, vectors, references)
 
     def _adopt(
         self,
@@ -282,10 +301,6 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the product-quantizer codes that screen vectors, or None."""
         return None
 
-    def _keeps_beside(self) -> bool:
-        """Whether the index stores float32 vectors in addition to FAISS's lists."""
-        return False
-
     # --- storage ----------------------------------------------------------------------------------
 
     @property
@@ -357,7 +372,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         mapped = is_mapped(self)
         codec, levels = self._codec()
         rows = table.rows(
-            lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)), self._metric_number
+            lists,
+            self.d,
+            codec,
+            np.ascontiguousarray(levels.reshape(-1)),
+            METRICS.index(self.metric),
         )
         if self.checks is not None:
             rows.check_by(*self.checks)
@@ -435,15 +454,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 metric=self.metric,
             )
             codec = self._codec_training(X, centroids)
-            call_steps([*self._making_lists(nlist), *self._training(centroids), *codec], [])
-
-    def _making_lists(self, nlist: int) -> list[Step]:
-        """Return the steps that allocate ``nlist`` lists; none if they exist."""
-        if nlist == self.nlist:
-            return []
-        lists = faiss.ArrayInvertedLists(nlist, self.code_size)
-        table = self._table_of(np.zeros(nlist, np.int64))
-        return [*steps_of.replacing_lists(self, lists), setting(self, "_table", table)]
+            new_lists: list[Step] = []
+            if nlist != self.nlist:
+                lists = faiss.ArrayInvertedLists(nlist, self.code_size)
+                table = self._table_of(np.zeros(nlist, np.int64))
+                new_lists = [*steps_of.replacing_lists(self, lists), setting(self, "_table", table)]
+            call_steps([*new_lists, *self._training(centroids), *codec], [])
 
     def _training(self, centroids: Floats) -> list[Step]:
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
@@ -528,7 +544,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         None for data that is not kept.
         """
         references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
-        return codes, ids, references, X if self._keeps_beside() else None
+        return codes, ids, references, X if self._keeps_beside else None
 
     def _mapping(self, ids_after: Callable[[], Ints]) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, for a subset of its ids."""
@@ -723,15 +739,6 @@ def _lists_of(index: Any) -> tuple[Floats, Int32s]:
         return _NO_CENTROIDS, np.empty((0, 0), np.int32)
     lists = np.repeat(np.arange(stock.nlist, dtype=np.int32), list_sizes(stock))[None]
     return quantizer.reconstruct_n(0, stock.nlist)[None], lists
-
-
-def as_nlist(nlist: int | str) -> int:
-    """Return the initial number of lists: 0 for "auto", where ``train`` chooses it."""
-    if isinstance(nlist, str):
-        if nlist != "auto":
-            raise ValueError(f"nlist must be a number of lists or 'auto', got {nlist!r}")
-        return 0
-    return as_count("nlist", nlist)
 
 
 def automatic_nlist(n: int) -> int:

@@ -27,6 +27,7 @@ from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
+from cfe_faiss.search.derived import Element
 from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
 
 if TYPE_CHECKING:
@@ -386,6 +387,8 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     k_factor
         Vectors that are scored for each result, where they are screened by their codes; None
         elsewhere.
+    choice
+        Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it.
     refusal
         Why the index is read-only; empty if it is not. Then :meth:`changing` and all changes raise
         RuntimeError; :meth:`relabel` of a sharded index works.
@@ -398,15 +401,9 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     has_lists: bool
     stores_codes: bool
     k_factor: float | None
+    choice: Element | None
     refusal: str
     origins: tuple[Path, ...]
-
-    @property
-    def choice(self) -> str | None:
-        """Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned.
-
-        None before it.
-        """
 
     @property
     def keeps_vectors(self) -> bool:

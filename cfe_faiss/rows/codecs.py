@@ -56,13 +56,6 @@ TYPE_NAMES = " or ".join(scalar.type_name for scalar in SCALAR.values())
 _HALF_ROUNDING = 2.0**-11  # relative rounding error of a component
 
 
-def row_size(codec: int, d: int) -> int:
-    """Return the number of bytes per vector."""
-    if codec == FLAT:
-        return 4 * d
-    return d * next(scalar.size for scalar in SCALAR.values() if scalar.codec == codec)
-
-
 def norm_bound(codec: int, levels: Floats, length: float = 1.0) -> float:
     """Bound the norm of a vector up to a length after encoding and decoding.
 

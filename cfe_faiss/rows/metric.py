@@ -48,7 +48,7 @@ def as_metric(name: str, value: Any) -> Metric:
 
 def faiss_metric(metric: Metric) -> int:
     """Return FAISS's constant of a metric."""
-    return int(faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT)
+    return int(faiss.METRIC_L2 if is_distance(metric) else faiss.METRIC_INNER_PRODUCT)
 
 
 def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
@@ -110,7 +110,7 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
         If it is no number, no similarity of unit vectors, or a negative distance; the error names
         ``argument``.
     """
-    if metric == "l2":
+    if is_distance(metric):
         return as_number(argument, value, 0.0, math.inf) ** 2
     limit = 1.0 if metric == "cosine" else math.inf
     return as_number(argument, value, -limit, limit)
@@ -122,7 +122,7 @@ def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:
     Equal rows have distance 0; see :func:`cfe_faiss.ks_similarity` for the cosine, the arguments
     and errors.
     """
-    if metric == "l2":
+    if is_distance(metric):
         return compare_rows(X, v, u, _distances)
     return ks_similarity(X, v, u, dtype=np.float64 if metric == "cosine" else np.float32)
 
@@ -161,9 +161,9 @@ def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) ->
     d products of rounded differences from a centre, x and y here: it errs by at most (2 d + 16) u
     (|x|^2 + |y|^2).
     """
-    if metric == "ip":
-        return (d + 16) * (_ROUNDING * longest * longest_other + _UNDERFLOW)
-    return (2 * d + 32) * (_ROUNDING * (longest**2 + longest_other**2) + _UNDERFLOW)
+    if is_distance(metric):
+        return (2 * d + 32) * (_ROUNDING * (longest**2 + longest_other**2) + _UNDERFLOW)
+    return (d + 16) * (_ROUNDING * longest * longest_other + _UNDERFLOW)
 
 
 def relative_error(d: int) -> float:

@@ -17,7 +17,14 @@ from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_ids, order_of
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.metric import METRICS, Metric, lengths, relative_error, tile_margin
+from cfe_faiss.rows.metric import (
+    METRICS,
+    Metric,
+    is_distance,
+    lengths,
+    relative_error,
+    tile_margin,
+)
 
 _UNIT_TOLERANCE = 1e-4  # for norms summed in float32
 _ROWS = 1 << 14
@@ -232,7 +239,7 @@ class Snapshot:
         """
         if self.metric != "cosine":
             longest = max(self.longest, codecs.terms_bound(self.levels))
-            return relative_error(self.d) * (longest if self.metric == "ip" else 1.0)
+            return relative_error(self.d) * (1.0 if is_distance(self.metric) else longest)
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
 
     # --- metric -----------------------------------------------------------------------------------
@@ -253,7 +260,7 @@ class Snapshot:
 
         (0,) for "cosine".
         """
-        if self.metric == "l2" and self.n and not len(self.centroids):
+        if is_distance(self.metric) and self.n and not len(self.centroids):
             some = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
             return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[
                 0
@@ -262,7 +269,7 @@ class Snapshot:
 
     def tile_sides(self, X: Floats) -> tuple[Floats, Floats, float]:
         """Return vectors as rows and columns whose products are scores, and their bound."""
-        if self.metric != "l2":
+        if not is_distance(self.metric):
             return X, X, 1.0 if self.metric == "cosine" else float(lengths(X).max(initial=0))
         centred = X - self.center
         squares = np.empty(len(X))
@@ -280,11 +287,6 @@ class Snapshot:
         if self.metric == "cosine":
             return self.margin
         return tile_margin(self.metric, self.d, longest, longest_other)
-
-    @property
-    def row_size(self) -> int:
-        """Bytes per vector."""
-        return codecs.row_size(self.codec, self.d)
 
     @property
     def n(self) -> int:
@@ -438,7 +440,7 @@ def center_of(centroids: Floats, metric: Metric, d: int) -> Floats:
     """
     if metric == "cosine":
         return np.empty(0, np.float32)
-    if metric == "ip" or not centroids.size:
+    if not is_distance(metric) or not centroids.size:
         return np.zeros(d, np.float32)
     return read_only(centroids[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
 

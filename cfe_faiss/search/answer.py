@@ -25,7 +25,6 @@ from cfe_faiss.search.query import (
     Effort,
     Plan,
     Queries,
-    Ranges,
     Results,
     Rules,
 )
@@ -120,13 +119,6 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
         found.append((D, I, certify(part, plan, D, I)))
     D, I, certified = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I, certified
-
-
-def search_range(queries: Queries, threshold: float) -> Ranges:
-    """Return lims, D, I: query q has the results lims[q]:lims[q + 1] up to the threshold."""
-    if queries.uses is not None:
-        raise ValueError("params.where must not limit how often evidence is used in a range search")
-    return exact.search_range(queries, threshold)
 
 
 # --- parts of the queries, with one plan each -----------------------------------------------------

@@ -187,6 +187,8 @@ def all_pairs(snapshot: Snapshot, rows: Ints | None = None) -> list[Scan]:
 
 def search_range(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: query q has the results lims[q]:lims[q + 1]."""
+    if queries.uses is not None:
+        raise ValueError("params.where must not limit how often evidence is used in a range search")
     found = [NOTHING]
     work = estimate_work(queries.snapshot, len(queries))
     run(lambda find: found.extend(find(lambda: threshold)), scans_of_queries(queries), work=work)

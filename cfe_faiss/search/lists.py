@@ -310,11 +310,6 @@ def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, Ints]
     return Groups(order, starts, labels), lists.reshape(len(labels), min(nprobe, len(routes.means)))
 
 
-def small_groups(queries: Queries, routes: Routes) -> Groups:
-    """Return the groups of queries that :func:`routed` routes."""
-    return routed(routes, queries, 0)[0]
-
-
 def _in_tasks(
     queries: Queries, groups: Groups
 ) -> tuple[Floats, Ints, Int32s, Ints, Ints, Int32s, Ints]:

@@ -21,6 +21,7 @@ from cfe_faiss.base.checks import SEVERAL, UNKNOWN, Array, Bools, Doubles, Float
 from cfe_faiss.base.threads import derived, once, product, run
 from cfe_faiss.coarse.routes import Routes, ranking_mean
 from cfe_faiss.rows import codecs
+from cfe_faiss.rows.metric import is_distance
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import lists
 from cfe_faiss.search.derived import Derived
@@ -321,7 +322,7 @@ def _groups(
         queries = Queries.of_rows(snapshot, rows)
         if neighbors == "any":
             queries.labels = np.full(len(rows), snapshot.absent_label, np.int32)
-        groups = lists.small_groups(queries, routes)
+        groups = lists.routed(routes, queries, 0)[0]
         rows = rows[groups.order]
         by_row = np.argsort(rows)
         places = by_row[np.searchsorted(rows, drawn[cut], sorter=by_row)]
@@ -455,11 +456,11 @@ def _ball_bounds(X: Floats, snapshot: Snapshot, closeness: Doubles) -> Floats:
     # Products and norms of d terms in float64 err by less than this share of the squared lengths.
     rounding = (snapshot.d + 64) * 2.0**-52 * (lengths + of_lists + radii) ** 2
     S = product(queries, centroids.T)
-    if snapshot.metric == "ip":
-        bounds = S + lengths * radii + rounding
-    else:
+    if is_distance(snapshot.metric):
         distances = np.sqrt(np.maximum(lengths**2 + of_lists**2 - 2 * S - rounding, 0))
         bounds = rounding - np.maximum(distances - radii, 0) ** 2
+    else:
+        bounds = S + lengths * radii + rounding
     bounds[:, empty] = -np.inf
     rounded_up: Floats = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
     return rounded_up

@@ -143,8 +143,7 @@ def of_all_rows(queries: Queries) -> PairTiles:
     """Return the tiles of all stored rows as queries; conditions must not be directed."""
     if queries.conditions is None:
         return pairs_by_label(queries.snapshot, queries.candidates(), queries)
-    usable = queries.conditions.usable & (queries.snapshot.labels != UNKNOWN)
-    return _pair_tiles(_SortedChunks(queries.snapshot, queries.conditions, usable))
+    return pairs_by_conditions(queries.snapshot, queries.conditions)
 
 
 def _multiply(x: Chunk, others: Iterable[Chunk], near: Any = None) -> Iterator[Tile]:
@@ -391,13 +390,8 @@ def pairs_by_conditions(
 ) -> PairTiles:
     """Return the tiles of rows with each other whose pairs may meet the conditions."""
     usable = conditions.usable & (snapshot.labels != UNKNOWN)
-    return _pair_tiles(
-        _SortedChunks(snapshot, conditions, usable if allowed is None else usable & allowed)
-    )
-
-
-def _pair_tiles(chunks: _SortedChunks) -> PairTiles:
-    direction = int(chunks.conditions.directed)
+    chunks = _SortedChunks(snapshot, conditions, usable if allowed is None else usable & allowed)
+    direction = int(conditions.directed)
 
     def tiles(i: int) -> Iterator[Tile]:
         later = (chunks.chunk(j, -direction) for j in chunks.met_by(chunks, i, i))

@@ -150,16 +150,16 @@ def test_code_inside_of_reading_may_wait_for_other_threads() -> None:
 def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
     X, labels = clustered(1200, 8, 3)
     index = with_rows(cfe.index_factory(8, kind), X, labels)
-    with index.reading() as snapshot:
-        names = "labels", "row_ids", "starts", "by_label", "centroids"
-        arrays = [
-            *snapshot.rows(np.arange(1000)),
-            snapshot.members.ids,
-            *(getattr(snapshot, name) for name in names),
-        ]
-        before = [array.copy() for array in arrays]
-        index.add_with_labels(-X, labels)  # no lock is held
-        index.relabel(labels[::-1], np.arange(1200))
+    snapshot = index.storage()
+    names = "labels", "row_ids", "starts", "by_label", "centroids"
+    arrays = [
+        *snapshot.rows(np.arange(1000)),
+        snapshot.members.ids,
+        *(getattr(snapshot, name) for name in names),
+    ]
+    before = [array.copy() for array in arrays]
+    index.add_with_labels(-X, labels)  # no lock is held
+    index.relabel(labels[::-1], np.arange(1200))
     index.remove_ids(np.arange(600))
     index.reset()
     assert_same_arrays(arrays, before)

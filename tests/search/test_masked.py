@@ -13,7 +13,7 @@ from reference import PADDING, assert_same_arrays, cosine, quick, unit, with_row
 from reference_masked import search as search_masked
 
 import cfe_faiss as cfe
-from cfe_faiss.search import answer, exact, lists
+from cfe_faiss.search import exact, lists
 from cfe_faiss.search.answer import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
@@ -227,7 +227,7 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
             assert_all_ways(queries, expected)
             for D, I in all_engines(queries):
                 assert_same_arrays(pad_results(D, I, query.k), expected)
-            found = answer.search_range(dataclasses.replace(queries), 0.25)
+            found = exact.search_range(dataclasses.replace(queries), 0.25)
         every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
         above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
         assert_same_arrays(

@@ -10,7 +10,7 @@ from reference import quick, with_rows
 import cfe_faiss as cfe
 from cfe_faiss.search import recall
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.lists import Groups, small_groups
+from cfe_faiss.search.lists import Groups, routed
 from cfe_faiss.search.query import Effort, Queries, Results
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.int32]]
@@ -32,7 +32,7 @@ def points(seed: int, n: int, d: int, classes: int) -> Arrays:
 
 
 def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[int]]:
-    groups: Groups = small_groups(queries, Derived.of(index.storage()).routes_for())
+    groups: Groups = routed(Derived.of(index.storage()).routes_for(), queries, 0)[0]
     rows = queries.rows[groups.order]
     return {
         frozenset(rows[a:b].tolist())
