@@ -19,9 +19,9 @@ from reference import (
 )
 
 import cfe_faiss as cfe
+from cfe_faiss import pairs as module
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join, tiles
-from cfe_faiss.search import pairs as module
 
 
 def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:

@@ -79,7 +79,7 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
     items = array.reshape(-1).tolist()
     if not set(map(type, items)) <= _PLAIN:
         items = [_plain_item(name, item, position) for position, item in enumerate(items)]
-    return _as_objects(items).reshape(array.shape)
+    return as_objects(items).reshape(array.shape)
 
 
 def _as_array(name: str, values: Any) -> Array:
@@ -98,7 +98,7 @@ def _as_array(name: str, values: Any) -> Array:
         ]
         is_nested = bool(row_types) and np.ndim(values[0]) > 0
         if not is_nested and (len(types) > 1 or not _is_exact(types, values)):
-            return _as_objects(values)
+            return as_objects(values)
     try:
         return np.asarray(values)
     except ValueError as error:
@@ -126,7 +126,8 @@ def _is_exact(types: set[type], values: list[Any] | tuple[Any, ...]) -> bool:
     return kind in (bool, float) or issubclass(kind, np.number | np.bool_)
 
 
-def _as_objects(values: Iterable[Any]) -> Array:
+def as_objects(values: Iterable[Any]) -> Array:
+    """Return values as an array of objects, (n,)."""
     return np.fromiter(values, object)
 
 
@@ -210,7 +211,7 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
             f"{name} must hold a label for each vector, got None at position {position}"
         )
     if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
-        return _as_objects(labels)
+        return as_objects(labels)
     for position, label in enumerate(labels):
         where = f"got {label!r:.80} at position {position}"
         if type(label) is float:
@@ -224,7 +225,7 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
         return np.array([UNKNOWN if label is None else label for label in labels], np.int64)
     if types == {bool}:
         return np.array(labels, np.bool_)
-    return _as_objects(None if label == UNKNOWN else label for label in labels)
+    return as_objects(None if label == UNKNOWN else label for label in labels)
 
 
 def as_classes(name: str, values: Any, *, unknown: bool = False) -> Array:
@@ -598,7 +599,7 @@ def as_row_ids(name: str, values: Any, n: int) -> Array:
     if missing:
         raise ValueError(f"{name} must hold an id for every row, got none in row {missing[0]}")
     are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
-    ids = np.array(listed, np.int64) if are_integers else _as_objects(map(str, listed))
+    ids = np.array(listed, np.int64) if are_integers else as_objects(map(str, listed))
     remedy = "where people have several rows, leave it out, and name them in person= of audits"
     check_distinct(f"{name} must hold each id once ({remedy})", ids.tolist())
     return ids

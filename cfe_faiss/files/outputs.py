@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from cfe_faiss._native import call_steps
-from cfe_faiss.base.disk import lock
+from cfe_faiss.base.disk import alone_in, lock
 from cfe_faiss.files import footer
 from cfe_faiss.rows.faiss_functions import Step
 
@@ -316,6 +316,47 @@ def new_folder(folder: Path) -> Iterator[None]:
             for path in missing:
                 path.rmdir()
         raise
+
+
+@contextmanager
+def new_version(folder: Path, pattern: str, listed: Callable[[], set[str]]) -> Iterator[None]:
+    """Keep other writers out of a folder, in which the block writes files with new names.
+
+    Before and after the block, remove files of other versions, and temporary files of killed
+    writers.
+
+    Parameters
+    ----------
+    folder
+        An existing folder.
+    pattern
+        Regular expression of the names that files of a version have.
+    listed
+        Returns the names in the current version. OSError or ValueError if there is none: then the
+        files that the folder held before the block stay.
+    """
+
+    def remove_others(names: set[str]) -> None:
+        with suppress(OSError, ValueError):
+            names = listed()
+        for path in list(folder.iterdir()):
+            if path.name not in names and is_of_version(path, pattern):
+                with suppress(OSError):
+                    path.unlink()
+
+    with alone_in(folder):
+        before = {path.name for path in folder.iterdir()}
+        remove_others(before)
+        try:
+            yield
+        finally:
+            remove_others(before)
+
+
+def is_of_version(path: Path, pattern: str) -> bool:
+    """Return whether a file is one of a version, or was left by a killed writer of one."""
+    is_temporary = re.fullmatch(rf"\.(?:{pattern})\.[0-9a-f]{{16}}\.tmp", path.name)
+    return bool(is_temporary or (re.fullmatch(pattern, path.name) and is_ours(path)))
 
 
 @contextmanager

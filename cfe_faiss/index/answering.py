@@ -15,7 +15,7 @@ from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, 
 from cfe_faiss.base.checks import Ints, as_array, as_count, as_number, check_shape
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
+from cfe_faiss.index.parameters import EvidenceParameters, Excluding, hand_out, lock_method
 from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, is_distance, next_threshold, score_at
@@ -70,7 +70,6 @@ class SearchingMixin:
     k_factor: float | None = (
         None  # vectors scored for each result, where they are screened by their codes
     )
-    choice: Element | None = None  # element type of the blocks; None for an exact index
 
     # Attributes of the FAISS base class.
     this: Any
@@ -244,7 +243,7 @@ class SearchingMixin:
         D: Any = None,
         I: Any = None,
         **stock: Any,
-    ) -> Results:
+    ) -> Any:
         """Return the k nearest vectors, as ``faiss.Index.search``.
 
         With ``EvidenceParameters``, the best k evidences.
@@ -271,18 +270,14 @@ class SearchingMixin:
         TypeError, ValueError
             If an argument is invalid.
         """
-        found: Results | None
         if not isinstance(params, EvidenceParameters):
-            found = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
-            return found
+            return self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
         if params.plain and D is None and I is None and not stock:
             found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
                 return found
-        found = self.answer(
-            self._make_query("search", x, params, stock, k=as_count("k", k)), params.effort
-        )
-        return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
+        query = self._make_query("search", x, params, stock, k=as_count("k", k))
+        return hand_out(x, self.answer(query, params.effort), D=D, I=I)
 
     def search_and_reconstruct(
         self,
@@ -319,16 +314,11 @@ class SearchingMixin:
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
             vectors[filled] = snapshot.rows(snapshot.find(found[1][filled]))[0]
-        return tuple(
-            like(x, written(name, result, out))
-            for name, result, out in (("D", found[0], D), ("I", found[1], I), ("R", vectors, R))
-        )
+        return hand_out(x, (*found, vectors), D=D, I=I, R=R)
 
     assign = lock_method("assign")
 
-    def range_search(
-        self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any
-    ) -> Ranges:
+    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Any:
         """Return all vectors nearer than a threshold; with ``EvidenceParameters``, all evidence.
 
         As in ``faiss.Index.range_search``, results have similarity > ``thresh``, or squared
@@ -336,14 +326,11 @@ class SearchingMixin:
         :meth:`range_search_evidence` includes results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):
-            stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
-            return stock_results
+            return self._of_stock("range_search", (x, thresh), params, stock)
         number = next_threshold(as_number("thresh", thresh, -np.inf, np.inf), self.metric)
         params.check_range()
-        lims, D, I = self.answer_range(
-            self._make_query("range_search", x, params, stock, threshold=number)
-        )
-        return like(x, lims), like(x, D), like(x, I)
+        query = self._make_query("range_search", x, params, stock, threshold=number)
+        return hand_out(x, self.answer_range(query), lims=None, D=None, I=None)
 
     def _make_query(
         self,
@@ -408,6 +395,14 @@ class SearchingMixin:
         """Return the recall@k of each stored class: 1, as an index without lists is exact."""
         with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks, see :attr:`cfe_faiss.IndexEvidenceIVF.choice`.
+
+        None for an exact index.
+        """
+        return None
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
         """Do the first-use work of searches now.

@@ -19,7 +19,7 @@ from cfe_faiss.index.ivf import (
     IndexEvidenceIVFPQ,
     IndexEvidenceIVFScalarQuantizer,
 )
-from cfe_faiss.index.parameters import like, part_of, written
+from cfe_faiss.index.parameters import hand_out, part_of, written
 from cfe_faiss.index.searching import EvidenceIndex, RowOptions, SearchOptions
 from cfe_faiss.rows.codecs import SCALAR
 from cfe_faiss.rows.faiss_functions import stock_factory, total
@@ -360,7 +360,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         With ``EvidenceParameters``, evidence.
         """
         found = self.evidence.search(self._transform("x", x), k, params=_inner(params))
-        return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
+        return hand_out(x, found, D=D, I=I)
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
         """Return lims, D, I as ``faiss.IndexPreTransform.range_search``.
@@ -368,7 +368,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         With ``EvidenceParameters``, evidence.
         """
         found = self.evidence.range_search(self._transform("x", x), thresh, params=_inner(params))
-        return tuple(like(x, part) for part in found)
+        return hand_out(x, found, lims=None, D=None, I=None)
 
     def search_and_reconstruct(
         self,
@@ -385,8 +385,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
             self._transform("x", x), k, params=_inner(params)
         )
         vectors = self._reverse(Y.reshape(-1, Y.shape[2])).reshape(*Y.shape[:2], self.d)
-        named = zip(("D", "I", "R"), (*found, vectors), (D, I, R), strict=True)
-        return tuple(like(x, written(name, result, out)) for name, result, out in named)
+        return hand_out(x, (*found, vectors), D=D, I=I, R=R)
 
     def assign(self, x: ArrayLike, k: int, labels: Any = None) -> Any:
         """Return the ids of the k nearest vectors."""

@@ -17,7 +17,7 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.index.parameters import like, part_of, written
+from cfe_faiss.index.parameters import hand_out, part_of
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
 from cfe_faiss.rows.ids_and_labels import metric_of, stock_codes, stock_contents
@@ -499,8 +499,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         results = super()._of_stock(
             "search", (x, max(k, int(k * k_factor))), params, further, refine
         )
-        named = zip(out.items(), results, strict=True)
-        return tuple(like(x, written(part, result, given)) for (part, given), result in named)
+        return hand_out(x, results, **out)
 
     def _refine(
         self, k: int, reconstruct: bool, snapshot: Snapshot, x: Any, candidates: Any
@@ -531,7 +530,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         limit = np.float32(threshold)
         is_within = limit > D if is_distance(self.metric) else limit < D
         lims = np.append(0, np.cumsum(is_within))[starts].astype(lims.dtype)
-        return tuple(like(x, part) for part in (lims, D[is_within], I[is_within]))
+        return hand_out(x, (lims, D[is_within], I[is_within]), lims=None, D=None, I=None)
 
     def _scores(self, snapshot: Snapshot, x: Any, query: Ints, ids: Ints) -> Floats:
         """Return the score of each pair of a query and a stored vector as FAISS compares them."""

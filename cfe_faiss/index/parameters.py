@@ -1,6 +1,6 @@
 """FAISS's own methods on an evidence index: parameters, views, and FAISS's outputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -261,14 +261,20 @@ def written(name: str, result: T, out: Any) -> T:
     return cast(T, out)
 
 
-def like(x: Any, result: Any) -> Any:
-    """Return a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use."""
-    is_in_use = hasattr(faiss.Index, "search_numpy")  # it patches FAISS's classes
-    if not _is_tensor(x) or not is_in_use or not isinstance(result, np.ndarray):
-        return result
+def hand_out(x: Any, results: Iterable[Any], **out: Any) -> tuple[Any, ...]:
+    """Return results for queries ``x``, written into the caller's arrays or tensors if given.
+
+    ``out`` are these arrays by name, None for a new one. Results are tensors if ``x`` is one and
+    ``faiss.contrib.torch_utils`` is in use, which patches FAISS's classes.
+    """
+    filled = [written(*each) for each in zip(out, results, out.values(), strict=True)]
+    if not _is_tensor(x) or not hasattr(faiss.Index, "search_numpy"):
+        return tuple(filled)
     import torch
 
-    return torch.from_numpy(result)
+    return tuple(
+        torch.from_numpy(result) if isinstance(result, np.ndarray) else result for result in filled
+    )
 
 
 def _is_tensor(x: Any) -> bool:

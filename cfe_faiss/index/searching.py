@@ -387,8 +387,6 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     k_factor
         Vectors that are scored for each result, where they are screened by their codes; None
         elsewhere.
-    choice
-        Element type of the blocks, "float" or "byte", that :meth:`prepare` pinned; None before it.
     refusal
         Why the index is read-only; empty if it is not. Then :meth:`changing` and all changes raise
         RuntimeError; :meth:`relabel` of a sharded index works.
@@ -401,9 +399,12 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     has_lists: bool
     stores_codes: bool
     k_factor: float | None
-    choice: Element | None
     refusal: str
     origins: tuple[Path, ...]
+
+    @property
+    def choice(self) -> Element | None:
+        """Element type of the blocks that :meth:`prepare` pinned; None before it."""
 
     @property
     def keeps_vectors(self) -> bool:
@@ -420,7 +421,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         D: Any = None,
         I: Any = None,
         **stock: Any,
-    ) -> Results:
+    ) -> Any:
         """Return D, I: the nearest rows, or evidence with ``EvidenceParameters``."""
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:

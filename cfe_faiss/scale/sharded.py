@@ -12,14 +12,14 @@ that it does not list are removed. Processes that have the old files mapped can 
 import json
 import math
 import os
+import re
 import secrets
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from re import fullmatch
 from typing import Any, Self
 
 import faiss
@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, ListChecks, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.base.disk import alone_in
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.files import records
@@ -37,8 +36,8 @@ from cfe_faiss.files.outputs import (
     check_not_mapped,
     check_owner,
     is_one_of,
-    is_ours,
     moving,
+    new_version,
     path_within,
     sync_folder,
 )
@@ -62,9 +61,8 @@ from cfe_faiss.search.query import Effort, Queries
 MANIFEST = "shards.json"
 INDEX = "index"
 """Folder of the shards in the folder of a job."""
-_OWN = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index"
-_SHARD = rf"{_OWN}|shard-[0-9]{{6}}\.index"  # the second pattern is that of a job
-_TEMPORARY = rf"\.{_OWN}\.[0-9a-f]{{16}}\.tmp"  # of killed writers, where files need a name
+# The second pattern is that of a job.
+_SHARD = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index|shard-[0-9]{6}\.index"
 _PREPARED = f"{MANIFEST}.new"
 _VERSION = 2  # lists of version 1 have no checksum
 
@@ -636,32 +634,13 @@ def _new_paths(folder: Path, shards: int) -> list[Path]:
     return [folder / f"shard-{token}-{number:04d}.index" for number in range(shards)]
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _writing(folder: Path) -> AbstractContextManager[None]:
     """Keep other writers out of a folder.
 
     Remove files that ``shards.json`` does not list, before and after.
     """
-    with alone_in(folder):
-        names = {path.name for path in folder.iterdir()}
-        _remove_unlisted(folder, names)
-        try:
-            yield
-        finally:
-            _remove_unlisted(folder, names)
-
-
-def _remove_unlisted(folder: Path, names: set[str]) -> None:
-    """Remove shards that ``shards.json`` does not list.
-
-    Without that file, remove files that are not in ``names``.
-    """
-    with suppress(FileNotFoundError, ValueError):
-        names = {entry["file"] for entry in _read_manifest(folder)["shards"]}
-    for path in list(folder.iterdir()):
-        is_left = fullmatch(_TEMPORARY, path.name) or (
-            fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path)
-        )
-        if path.name not in names and is_left:
-            with suppress(OSError):
-                path.unlink()
+    return new_version(
+        folder,
+        rf"{_SHARD}|{re.escape(_PREPARED)}",
+        lambda: {entry["file"] for entry in _read_manifest(folder)["shards"]},
+    )

@@ -18,7 +18,6 @@ from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, lists, recall
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.pairs import search_greedily
 from cfe_faiss.search.query import (
     Calibration,
     Certified,
@@ -65,7 +64,7 @@ def search(
             raise ValueError(
                 "params.where must not limit how often evidence is used together with rules"
             )
-        return search_greedily(queries, progress)
+        return exact.search_greedily(queries, progress)
     parts = _plan_parts(queries, effort, nq)
     found = [_run(part, plan, progress) for _, part, plan in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))

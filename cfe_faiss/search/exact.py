@@ -1,18 +1,21 @@
 """Exact search over tiles: k best of each query, pairs of a threshold, best pairs.
 
 Few queries are compared with the rows in place. All stored rows as queries share tiles: each
-unordered pair of rows is multiplied once. :mod:`cfe_faiss.search.tiles` lays out the tiles.
+unordered pair of rows is multiplied once. :mod:`cfe_faiss.search.tiles` lays out the tiles. If a
+row may be in few pairs only, they are chosen greedily, most similar first. So is the evidence of
+queries under such a limit.
 """
 
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.checks import Floats, Int32s, Ints
+from cfe_faiss.base.checks import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
@@ -24,6 +27,9 @@ from cfe_faiss.search.tiles import Chunk, Tiles, estimate_work
 MAX_QUERIES_IN_PLACE = 4
 """Up to this number of queries, scan the rows in place; above it, use matrix products."""
 _BUFFER = 1 << 18
+_FIRST = 1 << 10
+_MOST = 1 << 20
+"""Number of pairs in the first batch of a greedy choice, and in the largest."""
 
 Found = tuple[Ints, Ints, Floats]
 Threshold = Callable[[], float]
@@ -33,6 +39,8 @@ Scan = Callable[[Threshold], Iterator[Found]]
 The threshold may rise, so it is read before each part.
 """
 Select = Callable[[list[Found], int], Found]
+Find = Callable[[int, Bools], Found]
+"""Returns some best pairs among the free nodes, best first."""
 NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
@@ -296,3 +304,98 @@ def find_best(
     run(take, scans, work=work, progress=progress)
     merge()
     return best
+
+
+# --- greedy choice --------------------------------------------------------------------------------
+
+
+def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
+    """Choose pairs, best first, such that no node exceeds its capacity.
+
+    Parameters
+    ----------
+    find
+        Function that returns pairs of positions, (p,) each.
+    capacity
+        Maximum number of pairs of each node, by position, (n,) int64.
+    wanted
+        Maximum number of pairs.
+
+    Returns
+    -------
+    Found
+        The chosen pairs in the order of ``find``.
+
+    Notes
+    -----
+    Pairs are requested in batches, among nodes with remaining capacity. The first new pair of a
+    batch is always chosen, so the loop ends. Batches grow, so it ends soon.
+    """
+    left = capacity.copy()
+    size = len(capacity)
+    chosen = NOTHING
+    number = max(_FIRST, min(_MOST, 4 * wanted))
+    while len(chosen[2]) < wanted:
+        free = left > 0
+        again = free[chosen[0]] & free[chosen[1]]
+        most = number + int(again.sum())
+        found = find(most, free)
+        known = chosen[0][again] * size + chosen[1][again]
+        new = np.flatnonzero(~np.isin(found[0] * size + found[1], known))
+        taken = new[_take(found[0][new], found[1][new], left, wanted - len(chosen[2]))]
+        picked = found[0][taken], found[1][taken], found[2][taken]
+        one, other, scores = (
+            np.concatenate(parts) for parts in zip(*[chosen, picked], strict=True)
+        )
+        chosen = one, other, scores
+        if len(found[2]) < most:
+            break
+        number = min(2 * number, _MOST)
+    return chosen
+
+
+def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
+    """Return the chosen pairs, in order, and reduce the capacity ``left`` of their nodes."""
+    taken = []
+    nodes = np.union1d(source, target)
+    remaining = dict(zip(nodes.tolist(), left[nodes].tolist(), strict=True))
+    for place, (a, b) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+        if remaining[a] and remaining[b]:
+            remaining[a] -= 1
+            remaining[b] -= 1
+            taken.append(place)
+            if len(taken) == wanted:
+                break
+    left[nodes] = list(remaining.values())
+    return np.array(taken, np.int64)
+
+
+def search_greedily(queries: Queries, progress: str | None) -> Results:
+    """Return the evidence D, I of queries under conditions that limit how often a row is used.
+
+    Ties: first query first, then smaller id.
+    """
+    snapshot = queries.snapshot
+    nq = len(queries)
+    capacity = np.concatenate([np.full(nq, queries.k), np.full(snapshot.n, queries.uses)])
+
+    def find(number: int, free: Bools) -> Found:
+        free_queries = replace(queries.among(free[nq:]), usable=queries.usable & free[:nq])
+        query, found, scores = find_best(
+            scans_of_queries(free_queries),
+            number,
+            work=estimate_work(snapshot, nq),
+            progress=progress,
+            select=select_directed,
+        )
+        return query, nq + snapshot.members.rows_of(found), scores
+
+    most = min(nq * queries.k, int(capacity[nq:].sum()))
+    query, place, scores = greedy(find, capacity, most)
+    D, I = make_results(nq, queries.k)
+    order = np.argsort(query, kind="stable")
+    query = query[order]
+    rank = np.arange(len(query)) - np.searchsorted(query, query)
+    D[query, rank] = scores[order]
+    I[query, rank] = snapshot.row_ids[place[order] - nq]
+    return D, I

@@ -28,16 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, check_distinct, require
-from cfe_faiss.base.disk import alone_in, checksum, open_regular
+from cfe_faiss.base.disk import checksum, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
 from cfe_faiss.files.outputs import (
     MARK,
     check_not_mapped,
     check_owner,
+    is_of_version,
     is_one_of,
-    is_ours,
     new_file,
+    new_version,
     path_within,
 )
 from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
@@ -68,10 +69,7 @@ _VERSIONS = (1, 2, 3)
 """
 _INDEX = r"index-[0-9a-f]{16}\.cfe"
 _ROWS_FILE = r"rows-[0-9a-f]{16}\.parquet"
-_FILES = re.compile(f"({_INDEX}|{_ROWS_FILE})")
-_TEMPORARY = re.compile(
-    rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp"
-)  # left by killed writers, on some file systems
+_FILES = rf"{_INDEX}|{_ROWS_FILE}"
 _TRAILER = 24  # bytes at the end of an index file
 _ATTEMPTS = 5
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -126,30 +124,24 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     if not is_one_of(folder, origins):
         check_not_mapped(folder.iterdir())
-    with alone_in(folder):
-        old = _read_file_names(folder)
+    with new_version(
+        folder,
+        _FILES,
+        lambda: {file["name"] for file in _read_manifest(folder)["files"].values()},
+    ):
         token = secrets.token_hex(8)
         names = {"index": f"index-{token}.cfe", "rows": f"rows-{token}.parquet"}
-        try:
-            write_file(contents.index, folder / names["index"], like=folder / _MANIFEST)
-            _write_rows(contents.table, folder / names["rows"])
-            manifest = {
-                "d": int(contents.index.d),
-                "rows": len(contents.table),
-                "class_names": list(contents.table.classes.names),
-                "next_key": contents.next_key,
-                "files": {
-                    part: {"name": name, **_sums(folder / name, part)}
-                    for part, name in names.items()
-                },
-            }
-            _RECORD.write(folder, _VERSIONS[-1], manifest)
-        finally:
-            current = _read_file_names(folder)
-            parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
-            for name in parts - current if current else names.values():
-                with contextlib.suppress(OSError):
-                    (folder / name).unlink()
+        write_file(contents.index, folder / names["index"], like=folder / _MANIFEST)
+        _write_rows(contents.table, folder / names["rows"])
+        files = {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()}
+        manifest = {
+            "d": int(contents.index.d),
+            "rows": len(contents.table),
+            "class_names": list(contents.table.classes.names),
+            "next_key": contents.next_key,
+            "files": files,
+        }
+        _RECORD.write(folder, _VERSIONS[-1], manifest)
 
 
 def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
@@ -349,11 +341,6 @@ def _sums(path: Path, part: str) -> dict[str, int]:
         }
 
 
-def _is_part(path: Path) -> bool:
-    """Return whether a file belongs to a version of a store, or was left by a killed writer."""
-    return bool(_TEMPORARY.fullmatch(path.name) or (_FILES.fullmatch(path.name) and is_ours(path)))
-
-
 def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
     """Raise an error unless a folder holds a store, or files of a killed writer only."""
     if not folder.exists():
@@ -362,18 +349,13 @@ def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
         raise NotADirectoryError(f"{path} is a file, a store is saved into a directory")
     manifest = folder / _MANIFEST
     check_owner(manifest, overwrite=overwrite)
-    if not (overwrite or manifest.exists() or all(map(_is_part, folder.iterdir()))):
+    are_files = all(is_of_version(path, _FILES) for path in folder.iterdir())
+    if not (overwrite or manifest.exists() or are_files):
         raise ValueError(
             f"{path} must be a new or an empty directory or that of a store, got one with other "
             f"files; "
             "overwrite=True adds the store to them"
         )
-
-
-def _read_file_names(folder: Path) -> set[str]:
-    with contextlib.suppress(OSError, ValueError):
-        return {file["name"] for file in _read_manifest(folder)["files"].values()}
-    return set()
 
 
 # --- tables of users ------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import call_steps
 from cfe_faiss.base.checks import UNKNOWN, as_labels
 from cfe_faiss.base.threads import derived
-from cfe_faiss.base.values import NOT_STORED, LabelKeys, distinct
+from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_objects, distinct
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import Step, setting
 from cfe_faiss.rows.ids_and_labels import relabelled_rows, unknown_labels
@@ -249,11 +249,6 @@ def append(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
     return view
 
 
-def objects(values: Sequence[Any]) -> NDArray[np.object_]:
-    """Return a sequence as an array of objects, (n,)."""
-    return np.fromiter(values, object, len(values))
-
-
 # --- rows -----------------------------------------------------------------------------------------
 
 
@@ -265,7 +260,7 @@ class Classes:
 
     @derived
     def _keys(self) -> LabelKeys:
-        return LabelKeys.of_names(objects(self.names))
+        return LabelKeys.of_names(as_objects(self.names))
 
     def number(self, label: Label) -> int:
         """Return the number of a class, -1 for None.
@@ -287,7 +282,7 @@ class Classes:
 
         TypeError for classes of another kind.
         """
-        given = objects(labels)
+        given = as_objects(labels)
         new = given[self._keys.find("labels", given) == NOT_STORED]
         return Classes((*self.names, *new[np.sort(distinct(new)[0])])) if len(new) else self
 
@@ -337,9 +332,9 @@ class Table:
     classes: Classes = field(default_factory=Classes)
     keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     labels: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    ids: NDArray[np.object_] = field(default_factory=lambda: objects([]))
-    metadata: NDArray[np.object_] = field(default_factory=lambda: objects([]))
-    documents: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    ids: NDArray[np.object_] = field(default_factory=lambda: as_objects([]))
+    metadata: NDArray[np.object_] = field(default_factory=lambda: as_objects([]))
+    documents: NDArray[np.object_] = field(default_factory=lambda: as_objects([]))
     removed: int = 0
     columns: dict[str, Column] = field(default_factory=dict)
 
@@ -352,7 +347,7 @@ class Table:
         *columns: Sequence[Any],
     ) -> "Table":
         """Return a table of keys, class numbers, ids, metadata and texts."""
-        ids, metadata, documents = map(objects, columns)
+        ids, metadata, documents = map(as_objects, columns)
         return cls(classes, keys, labels, ids, metadata, documents)
 
     def __len__(self) -> int:
@@ -443,7 +438,7 @@ class Table:
 
     def with_metadata(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> Change:
         """Give rows, (m,), other metadata."""
-        steps = [_writing(self.metadata, rows, objects(metadata))]
+        steps = [_writing(self.metadata, rows, as_objects(metadata))]
         for name, column in self.columns.items():
             if name not in (ID, LABEL, DOCUMENT):
                 codes = column.dictionary.encode(values_of(metadata, name))

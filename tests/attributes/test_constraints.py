@@ -18,8 +18,7 @@ from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
-from cfe_faiss.search import pairs as search_pairs
-from cfe_faiss.search import tiles
+from cfe_faiss.search import exact, tiles
 
 
 def indexes(case: Case) -> list[Any]:
@@ -90,8 +89,8 @@ def test_limited_pairs_equal_brute_force(case: Case) -> None:
     expected = ranked_pairs(case)
     for index in indexes(case):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(search_pairs, "_FIRST", 1)
-            patch.setattr(search_pairs, "_MOST", 3)
+            patch.setattr(exact, "_FIRST", 1)
+            patch.setattr(exact, "_MOST", 3)
             wanted = expected[: case.stored.k]
             assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
         found = [
@@ -111,8 +110,8 @@ def test_limited_local_equals_brute_force(case: Case, seed: int) -> None:
         finder = finder_of(case, index)
         for nodes, (D, I) in expected:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(search_pairs, "_FIRST", 1)
-                patch.setattr(search_pairs, "_MOST", 3)
+                patch.setattr(exact, "_FIRST", 1)
+                patch.setattr(exact, "_MOST", 3)
                 found = finder.local(nodes, k, where=case.given["where"])
             assert_array_equal(found.evidence, I)
             assert_array_equal(found.similarity, D)
@@ -232,8 +231,8 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
     above = sorted(
         pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)
     )
+    from cfe_faiss import pairs as module
     from cfe_faiss.search import join
-    from cfe_faiss.search import pairs as module
 
     monkeypatch.setattr(module, "_WORTH_BLOCKS", -1)
     monkeypatch.setattr(join, "_BLOCK", 6)
