@@ -301,8 +301,7 @@ def _check_section(section: dict[str, Any], dtype: str, place: int) -> int:
 
 
 def _size_of(section: dict[str, Any]) -> int:
-    size: int = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
-    return size
+    return int(math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize)
 
 
 def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payload]:

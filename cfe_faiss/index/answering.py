@@ -71,9 +71,6 @@ class SearchingMixin:
         None  # vectors scored for each result, where they are screened by their codes
     )
 
-    # Attributes of the FAISS base class.
-    this: Any
-
     @property
     def metric(self) -> Metric:
         """How vectors are compared: "cosine", "ip" or "l2"."""

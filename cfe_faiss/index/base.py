@@ -394,8 +394,7 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If an argument is invalid or the index is not trained. The index is then unchanged.
         """
-        X = as_rows("x", x, self.d, self.metric)
-        self._add(X, labels, ids)
+        self._add(as_rows("x", x, self.d, self.metric), labels, ids)
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors of unknown class: they are stored, but are no evidence until relabelled.
@@ -403,16 +402,14 @@ class EvidenceMixin(SearchingMixin):
         Parameters and errors are as in :meth:`add_with_labels`; ``numeric_type`` is FAISS's: the
         type to which values are rounded first.
         """
-        X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
-        self._add(X, None, ids)
+        self._add(as_rows("x", as_numeric(x, numeric_type), self.d, self.metric), None, ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors of unknown class with default ids, after the largest stored id.
 
         See :meth:`add_with_ids`.
         """
-        X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
-        self._add(X, None, None)
+        self._add(as_rows("x", as_numeric(x, numeric_type), self.d, self.metric), None, None)
 
     def _add(self, X: Floats, labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         """Add unit vectors; ``labels`` None stands for unknown classes."""

@@ -88,7 +88,6 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     code_size: int
     cp: Any
     quantizer: Any
-    own_fields: bool
     invlists: Any
     direct_map: Any
 

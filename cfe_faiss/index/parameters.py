@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import Array, Floats, Ints, as_array
+from cfe_faiss.base.checks import Array, Floats, as_array
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.faiss_functions import is_same
@@ -166,15 +166,12 @@ class Excluding:
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
-    ) -> tuple[Floats, Ints]:
+    ) -> Any:
         """Return the k nearest vectors of other classes, as ``faiss.Index.search``.
 
         ``params`` may be FAISS's own.
         """
-        result: tuple[Floats, Ints] = self.index.search(
-            x, k, params=self._parameters(params), D=D, I=I
-        )
-        return result
+        return self.index.search(x, k, params=self._parameters(params), D=D, I=I)
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
         """Return all vectors of other classes nearer than ``thresh``, as FAISS: lims, D, I."""

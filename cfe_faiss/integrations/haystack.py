@@ -546,16 +546,8 @@ class EvidenceRetriever(_Retriever):
 
     Parameters
     ----------
-    document_store
-        Store of the documents and their classes.
-    filters
-        Documents that may be found; the search is exact among them.
-    top_k
-        Number of documents, >= 1.
-    return_embedding
-        Whether documents come back with their embeddings.
-    filter_policy
-        Whether the filters of a run replace these, or are joined with them.
+    document_store, filters, top_k, return_embedding, filter_policy
+        As in :class:`EvidenceEmbeddingRetriever`; documents need their classes.
 
     Examples
     --------
