@@ -7,8 +7,8 @@ vectors. The statistic is the score of ``s`` in that model (Rao's test), so noth
 
 import math
 import zlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -90,6 +90,10 @@ class ScoreTest:
 
     __repr__ = summary
 
+    def mirrored(self) -> "ScoreTest":
+        """Return the test of carrying any other value."""
+        return replace(self, statistic=-self.statistic, effect=-self.effect)
+
     @property
     def few(self) -> bool:
         """Whether fewer than 10 decisive carriers are left: p below .005 is then too frequent."""
@@ -161,8 +165,7 @@ def propensity(B: Floats, carries: Bools) -> Floats:
     """Return the probability of carrying the value given the basis, (n,)."""
     from scipy.special import expit
 
-    chance: Floats = expit(_logits(B, carries, B))
-    return chance
+    return expit(_logits(B, carries, B))
 
 
 def score_tests(
@@ -275,8 +278,7 @@ def _principal_components(X: Floats) -> Floats:
     components = centred @ directions[:, ::-1]
     deviations = components.std(axis=0)
     kept = deviations > _NEGLIGIBLE * deviations.max(initial=0)
-    scaled: Floats = components[:, kept] / deviations[kept]
-    return scaled
+    return components[:, kept] / deviations[kept]
 
 
 def _standardise(columns: Floats) -> Floats:
@@ -284,8 +286,7 @@ def _standardise(columns: Floats) -> Floats:
     centred = columns - columns.mean(axis=0)
     deviations = centred.std(axis=0)
     kept = deviations > 1e-9
-    scaled: Floats = centred[:, kept] / deviations[kept]
-    return scaled
+    return centred[:, kept] / deviations[kept]
 
 
 def _hinges(values: Floats, count: int, lowest: float) -> Floats:
@@ -294,8 +295,7 @@ def _hinges(values: Floats, count: int, lowest: float) -> Floats:
     The shape is (n, at most count).
     """
     knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
-    hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
-    return hinges
+    return np.maximum(values[:, None] - knots[knots > values.min()], 0)
 
 
 def _draws(persons: Ints, carries: Bools) -> Ints:
@@ -306,8 +306,7 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
     shares = np.bincount(persons, weights=carries) / np.bincount(persons)
     is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
-    numbers: Ints = np.unique(draws, return_inverse=True)[1]
-    return numbers
+    return np.unique(draws, return_inverse=True)[1]
 
 
 def _cross_fitted_logits(B: Floats, y: Bools, folds: Ints) -> Floats:
@@ -329,8 +328,7 @@ def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
     if y.all() or not y.any():
         return np.full(len(at), 20.0 if y[0] else -20.0)  # one class only: any large value
     model = LogisticRegression(C=1 / _RIDGE, solver="newton-cholesky", tol=1e-6, max_iter=100)
-    logits: Floats = model.fit(B, y).decision_function(at)
-    return logits
+    return model.fit(B, y).decision_function(at)
 
 
 @dataclass(frozen=True)
@@ -488,13 +486,31 @@ class Sample:
             tests = score_tests(basis, carriers, chance, summed, rows)
         return chance[draws], tests
 
+    def test_each(
+        self, codes: Ints, contrasts: Sequence[Floats]
+    ) -> Iterator[tuple[int, Bools, Floats, list[ScoreTest]]]:
+        """Yield each value with its carriers, their propensity and the test of each contrast.
+
+        The second of two values is the mirror image of the first, so nothing is fitted for it.
+        """
+        values = np.unique(codes).tolist()
+        chance = np.full(len(self), np.nan)
+        tests: list[ScoreTest] = []
+        for code in values:
+            carries = codes == code
+            if len(values) == 2 and not np.isnan(chance).all():
+                chance = 1 - chance
+                tests = [test.mirrored() for test in tests]
+            else:
+                chance, tests = self.test(carries, contrasts)
+            yield code, carries, chance, tests
+
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
         if max(self.near, default=0) < k:
             self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
         near = self.near[max(self.near)][:, :k]
-        contrast: Floats = self.unfavourable - self.unfavourable[near].mean(axis=1)
-        return contrast
+        return self.unfavourable - self.unfavourable[near].mean(axis=1)
 
     @cached_property
     def evidence_contrast(self) -> Floats:

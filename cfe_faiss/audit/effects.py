@@ -1,6 +1,6 @@
 """Direct effects of an attribute: direction test, situation test, and all values at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -604,10 +604,25 @@ def effects_of(
     tested: list[_Tested] = []
     for group in groups:
         people, codes = samples.of(group)
-        for code in np.unique(codes):
-            value = {"attribute": group.name, "value": group.values[code], "same_as": ""}
-            value_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
-            tested.append(_Tested(people, codes == code, value_lines))
+        contrasts = [people.situation_contrast(k), people.evidence_contrast]
+        for code, carries, chance, tests in people.test_each(codes, contrasts):
+            value = {
+                "attribute": group.name,
+                "value": group.values[code],
+                "n_carriers": people.count(carries),
+                "n_others": people.count(~carries),
+                "same_as": "",
+            }
+            counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
+            of_tests: dict[str, dict[str, float]] = {
+                "situation": {"gamma": np.nan},
+                "direction": counts,
+            }
+            value_lines = [
+                {**value, **asdict(test), "test": name, "p": test.p_value, "few": test.few} | pairs
+                for (name, pairs), test in zip(of_tests.items(), tests, strict=True)
+            ]
+            tested.append(_Tested(people, carries, value_lines))
             lines += value_lines
     q = adjusted_p_values([*(line["p"] for line in lines), *others.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
@@ -706,20 +721,3 @@ def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
         if value.is_explained_by(others, k, alpha):
             findings = others
     return findings
-
-
-def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
-    """Yield the situation test and the direction test of one value."""
-    chance, tests = people.test(carries, [people.situation_contrast(k), people.evidence_contrast])
-    counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
-    no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
-    for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
-        yield {
-            "test": name,
-            "n_carriers": people.count(carries),
-            "n_others": people.count(~carries),
-            "p": test.p_value,
-            "few": test.few,
-            **asdict(test),
-            **pairs,
-        }

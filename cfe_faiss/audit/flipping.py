@@ -125,8 +125,7 @@ class FlipTest:
     @property
     def changed(self) -> Bools:
         """Which entries changed the prediction, (m,)."""
-        changed: Bools = self.before != self.after
-        return changed
+        return self.before != self.after
 
     @property
     def changed_nodes(self) -> NDArray[Any]:
@@ -492,8 +491,7 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     among = targets[np.minimum(current, len(targets) - 1)] == run.codes[nodes]
     # Nodes with one of the values take the next ones, and their current one last; other nodes take
     # all in turn.
-    taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
-    return taken
+    return targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
 
 
 def _rates(

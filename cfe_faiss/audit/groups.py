@@ -27,7 +27,8 @@ Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
 
 DEFAULT_BINS = 4
 VALUES_AS_THEY_ARE = 10
-_MISSING = "missing"
+UNKNOWN_GROUP = "unknown"
+"""Name of the group of the nodes whose value is missing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -70,8 +71,7 @@ def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
 def share(part: ArrayLike, whole: ArrayLike) -> Floats:
     """Return ``part / whole``; NaN where ``whole`` is 0. Both have the same shape, or broadcast."""
     a, b = np.broadcast_arrays(part, whole)
-    shares: Floats = np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
-    return shares
+    return np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
 
 
 def check_finder(finder: Any) -> None:
@@ -114,8 +114,7 @@ def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     rows = (
         finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
     )
-    known: Ints = rows[finder.labels[rows] != UNKNOWN]
-    return known
+    return rows[finder.labels[rows] != UNKNOWN]
 
 
 def with_truth(
@@ -256,7 +255,7 @@ def groupings(
         Tuples of columns: a node's value of such an attribute is the combination of its values
         there.
     with_missing
-        Whether missing values form the group "missing"; otherwise their code is -1, also in
+        Whether missing values form the group "unknown"; otherwise their code is -1, also in
         intersections.
 
     Returns
@@ -341,8 +340,10 @@ def _grouping(
         values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
     of_all = np.full(len(known), UNKNOWN)
     if with_missing and not known.all():
-        values = values if _MISSING in values else [*values, _MISSING]  # a text may read so, too
-        of_all[:] = values.index(_MISSING)
+        values = (
+            values if UNKNOWN_GROUP in values else [*values, UNKNOWN_GROUP]
+        )  # a text may read so, too
+        of_all[:] = values.index(UNKNOWN_GROUP)
     of_all[known] = codes
     return Grouping(attribute.name, values, of_all, [(value,) for value in values])
 

@@ -217,11 +217,10 @@ def change_of_effects(
             after = decided.setdefault(id(people), changed)
             situation = after.situation_contrast(k) - people.situation_contrast(k)
             direction = after.evidence_contrast - people.evidence_contrast
-            for code in np.unique(codes).tolist():
-                _, tests = after.test(codes == code, [situation, direction])
+            for code, carries, _, tests in after.test_each(codes, [situation, direction]):
                 for test, found in zip(("situation", "direction"), tests, strict=True):
                     yield _line(name, group, code, test, found) | {
-                        "n": int((codes == code).sum()),
+                        "n": int(carries.sum()),
                         "few": found.few,
                     }
 

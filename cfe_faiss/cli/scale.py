@@ -249,7 +249,7 @@ def show_status(arguments: argparse.Namespace) -> None:
 
 def _time(seconds: float) -> str:
     if np.isnan(seconds):
-        return "not known"
+        return "unknown"
     if seconds < 60:
         return f"{seconds:.1f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

@@ -204,8 +204,7 @@ class EvidenceFinder:
     def names(self, rows: ArrayLike) -> Array:
         """Return the user's ids of rows, in the shape of ``rows``; without ids, the row numbers."""
         numbers = np.asarray(rows, np.int64)
-        named: Array = numbers if self.ids is None else self.ids[numbers]
-        return named
+        return numbers if self.ids is None else self.ids[numbers]
 
     def rows(self, argument: str, ids: Any) -> Ints:
         """Return the row number of each id, (m,); or the rows that a mask, (n,), selects.

@@ -445,7 +445,7 @@ def _distance(attribute: Attribute, whole: Attribute) -> float:
 
 def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
     return [
-        "not known" if label == UNKNOWN else _text(finder.class_name(label))
+        "unknown" if label == UNKNOWN else _text(finder.class_name(label))
         for label in labels.tolist()
     ]
 
@@ -453,7 +453,7 @@ def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
 def _text(value: Any) -> str:
     """Return a value without characters that move the cursor of a terminal or reverse a line."""
     if value is None:
-        return "missing"
+        return "unknown"
     if isinstance(value, float | np.floating):
         value = f"{value:.6g}" if abs(float(value)) < 1e6 else f"{value:.0f}"
     return "".join(

@@ -61,8 +61,8 @@ class Subject:
     files
         SHA-256 of the files that were read, by name.
     people
-        The plural noun for the audited rows, for example "applicants"; by default "people", or
-        "nodes" with a graph.
+        The plural noun for the audited rows, for example "applicants"; by default "people", with
+        ``person`` "rows", with a graph "nodes".
     """
 
     title: str = ""
@@ -153,8 +153,7 @@ class Inputs:
         """Return the result of a function of these inputs, computed once."""
         if compute not in self.results:
             self.results[compute] = compute(self)
-        result: _Result = self.results[compute]
-        return result
+        return self.results[compute]
 
     def has(self, need: Need) -> bool:
         """Return whether the inputs or their finder have what a section or a condition needs."""
@@ -170,6 +169,7 @@ class Inputs:
             "people": show(people),
             "People": show(people.capitalize()),
             "person": show("person" if people == "people" else people.removesuffix("s")),
+            "persons": show(people if self.settings.person is None else "people"),
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
             "favourable_class": selected or "each class",
@@ -330,19 +330,20 @@ def check_inputs(
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected,
         settings,
-        _complete(subject, finder),
+        _complete(subject, finder, settings),
         None if compare is None else as_models(finder, compare, "compare"),
     )
 
 
-def _complete(subject: Subject, finder: EvidenceFinder) -> Subject:
+def _complete(subject: Subject, finder: EvidenceFinder, settings: Settings) -> Subject:
     """Return the subject with the names that the user has not given."""
     name = getattr(finder.data, "name", None)  # may be a column of a table
     data = subject.data or (name if isinstance(name, str) and name else "data without a name")
     model = subject.model or (
         "given predictions" if finder.model is None else type(finder.model).__name__
     )
-    people = subject.people or ("people" if finder.graph is None else "nodes")
+    rows = "people" if settings.person is None else "rows"
+    people = subject.people or (rows if finder.graph is None else "nodes")
     title = subject.title or f"Audit: {data}, {model}"
     return replace(subject, title=title, data=data, model=model, people=people)
 

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.group_rates import (
     LIMIT_OF_GRAPHS,
+    LIMIT_OF_POWER,
+    LIMIT_OF_RATES,
     LIMIT_OF_TRUTH,
     LIMIT_OF_UNKNOWN,
     GroupMetrics,
@@ -127,7 +129,7 @@ def groups_section(inputs: Inputs) -> Section:
     return Section(
         values,
         tables=[shares, _disparities_table(rates)],
-        limits=[rates.metrics.limits[number] for number in (0, 4)],
+        limits=[LIMIT_OF_RATES, LIMIT_OF_POWER],
         measured=_measured(rates),
     )
 

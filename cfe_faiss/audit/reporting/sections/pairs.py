@@ -14,7 +14,7 @@ from cfe_faiss.audit.attribute_pairs import (
     grades_of,
     learned_directions,
 )
-from cfe_faiss.audit.groups import Floats, Ints, data_frame
+from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints, data_frame
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
@@ -515,7 +515,7 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
                 others.astype(np.float64),
             )
     if attribute.missing.any():
-        yield "missing", attribute.missing.astype(np.float64)
+        yield UNKNOWN_GROUP, attribute.missing.astype(np.float64)
 
 
 def _balance_row(
