@@ -33,8 +33,8 @@ from cfe_faiss.audit.reporting.document import (
     visible,
     with_article,
 )
-from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections import SECTIONS, Part
+from cfe_faiss.audit.reporting.inputs import Inputs, Part
+from cfe_faiss.audit.reporting.sections import SECTIONS
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra, find_version
 from cfe_faiss.data.roles import leaks

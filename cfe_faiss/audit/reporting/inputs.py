@@ -23,7 +23,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
-from cfe_faiss.audit.reporting.document import group_name, show
+from cfe_faiss.audit.reporting.document import Section, group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.data.roles import selective_classes
 from cfe_faiss.finder import EvidenceFinder
@@ -359,3 +359,57 @@ def _check_texts(attributes: Attributes) -> None:
                 "attributes must hold Unicode texts, got the surrogate "
                 f"{error.object[error.start]!r} in {name!r}"
             ) from None
+
+
+# --- declarations of sections ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Metric of a condition.
+
+    Attributes
+    ----------
+    key, n
+        Keys of the number and of its cases in ``Section.measured``.
+    needs
+        Requirements, see :meth:`Inputs.has`.
+    is_ranked
+        Whether it is defined for groups that can be ranked only.
+    is_count
+        Whether it is a whole number.
+    """
+
+    key: str
+    n: str
+    needs: tuple[Need, ...] = ()
+    is_ranked: bool = False
+    is_count: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Place of a section in the report.
+
+    Attributes
+    ----------
+    name
+        Its id. Its template is ``templates/sections/NAME.txt.j2``.
+    numbers
+        The function of its numbers. A section of words alone has none.
+    needs
+        Requirements, see :meth:`Inputs.has`; the section says which of them is not met first.
+    is_open
+        Whether the page shows it in full, above the details.
+    is_optional
+        Whether it is left out if a need is not met.
+    metrics
+        The metrics that it measures, by their names in conditions.
+    """
+
+    name: str
+    numbers: Callable[[Inputs], Section] = lambda inputs: Section()
+    needs: tuple[Need, ...] = ()
+    is_open: bool = False
+    is_optional: bool = False
+    metrics: Mapping[str, Metric] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""The closest pairs with different decisions: table, files of the first, and balance."""
+"""The closest pairs with different decisions: the strongest case, their table, and case files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,13 +14,12 @@ from cfe_faiss.audit.attribute_pairs import (
     grades_of,
     learned_directions,
 )
-from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints, data_frame
+from cfe_faiss.audit.groups import Floats, Ints, data_frame
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
     Column,
     Neighbour,
-    Plot,
     Row,
     Section,
     Side,
@@ -33,9 +32,8 @@ from cfe_faiss.audit.reporting.document import (
     show,
     to_python,
 )
-from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.inputs import Inputs, Part
 from cfe_faiss.audit.reporting.sections.model_tests import find_effects
-from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.csr import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
@@ -49,23 +47,6 @@ _SIDE = "node", "predicted", "true"
 """What a row of the table of pairs says about each side."""
 _COUNTED = 1_000_000
 """Pairs that are counted for a rank, at most."""
-GUIDE = 0.1
-"""Austin's limit of a negligible standardised difference."""
-_VALUES = 12
-"""Values of a text that get a line, at most."""
-_BALANCE = (
-    *(
-        "attribute",
-        "value",
-        "name",
-        "mean_a_all",
-        "mean_b_all",
-        "mean_a_pairs",
-        "mean_b_pairs",
-        "smd_all",
-    ),
-    *("smd_pairs", "distance", "distance_all", "differing", "pairs"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,130 +409,8 @@ def _difference(attribute: Attribute, a: int, b: int) -> dict[str, Any]:
     return {"attribute": attribute.name, "a": cells[0], "b": cells[1], "difference": difference}
 
 
-# --- balance --------------------------------------------------------------------------------------
-
-
-def balance_section(inputs: Inputs) -> Section:
-    """Return standardised mean differences between the sides of the pairs, and the classes.
-
-    Austin, "Balance diagnostics for comparing the distribution of baseline covariates between
-    treatment groups in propensity-score matched samples", Statistics in Medicine 28 (2009): d is
-    the difference of the means over sqrt((s_A^2 + s_B^2) / 2). As in MatchIt, both columns use the
-    spread of all nodes, so that they compare.
-    """
-    found = inputs.once(find_pairs).found
-    chosen = _classes(inputs)
-    if not len(found):
-        return Section(missing="no_pairs")
-    if chosen is None:
-        return Section(missing="no_class")
-    first, name_a, name_b = chosen
-    of_a = np.isin(inputs.labels, first)
-    left = inputs.positions(found.source)
-    right = inputs.positions(found.target)
-    used = of_a[left] != of_a[right]
-    sides = np.where(of_a[left], [left, right], [right, left])[:, used]
-    values: dict[str, Any] = {
-        "a": name_a,
-        "b": name_b,
-        "guide": GUIDE,
-        "used": int(used.sum()),
-        "left_out": int((~used).sum()),
-    }
-    if not used.any():
-        return Section(values, missing="no_side")
-    lines = [(one.name, *line) for one in inputs.attributes.values() for line in _lines(one)]
-    frame = data_frame([_balance_row(*line, of_a, sides) for line in lines], _BALANCE)
-    apart = (
-        frame[["smd_pairs", "smd_all"]].abs().fillna(0)
-    )  # infinite for different means without a spread
-    over, before = (apart > GUIDE).sum().tolist()
-    values |= {"over": over, "before": before, "count": len(frame)}
-    rows = rows_of(frame.loc[apart["smd_pairs"].sort_values(ascending=False, kind="stable").index])
-    drawn = [row[key] for row in rows for key in ("distance", "distance_all")]
-    plot = Plot.around([0.0, *drawn], (GUIDE,), before="distance_all")
-    columns = (
-        Column("name", "Attribute"),
-        Column("mean_a_all", "A, all", "number"),
-        Column("mean_b_all", "B, all", "number"),
-        Column("mean_a_pairs", "A, pairs", "number"),
-        Column("mean_b_pairs", "B, pairs", "number"),
-        Column("smd_all", "SD, all", "signed"),
-        Column("smd_pairs", "SD, pairs", "signed", n="pairs"),
-        Column("distance", "Distance", "score", n="pairs", plot=plot),
-    )
-    return Section(values, [Table("balance", columns, rows)])
-
-
-def _classes(inputs: Inputs) -> tuple[Sequence[int], str, str] | None:
-    """Return the classes of side A, and the names of both sides.
-
-    None with more than two classes and no favourable.
-    """
-    present = np.unique(inputs.labels).tolist()
-    if len(present) == 2:
-        favourable = [label for label in present if label in inputs.favourable]
-        first = favourable[0] if len(favourable) == 1 else present[1]
-        other = present[0] if first == present[1] else present[1]
-        return [first], inputs.class_names[first], inputs.class_names[other]
-    if not inputs.favourable:
-        return None
-    return inputs.favourable, " or ".join(inputs.favourable_names), "any other class"
-
-
-def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
-    """Yield numbers, NaN if missing, or each common value of a text as 0 and 1."""
-    if attribute.numbers is not None:
-        yield "", attribute.numbers.astype(np.float64)
-    else:
-        sizes = np.bincount(attribute.codes[~attribute.missing], minlength=len(attribute.values))
-        common = [int(code) for code in np.argsort(-sizes, kind="stable")[:_VALUES] if sizes[code]]
-        for code in common:
-            yield str(attribute.values[code]), (attribute.codes == code).astype(np.float64)
-        others = ~np.isin(attribute.codes, [*common, UNKNOWN])
-        if others.any():
-            yield (
-                plural(int(np.count_nonzero(sizes)) - len(common), "other value"),
-                others.astype(np.float64),
-            )
-    if attribute.missing.any():
-        yield UNKNOWN_GROUP, attribute.missing.astype(np.float64)
-
-
-def _balance_row(
-    attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints
-) -> dict[str, Any]:
-    """Return the means and differences of some numbers.
-
-    ``sides`` has the rows of A and B of each pair, (2, p).
-    """
-    values = data_frame({"number": numbers})["number"].dropna()
-    groups = values.groupby(of_a[values.index])
-    # Austin's variance of zeros and ones is p (1 - p), the sample variance is that of other
-    # numbers.
-    variances = {
-        side: group.var(ddof=0 if group.isin([0, 1]).all() else 1) for side, group in groups
-    }
-    spread = np.sqrt(sum(np.nan_to_num(variance) for variance in variances.values()) / 2)
-    pairs = data_frame(dict(zip("ab", numbers[sides], strict=True))).dropna()
-    all_means = groups.mean().reindex([True, False])
-    row: dict[str, Any] = {
-        "attribute": attribute,
-        "value": value,
-        "name": group_name(attribute, value) if value else show(attribute),
-        "mean_a_all": all_means[True],
-        "mean_b_all": all_means[False],
-        "mean_a_pairs": pairs["a"].mean(),
-        "mean_b_pairs": pairs["b"].mean(),
-    }
-    for side in ("all", "pairs"):
-        change = row[f"mean_a_{side}"] - row[f"mean_b_{side}"]
-        with np.errstate(divide="ignore"):
-            row[f"smd_{side}"] = np.divide(change, spread) if change else change
-    return {
-        **row,
-        "distance": abs(row["smd_pairs"]),
-        "distance_all": abs(row["smd_all"]),
-        "differing": (pairs["a"] != pairs["b"]).mean(),
-        "pairs": len(pairs),
-    }
+PARTS = (
+    Part("strongest_case", strongest_section, is_open=True),
+    Part("pairs", pairs_section),
+    Part("cases", cases_section),
+)
