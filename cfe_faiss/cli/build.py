@@ -27,6 +27,7 @@ from cfe_faiss.cli.parser import (
     command,
     flag,
     needing,
+    with_default,
 )
 from cfe_faiss.data.classes import as_predictions, note_classes
 from cfe_faiss.data.read import read_matrix
@@ -67,13 +68,7 @@ _OF_TABLES = (
         default="test",
         help="searched nodes; default: %(default)s",
     ),
-    argument(
-        "--pairs",
-        metavar="N",
-        type=int,
-        default=5,
-        help="number of pairs to show; default: %(default)s",
-    ),
+    with_default("--pairs", "N", 5, "number of pairs to show"),
     argument(
         "--out",
         metavar="DIR",
@@ -82,13 +77,7 @@ _OF_TABLES = (
         output="folder",
         help="folder of the picture; default: %(default)s",
     ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model and its training; default: %(default)s",
-    ),
+    with_default("--seed", "N", 0, "seed of the split, the model and its training"),
 )
 def run_demo(arguments: argparse.Namespace) -> None:
     """Show the most similar pairs of a data set."""
@@ -161,13 +150,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
         needs=_OF_GRAPHS,
         help="edges count in the given direction only",
     ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model, its training and the clustering; default: %(default)s",
-    ),
+    with_default("--seed", "N", 0, "seed of the split, the model, its training and the clustering"),
     OWN_FILES,
 )
 def run_build(arguments: argparse.Namespace) -> None:

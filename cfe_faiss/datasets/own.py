@@ -277,7 +277,7 @@ def read_columns(files: OwnFiles) -> OwnTable:
         is_here = source.path.resolve() == path.resolve()
         for name in source.names(table) if is_here else ():
             with table.problems.collect():
-                ignored.append(table.known("FILE:COLUMN", name))
+                ignored.append(table.known(source.option, name))
     ids = Ids.of_rows(len(table))
     found: dict[str, Any] = {}
     with table.problems.collect():
