@@ -18,12 +18,13 @@ from cfe_faiss.audit.groups import (
     TableResult,
     attributes_of,
     check_finder,
-    data_frame,
     known_rows,
     stack,
+    value_name,
 )
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_names
+from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import PairEvidence
 from cfe_faiss.rows.metric import measure_of
@@ -164,7 +165,7 @@ class OnlyIn(TableResult):
         limit = as_count("limit", limit)
         finder = self._finder
         measure = measure_of(finder.metric)
-        nearest = data_frame(
+        nearest = pd.DataFrame(
             {"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []}
         )
         for source, target in self._blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
@@ -197,7 +198,7 @@ class OnlyIn(TableResult):
             source=nodes["source"],
             target=nodes["target"],
             total=self.different,
-            table=data_frame(columns),
+            table=pd.DataFrame(columns),
         )
 
     def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
@@ -280,10 +281,10 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     changing = [attributes.known("names", name) for name in as_names("names", names)]
     if not changing:
         raise ValueError("names must hold one attribute at least, got none")
-    codes = data_frame({name: attribute.codes for name, attribute in attributes.items()})
+    codes = pd.DataFrame({name: attribute.codes for name, attribute in attributes.items()})
     codes = codes[(codes != UNKNOWN).all(axis=1)]
     rows = codes.index.to_numpy()
-    people = data_frame(
+    people = pd.DataFrame(
         {"id": ids[rows], "change": _numbers(codes[changing]), "label": finder.labels[ids[rows]]}
     )
     people["group"] = _numbers(codes.drop(columns=changing))
@@ -302,7 +303,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     for keys in (["group", "label"], ["group"]):
         people[f"end_of_{keys[-1]}"] = place + people.groupby(keys).cumcount(ascending=False)
     return OnlyIn(
-        table=data_frame([line, baseline]),
+        table=pd.DataFrame([line, baseline]),
         limits=_LIMITS[finder.graph is None :],
         names=tuple(changing),
         confidence=confidence,
@@ -328,7 +329,7 @@ def _count_pairs(people: Frame, keys: list[str]) -> Frame:
     of_class = people.groupby([*keys, "label"]).size()
     pairs = nodes * (nodes - 1) // 2
     alike = (of_class * (of_class - 1) // 2).groupby(level=keys).sum()
-    return data_frame({"nodes": nodes, "pairs": pairs, "different": pairs - alike})
+    return pd.DataFrame({"nodes": nodes, "pairs": pairs, "different": pairs - alike})
 
 
 def _line(agreement: str, sets: Frame, confidence: float) -> dict[str, Any]:
@@ -539,10 +540,10 @@ def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
 
 def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
     attribute = attributes[attributes.known("better", name)]
-    values = [_text(value) for value in attribute.values]  # in ascending order
+    values = [value_name(value) for value in attribute.values]  # in ascending order
     listed = values
     if not isinstance(end, str):
-        listed = [str(value) for value in end]
+        listed = [value_name(value) for value in end]
     elif end not in ("high", "low"):
         raise ValueError(
             f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}"
@@ -561,11 +562,6 @@ def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
                 f"better[{name!r}] must list all values from worst to best, got none for {value!r}"
             )
     return np.array([*(grade[value] for value in values), np.nan])[attribute.codes]
-
-
-def _text(value: Any) -> str:
-    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if is_whole else str(value)
 
 
 def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:

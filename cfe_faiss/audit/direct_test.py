@@ -27,6 +27,7 @@ from cfe_faiss.audit.groups import (
     groupings,
     known_rows,
     persons_of,
+    value_name,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import pd
@@ -89,10 +90,6 @@ class ScoreTest:
     reason: str = ""
 
     __repr__ = summary
-
-    def mirrored(self) -> "ScoreTest":
-        """Return the test of carrying any other value."""
-        return replace(self, statistic=-self.statistic, effect=-self.effect)
 
     @property
     def few(self) -> bool:
@@ -500,7 +497,9 @@ class Sample:
             carries = codes == code
             if len(values) == 2 and not np.isnan(chance).all():
                 chance = 1 - chance
-                tests = [test.mirrored() for test in tests]
+                tests = [
+                    replace(test, statistic=-test.statistic, effect=-test.effect) for test in tests
+                ]
             else:
                 chance, tests = self.test(carries, contrasts)
             yield code, carries, chance, tests
@@ -630,17 +629,9 @@ def codes_of(argument: str, group: Grouping, values: Any) -> tuple[list[str], li
         If there is no such value.
     """
     several = isinstance(values, Collection) and not isinstance(values, str | bytes)
-    names = list(dict.fromkeys(_name(value) for value in (values if several else [values])))
+    names = list(dict.fromkeys(value_name(value) for value in (values if several else [values])))
     if not names:
         raise ValueError(f"{argument} must hold one value at least, got none")
     for name in names:
         check_known(f"{argument} must be among the values of {group.name!r}", name, group.values)
     return names, [group.values.index(name) for name in names]
-
-
-def _name(value: Any) -> str:
-    """Return the group name of a value: integers have no decimal point."""
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
-        value, bool
-    )
-    return f"{value:.0f}" if is_number and float(value).is_integer() else str(value)

@@ -27,7 +27,6 @@ from cfe_faiss.audit.groups import (
     TableResult,
     attributes_of,
     check_finder,
-    data_frame,
     groupings,
     known_rows,
     persons_of,
@@ -35,6 +34,7 @@ from cfe_faiss.audit.groups import (
     share,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
+from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.rows.metric import measure_of, measured
@@ -227,7 +227,7 @@ def direction_test(  # noqa: PLR0913
         measure_of(finder.metric): values,
         **{f"{side}_carries": carries[own] for side, own in sides.items()},
     }
-    return DirectionTest(**fields, pairs=data_frame(pairs))
+    return DirectionTest(**fields, pairs=pd.DataFrame(pairs))
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -395,7 +395,7 @@ def _table(
         )
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
-    return data_frame({**columns, "difference": difference, **means, "flagged": flagged})
+    return pd.DataFrame({**columns, "difference": difference, **means, "flagged": flagged})
 
 
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
@@ -630,7 +630,7 @@ def effects_of(
         line["gamma"] = line["gamma"] if line["named"] else np.nan
     _fold(tested, k, fdr)
     return DirectEffects(
-        table=data_frame(lines, _COLUMNS),
+        table=pd.DataFrame(lines, columns=_COLUMNS),
         limits=LIMITS,
         others=dict(zip(others, q[len(lines) :].tolist(), strict=True)),
         unfavourable=tuple(samples.finder.class_name(int(label)) for label in samples.unfavourable),

@@ -23,12 +23,12 @@ from cfe_faiss.audit.groups import (
     Ints,
     attributes_of,
     check_finder,
-    data_frame,
     groupings,
     share,
 )
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
@@ -134,7 +134,7 @@ class FlipTest:
 
     def to_frame(self) -> Frame:
         """Return one line per entry: node, value, flipped, before, after, changed."""
-        return data_frame({name: getattr(self, name) for name in (*_ENTRY, "changed")})
+        return pd.DataFrame({name: getattr(self, name) for name in (*_ENTRY, "changed")})
 
 
 def flip(  # noqa: PLR0913
@@ -262,7 +262,7 @@ def flip(  # noqa: PLR0913
         "after": after,
     }
     moves = (
-        data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
+        pd.DataFrame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
     )
     return FlipTest(
         attribute=str(name),
@@ -522,7 +522,7 @@ def _rates(
                         "changed": hits,
                     }
                 )
-    frame = data_frame(lines)
+    frame = pd.DataFrame(lines)
     low, high = wilson(frame["changed"], frame["nodes"], confidence)
     return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)
 
@@ -596,7 +596,7 @@ def independent_batches(
     if hops == 0:
         return [nodes] if len(nodes) else []
     if hops >= joined.shape[0]:  # all of a connected component
-        component = data_frame({"component": connected_components(joined)[1][nodes]})
+        component = pd.DataFrame({"component": connected_components(joined)[1][nodes]})
         colour = component.groupby("component").cumcount().to_numpy()
     else:
         colour = _colours(nodes, joined, hops)

@@ -18,7 +18,6 @@ from cfe_faiss.audit.groups import (
     Grouping,
     Ints,
     TableResult,
-    data_frame,
     groupings,
     person_numbers,
     stack,
@@ -33,6 +32,7 @@ from cfe_faiss.audit.intervals import (
     share_columns,
 )
 from cfe_faiss.base.checks import UNKNOWN, check_known, to_host
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import (
     as_predictions,
     check_in_common,
@@ -264,8 +264,8 @@ class GroupMetrics(TableResult):
             "excluded": False,
         }
         names = ("race", "sex") if len(columns) > 1 else columns
-        frame = data_frame(
-            [*sorted(lines, key=_law_order), last], (*names, *list(last)[len(columns) :])
+        frame = pd.DataFrame(
+            [*sorted(lines, key=_law_order), last], columns=[*names, *list(last)[len(columns) :]]
         )
         return frame if len(columns) > 1 else frame.rename(columns={columns[0]: "category"})
 
@@ -398,7 +398,7 @@ def group_metrics(  # noqa: PLR0913
         count=n,
         classes=tuple(blocks),
         confidence=confidence,
-        summary=data_frame(summaries),
+        summary=pd.DataFrame(summaries),
         _parts={
             (group.name, value): part
             for group in groups
@@ -495,7 +495,7 @@ def _table(  # noqa: PLR0913
     counted = 0 if is_selective else 1  # errors of the other decision are unknown
     negatives = counted * (n["FP"] + n["TN"])
     positives = counted * (n["FN"] + n["TP"])
-    table = data_frame(
+    table = pd.DataFrame(
         {
             **columns,
             **{key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")},

@@ -20,7 +20,6 @@ from cfe_faiss.audit.groups import (
     TableResult,
     attributes_of,
     check_finder,
-    data_frame,
     groupings,
     known_rows,
     persons_of,
@@ -35,6 +34,7 @@ from cfe_faiss.audit.intervals import (
     share_columns,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, check_type
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
@@ -137,7 +137,7 @@ def changes_above(
 
 
 def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.float32]) -> Frame:
-    return data_frame(
+    return pd.DataFrame(
         {"source": source, "target": target, "away": D if is_distance(finder.metric) else -D}
     )
 
@@ -174,7 +174,7 @@ def change_of_rates(
     was, *others = (np.isin(labels[rows], bad) for labels in models.values())
     for (name, now), group in product(zip(list(models)[1:], others, strict=True), groups):
         columns = {"before": was, "after": now, "worse": now & ~was, "better": was & ~now}
-        people = data_frame({"code": group.codes, "person": persons, "n": 1} | columns)[
+        people = pd.DataFrame({"code": group.codes, "person": persons, "n": 1} | columns)[
             group.codes != UNKNOWN
         ]
         counts = people.groupby("code")[["n", *columns]].sum()
@@ -429,9 +429,9 @@ def compare_models(  # noqa: PLR0913
         people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
     )
     return ModelComparison(
-        table=data_frame(lines, _COLUMNS),
+        table=pd.DataFrame(lines, columns=_COLUMNS),
         limits=_LIMITS,
-        models=data_frame(
+        models=pd.DataFrame(
             [
                 counts[name] | _summary(finder, models, name, rows, bad, confidence)
                 for name in models
@@ -517,7 +517,7 @@ def _collect(
         "after": bool,
     }
     closest = dict.fromkeys(
-        models, data_frame({column: np.empty(0, dtype) for column, dtype in none.items()})
+        models, pd.DataFrame({column: np.empty(0, dtype) for column, dtype in none.items()})
     )
     counts: dict[str, _Line] = {
         name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models

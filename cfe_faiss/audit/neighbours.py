@@ -18,7 +18,6 @@ from cfe_faiss.audit.groups import (
     attributes_of,
     canonical_order,
     check_finder,
-    data_frame,
     group_means,
     groupings,
     sensitive_of,
@@ -28,6 +27,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.audit.intervals import clustered_wilson, share_columns, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -316,7 +316,7 @@ def consistency(  # noqa: PLR0913
                 "tied": int(tied[own].sum()),
             }
         )
-    return data_frame(rows)
+    return pd.DataFrame(rows)
 
 
 def _find_evidence(
@@ -466,7 +466,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
     overall = share_columns("overall", right.sum(), len(right), confidence)
-    return data_frame(
+    return pd.DataFrame(
         {
             "k": points,
             "pairs": np.minimum(points, len(pairs)),

@@ -126,7 +126,7 @@ def test_names_that_rounding_would_make_equal_are_told_apart() -> None:
 def test_intersections_are_the_combinations_that_occur() -> None:
     (group,) = groupings(PEOPLE, IDS, [], intersections=[("sex", "member", "city")])
     assert group.name == "sex & member & city"
-    expected = {"f & True & B": [0, 2], "m & False & A": [1], "missing & True & A": [3]}
+    expected = {"f & True & B": [0, 2], "m & False & A": [1], "unknown & True & A": [3]}
     assert members(group) == expected
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cfe_faiss.audit.direct_test import Samples, judge
 from cfe_faiss.audit.effects import DirectEffects, effects_of
-from cfe_faiss.audit.groups import attributes_of, data_frame, groupings, known_rows
+from cfe_faiss.audit.groups import attributes_of, groupings, known_rows
 from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import (
     Column,
@@ -23,6 +23,7 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
+from cfe_faiss.base.extras import pd
 from cfe_faiss.rows.metric import is_distance, measure_of, measured
 
 _RATIO = "impact ratio"
@@ -285,7 +286,7 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
 
     An attribute for all its groups.
     """
-    tests = data_frame([row for row in rows if row["test"] != _RATIO])
+    tests = pd.DataFrame([row for row in rows if row["test"] != _RATIO])
     told = tests.loc[tests["p"].notna(), "group"]
     decisive = re.compile(r"^[\d.,]+ (decisive \w+) are (fewer than)")
     without_count = tests["detail"].str.replace(r": [\d,]+$", "", regex=True)
@@ -307,7 +308,12 @@ def models_section(inputs: Inputs) -> Section:
     changes = inputs.once(find_changes)
     tests = inputs.once(change_rows)
     assert changes is not None
-    models = [_model(row) for row in rows_of(changes.models)]
+    models = rows_of(changes.models)
+    for row in models:
+        row |= {"attribute": None, "place": row["model"]}
+        for end, other_end in (("", ""), ("_low", "_high"), ("_high", "_low")):
+            share = row[f"unfavourable{other_end}"]
+            row[f"selected{end}"] = None if share is None else 1 - share
     shown = [models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")), *models[1:]]
     rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
@@ -380,14 +386,6 @@ def models_section(inputs: Inputs) -> Section:
         limits=changes.limits,
         measured=models,
     )
-
-
-def _model(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the line of a model with the share decided favourably, and its place in conditions."""
-    share, low, high = (row[f"unfavourable{end}"] for end in ("", "_low", "_high"))
-    selected = {"selected": share, "selected_low": high, "selected_high": low}
-    turned = {key: None if value is None else 1 - value for key, value in selected.items()}
-    return row | turned | {"attribute": None, "place": row["model"]}
 
 
 PARTS = (

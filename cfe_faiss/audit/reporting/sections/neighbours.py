@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints, data_frame
+from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
     Column,
@@ -24,6 +24,7 @@ from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
 from cfe_faiss.audit.reporting.sections.groups import GROUP, QUARTERS
 from cfe_faiss.audit.reporting.sections.pairs import find_pairs
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import pd
 
 _POINTS = (10, 20, 50, 100, 200, 500, 1000)
 GUIDE = 0.1
@@ -75,7 +76,7 @@ def balance_section(inputs: Inputs) -> Section:
     if not used.any():
         return Section(values, missing="no_side")
     lines = [(one.name, *line) for one in inputs.attributes.values() for line in _lines(one)]
-    frame = data_frame([_balance_row(*line, of_a, sides) for line in lines], _BALANCE)
+    frame = pd.DataFrame([_balance_row(*line, of_a, sides) for line in lines], columns=_BALANCE)
     apart = (
         frame[["smd_pairs", "smd_all"]].abs().fillna(0)
     )  # infinite for different means without a spread
@@ -139,7 +140,7 @@ def _balance_row(
 
     ``sides`` has the rows of A and B of each pair, (2, p).
     """
-    values = data_frame({"number": numbers})["number"].dropna()
+    values = pd.DataFrame({"number": numbers})["number"].dropna()
     groups = values.groupby(of_a[values.index])
     # Austin's variance of zeros and ones is p (1 - p), the sample variance is that of other
     # numbers.
@@ -147,7 +148,7 @@ def _balance_row(
         side: group.var(ddof=0 if group.isin([0, 1]).all() else 1) for side, group in groups
     }
     spread = np.sqrt(sum(np.nan_to_num(variance) for variance in variances.values()) / 2)
-    pairs = data_frame(dict(zip("ab", numbers[sides], strict=True))).dropna()
+    pairs = pd.DataFrame(dict(zip("ab", numbers[sides], strict=True))).dropna()
     all_means = groups.mean().reindex([True, False])
     row: dict[str, Any] = {
         "attribute": attribute,

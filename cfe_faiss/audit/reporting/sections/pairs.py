@@ -14,7 +14,7 @@ from cfe_faiss.audit.attribute_pairs import (
     grades_of,
     learned_directions,
 )
-from cfe_faiss.audit.groups import Floats, Ints, data_frame
+from cfe_faiss.audit.groups import Floats, Ints
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
@@ -34,6 +34,7 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Part
 from cfe_faiss.audit.reporting.sections.model_tests import find_effects
+from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.csr import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
@@ -102,7 +103,7 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
             list_first(map(shown.__getitem__, names), _NAMES) or "none" for names in differing
         ],
     }
-    return Pairs(found, differing, rows_of(data_frame(columns)))
+    return Pairs(found, differing, rows_of(pd.DataFrame(columns)))
 
 
 def _count_pairs(inputs: Inputs) -> int:

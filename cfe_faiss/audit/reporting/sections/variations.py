@@ -354,14 +354,15 @@ def flip_section(inputs: Inputs) -> Section:
         values | {"flips": flips, "most_alone": _FLIPPED_ALONE},
         tables=[Table("flip", table, rows)],
         limits=list(dict.fromkeys(limits)),
-        measured=[row | {"place": _place_of_flip(row)} for row in rows],
+        measured=[
+            row
+            | {
+                "place": row["how"]
+                + ("" if row["value"] == "all" else f", {row['value']} to {row['flipped']}")
+            }
+            for row in rows
+        ],
     )
-
-
-def _place_of_flip(row: _Row) -> str:
-    if row["value"] == "all":
-        return str(row["how"])
-    return f"{row['how']}, {row['value']} to {row['flipped']}"
 
 
 def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
