@@ -122,7 +122,13 @@ def hard_negatives(  # noqa: PLR0913
     anchors = NO_ROWS
     rows = NO_ROWS
     if isinstance(positives, tuple):
-        anchor_groups, row_groups = _groups_of_positives(positives, len(A), len(C))
+        if len(positives) != 2:
+            raise ValueError(
+                f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(positives)}"
+            )
+        anchor_groups, row_groups = group_numbers(
+            ("anchor_groups", positives[0], len(A)), ("corpus_groups", positives[1], len(C))
+        )
     else:
         anchor_groups = np.ones(len(A), np.int64)
         row_groups = np.zeros(len(C), np.int64)
@@ -175,14 +181,6 @@ def _listed_pairs(positives: Any, n: int, m: int) -> tuple[Ints, Ints]:
         raise ValueError(f"positives must have one entry for each of {n} anchors, got {len(lists)}")
     anchors = np.repeat(np.arange(n), [len(rows) for rows in lists])
     return anchors, as_ids("positives", list(chain.from_iterable(lists)), m)
-
-
-def _groups_of_positives(groups: tuple[Any, ...], n: int, m: int) -> list[Ints]:
-    if len(groups) != 2:
-        raise ValueError(
-            f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}"
-        )
-    return group_numbers(("anchor_groups", groups[0], n), ("corpus_groups", groups[1], m))
 
 
 def _lowest_scores(A: Floats, C: Floats, anchors: Ints, rows: Ints) -> Doubles:

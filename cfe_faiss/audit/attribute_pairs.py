@@ -140,17 +140,6 @@ class OnlyIn(TableResult):
             f"{different:,} of {pairs:,} pairs that agree in all)"
         )
 
-    def blocks(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield all pairs that are classified differently, each once, in blocks.
-
-        Yields
-        ------
-        source, target
-            Nodes, (m,) int64, ``source < target``, m about a million at most, or the size of the
-            largest group.
-        """
-        return self._blocks(_BLOCK)
-
     def most_similar(self, limit: int = 100) -> OnlyInPairs:
         """Return the most similar pairs that are classified differently, at most ``limit`` of them.
 
@@ -168,7 +157,7 @@ class OnlyIn(TableResult):
         nearest = pd.DataFrame(
             {"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []}
         )
-        for source, target in self._blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
+        for source, target in self.blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
             values = finder.measure64(source, target)
             if len(nearest) == limit:
                 last = nearest[measure].iloc[-1]
@@ -201,7 +190,15 @@ class OnlyIn(TableResult):
             table=pd.DataFrame(columns),
         )
 
-    def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
+    def blocks(self, size: int = _BLOCK) -> Iterator[tuple[Ints, Ints]]:
+        """Yield all pairs that are classified differently, each once, in blocks.
+
+        Yields
+        ------
+        source, target
+            Nodes, (m,) int64, ``source < target``, m about ``size`` at most, a million by default,
+            or the size of the largest group.
+        """
         # The partners of a node are the nodes of its set in later classes: one range.
         ids, change, end_of_class, end_of_group = self._people.to_numpy(np.int64).T
         partners = end_of_group - end_of_class

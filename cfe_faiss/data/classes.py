@@ -332,7 +332,11 @@ def as_predictions(
     names = None if class_names is None else tuple(map(str, class_names))
     check_distinct("class_names must be distinct", names or ())
     given, columns = _in_order(values, n, name)
-    if columns is None and _are_classes(given):
+    try:
+        are_classes = columns is None and np.ndim(given) == 1
+    except ValueError:  # rows of different lengths
+        are_classes = False
+    if are_classes:
         array, is_known = known_classes(name, given, n, names, unknown, are_names=are_names)
         if complete and not is_known.all():
             row = int(np.argmin(is_known))
@@ -420,13 +424,6 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
         return np.asarray(values, np.float64), columns
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
-
-
-def _are_classes(values: Any) -> bool:
-    try:
-        return np.ndim(values) == 1
-    except ValueError:  # rows of different lengths
-        return False
 
 
 def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:

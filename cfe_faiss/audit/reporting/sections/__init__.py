@@ -4,14 +4,12 @@ The modules of this folder declare their sections, and the metrics that these me
 """
 
 from cfe_faiss.audit.reporting.inputs import Part
-from cfe_faiss.audit.reporting.sections import groups, model_tests, neighbours, pairs, variations
+from cfe_faiss.audit.reporting.sections import groups, model_tests, pairs, variations
 
 _FIRST = ("strongest_case", "groups", "tests", "models")
 """The sections at the top, in their order."""
 _PARTS = {
-    part.name: part
-    for module in (groups, model_tests, variations, pairs, neighbours)
-    for part in module.PARTS
+    part.name: part for module in (groups, model_tests, variations, pairs) for part in module.PARTS
 }
 _OF_WORDS = (Part("method"), Part("subject"))
 

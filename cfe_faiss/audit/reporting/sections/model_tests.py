@@ -310,10 +310,10 @@ def models_section(inputs: Inputs) -> Section:
     assert changes is not None
     models = rows_of(changes.models)
     for row in models:
-        row |= {"attribute": None, "place": row["model"]}
         for end, other_end in (("", ""), ("_low", "_high"), ("_high", "_low")):
             share = row[f"unfavourable{other_end}"]
             row[f"selected{end}"] = None if share is None else 1 - share
+        row |= {"attribute": None, "place": row["model"]}
     shown = [models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")), *models[1:]]
     rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
