@@ -664,13 +664,13 @@ class _Tested:
 
     def is_explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> bool:
         """Return whether no test names the value again, given the carriers of other findings."""
-        if not others:
-            return False
+        carriers = [self._carriers_of(other) for other in others]
+        is_mirror_image = any((self.carries != carries).all() for carries in carriers)
+        if not others or is_mirror_image:
+            return is_mirror_image
         people = self.people
         contrasts = [people.situation_contrast(k), people.evidence_contrast]
-        _, tests = people.test(
-            self.carries, contrasts, [self._carriers_of(other) for other in others]
-        )
+        _, tests = people.test(self.carries, contrasts, carriers)
         return not any(
             line["named"] and test.p_value <= alpha and test.statistic * line["statistic"] > 0
             for line, test in zip(self.lines, tests, strict=True)

@@ -71,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
             hint = did_you_mean(choice[2], [name.strip(" '") for name in choice[3].split(",")])
             expects = self._option_string_actions.get(choice[1])
             if expects is not None and not hint:
-                hint = f"; {choice[1]} is {(expects.help or '').partition(';')[0]}"
+                hint = f"; {choice[1]}: {(expects.help or '').partition(';')[0]}"
         elif option:
             known = [
                 name

@@ -86,7 +86,7 @@ VECTORS = "build out --vectors x.npy --predictions y.npy"
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
         (
             "audit --features x.csv --model loan",
-            r"invalid choice: 'loan' .*; --model is the model to train, .*\(--predictions names",
+            r"invalid choice: 'loan' .*; --model: the model to train, .*\(--predictions names",
         ),
         (
             "build out --features x.csv --edges e.npy --predictions x.csv:clas",
