@@ -193,11 +193,15 @@ class OnlyIn(TableResult):
     def blocks(self, size: int = _BLOCK) -> Iterator[tuple[Ints, Ints]]:
         """Yield all pairs that are classified differently, each once, in blocks.
 
+        Parameters
+        ----------
+        size
+            Pairs of a block at most, or as many as the largest group has.
+
         Yields
         ------
         source, target
-            Nodes, (m,) int64, ``source < target``, m about ``size`` at most, a million by default,
-            or the size of the largest group.
+            Nodes, (m,) int64, ``source < target``.
         """
         # The partners of a node are the nodes of its set in later classes: one range.
         ids, change, end_of_class, end_of_group = self._people.to_numpy(np.int64).T
