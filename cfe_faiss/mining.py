@@ -5,7 +5,7 @@ Hard negatives, leaks, Tomek links, trust scores, and balanced neighbours.
 
 import math
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from cfe_faiss.base.checks import (
     as_matrix,
     as_number,
     as_unit_rows,
+    check_known,
 )
 from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -466,8 +467,7 @@ class _Rows:
     """
 
     def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
-        if metric not in ("cosine", "l2"):
-            raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
+        check_known("metric must be one of", metric, get_args(Metric))
         self.X = _at_least_one(as_matrix("X", X))
         self.metric = metric
         n = len(self.X)

@@ -16,7 +16,7 @@ from cfe_faiss.audit.groups import (
     Frame,
     Ints,
     TableResult,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
     known_rows,
     stack,
@@ -171,7 +171,7 @@ class OnlyIn(TableResult):
             )
             nearest = order.head(limit)
         nodes = {end: nearest[end].to_numpy(np.int64) for end in ("source", "target")}
-        attributes = attributes_of(finder).select(self.names)
+        attributes = attributes_of_finder(finder).select(self.names)
         frames = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
         columns = {
             **{end: finder.names(ids) for end, ids in nodes.items()},
@@ -278,7 +278,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     """
     check_finder(finder)
     ids = known_rows(finder, None)
-    attributes = attributes_of(finder).take(ids)
+    attributes = attributes_of_finder(finder).take(ids)
     changing = [attributes.known("names", name) for name in as_names("names", names)]
     if not changing:
         raise ValueError("names must hold one attribute at least, got none")
@@ -446,7 +446,7 @@ def dominated(
     0        3        2            60.0            50.0
     """
     check_finder(finder)
-    attributes = attributes_of(finder)
+    attributes = attributes_of_finder(finder)
     rows = known_rows(finder, nodes)
     bad = finder.class_numbers("unfavourable", unfavourable)
     refused = np.isin(finder.labels[rows], bad)
@@ -501,12 +501,12 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
 
     names = [
         name
-        for name, attribute in attributes_of(finder).items()
+        for name, attribute in attributes_of_finder(finder).items()
         if attribute.numbers is not None
         and name not in finder.sensitive
         and len(attribute.values) > 2
     ]
-    numbers = attributes_of(finder).select(names).take(rows).to_frame().astype(np.float64)
+    numbers = attributes_of_finder(finder).select(names).take(rows).to_frame().astype(np.float64)
     spread = numbers.std(ddof=0)
     varies = np.isfinite(spread) & (spread > 0)
     if not varies.any() or refused.all() or not refused.any():

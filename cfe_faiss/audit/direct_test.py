@@ -22,7 +22,7 @@ from cfe_faiss.audit.groups import (
     Floats,
     Grouping,
     Ints,
-    attributes_of,
+    attributes_of_finder,
     canonical_order,
     groupings,
     known_rows,
@@ -561,7 +561,7 @@ class Samples:
         """
         vectors = self.finder.vectors[rows]
         labels = self.finder.labels
-        attributes = attributes_of(self.finder)
+        attributes = attributes_of_finder(self.finder)
         unfavourable = np.isin(labels[rows], self.unfavourable)
         places = attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
@@ -605,7 +605,9 @@ def question(
     rows = known_rows(finder, nodes)
     names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
     single, crossed = (names, []) if len(names) == 1 else ([], [names])
-    group = groupings(attributes_of(finder), rows, single, bins, crossed, with_missing=False)[0]
+    group = groupings(
+        attributes_of_finder(finder), rows, single, bins, crossed, with_missing=False
+    )[0]
     given, wanted = codes_of(values[0], group, values[1])
     people, codes = Samples(finder, rows, bad, persons_of(finder, person)).of(group)
     carries = np.isin(codes, wanted)

@@ -25,7 +25,7 @@ from cfe_faiss.audit.groups import (
     Frame,
     Grouping,
     TableResult,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
     groupings,
     known_rows,
@@ -583,7 +583,9 @@ def direct_effects(  # noqa: PLR0913
     names = sensitive_of(finder, sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)
     rows = known_rows(finder, nodes)
-    groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
+    groups = groupings(
+        attributes_of_finder(finder), rows, names, bins, intersections, with_missing=False
+    )
     if not groups:
         raise ValueError(
             "sensitive must name attributes where finder.sensitive names none, got none"

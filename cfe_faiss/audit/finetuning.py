@@ -9,7 +9,7 @@ import numpy as np
 
 from cfe_faiss.audit.groups import Floats, Frame, Ints, check_finder, share
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels, check_known
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.finder import EvidenceFinder
@@ -194,8 +194,7 @@ def _nodes(pairs: Any, n: int) -> Ints:
 
 def _move_evidence(data: Any, evidence: Ints, role: str) -> Any:
     """Return a copy of the graph whose evidence nodes are training or validation nodes only."""
-    if role not in ("training", "validation"):
-        raise ValueError(f'role must be "training" or "validation", got {role!r}')
+    check_known("role must be one of", role, ("training", "validation"))
     tuning = copy(data)
     for name in ("train_mask", "val_mask", "test_mask"):
         mask = data[name].clone()

@@ -21,7 +21,7 @@ from cfe_faiss.audit.groups import (
     Frame,
     Grouping,
     Ints,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
     groupings,
     share,
@@ -234,7 +234,7 @@ def flip(  # noqa: PLR0913
     groups = [Grouping.of_all(len(finder.labels), "all")]
     if columns_of_groups := as_names("by", by):
         groups += groupings(
-            attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins
+            attributes_of_finder(finder), np.arange(len(finder.labels)), columns_of_groups, bins
         )
     before = run.predict(known[:0], known[:0])
     if not at_once:

@@ -150,7 +150,7 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     """
     rows = np.arange(len(finder.labels))
     if isinstance(person, str):
-        attributes = attributes_of(finder)
+        attributes = attributes_of_finder(finder)
         name = attributes.known("person", person)
         person = attributes.frame[name].reindex(rows)
     return person_numbers(person, len(rows))
@@ -170,7 +170,7 @@ def person_numbers(person: Any, n: int) -> Ints:
     return np.where(codes == UNKNOWN, n + rows, codes)
 
 
-def attributes_of(finder: EvidenceFinder) -> Attributes:
+def attributes_of_finder(finder: EvidenceFinder) -> Attributes:
     """Return the attributes of all rows. ValueError if the finder has none."""
     if finder.attributes is None:
         raise ValueError("finder must know attributes, got none: make it with features=")

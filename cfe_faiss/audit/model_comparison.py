@@ -18,7 +18,7 @@ from cfe_faiss.audit.groups import (
     Grouping,
     Ints,
     TableResult,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
     groupings,
     known_rows,
@@ -393,7 +393,7 @@ def compare_models(  # noqa: PLR0913
         groups: list[Grouping] = []
         if names or len(intersections):
             groups = groupings(
-                attributes_of(finder), rows, names, bins, intersections, with_missing=False
+                attributes_of_finder(finder), rows, names, bins, intersections, with_missing=False
             )
         samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
         lines += change_of_rates(

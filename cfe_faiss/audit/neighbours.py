@@ -15,7 +15,7 @@ from cfe_faiss.audit.groups import (
     Frame,
     Grouping,
     Ints,
-    attributes_of,
+    attributes_of_finder,
     canonical_order,
     check_finder,
     group_means,
@@ -132,7 +132,7 @@ def discrimination_scores(  # noqa: PLR0913
     k = as_count("k", k)
     effort = Effort.of(nprobe, recall, exact, memory)
     groups = groupings(
-        attributes_of(finder), finder.index.members().ids, columns, bins, intersections
+        attributes_of_finder(finder), finder.index.members().ids, columns, bins, intersections
     )
     marked = sensitive_of(finder, sensitive)
     for name in () if sensitive is None else marked:
@@ -263,7 +263,7 @@ def consistency(  # noqa: PLR0913
     members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
-        groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
+        groups += groupings(attributes_of_finder(finder), members.ids, columns, bins, intersections)
     asked = None if nodes is None else members.ids[places]
     own_D, own_I = index.answer(Query(1, ids=asked, rules=Rules(neighbors="own")), effort)
     judged = (I[:, 0] >= 0) & (own_I[:, 0] >= 0)

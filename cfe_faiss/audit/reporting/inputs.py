@@ -15,7 +15,7 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.attribute_pairs import grades_of
 from cfe_faiss.audit.groups import (
     Bins,
-    attributes_of,
+    attributes_of_finder,
     groupings,
     persons_of,
     sensitive_of,
@@ -219,7 +219,7 @@ class Inputs:
         Numbers are cut by all rows, as in every audit.
         """
         found = groupings(
-            attributes_of(self.finder),
+            attributes_of_finder(self.finder),
             self.nodes,
             self.sensitive,
             self.settings.bins,
@@ -297,7 +297,7 @@ def check_inputs(
         rows = np.arange(len(finder.labels))
         unnamed = Attributes({}, rows) if finder.data is None else as_attributes(finder.data)
         finder = replace(finder, attributes=unnamed)
-    attributes = attributes_of(finder).take(nodes)
+    attributes = attributes_of_finder(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     selected = (

@@ -9,7 +9,7 @@ import numpy as np
 
 from cfe_faiss.audit.direct_test import Samples, judge
 from cfe_faiss.audit.effects import DirectEffects, effects_of
-from cfe_faiss.audit.groups import attributes_of, groupings, known_rows
+from cfe_faiss.audit.groups import attributes_of_finder, groupings, known_rows
 from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import (
     Column,
@@ -53,7 +53,7 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
     return effects_of(
         samples,
         groupings(
-            attributes_of(inputs.finder),
+            attributes_of_finder(inputs.finder),
             samples.rows,
             inputs.sensitive,
             with_missing=False,

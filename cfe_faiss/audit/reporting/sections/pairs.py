@@ -18,7 +18,7 @@ from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
     STYLES,
-    Case,
+    CaseFile,
     Column,
     Neighbour,
     Plot,
@@ -330,7 +330,7 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     ]
 
 
-def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
+def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> CaseFile:
     row = pairs.rows[place]
     nodes = pairs.nodes(place)
     labels = inputs.finder.labels
@@ -352,7 +352,7 @@ def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
         }
         a = _with_neighbours(inputs, a, near_a, styles)
         b = _with_neighbours(inputs, b, near_b, styles)
-    return Case(
+    return CaseFile(
         place + 1,
         number(row["similarity"], "similarity") if "similarity" in row else None,
         number(row["distance"], "distance") if "distance" in row else None,

@@ -13,7 +13,7 @@ from cfe_faiss.audit.attribute_pairs import only_in
 from cfe_faiss.audit.direct_test import Samples, pair_counts
 from cfe_faiss.audit.effects import DirectEffects
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.groups import attributes_of, groupings, stack
+from cfe_faiss.audit.groups import attributes_of_finder, groupings, stack
 from cfe_faiss.audit.reporting.document import (
     Column,
     Plot,
@@ -142,7 +142,7 @@ def _tests(
     """
     names = list(dict.fromkeys(row["attribute"] for row in named))
     known = groupings(
-        attributes_of(samples.finder),
+        attributes_of_finder(samples.finder),
         samples.rows,
         names,
         inputs.settings.bins,
