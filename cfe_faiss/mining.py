@@ -5,7 +5,7 @@ Hard negatives, leaks, Tomek links, trust scores, and balanced neighbours.
 
 import math
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from cfe_faiss.base.checks import (
     as_matrix,
     as_number,
     as_unit_rows,
+    check_known,
 )
 from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
@@ -122,7 +123,13 @@ def hard_negatives(  # noqa: PLR0913
     anchors = NO_ROWS
     rows = NO_ROWS
     if isinstance(positives, tuple):
-        anchor_groups, row_groups = _groups_of_positives(positives, len(A), len(C))
+        if len(positives) != 2:
+            raise ValueError(
+                f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(positives)}"
+            )
+        anchor_groups, row_groups = group_numbers(
+            ("anchor_groups", positives[0], len(A)), ("corpus_groups", positives[1], len(C))
+        )
     else:
         anchor_groups = np.ones(len(A), np.int64)
         row_groups = np.zeros(len(C), np.int64)
@@ -175,14 +182,6 @@ def _listed_pairs(positives: Any, n: int, m: int) -> tuple[Ints, Ints]:
         raise ValueError(f"positives must have one entry for each of {n} anchors, got {len(lists)}")
     anchors = np.repeat(np.arange(n), [len(rows) for rows in lists])
     return anchors, as_ids("positives", list(chain.from_iterable(lists)), m)
-
-
-def _groups_of_positives(groups: tuple[Any, ...], n: int, m: int) -> list[Ints]:
-    if len(groups) != 2:
-        raise ValueError(
-            f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}"
-        )
-    return group_numbers(("anchor_groups", groups[0], n), ("corpus_groups", groups[1], m))
 
 
 def _lowest_scores(A: Floats, C: Floats, anchors: Ints, rows: Ints) -> Doubles:
@@ -468,8 +467,7 @@ class _Rows:
     """
 
     def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
-        if metric not in ("cosine", "l2"):
-            raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
+        check_known("metric must be one of", metric, get_args(Metric))
         self.X = _at_least_one(as_matrix("X", X))
         self.metric = metric
         n = len(self.X)

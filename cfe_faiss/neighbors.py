@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -27,7 +27,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number, check_shape
+from cfe_faiss.base.checks import (
+    Array,
+    Doubles,
+    Floats,
+    Ints,
+    as_count,
+    as_number,
+    check_known,
+    check_shape,
+)
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.base.values import as_values, group_numbers
 from cfe_faiss.finder import empty_index
@@ -267,8 +276,7 @@ class EvidenceNeighbors(
         as_metric("metric", _index_metric(self.metric))
         as_number("radius", self.radius, -np.inf if self.metric == "ip" else 0, np.inf)
         Effort.of(*self._effort().values())
-        if self.neighbors not in ("other", "any"):
-            raise ValueError(f'neighbors must be "other" or "any", got {self.neighbors!r}')
+        check_known("neighbors must be one of", self.neighbors, ("other", "any"))
         if self.neighbors == "any" and self.estimator is not None:
             raise ValueError(f'estimator must be None with neighbors="any", got {self.estimator!r}')
         if self.estimator is None and fit_params:
@@ -379,7 +387,7 @@ class EvidenceNeighbors(
                [0.4, 0. , 0. ],
                [1. , 0. , 0. ]])
         """
-        _check_mode(mode)
+        check_known("mode must be one of", mode, get_args(Mode))
         distances, indices = self.kneighbors(X, n_neighbors, labels=labels)
         found = indices >= 0
         lims = np.concatenate(([0], np.cumsum(found.sum(axis=1))))
@@ -465,7 +473,7 @@ class EvidenceNeighbors(
         TypeError, ValueError
             If an argument is not as described.
         """
-        _check_mode(mode)
+        check_known("mode must be one of", mode, get_args(Mode))
         return self._graph(*self._within(X, labels, radius), mode)
 
     def transform(self, X: Any, labels: ArrayLike | None = None) -> Any:
@@ -768,11 +776,6 @@ def _check_no_labels(
 ) -> None:
     if labels is not None:
         raise ValueError(f"labels must be given with {only}")
-
-
-def _check_mode(mode: Mode) -> None:
-    if mode not in ("connectivity", "distance"):
-        raise ValueError(f'mode must be "connectivity" or "distance", got {mode!r}')
 
 
 def _blocks(X: Any) -> Iterator[slice]:

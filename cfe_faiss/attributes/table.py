@@ -71,8 +71,7 @@ class Attribute:
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Whether the value of a node is missing, (n,)."""
-        missing: NDArray[np.bool_] = self.codes == UNKNOWN
-        return missing
+        return self.codes == UNKNOWN
 
     def of(self, row: int) -> Any:
         """Return the value of one node; None if it is missing."""

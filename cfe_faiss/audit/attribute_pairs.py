@@ -16,14 +16,15 @@ from cfe_faiss.audit.groups import (
     Frame,
     Ints,
     TableResult,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
-    data_frame,
     known_rows,
     stack,
+    value_name,
 )
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_names
+from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import PairEvidence
 from cfe_faiss.rows.metric import measure_of
@@ -139,17 +140,6 @@ class OnlyIn(TableResult):
             f"{different:,} of {pairs:,} pairs that agree in all)"
         )
 
-    def blocks(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield all pairs that are classified differently, each once, in blocks.
-
-        Yields
-        ------
-        source, target
-            Nodes, (m,) int64, ``source < target``, m about a million at most, or the size of the
-            largest group.
-        """
-        return self._blocks(_BLOCK)
-
     def most_similar(self, limit: int = 100) -> OnlyInPairs:
         """Return the most similar pairs that are classified differently, at most ``limit`` of them.
 
@@ -164,10 +154,10 @@ class OnlyIn(TableResult):
         limit = as_count("limit", limit)
         finder = self._finder
         measure = measure_of(finder.metric)
-        nearest = data_frame(
+        nearest = pd.DataFrame(
             {"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []}
         )
-        for source, target in self._blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
+        for source, target in self.blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
             values = finder.measure64(source, target)
             if len(nearest) == limit:
                 last = nearest[measure].iloc[-1]
@@ -181,7 +171,7 @@ class OnlyIn(TableResult):
             )
             nearest = order.head(limit)
         nodes = {end: nearest[end].to_numpy(np.int64) for end in ("source", "target")}
-        attributes = attributes_of(finder).select(self.names)
+        attributes = attributes_of_finder(finder).select(self.names)
         frames = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
         columns = {
             **{end: finder.names(ids) for end, ids in nodes.items()},
@@ -197,10 +187,22 @@ class OnlyIn(TableResult):
             source=nodes["source"],
             target=nodes["target"],
             total=self.different,
-            table=data_frame(columns),
+            table=pd.DataFrame(columns),
         )
 
-    def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
+    def blocks(self, size: int = _BLOCK) -> Iterator[tuple[Ints, Ints]]:
+        """Yield all pairs that are classified differently, each once, in blocks.
+
+        Parameters
+        ----------
+        size
+            Pairs of a block at most, or as many as the largest group has.
+
+        Yields
+        ------
+        source, target
+            Nodes, (m,) int64, ``source < target``.
+        """
         # The partners of a node are the nodes of its set in later classes: one range.
         ids, change, end_of_class, end_of_group = self._people.to_numpy(np.int64).T
         partners = end_of_group - end_of_class
@@ -276,14 +278,14 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     """
     check_finder(finder)
     ids = known_rows(finder, None)
-    attributes = attributes_of(finder).take(ids)
+    attributes = attributes_of_finder(finder).take(ids)
     changing = [attributes.known("names", name) for name in as_names("names", names)]
     if not changing:
         raise ValueError("names must hold one attribute at least, got none")
-    codes = data_frame({name: attribute.codes for name, attribute in attributes.items()})
+    codes = pd.DataFrame({name: attribute.codes for name, attribute in attributes.items()})
     codes = codes[(codes != UNKNOWN).all(axis=1)]
     rows = codes.index.to_numpy()
-    people = data_frame(
+    people = pd.DataFrame(
         {"id": ids[rows], "change": _numbers(codes[changing]), "label": finder.labels[ids[rows]]}
     )
     people["group"] = _numbers(codes.drop(columns=changing))
@@ -302,7 +304,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     for keys in (["group", "label"], ["group"]):
         people[f"end_of_{keys[-1]}"] = place + people.groupby(keys).cumcount(ascending=False)
     return OnlyIn(
-        table=data_frame([line, baseline]),
+        table=pd.DataFrame([line, baseline]),
         limits=_LIMITS[finder.graph is None :],
         names=tuple(changing),
         confidence=confidence,
@@ -328,7 +330,7 @@ def _count_pairs(people: Frame, keys: list[str]) -> Frame:
     of_class = people.groupby([*keys, "label"]).size()
     pairs = nodes * (nodes - 1) // 2
     alike = (of_class * (of_class - 1) // 2).groupby(level=keys).sum()
-    return data_frame({"nodes": nodes, "pairs": pairs, "different": pairs - alike})
+    return pd.DataFrame({"nodes": nodes, "pairs": pairs, "different": pairs - alike})
 
 
 def _line(agreement: str, sets: Frame, confidence: float) -> dict[str, Any]:
@@ -444,7 +446,7 @@ def dominated(
     0        3        2            60.0            50.0
     """
     check_finder(finder)
-    attributes = attributes_of(finder)
+    attributes = attributes_of_finder(finder)
     rows = known_rows(finder, nodes)
     bad = finder.class_numbers("unfavourable", unfavourable)
     refused = np.isin(finder.labels[rows], bad)
@@ -499,12 +501,12 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
 
     names = [
         name
-        for name, attribute in attributes_of(finder).items()
+        for name, attribute in attributes_of_finder(finder).items()
         if attribute.numbers is not None
         and name not in finder.sensitive
         and len(attribute.values) > 2
     ]
-    numbers = attributes_of(finder).select(names).take(rows).to_frame().astype(np.float64)
+    numbers = attributes_of_finder(finder).select(names).take(rows).to_frame().astype(np.float64)
     spread = numbers.std(ddof=0)
     varies = np.isfinite(spread) & (spread > 0)
     if not varies.any() or refused.all() or not refused.any():
@@ -539,10 +541,10 @@ def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
 
 def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
     attribute = attributes[attributes.known("better", name)]
-    values = [_text(value) for value in attribute.values]  # in ascending order
+    values = [value_name(value) for value in attribute.values]  # in ascending order
     listed = values
     if not isinstance(end, str):
-        listed = [str(value) for value in end]
+        listed = [value_name(value) for value in end]
     elif end not in ("high", "low"):
         raise ValueError(
             f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}"
@@ -561,11 +563,6 @@ def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
                 f"better[{name!r}] must list all values from worst to best, got none for {value!r}"
             )
     return np.array([*(grade[value] for value in values), np.nan])[attribute.codes]
-
-
-def _text(value: Any) -> str:
-    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if is_whole else str(value)
 
 
 def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:

@@ -7,8 +7,8 @@ vectors. The statistic is the score of ``s`` in that model (Rao's test), so noth
 
 import math
 import zlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,11 +22,12 @@ from cfe_faiss.audit.groups import (
     Floats,
     Grouping,
     Ints,
-    attributes_of,
+    attributes_of_finder,
     canonical_order,
     groupings,
     known_rows,
     persons_of,
+    value_name,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import pd
@@ -161,8 +162,7 @@ def propensity(B: Floats, carries: Bools) -> Floats:
     """Return the probability of carrying the value given the basis, (n,)."""
     from scipy.special import expit
 
-    chance: Floats = expit(_logits(B, carries, B))
-    return chance
+    return expit(_logits(B, carries, B))
 
 
 def score_tests(
@@ -275,8 +275,7 @@ def _principal_components(X: Floats) -> Floats:
     components = centred @ directions[:, ::-1]
     deviations = components.std(axis=0)
     kept = deviations > _NEGLIGIBLE * deviations.max(initial=0)
-    scaled: Floats = components[:, kept] / deviations[kept]
-    return scaled
+    return components[:, kept] / deviations[kept]
 
 
 def _standardise(columns: Floats) -> Floats:
@@ -284,8 +283,7 @@ def _standardise(columns: Floats) -> Floats:
     centred = columns - columns.mean(axis=0)
     deviations = centred.std(axis=0)
     kept = deviations > 1e-9
-    scaled: Floats = centred[:, kept] / deviations[kept]
-    return scaled
+    return centred[:, kept] / deviations[kept]
 
 
 def _hinges(values: Floats, count: int, lowest: float) -> Floats:
@@ -294,8 +292,7 @@ def _hinges(values: Floats, count: int, lowest: float) -> Floats:
     The shape is (n, at most count).
     """
     knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
-    hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
-    return hinges
+    return np.maximum(values[:, None] - knots[knots > values.min()], 0)
 
 
 def _draws(persons: Ints, carries: Bools) -> Ints:
@@ -306,8 +303,7 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
     shares = np.bincount(persons, weights=carries) / np.bincount(persons)
     is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
-    numbers: Ints = np.unique(draws, return_inverse=True)[1]
-    return numbers
+    return np.unique(draws, return_inverse=True)[1]
 
 
 def _cross_fitted_logits(B: Floats, y: Bools, folds: Ints) -> Floats:
@@ -329,8 +325,7 @@ def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
     if y.all() or not y.any():
         return np.full(len(at), 20.0 if y[0] else -20.0)  # one class only: any large value
     model = LogisticRegression(C=1 / _RIDGE, solver="newton-cholesky", tol=1e-6, max_iter=100)
-    logits: Floats = model.fit(B, y).decision_function(at)
-    return logits
+    return model.fit(B, y).decision_function(at)
 
 
 @dataclass(frozen=True)
@@ -488,13 +483,33 @@ class Sample:
             tests = score_tests(basis, carriers, chance, summed, rows)
         return chance[draws], tests
 
+    def test_each(
+        self, codes: Ints, contrasts: Sequence[Floats]
+    ) -> Iterator[tuple[int, Bools, Floats, list[ScoreTest]]]:
+        """Yield each value with its carriers, their propensity and the test of each contrast.
+
+        The second of two values is the mirror image of the first, so nothing is fitted for it.
+        """
+        values = np.unique(codes).tolist()
+        chance = np.full(len(self), np.nan)
+        tests: list[ScoreTest] = []
+        for code in values:
+            carries = codes == code
+            if len(values) == 2 and not np.isnan(chance).all():
+                chance = 1 - chance
+                tests = [
+                    replace(test, statistic=-test.statistic, effect=-test.effect) for test in tests
+                ]
+            else:
+                chance, tests = self.test(carries, contrasts)
+            yield code, carries, chance, tests
+
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
         if max(self.near, default=0) < k:
             self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
         near = self.near[max(self.near)][:, :k]
-        contrast: Floats = self.unfavourable - self.unfavourable[near].mean(axis=1)
-        return contrast
+        return self.unfavourable - self.unfavourable[near].mean(axis=1)
 
     @cached_property
     def evidence_contrast(self) -> Floats:
@@ -546,7 +561,7 @@ class Samples:
         """
         vectors = self.finder.vectors[rows]
         labels = self.finder.labels
-        attributes = attributes_of(self.finder)
+        attributes = attributes_of_finder(self.finder)
         unfavourable = np.isin(labels[rows], self.unfavourable)
         places = attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
@@ -590,7 +605,9 @@ def question(
     rows = known_rows(finder, nodes)
     names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
     single, crossed = (names, []) if len(names) == 1 else ([], [names])
-    group = groupings(attributes_of(finder), rows, single, bins, crossed, with_missing=False)[0]
+    group = groupings(
+        attributes_of_finder(finder), rows, single, bins, crossed, with_missing=False
+    )[0]
     given, wanted = codes_of(values[0], group, values[1])
     people, codes = Samples(finder, rows, bad, persons_of(finder, person)).of(group)
     carries = np.isin(codes, wanted)
@@ -614,17 +631,9 @@ def codes_of(argument: str, group: Grouping, values: Any) -> tuple[list[str], li
         If there is no such value.
     """
     several = isinstance(values, Collection) and not isinstance(values, str | bytes)
-    names = list(dict.fromkeys(_name(value) for value in (values if several else [values])))
+    names = list(dict.fromkeys(value_name(value) for value in (values if several else [values])))
     if not names:
         raise ValueError(f"{argument} must hold one value at least, got none")
     for name in names:
         check_known(f"{argument} must be among the values of {group.name!r}", name, group.values)
     return names, [group.values.index(name) for name in names]
-
-
-def _name(value: Any) -> str:
-    """Return the group name of a value: integers have no decimal point."""
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(
-        value, bool
-    )
-    return f"{value:.0f}" if is_number and float(value).is_integer() else str(value)

@@ -1,6 +1,6 @@
 """Direct effects of an attribute: direction test, situation test, and all values at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -25,9 +25,8 @@ from cfe_faiss.audit.groups import (
     Frame,
     Grouping,
     TableResult,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
-    data_frame,
     groupings,
     known_rows,
     persons_of,
@@ -35,6 +34,7 @@ from cfe_faiss.audit.groups import (
     share,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
+from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.rows.metric import measure_of, measured
@@ -227,7 +227,7 @@ def direction_test(  # noqa: PLR0913
         measure_of(finder.metric): values,
         **{f"{side}_carries": carries[own] for side, own in sides.items()},
     }
-    return DirectionTest(**fields, pairs=data_frame(pairs))
+    return DirectionTest(**fields, pairs=pd.DataFrame(pairs))
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -395,7 +395,7 @@ def _table(
         )
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
-    return data_frame({**columns, "difference": difference, **means, "flagged": flagged})
+    return pd.DataFrame({**columns, "difference": difference, **means, "flagged": flagged})
 
 
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
@@ -583,7 +583,9 @@ def direct_effects(  # noqa: PLR0913
     names = sensitive_of(finder, sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)
     rows = known_rows(finder, nodes)
-    groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
+    groups = groupings(
+        attributes_of_finder(finder), rows, names, bins, intersections, with_missing=False
+    )
     if not groups:
         raise ValueError(
             "sensitive must name attributes where finder.sensitive names none, got none"
@@ -604,10 +606,25 @@ def effects_of(
     tested: list[_Tested] = []
     for group in groups:
         people, codes = samples.of(group)
-        for code in np.unique(codes):
-            value = {"attribute": group.name, "value": group.values[code], "same_as": ""}
-            value_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
-            tested.append(_Tested(people, codes == code, value_lines))
+        contrasts = [people.situation_contrast(k), people.evidence_contrast]
+        for code, carries, chance, tests in people.test_each(codes, contrasts):
+            value = {
+                "attribute": group.name,
+                "value": group.values[code],
+                "n_carriers": people.count(carries),
+                "n_others": people.count(~carries),
+                "same_as": "",
+            }
+            counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
+            of_tests: dict[str, dict[str, float]] = {
+                "situation": {"gamma": np.nan},
+                "direction": counts,
+            }
+            value_lines = [
+                {**value, **asdict(test), "test": name, "p": test.p_value, "few": test.few} | pairs
+                for (name, pairs), test in zip(of_tests.items(), tests, strict=True)
+            ]
+            tested.append(_Tested(people, carries, value_lines))
             lines += value_lines
     q = adjusted_p_values([*(line["p"] for line in lines), *others.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
@@ -615,7 +632,7 @@ def effects_of(
         line["gamma"] = line["gamma"] if line["named"] else np.nan
     _fold(tested, k, fdr)
     return DirectEffects(
-        table=data_frame(lines, _COLUMNS),
+        table=pd.DataFrame(lines, columns=_COLUMNS),
         limits=LIMITS,
         others=dict(zip(others, q[len(lines) :].tolist(), strict=True)),
         unfavourable=tuple(samples.finder.class_name(int(label)) for label in samples.unfavourable),
@@ -649,13 +666,13 @@ class _Tested:
 
     def is_explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> bool:
         """Return whether no test names the value again, given the carriers of other findings."""
-        if not others:
-            return False
+        carriers = [self._carriers_of(other) for other in others]
+        is_mirror_image = any((self.carries != carries).all() for carries in carriers)
+        if not others or is_mirror_image:
+            return is_mirror_image
         people = self.people
         contrasts = [people.situation_contrast(k), people.evidence_contrast]
-        _, tests = people.test(
-            self.carries, contrasts, [self._carriers_of(other) for other in others]
-        )
+        _, tests = people.test(self.carries, contrasts, carriers)
         return not any(
             line["named"] and test.p_value <= alpha and test.statistic * line["statistic"] > 0
             for line, test in zip(self.lines, tests, strict=True)
@@ -706,20 +723,3 @@ def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
         if value.is_explained_by(others, k, alpha):
             findings = others
     return findings
-
-
-def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
-    """Yield the situation test and the direction test of one value."""
-    chance, tests = people.test(carries, [people.situation_contrast(k), people.evidence_contrast])
-    counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
-    no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
-    for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
-        yield {
-            "test": name,
-            "n_carriers": people.count(carries),
-            "n_others": people.count(~carries),
-            "p": test.p_value,
-            "few": test.few,
-            **asdict(test),
-            **pairs,
-        }

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.groups import Floats, Frame, Ints, check_finder, data_frame, share
+from cfe_faiss.audit.groups import Floats, Frame, Ints, check_finder, share
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels, check_known
+from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.finder import EvidenceFinder
 
@@ -175,7 +175,7 @@ def fine_tune(  # noqa: PLR0913
     for other in ("before", "control"):
         measured[f"after - {other}"] = measured["after"] - measured[other]
     lines = [_summary(name, values, confidence) for name, values in measured.items()]
-    return FineTuning(data_frame(columns), data_frame(lines))
+    return FineTuning(pd.DataFrame(columns), pd.DataFrame(lines))
 
 
 def _nodes(pairs: Any, n: int) -> Ints:
@@ -194,8 +194,7 @@ def _nodes(pairs: Any, n: int) -> Ints:
 
 def _move_evidence(data: Any, evidence: Ints, role: str) -> Any:
     """Return a copy of the graph whose evidence nodes are training or validation nodes only."""
-    if role not in ("training", "validation"):
-        raise ValueError(f'role must be "training" or "validation", got {role!r}')
+    check_known("role must be one of", role, ("training", "validation"))
     tuning = copy(data)
     for name in ("train_mask", "val_mask", "test_mask"):
         mask = data[name].clone()

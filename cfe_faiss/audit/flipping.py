@@ -21,14 +21,14 @@ from cfe_faiss.audit.groups import (
     Frame,
     Grouping,
     Ints,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
-    data_frame,
     groupings,
     share,
 )
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
@@ -125,8 +125,7 @@ class FlipTest:
     @property
     def changed(self) -> Bools:
         """Which entries changed the prediction, (m,)."""
-        changed: Bools = self.before != self.after
-        return changed
+        return self.before != self.after
 
     @property
     def changed_nodes(self) -> NDArray[Any]:
@@ -135,7 +134,7 @@ class FlipTest:
 
     def to_frame(self) -> Frame:
         """Return one line per entry: node, value, flipped, before, after, changed."""
-        return data_frame({name: getattr(self, name) for name in (*_ENTRY, "changed")})
+        return pd.DataFrame({name: getattr(self, name) for name in (*_ENTRY, "changed")})
 
 
 def flip(  # noqa: PLR0913
@@ -235,7 +234,7 @@ def flip(  # noqa: PLR0913
     groups = [Grouping.of_all(len(finder.labels), "all")]
     if columns_of_groups := as_names("by", by):
         groups += groupings(
-            attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins
+            attributes_of_finder(finder), np.arange(len(finder.labels)), columns_of_groups, bins
         )
     before = run.predict(known[:0], known[:0])
     if not at_once:
@@ -263,7 +262,7 @@ def flip(  # noqa: PLR0913
         "after": after,
     }
     moves = (
-        data_frame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
+        pd.DataFrame(entries).groupby([*_ENTRY[1:]], sort=True).size().rename("nodes").reset_index()
     )
     return FlipTest(
         attribute=str(name),
@@ -492,8 +491,7 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     among = targets[np.minimum(current, len(targets) - 1)] == run.codes[nodes]
     # Nodes with one of the values take the next ones, and their current one last; other nodes take
     # all in turn.
-    taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
-    return taken
+    return targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
 
 
 def _rates(
@@ -524,7 +522,7 @@ def _rates(
                         "changed": hits,
                     }
                 )
-    frame = data_frame(lines)
+    frame = pd.DataFrame(lines)
     low, high = wilson(frame["changed"], frame["nodes"], confidence)
     return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)
 
@@ -598,7 +596,7 @@ def independent_batches(
     if hops == 0:
         return [nodes] if len(nodes) else []
     if hops >= joined.shape[0]:  # all of a connected component
-        component = data_frame({"component": connected_components(joined)[1][nodes]})
+        component = pd.DataFrame({"component": connected_components(joined)[1][nodes]})
         colour = component.groupby("component").cumcount().to_numpy()
     else:
         colour = _colours(nodes, joined, hops)

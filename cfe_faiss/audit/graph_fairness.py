@@ -9,9 +9,10 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, data_frame, share
+from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, share
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_shape
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
@@ -306,7 +307,7 @@ def group_disparity(
         lines.append(
             {"group": value, "nodes": nodes, "pairs": count, "bias": mean, "low": low, "high": high}
         )
-    table = data_frame(lines)
+    table = pd.DataFrame(lines)
     biases = np.sort(table["bias"].dropna())
     first, second = np.triu_indices(len(biases), 1)
     smaller = biases[first]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import (
     DEFAULT_BINS,
+    UNKNOWN_GROUP,
     Bins,
     Floats,
     Frame,
     Grouping,
     Ints,
     TableResult,
-    data_frame,
     groupings,
     person_numbers,
     stack,
@@ -32,6 +32,7 @@ from cfe_faiss.audit.intervals import (
     share_columns,
 )
 from cfe_faiss.base.checks import UNKNOWN, check_known, to_host
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import (
     as_predictions,
     check_in_common,
@@ -53,24 +54,29 @@ LIMIT_OF_UNKNOWN = (
     "is missing, so its bounds may be too wide."
 )
 LIMIT_OF_TRUTH = "Accuracy, error rates and equalised odds count the people with a true class only."
-_LIMITS = (
+LIMIT_OF_RATES = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is "
-    "justified.",
+    "justified."
+)
+LIMIT_OF_POWER = (
+    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of '
+    "such samples. Smaller differences may exist."
+)
+_LIMITS = (
+    LIMIT_OF_RATES,
     "Intervals treat people as independent draws from a larger population.",
     "Intervals and tests hold for all groups of one attribute at once. Over several attributes "
     "and classes their p-values have to be adjusted.",
     "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, "
     "are listed but not ranked. They are neither the reference nor a finding, and their ratios "
     "have intervals for one group alone.",
-    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of '
-    "such samples. Smaller differences may exist.",
+    LIMIT_OF_POWER,
     LIMIT_OF_GRAPHS,
     LIMIT_OF_UNKNOWN,
     LIMIT_OF_TRUTH,
 )
 """Questions that the numbers cannot answer."""
 
-_UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
 _TURNED = {"above 1.25": "below 0.8", "above 1": "below 1"}
 """Verdict of the reference, compared with the group that has the verdict."""
@@ -258,8 +264,8 @@ class GroupMetrics(TableResult):
             "excluded": False,
         }
         names = ("race", "sex") if len(columns) > 1 else columns
-        frame = data_frame(
-            [*sorted(lines, key=_law_order), last], (*names, *list(last)[len(columns) :])
+        frame = pd.DataFrame(
+            [*sorted(lines, key=_law_order), last], columns=[*names, *list(last)[len(columns) :]]
         )
         return frame if len(columns) > 1 else frame.rename(columns={columns[0]: "category"})
 
@@ -392,7 +398,7 @@ def group_metrics(  # noqa: PLR0913
         count=n,
         classes=tuple(blocks),
         confidence=confidence,
-        summary=data_frame(summaries),
+        summary=pd.DataFrame(summaries),
         _parts={
             (group.name, value): part
             for group in groups
@@ -465,7 +471,7 @@ def _table(  # noqa: PLR0913
     columns: dict[str, Any] = {
         "class": name,
         "feature": group.name,
-        "value": [*group.values, _UNKNOWN],
+        "value": [*group.values, UNKNOWN_GROUP],
         "unknown": np.arange(g + 1) == g,
         "count": n["count"],
         "share": n["count"] / max(len(places), 1),
@@ -489,7 +495,7 @@ def _table(  # noqa: PLR0913
     counted = 0 if is_selective else 1  # errors of the other decision are unknown
     negatives = counted * (n["FP"] + n["TN"])
     positives = counted * (n["FN"] + n["TP"])
-    table = data_frame(
+    table = pd.DataFrame(
         {
             **columns,
             **{key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")},

@@ -27,7 +27,8 @@ Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
 
 DEFAULT_BINS = 4
 VALUES_AS_THEY_ARE = 10
-_MISSING = "missing"
+UNKNOWN_GROUP = "unknown"
+"""Name of the group of the nodes whose value is missing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -48,30 +49,19 @@ class TableResult:
         return self.table.copy()
 
 
-def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
-    """Return a DataFrame of columns or of rows.
-
-    ImportError names the extra if pandas is missing.
-    """
-    return pd.DataFrame(data, columns=None if columns is None else [*columns])
-
-
 def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
     """Return one DataFrame of blocks of columns, or of DataFrames, in order.
 
     Without blocks an empty one.
     """
-    frames = [data_frame(block) for block in blocks]
-    if not frames:
-        return data_frame([], columns)
+    frames = [pd.DataFrame(block) for block in blocks] or [pd.DataFrame(columns=[*columns])]
     return pd.concat(frames, ignore_index=True)
 
 
 def share(part: ArrayLike, whole: ArrayLike) -> Floats:
     """Return ``part / whole``; NaN where ``whole`` is 0. Both have the same shape, or broadcast."""
     a, b = np.broadcast_arrays(part, whole)
-    shares: Floats = np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
-    return shares
+    return np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
 
 
 def check_finder(finder: Any) -> None:
@@ -114,8 +104,7 @@ def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     rows = (
         finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
     )
-    known: Ints = rows[finder.labels[rows] != UNKNOWN]
-    return known
+    return rows[finder.labels[rows] != UNKNOWN]
 
 
 def with_truth(
@@ -161,7 +150,7 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     """
     rows = np.arange(len(finder.labels))
     if isinstance(person, str):
-        attributes = attributes_of(finder)
+        attributes = attributes_of_finder(finder)
         name = attributes.known("person", person)
         person = attributes.frame[name].reindex(rows)
     return person_numbers(person, len(rows))
@@ -181,7 +170,7 @@ def person_numbers(person: Any, n: int) -> Ints:
     return np.where(codes == UNKNOWN, n + rows, codes)
 
 
-def attributes_of(finder: EvidenceFinder) -> Attributes:
+def attributes_of_finder(finder: EvidenceFinder) -> Attributes:
     """Return the attributes of all rows. ValueError if the finder has none."""
     if finder.attributes is None:
         raise ValueError("finder must know attributes, got none: make it with features=")
@@ -256,7 +245,7 @@ def groupings(
         Tuples of columns: a node's value of such an attribute is the combination of its values
         there.
     with_missing
-        Whether missing values form the group "missing"; otherwise their code is -1, also in
+        Whether missing values form the group "unknown"; otherwise their code is -1, also in
         intersections.
 
     Returns
@@ -336,13 +325,15 @@ def _grouping(
             raise TypeError(f"bins must be of columns of numbers, got {attribute.name!r} of texts")
         values = list(attribute.values)
     elif cut is None and len(attribute.values) <= VALUES_AS_THEY_ARE:
-        values = [_format_exact(value) for value in attribute.values]
+        values = [value_name(value) for value in attribute.values]
     else:
         values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
     of_all = np.full(len(known), UNKNOWN)
     if with_missing and not known.all():
-        values = values if _MISSING in values else [*values, _MISSING]  # a text may read so, too
-        of_all[:] = values.index(_MISSING)
+        values = (
+            values if UNKNOWN_GROUP in values else [*values, UNKNOWN_GROUP]
+        )  # a text may read so, too
+        of_all[:] = values.index(UNKNOWN_GROUP)
     of_all[known] = codes
     return Grouping(attribute.name, values, of_all, [(value,) for value in values])
 
@@ -364,7 +355,7 @@ def _cut_numbers(
             f"bins[{name!r}] must be a number of bins or finite ascending edges, got {cut!r}"
         )
     between = np.searchsorted(edges, numbers)
-    texts = [_format_exact(edge) for edge in edges]
+    texts = [value_name(edge) for edge in edges]
     if len(edges) == 1:
         return [f"<= {texts[0]}", f"> {texts[0]}"], between
     between[numbers == edges[0]] = 1
@@ -385,7 +376,7 @@ def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     ]
     if len(set(names)) < len(names):
         names = [
-            _name_range(_format_exact(low), _format_exact(high))
+            _name_range(value_name(low), value_name(high))
             for low, high in zip(lowers, uppers, strict=True)
         ]
     return names, codes
@@ -397,9 +388,11 @@ def _name_range(low: str, high: str) -> str:
     return f"{low} to {high}" if "-" in low + high else f"{low}-{high}"
 
 
-def _format_exact(value: Any) -> str:
-    """Return the fewest digits that tell a number from its neighbours."""
-    return f"{value + 0:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
+def value_name(value: Any) -> str:
+    """Return the name of a value in groups: a whole number without a point, others as Python."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    is_whole = is_number and abs(value) < 1e15 and value == round(float(value))
+    return f"{value + 0:.0f}" if is_whole else str(value)
 
 
 def _format_short(value: Any) -> str:
@@ -408,12 +401,12 @@ def _format_short(value: Any) -> str:
     return (
         f"{value:.4g}"
         if 1e-4 <= abs(value) < 1e3 and value != round(float(value))
-        else _format_exact(value)
+        else value_name(value)
     )
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:
-    codes = data_frame({place: group.codes for place, group in enumerate(groups)})
+    codes = pd.DataFrame({place: group.codes for place, group in enumerate(groups)})
     known = codes[(codes != UNKNOWN).all(axis=1)]
     combinations = known.groupby(
         [*known]

@@ -111,7 +111,6 @@ def bootstrap_mean(
     scores: ArrayLike,
     confidence: float = 0.95,
     resamples: int = 2000,
-    seed: int = 0,
     *,
     bounds: tuple[float, float] = (0.0, 1.0),
 ) -> tuple[float, float]:
@@ -131,8 +130,6 @@ def bootstrap_mean(
         In (0, 1).
     resamples
         At least 1; 2,000 settle about two digits of the interval.
-    seed
-        At least 0; the same seed gives the same interval.
     bounds
         Least and largest possible score.
 
@@ -167,7 +164,7 @@ def bootstrap_mean(
         )
     normal_quantile(confidence)  # checks it
     resamples = as_count("resamples", resamples)
-    rng = np.random.default_rng(as_count("seed", seed, 0))
+    rng = np.random.default_rng(0)
     if not len(values):
         return np.nan, np.nan
     distinct, counts = np.unique(values, return_counts=True)
@@ -417,8 +414,7 @@ def is_ranked(successes: Counts, cases: Counts) -> Bools:
     """
     total = cases.sum()
     rarer = min(successes.sum(), total - successes.sum())
-    ranked: Bools = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
-    return ranked
+    return (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
 
 
 def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float = 0.95) -> Floats:
@@ -447,8 +443,7 @@ def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float
     pooled = (cases * low + n * rate) / (cases + n)
     null = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / n))
     separate = np.sqrt(low * (1 - low) / cases + rate * (1 - rate) / n)
-    power: Floats = ndtr((rate - low - critical_value(len(cases), confidence) * null) / separate)
-    return power
+    return ndtr((rate - low - critical_value(len(cases), confidence) * null) / separate)
 
 
 def compare_rates(

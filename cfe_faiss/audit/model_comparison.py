@@ -18,9 +18,8 @@ from cfe_faiss.audit.groups import (
     Grouping,
     Ints,
     TableResult,
-    attributes_of,
+    attributes_of_finder,
     check_finder,
-    data_frame,
     groupings,
     known_rows,
     persons_of,
@@ -35,6 +34,7 @@ from cfe_faiss.audit.intervals import (
     share_columns,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, check_type
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
@@ -137,7 +137,7 @@ def changes_above(
 
 
 def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.float32]) -> Frame:
-    return data_frame(
+    return pd.DataFrame(
         {"source": source, "target": target, "away": D if is_distance(finder.metric) else -D}
     )
 
@@ -174,7 +174,7 @@ def change_of_rates(
     was, *others = (np.isin(labels[rows], bad) for labels in models.values())
     for (name, now), group in product(zip(list(models)[1:], others, strict=True), groups):
         columns = {"before": was, "after": now, "worse": now & ~was, "better": was & ~now}
-        people = data_frame({"code": group.codes, "person": persons, "n": 1} | columns)[
+        people = pd.DataFrame({"code": group.codes, "person": persons, "n": 1} | columns)[
             group.codes != UNKNOWN
         ]
         counts = people.groupby("code")[["n", *columns]].sum()
@@ -217,11 +217,10 @@ def change_of_effects(
             after = decided.setdefault(id(people), changed)
             situation = after.situation_contrast(k) - people.situation_contrast(k)
             direction = after.evidence_contrast - people.evidence_contrast
-            for code in np.unique(codes).tolist():
-                _, tests = after.test(codes == code, [situation, direction])
+            for code, carries, _, tests in after.test_each(codes, [situation, direction]):
                 for test, found in zip(("situation", "direction"), tests, strict=True):
                     yield _line(name, group, code, test, found) | {
-                        "n": int((codes == code).sum()),
+                        "n": int(carries.sum()),
                         "few": found.few,
                     }
 
@@ -394,7 +393,7 @@ def compare_models(  # noqa: PLR0913
         groups: list[Grouping] = []
         if names or len(intersections):
             groups = groupings(
-                attributes_of(finder), rows, names, bins, intersections, with_missing=False
+                attributes_of_finder(finder), rows, names, bins, intersections, with_missing=False
             )
         samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
         lines += change_of_rates(
@@ -430,9 +429,9 @@ def compare_models(  # noqa: PLR0913
         people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
     )
     return ModelComparison(
-        table=data_frame(lines, _COLUMNS),
+        table=pd.DataFrame(lines, columns=_COLUMNS),
         limits=_LIMITS,
-        models=data_frame(
+        models=pd.DataFrame(
             [
                 counts[name] | _summary(finder, models, name, rows, bad, confidence)
                 for name in models
@@ -518,7 +517,7 @@ def _collect(
         "after": bool,
     }
     closest = dict.fromkeys(
-        models, data_frame({column: np.empty(0, dtype) for column, dtype in none.items()})
+        models, pd.DataFrame({column: np.empty(0, dtype) for column, dtype in none.items()})
     )
     counts: dict[str, _Line] = {
         name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models

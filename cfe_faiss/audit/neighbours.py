@@ -15,10 +15,9 @@ from cfe_faiss.audit.groups import (
     Frame,
     Grouping,
     Ints,
-    attributes_of,
+    attributes_of_finder,
     canonical_order,
     check_finder,
-    data_frame,
     group_means,
     groupings,
     sensitive_of,
@@ -28,6 +27,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.audit.intervals import clustered_wilson, share_columns, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.searching import EvidenceIndex
@@ -132,7 +132,7 @@ def discrimination_scores(  # noqa: PLR0913
     k = as_count("k", k)
     effort = Effort.of(nprobe, recall, exact, memory)
     groups = groupings(
-        attributes_of(finder), finder.index.members().ids, columns, bins, intersections
+        attributes_of_finder(finder), finder.index.members().ids, columns, bins, intersections
     )
     marked = sensitive_of(finder, sensitive)
     for name in () if sensitive is None else marked:
@@ -263,7 +263,7 @@ def consistency(  # noqa: PLR0913
     members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
-        groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
+        groups += groupings(attributes_of_finder(finder), members.ids, columns, bins, intersections)
     asked = None if nodes is None else members.ids[places]
     own_D, own_I = index.answer(Query(1, ids=asked, rules=Rules(neighbors="own")), effort)
     judged = (I[:, 0] >= 0) & (own_I[:, 0] >= 0)
@@ -316,7 +316,7 @@ def consistency(  # noqa: PLR0913
                 "tied": int(tied[own].sum()),
             }
         )
-    return data_frame(rows)
+    return pd.DataFrame(rows)
 
 
 def _find_evidence(
@@ -466,7 +466,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
     overall = share_columns("overall", right.sum(), len(right), confidence)
-    return data_frame(
+    return pd.DataFrame(
         {
             "k": points,
             "pairs": np.minimum(points, len(pairs)),

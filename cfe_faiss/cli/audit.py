@@ -38,6 +38,7 @@ from cfe_faiss.cli.parser import (
     command,
     given,
     source,
+    with_default,
 )
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.datasets.own import read_classes
@@ -58,20 +59,8 @@ from cfe_faiss.finder import EvidenceFinder
     DATA_ROOT,
     *MODEL,
     SEARCHED,
-    argument(
-        "--confidence",
-        metavar="C",
-        type=float,
-        default=0.95,
-        help="confidence of the intervals, in (0, 1); default: %(default)s",
-    ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model, its training and the intervals; default: %(default)s",
-    ),
+    with_default("--confidence", "C", 0.95, "confidence of the intervals, in (0, 1)"),
+    with_default("--seed", "N", 0, "seed of the split, the model, its training and the intervals"),
     OWN_FILES,
     Group(
         "analysis",
@@ -122,27 +111,9 @@ from cfe_faiss.finder import EvidenceFinder
                 nargs="+",
                 help="sections to leave out, such as sensitivity, which takes the most time",
             ),
-            argument(
-                "-k",
-                metavar="K",
-                type=int,
-                default=10,
-                help="evidence for each node; default: %(default)s",
-            ),
-            argument(
-                "--pairs",
-                metavar="N",
-                type=int,
-                default=1000,
-                help="number of most similar pairs; default: %(default)s",
-            ),
-            argument(
-                "--cases",
-                metavar="N",
-                type=int,
-                default=10,
-                help="number of pairs shown as case files; default: %(default)s",
-            ),
+            with_default("-k", "K", 10, "evidence for each node"),
+            with_default("--pairs", "N", 1000, "number of most similar pairs"),
+            with_default("--cases", "N", 10, "number of pairs shown as case files"),
             Either(
                 (
                     argument(
@@ -297,16 +268,8 @@ def run_audit(arguments: argparse.Namespace) -> int:
     DATA_ROOT,
     *MODEL,
     SEARCHED,
-    argument(
-        "-k", metavar="K", type=int, default=5, help="nodes to compare with; default: %(default)s"
-    ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model and its training; default: %(default)s",
-    ),
+    with_default("-k", "K", 5, "nodes to compare with"),
+    with_default("--seed", "N", 0, "seed of the split, the model and its training"),
     argument(
         "--out",
         metavar="FILE",

@@ -4,13 +4,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.text import format_similarity
 from cfe_faiss.cli.inputs import make_finder, read_inputs
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import (
@@ -27,19 +30,24 @@ from cfe_faiss.cli.parser import (
     command,
     flag,
     needing,
+    with_default,
 )
 from cfe_faiss.data.classes import as_predictions, note_classes
 from cfe_faiss.data.read import read_matrix
 from cfe_faiss.data.roles import Ids
-from cfe_faiss.datasets import NAMES
+from cfe_faiss.datasets import NAMES, load
 from cfe_faiss.datasets.own import read_classes, read_edges
 from cfe_faiss.files.format import write_index
-from cfe_faiss.finder import empty_index
+from cfe_faiss.files.outputs import check_outputs, write_picture
+from cfe_faiss.finder import EvidenceFinder, empty_index
 from cfe_faiss.finder.inputs import fill_index
+from cfe_faiss.graph import as_graph
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows.metric import Metric
 
+_FEATURES = 4
+_WIDTH = 80
 _OF_GRAPHS = "--dataset", "--edges", "--neighbours"
 _OF_TABLES = (
     *("id", "neighbours", "truth", "split", "categorical", "missing", "as_is"),
@@ -67,13 +75,7 @@ _OF_TABLES = (
         default="test",
         help="searched nodes; default: %(default)s",
     ),
-    argument(
-        "--pairs",
-        metavar="N",
-        type=int,
-        default=5,
-        help="number of pairs to show; default: %(default)s",
-    ),
+    with_default("--pairs", "N", 5, "number of pairs to show"),
     argument(
         "--out",
         metavar="DIR",
@@ -82,29 +84,94 @@ _OF_TABLES = (
         output="folder",
         help="folder of the picture; default: %(default)s",
     ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model and its training; default: %(default)s",
-    ),
+    with_default("--seed", "N", 0, "seed of the split, the model and its training"),
 )
 def run_demo(arguments: argparse.Namespace) -> None:
-    """Show the most similar pairs of a data set."""
-    from cfe_faiss import demo
-
+    """Train a GCN, and show the most similar pairs of nodes that it puts in different classes."""
     announce(arguments.dataset)
-    demo.run(
-        arguments.dataset,
-        arguments.data_root,
-        pairs=arguments.pairs,
-        nodes=arguments.nodes,
-        out=arguments.out,
-        overwrite=arguments.overwrite,
-        seed=arguments.seed,
-        output=sys.stdout,
+    from cfe_faiss.models import gcn, train  # takes seconds to import
+    from cfe_faiss.plot import evidence_figure
+
+    count = as_count("pairs", arguments.pairs)
+    picture = arguments.out / "evidence.png"
+    check_outputs([picture], overwrite=arguments.overwrite)
+    data: Any = load(arguments.dataset, arguments.data_root, arguments.seed)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    model = gcn(data, seed=arguments.seed)
+    report = train(model, data, seed=arguments.seed, progress=True)
+    nodes = data.test_mask if arguments.nodes == "test" else None
+    finder = EvidenceFinder.from_data(data, model, nodes=nodes, progress=True)
+    evidence = finder.top_pairs(count, progress=True)
+    n, d = data.x.shape
+    edges = as_graph(data.edge_index, n).num_edges // 2
+    context = (
+        f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {d:,} features, "
+        f"{len(data.class_names)} classes. A graph convolutional network learnt the classes from "
+        f"{int(data.train_mask.sum()):,} training nodes; it is right for "
+        f"{report.test_accuracy:.1%} of the {int(data.test_mask.sum()):,} test nodes."
     )
+    kind = "test nodes" if arguments.nodes == "test" else "nodes"
+    searched = f"{'' if arguments.nodes == 'test' else 'all '}{finder.index.ntotal:,} {kind}"
+    sys.stdout.write(fill(context, _WIDTH) + "\n")
+    if len(evidence) == 0:
+        sys.stdout.write(
+            f"\nIt puts {searched} in one class, so there is no counterfactual evidence among "
+            "them.\n"
+        )
+        return
+    pairs = f"{len(evidence):,} most similar pairs" if len(evidence) > 1 else "most similar pair"
+    introduction = (
+        f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in "
+        "different classes. Similarity compares the features and the neighbourhoods of two nodes; "
+        "it is 1 where both are alike. Where the true classes agree, the network is wrong about at "
+        "least one of the two nodes."
+    )
+    if _has_units(data):
+        introduction += " Below the classes: the features that differ most, in their own units."
+    sys.stdout.write("\n" + fill(introduction, _WIDTH) + "\n")
+    cards = [_card(data, evidence, rank) for rank in range(len(evidence))]
+    label, left, right = (
+        max(map(len, column)) for column in zip(*chain.from_iterable(cards), strict=True)
+    )
+    for rows in cards:
+        sys.stdout.write("\n")
+        sys.stdout.writelines(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows)
+    sys.stdout.flush()
+    ends = int(evidence.source[0]), int(evidence.target[0])
+    similarity = float(evidence.measure64()[0])
+    figure = evidence_figure(data, *ends, evidence.labels, similarity=similarity)
+    write_picture(figure, picture, overwrite=arguments.overwrite)
+    sys.stdout.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
+
+
+def _has_units(data: Any) -> bool:
+    """Return whether features have units that a reader knows.
+
+    Unscaled ``x`` has columns without names.
+    """
+    return data.x_raw is not data.x
+
+
+def _card(data: Any, evidence: Any, rank: int) -> list[tuple[str, str, str]]:
+    """Return the lines of a pair: name, value of the source, value of the target."""
+    from cfe_faiss.plot import class_name, differing_features, format_value
+
+    source = int(evidence.source[rank])
+    target = int(evidence.target[rank])
+    similarity = format_similarity(float(evidence.measure64()[rank]))
+    rows = [(f"Pair {rank + 1}, similarity {similarity}", f"node {source}", f"node {target}")]
+    for name, labels in (("predicted class", evidence.labels), ("true class", data.y)):
+        rows.append(
+            (
+                f"  {name}",
+                class_name(data, int(labels[source])),
+                class_name(data, int(labels[target])),
+            )
+        )
+    if _has_units(data):
+        for row in differing_features(data, source, target, _FEATURES):
+            rows.append((f"  {row.name}", format_value(row.source), format_value(row.target)))
+    return rows
 
 
 @command(
@@ -161,13 +228,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
         needs=_OF_GRAPHS,
         help="edges count in the given direction only",
     ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model, its training and the clustering; default: %(default)s",
-    ),
+    with_default("--seed", "N", 0, "seed of the split, the model, its training and the clustering"),
     OWN_FILES,
 )
 def run_build(arguments: argparse.Namespace) -> None:

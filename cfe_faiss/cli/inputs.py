@@ -13,7 +13,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import as_count, did_you_mean
 from cfe_faiss.cli.output import announce
-from cfe_faiss.cli.parser import given
+from cfe_faiss.cli.parser import CONSTRAINTS, flag, given
 from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.data.columns import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
@@ -300,20 +300,25 @@ def constraints(
     arguments: argparse.Namespace, attributes: Attributes, classes: Sequence[str]
 ) -> Constraints | None:
     """Return the constraints of the options; None without any."""
-    widths = by_name("--caliper", arguments.caliper, attributes)
-    deviations = by_name("--std-caliper", arguments.std_caliper, attributes)
-    permitted = by_name("--permitted", arguments.permitted, attributes)
-    where = Constraints(
-        **given(arguments, "exact", "antiexact", "max_changed", "min_hops", "ratio"),
-        caliper={name: number("--caliper", name, text) for name, text in widths.items()},
-        std_caliper={
-            name: number("--std-caliper", name, text) for name, text in deviations.items()
-        },
-        permitted={name: _permitted(name, text, attributes) for name, text in permitted.items()},
-        target=class_names(classes, "--target", arguments.target),
-        common_neighbors=not arguments.no_common_neighbours,
-    )
-    return where or None
+    values: dict[str, Any] = {}
+    for option in CONSTRAINTS:
+        if option.is_given(arguments):
+            values[option.dest] = getattr(arguments, option.dest)
+    if "target" in values:
+        values["target"] = class_names(classes, "--target", values["target"])
+    for name in ("caliper", "std_caliper"):
+        if name in values:
+            widths = by_name(flag(name), values[name], attributes)
+            values[name] = {
+                attribute: number(flag(name), attribute, text) for attribute, text in widths.items()
+            }
+    if "permitted" in values:
+        permitted = by_name("--permitted", values["permitted"], attributes)
+        values["permitted"] = {
+            attribute: _permitted(attribute, text, attributes)
+            for attribute, text in permitted.items()
+        }
+    return Constraints(**values) if values else None
 
 
 def _permitted(name: str, text: str, attributes: Attributes) -> Any:

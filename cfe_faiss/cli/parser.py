@@ -64,11 +64,14 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise ValueError, with the nearest name for a mistyped command, choice or option."""
-        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        choice = re.search(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message)
         option = re.search(r"unrecognized arguments: (--[^\s=]+)", message)
         hint = ""
         if choice:
-            hint = did_you_mean(choice[1], [name.strip(" '") for name in choice[2].split(",")])
+            hint = did_you_mean(choice[2], [name.strip(" '") for name in choice[3].split(",")])
+            expects = self._option_string_actions.get(choice[1])
+            if expects is not None and not hint:
+                hint = f"; {choice[1]}: {(expects.help or '').partition(';')[0]}"
         elif option:
             known = [
                 name
@@ -113,6 +116,17 @@ class Argument:
     needs: tuple[str, ...] = ()
     refuses: tuple[str, ...] = ()
     output: str | None = None
+
+    @property
+    def dest(self) -> str:
+        """Name of its value among the parsed arguments."""
+        return self.settings.get("dest", self.name.lstrip("-").replace("-", "_"))
+
+    def is_given(self, arguments: argparse.Namespace) -> bool:
+        """Return whether the parsed arguments have another value than its default."""
+        default = False if self.settings.get("action") == "store_true" else None
+        value = getattr(arguments, self.dest, None)
+        return bool(value != self.settings.get("default", default))
 
 
 @dataclass(frozen=True)
@@ -161,6 +175,12 @@ def argument(
     return Argument(name, settings, needs, refuses, output)
 
 
+def with_default(name: str, metavar: str, default: float, text: str) -> Argument:
+    """Return an option for a number of the type of its default."""
+    help_text = f"{text}; default: %(default)s"
+    return argument(name, metavar=metavar, type=type(default), default=default, help=help_text)
+
+
 def source(name: str, form: str = "FILE[:COLUMN]", **settings: Any) -> Argument:
     """Return an option for a file and its columns, whose names may follow as further values."""
     return argument(name, metavar=(form, "COLUMN"), nargs="+", action=SourceAction, **settings)
@@ -178,7 +198,7 @@ class SourceAction(argparse.Action):
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
     ) -> None:
         """Store the values of an option."""
-        value = Source.of(values, named=str(self.metavar).startswith("('[NAME"))
+        value = Source.of(values, option_string, named=str(self.metavar).startswith("('[NAME"))
         earlier = getattr(namespace, self.dest)
         setattr(namespace, self.dest, [*earlier, value] if isinstance(earlier, list) else value)
 
@@ -200,9 +220,9 @@ def command(
 
     def declare(run: Run) -> Run:
         parser = commands.add_parser(name, help=summary, description=description)
-        arguments = dict(_add(parser, members))
-        outputs = {dest: declared.output for dest, declared in arguments.items() if declared.output}
-        parser.set_defaults(run=run, outputs=outputs, declared=arguments)
+        declared = list(_add(parser, members))
+        outputs = {each.dest: each.output for each in declared if each.output}
+        parser.set_defaults(run=run, outputs=outputs, declared=declared)
         if outputs:
             parser.add_argument(
                 "--overwrite",
@@ -220,11 +240,12 @@ def commands_of(name: str, summary: str, description: str) -> Any:
     return parser.add_subparsers(dest="step", metavar="COMMAND", required=True)
 
 
-def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument]]:
-    """Add members to a parser or a group; yield each argument and the name of its value."""
+def _add(parser: Any, members: Iterable[Member]) -> Iterator[Argument]:
+    """Add members to a parser or a group; yield each argument."""
     for member in members:
         if isinstance(member, Argument):
-            yield parser.add_argument(member.name, **member.settings).dest, member
+            parser.add_argument(member.name, **member.settings)
+            yield member
         elif isinstance(member, Either):
             yield from _add(
                 parser.add_mutually_exclusive_group(required=member.required), member.members
@@ -238,16 +259,12 @@ def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument
 
 def check_effects(arguments: argparse.Namespace) -> None:
     """Raise ValueError for an option without one that it needs, or with one that it refuses."""
-    given = {
-        flag(name)
-        for name, value in vars(arguments).items()
-        if value is not None and value is not False and value != []
-    }
-    for name, declared in arguments.declared.items():
-        if flag(name) in given and declared.needs and not given & {*declared.needs}:
-            raise ValueError(f"{flag(name)} has no effect without {' or '.join(declared.needs)}")
-        if flag(name) in given and given & {*declared.refuses}:
-            raise ValueError(f"{flag(name)} has no effect with {declared.refuses[0]}")
+    given = {each.name: each for each in arguments.declared if each.is_given(arguments)}
+    for name, argument in given.items():
+        if argument.needs and given.keys().isdisjoint(argument.needs):
+            raise ValueError(f"{name} has no effect without {' or '.join(argument.needs)}")
+        if not given.keys().isdisjoint(argument.refuses):
+            raise ValueError(f"{name} has no effect with {argument.refuses[0]}")
 
 
 def set_reading(arguments: argparse.Namespace) -> None:
@@ -383,8 +400,8 @@ MODEL = (
         "--model",
         choices=MODELS,
         refuses=("--predictions",),
-        help="the model to train, with --truth for own files; default: gcn for a data set, none "
-        "for own files",
+        help="the model to train, with --truth for own files (--predictions names a column of "
+        "classes); default: gcn for a data set, none for own files",
     ),
 )
 SEARCHED = argument(
@@ -483,9 +500,16 @@ CONSTRAINTS = (
     argument("--target", metavar="CLASS", nargs="+", help="class of the evidence"),
     argument("--max-changed", metavar="N", type=int, help="at most N attributes differ"),
     argument("--min-hops", metavar="N", type=int, help="at least N hops apart in the graph"),
-    argument("--no-common-neighbours", action="store_true", help="no node is a neighbour of both"),
+    argument(
+        "--no-common-neighbours",
+        dest="common_neighbors",
+        action="store_const",
+        const=False,
+        help="no node is a neighbour of both",
+    ),
     argument("--ratio", metavar="N", type=int, help="each node is in at most N pairs"),
 )
+"""One option for each field of ``Constraints``, whose name it has or is stored under."""
 INDEX = argument("index", metavar="INDEX", type=Path, help="an index file that build wrote")
 JSON = argument(
     "--json", dest="format", action="store_const", const="json", help="one JSON document"

@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, command, commands_of
+from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, command, commands_of, with_default
 
 _COMMANDS = commands_of(
     "scale",
@@ -91,43 +91,19 @@ _WORKERS = Group(
     Group(
         "settings",
         (
-            argument(
-                "-k",
-                metavar="K",
-                type=int,
-                default=10,
-                help="evidence for each node; default: %(default)s",
-            ),
+            with_default("-k", "K", 10, "evidence for each node"),
             Either(
                 (
                     argument("--recall", metavar="R", type=float, help="recall@k; default: 0.95"),
                     argument("--exact", action="store_true", help="exact results"),
                 )
             ),
-            argument(
-                "--layers",
-                metavar="L",
-                type=int,
-                default=3,
-                help="steps of the KS vectors; default: %(default)s",
-            ),
-            argument(
-                "--alpha",
-                metavar="A",
-                type=float,
-                default=0.5,
-                help="weight of a node's own vector in each step; default: %(default)s",
-            ),
+            with_default("--layers", "L", 3, "steps of the KS vectors"),
+            with_default("--alpha", "A", 0.5, "weight of a node's own vector in each step"),
             argument(
                 "--nlist", metavar="N", type=int, help="lists of the index; default: 4 * sqrt(n)"
             ),
-            argument(
-                "--pairs",
-                metavar="N",
-                type=int,
-                default=1000,
-                help="number of most similar pairs; default: %(default)s",
-            ),
+            with_default("--pairs", "N", 1000, "number of most similar pairs"),
             argument(
                 "--threshold",
                 metavar="R",
@@ -249,7 +225,7 @@ def show_status(arguments: argparse.Namespace) -> None:
 
 def _time(seconds: float) -> str:
     if np.isnan(seconds):
-        return "not known"
+        return "unknown"
     if seconds < 60:
         return f"{seconds:.1f} s"
     hours, minutes = divmod(round(seconds / 60), 60)

@@ -37,6 +37,7 @@ from cfe_faiss.cli.parser import (
     Either,
     argument,
     command,
+    with_default,
 )
 from cfe_faiss.data.classes import as_predictions, class_numbers
 from cfe_faiss.data.columns import Reading
@@ -160,9 +161,7 @@ class Names:
         help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
         "index",
     ),
-    argument(
-        "-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"
-    ),
+    with_default("-k", "K", 10, "evidence for each node"),
     _NPROBE,
     argument(
         "--recall",
@@ -204,9 +203,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     "evidence in the whole graph",
     "The most similar pairs of nodes that the model puts in different classes.",
     INDEX,
-    argument(
-        "-k", metavar="K", type=int, default=100, help="number of pairs; default: %(default)s"
-    ),
+    with_default("-k", "K", 100, "number of pairs"),
     argument(
         "--per-node",
         action="store_true",
@@ -250,10 +247,8 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
 
 def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
     """Return the constraints of the options and their attributes; nothing without constraints."""
-    options = [option.name.removeprefix("--").replace("-", "_") for option in CONSTRAINTS]
-    if names.own_table is None or not any(
-        getattr(arguments, option) not in (None, False) for option in options
-    ):
+    is_given = any(option.is_given(arguments) for option in CONSTRAINTS)
+    if names.own_table is None or not is_given:
         return {}
     attributes = attributes_of_files(names.own_table, own_files(arguments), any_texts=True)
     where = constraints(arguments, attributes, names.classes)
@@ -372,27 +367,9 @@ def run_info(arguments: argparse.Namespace) -> None:
     *TEXT_FORMAT,
     DATA_ROOT,
     *MODEL,
-    argument(
-        "--max-neighbours",
-        metavar="N",
-        type=int,
-        default=12,
-        help="neighbours drawn of each node; default: %(default)s",
-    ),
-    argument(
-        "--rows",
-        metavar="N",
-        type=int,
-        default=8,
-        help="largest number of features shown; default: %(default)s",
-    ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model and its training, as in build; default: %(default)s",
-    ),
+    with_default("--max-neighbours", "N", 12, "neighbours drawn of each node"),
+    with_default("--rows", "N", 8, "largest number of features shown"),
+    with_default("--seed", "N", 0, "seed of the split, the model and its training, as in build"),
     OWN_FILES,
 )
 def run_plot(arguments: argparse.Namespace) -> None:

@@ -28,7 +28,7 @@ from cfe_faiss.base.checks import (
     did_you_mean,
 )
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
-from cfe_faiss.data.columns import Reading, Table
+from cfe_faiss.data.columns import Table
 
 TRUTH_VALUES = "False", "True"
 """Names of the classes of boolean predictions, whose numbers are 0 and 1."""
@@ -332,7 +332,11 @@ def as_predictions(
     names = None if class_names is None else tuple(map(str, class_names))
     check_distinct("class_names must be distinct", names or ())
     given, columns = _in_order(values, n, name)
-    if columns is None and _are_classes(given):
+    try:
+        are_classes = columns is None and np.ndim(given) == 1
+    except ValueError:  # rows of different lengths
+        are_classes = False
+    if are_classes:
         array, is_known = known_classes(name, given, n, names, unknown, are_names=are_names)
         if complete and not is_known.all():
             row = int(np.argmin(is_known))
@@ -420,13 +424,6 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
         return np.asarray(values, np.float64), columns
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
-
-
-def _are_classes(values: Any) -> bool:
-    try:
-        return np.ndim(values) == 1
-    except ValueError:  # rows of different lengths
-        return False
 
 
 def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:
@@ -593,54 +590,29 @@ def in_words_of_decision(
 # --- a threshold of a score as decision -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """A decision by a threshold of a column: its condition as text is the favourable class."""
-
-    column: str
-    comparison: str
-    limit: str
-
-    @classmethod
-    def parse(cls, text: str, reading: Reading) -> "Threshold":
-        """Return the threshold of a text such as "score>=5"; ValueError for another text."""
-        parts = _THRESHOLD.fullmatch(text)
-        if parts is None:
-            raise ValueError(
-                f"{reading.shown('threshold')} must be like 'score>=5', a column, >=, >, <= or <, "
-                f"a number; got {text!r}"
-            )
-        return cls(parts[1], parts[2], parts[3])
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Names of the unfavourable and the favourable class."""
-        return self.column + _OPPOSITES[
-            self.comparison
-        ] + self.limit, self.column + self.comparison + self.limit
-
-    def classes(self, table: Table) -> Array:
-        """Return the class of each row, (n,), as objects; None for a missing number.
-
-        Raises
-        ------
-        ValueError
-            If the table has no such column, or it does not hold numbers.
-        """
-        scores = table.numbers(table.known("threshold", self.column))
-        if scores is None:
-            raise ValueError(
-                f"{table.reading.shown('threshold')} must be of a column of numbers, got "
-                f"{self.column!r}"
-            )
-        is_favourable = _COMPARISONS[self.comparison](scores, float(self.limit))
-        names = np.array([*self.names, None], object)
-        return names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]
-
-
 def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
-    """Return a table without the column of a threshold, the decisions and their names."""
-    threshold = Threshold.parse(text, table.reading)
-    decisions = threshold.classes(table)
-    others = replace(table, cells=table.cells.drop(columns=[threshold.column]))
-    return others, decisions, threshold.names
+    """Return a table without the column of a threshold such as "score>=5", decisions and names.
+
+    The condition as text is the favourable class, the second name. Decisions, (n,), are names as
+    objects; None for a missing number.
+
+    Raises
+    ------
+    ValueError
+        If the text is another one, or the table has no such column of numbers.
+    """
+    parts = _THRESHOLD.fullmatch(text)
+    shown = table.reading.shown("threshold")
+    if parts is None:
+        raise ValueError(
+            f"{shown} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
+        )
+    column, comparison, limit = parts.groups()
+    scores = table.numbers(table.known("threshold", column))
+    if scores is None:
+        raise ValueError(f"{shown} must be of a column of numbers, got {column!r}")
+    names = column + _OPPOSITES[comparison] + limit, column + comparison + limit
+    is_favourable = _COMPARISONS[comparison](scores, float(limit))
+    codes = np.where(np.isnan(scores), UNKNOWN, is_favourable)
+    others = replace(table, cells=table.cells.drop(columns=[column]))
+    return others, np.array([*names, None], object)[codes], names

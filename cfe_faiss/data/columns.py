@@ -393,12 +393,12 @@ class Table:
         missing = frozenset(self.reading.na) | (_MISSING if self.is_text else {""})
         return ["" if text in missing else text for text in keys]
 
-    def numbers(self, name: str, *, strict: bool = True) -> NDArray[np.float64] | None:
+    def numbers(self, name: str) -> NDArray[np.float64] | None:
         """Return the numbers of a column, (n,), NaN where missing; None for another column.
 
         See :meth:`values`.
         """
-        values = self.values(name, strict=strict)
+        values = self.values(name)
         return (
             values.to_numpy(np.float64, na_value=np.nan)
             if _is_numeric(values) and values.notna().any()

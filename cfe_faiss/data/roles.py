@@ -41,6 +41,8 @@ class Source:
         Names of its columns to read; without names all but the ids.
     name
         Name of the source itself.
+    option
+        What errors call the names of its columns.
     reading
         How to read it.
     """
@@ -48,6 +50,7 @@ class Source:
     path: Path
     columns: tuple[str, ...] = ()
     name: str = ""
+    option: str = "FILE:COLUMN"
     reading: Reading = DEFAULT
 
     @classmethod
@@ -65,16 +68,16 @@ class Source:
         return cls(Path(text[:end]), (text[end + 1 :],))
 
     @classmethod
-    def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
+    def of(cls, texts: Sequence[str], option: str, *, named: bool = False) -> "Source":
         """Return the source of ``FILE COLUMN...``, of any names, or as in :meth:`parse`.
 
-        With ``named``, the file may follow ``NAME=``.
+        Errors call it ``option``. With ``named``, the file may follow ``NAME=``.
         """
         name, sign, file = texts[0].partition("=")
         is_named = named and bool(sign) and not Path(texts[0]).exists()
         source = cls.parse(file if is_named else texts[0])
         columns = tuple(texts[1:]) or source.columns
-        return replace(source, columns=columns, name=name if is_named else "")
+        return replace(source, columns=columns, name=name if is_named else "", option=option)
 
     def read(
         self,
@@ -97,7 +100,7 @@ class Source:
             return table, tuple(
                 name for name in table.columns if not table.has_header or name != id
             )
-        return table, tuple(table.known("FILE:COLUMN", name) for name in self.names(table))
+        return table, tuple(table.known(self.option, name) for name in self.names(table))
 
     def names(self, table: Table) -> tuple[str, ...]:
         """Return the names of the columns to read of a table."""

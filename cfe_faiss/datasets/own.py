@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.classes import as_predictions, note_classes, split_threshold, true_classes
 from cfe_faiss.data.columns import DEFAULT, Reading, Table
@@ -277,7 +277,7 @@ def read_columns(files: OwnFiles) -> OwnTable:
         is_here = source.path.resolve() == path.resolve()
         for name in source.names(table) if is_here else ():
             with table.problems.collect():
-                ignored.append(table.known("FILE:COLUMN", name))
+                ignored.append(table.known(source.option, name))
     ids = Ids.of_rows(len(table))
     found: dict[str, Any] = {}
     with table.problems.collect():
@@ -323,8 +323,7 @@ def read_own(files: OwnFiles) -> OwnGraph:
     ImportError
         If PyArrow is missing, for Parquet; or openpyxl, for Excel.
     """
-    if files.missing not in ("keep", "error"):
-        raise ValueError(f"missing must be keep or error, got {files.missing!r}")
+    check_known("missing must be one of", files.missing, ("keep", "error"))
     own_table = read_columns(files)
     n = len(own_table.ids)
     has_header = own_table.table.has_header

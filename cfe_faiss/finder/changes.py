@@ -42,7 +42,7 @@ _PER_NODE = ("y", "train_mask", "val_mask", "test_mask")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class KSSource:
     """Source of the KS vectors of a finder.
 
     Attributes
@@ -236,7 +236,7 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
     return attributes
 
 
-def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Source, Any, Floats, Ints]:
+def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[KSSource, Any, Floats, Ints]:
     """Return source, graph and vectors after a change, and the rows of other vectors."""
     source = finder.source
     if rows.is_empty:
@@ -398,5 +398,4 @@ def _ascending(keys: Ints) -> Ints:
     """Return the distinct keys, ascending; for many keys, sorting is faster than `np.unique`."""
     ordered = np.sort(keys)
     is_first = np.append(True, ordered[1:] != ordered[:-1])
-    distinct: Ints = ordered[is_first[: len(ordered)]]
-    return distinct
+    return ordered[is_first[: len(ordered)]]

@@ -42,7 +42,7 @@ from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
-from cfe_faiss.finder.changes import Source, updated
+from cfe_faiss.finder.changes import KSSource, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.csr import parts_for_the_model
@@ -157,7 +157,7 @@ class EvidenceFinder:
     data: Any = None
     sensitive: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
-    source: Source = field(default_factory=Source)
+    source: KSSource = field(default_factory=KSSource)
     scores: Doubles | None = None
     weights: Doubles | None = None
     scale: Mapping[str, float] | None = None
@@ -204,8 +204,7 @@ class EvidenceFinder:
     def names(self, rows: ArrayLike) -> Array:
         """Return the user's ids of rows, in the shape of ``rows``; without ids, the row numbers."""
         numbers = np.asarray(rows, np.int64)
-        named: Array = numbers if self.ids is None else self.ids[numbers]
-        return named
+        return numbers if self.ids is None else self.ids[numbers]
 
     def rows(self, argument: str, ids: Any) -> Ints:
         """Return the row number of each id, (m,); or the rows that a mask, (n,), selects.
@@ -393,7 +392,7 @@ class EvidenceFinder:
             model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
-            source=Source(x, columns, (num_layers, alpha)),
+            source=KSSource(x, columns, (num_layers, alpha)),
         )
 
     @classmethod

@@ -21,6 +21,8 @@ from cfe_faiss.rows.metric import Metric, measure_of, measured
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
 
+_MOST_ROWS = 10
+"""Most rows of a frame in a notebook."""
 _MOST_LINES = 40
 _MOST_NAMES = 60
 """Most lines, and most names of attributes that agree, of one page."""
@@ -310,10 +312,11 @@ def _frame(
     return pd.DataFrame(columns)
 
 
-def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
+def as_html(title: str, frame: "pd.DataFrame") -> str:
     """Return a line of text and the first rows of a frame for a notebook, all texts escaped."""
-    more = f"<p>{len(frame) - rows:,} more rows</p>" if len(frame) > rows else ""
-    return f"<p>{escape(title)}</p>{frame.head(rows).to_html(index=False, border=0)}{more}"
+    others = len(frame) - _MOST_ROWS
+    more = f"<p>{others:,} more rows</p>" if others > 0 else ""
+    return f"<p>{escape(title)}</p>{frame.head(_MOST_ROWS).to_html(index=False, border=0)}{more}"
 
 
 def table_html(result: Any) -> str:
@@ -445,7 +448,7 @@ def _distance(attribute: Attribute, whole: Attribute) -> float:
 
 def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
     return [
-        "not known" if label == UNKNOWN else _text(finder.class_name(label))
+        "unknown" if label == UNKNOWN else _text(finder.class_name(label))
         for label in labels.tolist()
     ]
 
@@ -453,7 +456,7 @@ def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
 def _text(value: Any) -> str:
     """Return a value without characters that move the cursor of a terminal or reverse a line."""
     if value is None:
-        return "missing"
+        return "unknown"
     if isinstance(value, float | np.floating):
         value = f"{value:.6g}" if abs(float(value)) < 1e6 else f"{value:.0f}"
     return "".join(

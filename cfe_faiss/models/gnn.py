@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cfe_faiss.base.checks import as_count, as_number, check_known
 from cfe_faiss.base.extras import extra
@@ -44,8 +44,7 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
     [2, 2, 2, 2, 2]
     """
     check_known("name must be one of the models", name, NAMES)
-    model: torch.nn.Module = globals()[name](data, seed=seed, **options)
-    return model
+    return globals()[name](data, seed=seed, **options)
 
 
 def gcn(
@@ -194,10 +193,11 @@ class OnMatrix(torch.nn.Module):
         super().__init__()
         self.network = network
         self.normalised = normalised
-        self._cache: _Cache | None = None
+        # Edges, their state, and their matrix
+        self._cached: tuple[torch.Tensor, tuple[Any, ...], torch.Tensor] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cache": None}
+        return {**self.__dict__, "_cached": None}
 
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
         """Return the output of the network for features (n, d) and edges (2, E), int64."""
@@ -206,8 +206,7 @@ class OnMatrix(torch.nn.Module):
         )
         keeps_edges = is_explained or edge_index.layout != torch.strided
         graph = self._weigh(edge_index, x) if keeps_edges else (self._matrix(edge_index, x),)
-        output: torch.Tensor = self.network(x, *graph)
-        return output
+        return self.network(x, *graph)
 
     def _weigh(
         self, edge_index: torch.Tensor, x: torch.Tensor
@@ -220,19 +219,14 @@ class OnMatrix(torch.nn.Module):
     def _matrix(self, edge_index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         # A tensor of inference mode has no version, so changes of it would go unnoticed.
         state = None if edge_index.is_inference() else (edge_index._version, len(x), x.dtype)
-        cache = self._cache
-        if cache is not None and cache.edge_index is edge_index and cache.state == state:
-            return cache.matrix
+        if self._cached is not None:
+            edges, state_of_edges, matrix = self._cached
+            if edges is edge_index and state_of_edges == state:
+                return matrix
         _check(edge_index, len(x))
         matrix = _rows_of_targets(*self._weigh(edge_index, x), x)
-        self._cache = None if state is None else _Cache(edge_index, state, matrix)
+        self._cached = None if state is None else (edge_index, state, matrix)
         return matrix
-
-
-class _Cache(NamedTuple):
-    edge_index: torch.Tensor
-    state: tuple[Any, ...]
-    matrix: torch.Tensor
 
 
 def _check(edge_index: torch.Tensor, n: int) -> None:
@@ -301,8 +295,7 @@ class EdgeFunction(MessagePassing):  # type: ignore[misc]
     def forward(self, x: torch.Tensor, edge_index: Any) -> torch.Tensor:
         """Return the nodes' new states, (n, out_channels)."""
         messages = self.propagate(edge_index, target=self.of_target(x), source=self.of_source(x))
-        updated: torch.Tensor = self.of_itself(x) + self.of_messages(messages)
-        return updated
+        return self.of_itself(x) + self.of_messages(messages)
 
     def message(self, target_i: torch.Tensor, source_j: torch.Tensor) -> torch.Tensor:
         """Return a message per edge, (E, out_channels)."""

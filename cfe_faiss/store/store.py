@@ -167,7 +167,7 @@ class EvidenceStore:
         """The ids of all rows, in the order in which they were added."""
         with self._lock.reading():
             table = self._contents.table
-            return table.ids[table.rows].tolist()  # type: ignore[no-any-return]
+            return table.ids[table.rows].tolist()
 
     @property
     def class_names(self) -> tuple[str | int, ...]:

@@ -69,7 +69,7 @@ def test_pairs_do_not_depend_on_the_block(size: int) -> None:
     table = {"sex": rng.integers(0, 2, 60), "job": rng.integers(0, 4, 60)}
     found = only_in(table, ["sex"], rng.integers(0, 3, 60))
     listed = [
-        pair for source, target in found._blocks(size) for pair in zip(source, target, strict=True)
+        pair for source, target in found.blocks(size) for pair in zip(source, target, strict=True)
     ]
     expected = [
         pair for source, target in found.blocks() for pair in zip(source, target, strict=True)

@@ -173,7 +173,7 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
         ({"seeds": []}, ValueError, "seeds must be one seed at least"),
         ({"seeds": [1, 1]}, ValueError, "seeds must be one seed at least, each once"),
         ({"seeds": [-1]}, ValueError, "seeds must be at least 0"),
-        ({"role": "test"}, ValueError, 'role must be "training" or "validation", got \'test\''),
+        ({"role": "test"}, ValueError, r"role must be one of \(training, validation\), got 'test'"),
         ({"epochs": 0}, ValueError, "epochs must be at least 1"),
     ],
 )

@@ -32,8 +32,8 @@ def members(group) -> dict[str, list[int]]:
 def test_every_kind_of_column() -> None:
     found = {group.name: members(group) for group in groupings(PEOPLE, IDS)}
     assert found == {
-        "sex": {"f": [0, 2], "m": [1], "missing": [3]},
-        "age": {"20": [2], "35": [1], "50": [3], "missing": [0]},
+        "sex": {"f": [0, 2], "m": [1], "unknown": [3]},
+        "age": {"20": [2], "35": [1], "50": [3], "unknown": [0]},
         "member": {"False": [1], "True": [0, 2, 3]},
         "city": {"A": [1, 3], "B": [0, 2]},
     }
@@ -44,13 +44,13 @@ def test_nullable_columns() -> None:
         {"a": pd.array([1, None, 2], "Int64"), "b": pd.array([True, None, False], "boolean")}
     )
     a, b = groupings(frame, np.arange(3))
-    assert members(a) == {"1": [0], "2": [2], "missing": [1]}
-    assert members(b) == {"False": [2], "True": [0], "missing": [1]}
+    assert members(a) == {"1": [0], "2": [2], "unknown": [1]}
+    assert members(b) == {"False": [2], "True": [0], "unknown": [1]}
 
 
 def test_missing_values_and_a_text_that_reads_missing_are_one_group() -> None:
-    (group,) = groupings({"a": ["missing", None, "x"]}, np.arange(3))
-    assert members(group) == {"missing": [0, 1], "x": [2]}
+    (group,) = groupings({"a": ["unknown", None, "x"]}, np.arange(3))
+    assert members(group) == {"unknown": [0, 1], "x": [2]}
 
 
 def test_polars_mappings_and_matrices() -> None:
@@ -70,7 +70,7 @@ def test_polars_mappings_and_matrices() -> None:
 
 def test_rows_that_are_not_asked_for_shape_the_groups_only() -> None:
     age = groupings(PEOPLE, np.array([3]), ["age"], bins={"age": 2})[0]
-    assert members(age) == {"20-35": [0], "50": [], "missing": []}
+    assert members(age) == {"20-35": [0], "50": [], "unknown": []}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_names_that_rounding_would_make_equal_are_told_apart() -> None:
 def test_intersections_are_the_combinations_that_occur() -> None:
     (group,) = groupings(PEOPLE, IDS, [], intersections=[("sex", "member", "city")])
     assert group.name == "sex & member & city"
-    expected = {"f & True & B": [0, 2], "m & False & A": [1], "missing & True & A": [3]}
+    expected = {"f & True & B": [0, 2], "m & False & A": [1], "unknown & True & A": [3]}
     assert members(group) == expected
 
 

@@ -1,5 +1,7 @@
 """People with several rows: tests and intervals count people, not rows."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,18 @@ def test_people_are_counted_and_never_compared_with_themselves() -> None:
         finder, attribute="sex", protected="f", unfavourable=REFUSED, person=person
     )
     assert (test.table["n_protected"] == 10).all()
+
+
+def test_a_report_calls_rows_rows_and_persons_people(tmp_path: Path) -> None:
+    finder, _ = repeated(0, moves=0.02, harm=0.6)
+    options = {"favourable": 1 - REFUSED, "sensitive": ["sex"], "pairs": 5, "cases": 1}
+    numbers = audit.report(
+        finder, tmp_path / "r.html", person="person", progress=False, **options
+    ).numbers
+    assert f"Audited: the decisions about {2 * N} rows." in numbers["scope"][0]
+    assert any(
+        re.search(r"sex = f: people of this group \(n = \d+\)", line) for line in numbers["named"]
+    )
 
 
 def test_a_person_is_named_by_an_attribute_or_one_value_per_row() -> None:

@@ -84,6 +84,18 @@ VECTORS = "build out --vectors x.npy --predictions y.npy"
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
         ("build . --dataset patients", "is a folder"),
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
+        (
+            "audit --features x.csv --model loan",
+            r"invalid choice: 'loan' .*; --model: the model to train, .*\(--predictions names",
+        ),
+        (
+            "build out --features x.csv --edges e.npy --predictions x.csv:clas",
+            r"--predictions must name a column of x\.csv .*'clas'",
+        ),
+        (
+            "build out --features x.csv --edges e.npy --predictions y.npy --truth x.csv tru",
+            r"--truth must name a column of x\.csv .*'tru'",
+        ),
         ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect"),
         (f"{VECTORS} --model gcn", "--model has no effect with --"),
         ("demo --pairs 0", "pairs must be at least 1"),

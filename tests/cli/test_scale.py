@@ -73,7 +73,7 @@ def test_a_job_is_run_looked_at_and_resumed(
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (float("nan"), "not known"),
+        (float("nan"), "unknown"),
         (0.04, "0.0 s"),
         (59, "59.0 s"),
         (90, "2 min"),

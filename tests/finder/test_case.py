@@ -79,7 +79,7 @@ def test_hostile_texts_missing_values_and_probabilities() -> None:
     )
     case = finder.case("<i>")
     assert case.table.loc["Probability of <no>"].tolist() == ["0.900", "0.200", "0.300"]
-    assert case.table.loc["age"].tolist() == ["30", "missing *", "31.5 *"]
+    assert case.table.loc["age"].tolist() == ["30", "unknown *", "31.5 *"]
     expected = [["<no>", "yes", "yes"], ["p", "q *", "p"]]
     assert case.table.loc["Decision"].to_numpy().tolist() == expected
     assert case.agreeing == {"same": "s"}

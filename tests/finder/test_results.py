@@ -67,4 +67,4 @@ def test_names(names: tuple[str, ...] | None, label: int, text: str) -> None:
 
 def test_amounts_keep_all_digits_before_the_point() -> None:
     shown = [_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)]
-    assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "missing"]
+    assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "unknown"]

@@ -11,8 +11,8 @@ from typing import Literal, Self, TypeAlias
 import numpy as np
 
 from cfe_faiss.audit.reporting.document import Row, join_words
-from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections import METRICS, SECTION_OF, Metric
+from cfe_faiss.audit.reporting.inputs import Inputs, Metric
+from cfe_faiss.audit.reporting.sections import METRICS, SECTION_OF
 from cfe_faiss.base.checks import as_count, as_number, check_known, check_type
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]

@@ -33,8 +33,8 @@ from cfe_faiss.audit.reporting.document import (
     visible,
     with_article,
 )
-from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections import SECTIONS, Part
+from cfe_faiss.audit.reporting.inputs import Inputs, Part
+from cfe_faiss.audit.reporting.sections import SECTIONS
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra, find_version
 from cfe_faiss.data.roles import leaks
@@ -208,6 +208,12 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     checks = Prose(inputs, "conditions", {}).table(
         Table("conditions", _CONDITIONS, rows, limit=200)
     )
+    reasons = dict.fromkeys(section.missing for section in sections if section.missing)
+    not_shown = [
+        f"{', '.join(section.title for section in sections if section.missing == reason)}: "
+        f"{reason[:1].lower()}{reason[1:]}"
+        for reason in reasons
+    ]
     known = facts(inputs)
     as_written = [as_json(section) | {"missing": section.missing or None} for section in sections]
     # The command names output files: equal audits have equal ids in all folders.
@@ -224,23 +230,14 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         "scope": [*scope(inputs)],
         "named": [line for section in sections for line in section.named],
         "described": [line for section in sections for line in section.described],
-        "undetermined": _undetermined(sections),
+        "undetermined": [
+            *(line for section in sections for line in section.undetermined),
+            *not_shown,
+        ],
         "conditions": {"outcome": _outcome(results), **as_json(checks)},
         "sections": as_written,
     }
     return Content(numbers, tuple(sections), results, checks)
-
-
-def _undetermined(sections: Sequence[Section]) -> list[str]:
-    """Return sentences of the first page: limits of the data, and sections that are missing."""
-    missing: dict[str, list[str]] = {}
-    for section in sections:
-        if section.missing:
-            missing.setdefault(section.missing, []).append(section.title)
-    limits = [line for section in sections for line in section.undetermined]
-    return limits + [
-        f"{', '.join(titles)}: {text[:1].lower()}{text[1:]}" for text, titles in missing.items()
-    ]
 
 
 def _outcome(results: Sequence[Check]) -> str:

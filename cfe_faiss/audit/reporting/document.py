@@ -438,7 +438,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CaseFile:
     """The file of one pair.
 
     Attributes
@@ -519,7 +519,7 @@ class Section:
 
     values: Mapping[str, Any] = field(default_factory=dict)
     tables: Sequence[Table] = ()
-    cases: Sequence[Case] = ()
+    cases: Sequence[CaseFile] = ()
     measured: Sequence[Row] = ()
     limits: Sequence[str] = ()
     missing: str = ""

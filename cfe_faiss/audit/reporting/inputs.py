@@ -15,7 +15,7 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.attribute_pairs import grades_of
 from cfe_faiss.audit.groups import (
     Bins,
-    attributes_of,
+    attributes_of_finder,
     groupings,
     persons_of,
     sensitive_of,
@@ -23,7 +23,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
-from cfe_faiss.audit.reporting.document import group_name, show
+from cfe_faiss.audit.reporting.document import Section, group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.data.roles import selective_classes
 from cfe_faiss.finder import EvidenceFinder
@@ -61,8 +61,8 @@ class Subject:
     files
         SHA-256 of the files that were read, by name.
     people
-        The plural noun for the audited rows, for example "applicants"; by default "people", or
-        "nodes" with a graph.
+        The plural noun for the audited rows, for example "applicants"; by default "people", with
+        ``person`` "rows", with a graph "nodes".
     """
 
     title: str = ""
@@ -153,8 +153,7 @@ class Inputs:
         """Return the result of a function of these inputs, computed once."""
         if compute not in self.results:
             self.results[compute] = compute(self)
-        result: _Result = self.results[compute]
-        return result
+        return self.results[compute]
 
     def has(self, need: Need) -> bool:
         """Return whether the inputs or their finder have what a section or a condition needs."""
@@ -170,6 +169,7 @@ class Inputs:
             "people": show(people),
             "People": show(people.capitalize()),
             "person": show("person" if people == "people" else people.removesuffix("s")),
+            "persons": show(people if self.settings.person is None else "people"),
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
             "favourable_class": selected or "each class",
@@ -219,7 +219,7 @@ class Inputs:
         Numbers are cut by all rows, as in every audit.
         """
         found = groupings(
-            attributes_of(self.finder),
+            attributes_of_finder(self.finder),
             self.nodes,
             self.sensitive,
             self.settings.bins,
@@ -297,7 +297,7 @@ def check_inputs(
         rows = np.arange(len(finder.labels))
         unnamed = Attributes({}, rows) if finder.data is None else as_attributes(finder.data)
         finder = replace(finder, attributes=unnamed)
-    attributes = attributes_of(finder).take(nodes)
+    attributes = attributes_of_finder(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     selected = (
@@ -330,19 +330,20 @@ def check_inputs(
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected,
         settings,
-        _complete(subject, finder),
+        _complete(subject, finder, settings),
         None if compare is None else as_models(finder, compare, "compare"),
     )
 
 
-def _complete(subject: Subject, finder: EvidenceFinder) -> Subject:
+def _complete(subject: Subject, finder: EvidenceFinder, settings: Settings) -> Subject:
     """Return the subject with the names that the user has not given."""
     name = getattr(finder.data, "name", None)  # may be a column of a table
     data = subject.data or (name if isinstance(name, str) and name else "data without a name")
     model = subject.model or (
         "given predictions" if finder.model is None else type(finder.model).__name__
     )
-    people = subject.people or ("people" if finder.graph is None else "nodes")
+    rows = "people" if settings.person is None else "rows"
+    people = subject.people or (rows if finder.graph is None else "nodes")
     title = subject.title or f"Audit: {data}, {model}"
     return replace(subject, title=title, data=data, model=model, people=people)
 
@@ -358,3 +359,57 @@ def _check_texts(attributes: Attributes) -> None:
                 "attributes must hold Unicode texts, got the surrogate "
                 f"{error.object[error.start]!r} in {name!r}"
             ) from None
+
+
+# --- declarations of sections ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Metric of a condition.
+
+    Attributes
+    ----------
+    key, n
+        Keys of the number and of its cases in ``Section.measured``.
+    needs
+        Requirements, see :meth:`Inputs.has`.
+    is_ranked
+        Whether it is defined for groups that can be ranked only.
+    is_count
+        Whether it is a whole number.
+    """
+
+    key: str
+    n: str
+    needs: tuple[Need, ...] = ()
+    is_ranked: bool = False
+    is_count: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Place of a section in the report.
+
+    Attributes
+    ----------
+    name
+        Its id. Its template is ``templates/sections/NAME.txt.j2``.
+    numbers
+        The function of its numbers. A section of words alone has none.
+    needs
+        Requirements, see :meth:`Inputs.has`; the section says which of them is not met first.
+    is_open
+        Whether the page shows it in full, above the details.
+    is_optional
+        Whether it is left out if a need is not met.
+    metrics
+        The metrics that it measures, by their names in conditions.
+    """
+
+    name: str
+    numbers: Callable[[Inputs], Section] = lambda inputs: Section()
+    needs: tuple[Need, ...] = ()
+    is_open: bool = False
+    is_optional: bool = False
+    metrics: Mapping[str, Metric] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import cfe_faiss.audit.reporting
 from cfe_faiss.audit.reporting.content import SECTIONS, Part, Prose, make_section
 from cfe_faiss.audit.reporting.document import Section, Table, first_lines, number
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.model_tests import _text
+from cfe_faiss.audit.reporting.sections.variations import _text
 
 GOLDEN = Path(__file__).with_name("golden")
 TEMPLATES = files("cfe_faiss.audit.reporting").joinpath("templates", "sections")

@@ -358,7 +358,7 @@ def limits_of(report, name):
 def test_the_page_says_how_many_attributes_are_left_out_in_turn(
     tmp_path, monkeypatch, work, columns, left_out
 ):
-    monkeypatch.setattr("cfe_faiss.audit.reporting.sections.model_tests._WORK", work)
+    monkeypatch.setattr("cfe_faiss.audit.reporting.sections.variations._WORK", work)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(600, columns)), columns=[f"x{i}" for i in range(columns)])
     frame["sex"] = rng.choice(["f", "m"], 600)

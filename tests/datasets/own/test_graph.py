@@ -120,7 +120,11 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
             {"id": "id", "missing": "error"},
             r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows",
         ),
-        (PEOPLE, {"id": "id", "missing": "drop"}, "missing must be keep or error, got 'drop'"),
+        (
+            PEOPLE,
+            {"id": "id", "missing": "drop"},
+            r"missing must be one of \(keep, error\), got 'drop'",
+        ),
         (
             PEOPLE,
             {"reading": Reading(categorical=["race"])},

@@ -1,4 +1,4 @@
-"""Decisions by group: rates, impact ratios, counts, errors and calibration; consistency."""
+"""Decisions by group: rates, impact ratios, counts, errors and calibration."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.group_rates import (
     LIMIT_OF_GRAPHS,
+    LIMIT_OF_POWER,
+    LIMIT_OF_RATES,
     LIMIT_OF_TRUTH,
     LIMIT_OF_UNKNOWN,
     GroupMetrics,
@@ -15,7 +17,6 @@ from cfe_faiss.audit.group_rates import (
     turned,
 )
 from cfe_faiss.audit.groups import Frame
-from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
     Column,
     Plot,
@@ -26,7 +27,7 @@ from cfe_faiss.audit.reporting.document import (
     show,
     to_python,
 )
-from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Need, Part
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
 
@@ -35,13 +36,12 @@ _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
 _BINS = 5
 _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_POINTS = (10, 20, 50, 100, 200, 500, 1000)
 _ALPHA = 0.05
 _HEADING = Column("heading", "Attribute")
-_GROUP = Column("group", "Group")
+GROUP = Column("group", "Group")
 _COUNT = Column("count", "n", "count")
 _FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HALVES = (0.0, 0.5, 1.0)
 """Ticks of charts of shares."""
 
@@ -122,12 +122,12 @@ def groups_section(inputs: Inputs) -> Section:
     plot = Plot(_FIFTHS, (rates.rows[0]["rate"],) if inputs.has("favourable") else ())
     rate = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=plot)
     shares = Table(
-        "rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading"
+        "rates", (_HEADING, GROUP, _COUNT, rate), rates.groups, limit=80, group="heading"
     )
     return Section(
         values,
         tables=[shares, _disparities_table(rates)],
-        limits=[rates.metrics.limits[number] for number in (0, 4)],
+        limits=[LIMIT_OF_RATES, LIMIT_OF_POWER],
         measured=_measured(rates),
     )
 
@@ -171,7 +171,7 @@ def _disparities_table(rates: Rates) -> Table:
     plot = Plot.around(within, (0.8, 1.0))
     columns = (
         _HEADING,
-        _GROUP,
+        GROUP,
         _COUNT,
         Column("ratio", "Ratio", "score", interval=low_high("ratio"), n="count", plot=plot),
         Column("difference", "Difference", "points", n="count"),
@@ -190,7 +190,7 @@ def counts_section(inputs: Inputs) -> Section:
     )
     columns = (
         _HEADING,
-        _GROUP,
+        GROUP,
         _COUNT,
         Column("share", "Share of all", "share"),
         Column("selected", "Selected", "count"),
@@ -264,7 +264,7 @@ def error_rates_section(inputs: Inputs) -> Section:
     plot = Plot(_HALVES)
     of_groups = (
         _HEADING,
-        _GROUP,
+        GROUP,
         Column("judged", "n", "count"),
         Column("accuracy", "Right", "share", interval=low_high("accuracy"), n="judged"),
         Column(
@@ -295,7 +295,7 @@ def outcomes_section(inputs: Inputs) -> Section:
     share = Column(
         "rate", "Share", "share", interval=low_high("rate"), n="count", plot=Plot(_FIFTHS)
     )
-    columns = (_HEADING, _GROUP, _COUNT, share, Column("verdict", "Verdict"))
+    columns = (_HEADING, GROUP, _COUNT, share, Column("verdict", "Verdict"))
     return Section(tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
 
 
@@ -321,7 +321,7 @@ def calibration_section(inputs: Inputs) -> Section:
     of_thresholds = (
         Column(f"rate_{value:g}", f"{value:g}", "share", n="count") for value in _THRESHOLDS
     )
-    tables = [Table("thresholds", (_GROUP, _COUNT, *of_thresholds), rows)]
+    tables = [Table("thresholds", (GROUP, _COUNT, *of_thresholds), rows)]
     if inputs.truth is not None:
         right = np.where(inputs.truth == UNKNOWN, UNKNOWN, np.isin(inputs.truth, inputs.favourable))
         curves = calibration_curves(
@@ -334,7 +334,7 @@ def calibration_section(inputs: Inputs) -> Section:
         ]
         plot = Plot(_FIFTHS, expected="predicted")
         columns = (
-            _GROUP,
+            GROUP,
             Column("probability", "Probability"),
             _COUNT,
             Column("predicted", "Mean probability", "share", n="count"),
@@ -351,67 +351,33 @@ def calibration_section(inputs: Inputs) -> Section:
     return Section({"gap": gap}, tables=tables)
 
 
-def discrimination_section(inputs: Inputs) -> Section:
-    """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
-    frame = discrimination_scores(
-        inputs.finder,
-        k=inputs.settings.k,
-        sensitive=inputs.attributes_and_pairs,
-        **inputs.options,
-    )
-    rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
-    columns = (
-        Column("group", "Value"),
-        Column("nodes", "n", "count"),
-        Column("score", "Score", "score", n="nodes", plot=Plot(_QUARTERS, expected="expected")),
-        Column("expected", "Expected", "score", n="nodes"),
-        Column("difference", "Difference", "signed", n="nodes"),
-    )
-    return Section(
-        {"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)]
-    )
+_OF_GROUPS: tuple[Need, ...] = ("favourable", "sensitive")
+_OF_ERRORS: tuple[Need, ...] = (*_OF_GROUPS, "truth")
 
-
-def consistency_section(inputs: Inputs) -> Section:
-    """Return the share of people who are decided differently from their nearest neighbour."""
-    frame = consistency(
-        inputs.finder,
-        columns=inputs.sensitive,
-        confidence=inputs.settings.confidence,
-        **inputs.options,
-    )
-    rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
-    if not rows[0]["nodes"]:
-        return Section(missing="no_neighbours")
-    plot = Plot(_QUARTERS, expected="expected")
-    columns = (
-        _GROUP,
-        Column("nodes", "n", "count"),
-        Column("closer", "Closer to another", "count"),
-        Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
-        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
-        Column("tied", "With ties", "count"),
-    )
-    return Section(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
-
-
-def errors_section(inputs: Inputs) -> Section:
-    """Return the accuracy within the closest pairs (paper, "Verifying Prediction Errors")."""
-    frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
-    rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
-    if not rows:
-        return Section(missing="no_truth_in_pairs")
-    overall = rows[0] | {"feature": "all"}
-    shown_row = rows[min(3, len(rows) - 1)]
-    drawn = [row[key] for row in rows for key in ("low", "expected")]
-    plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
-    columns = (
-        Column("pairs", "Closest pairs", "count"),
-        Column("nodes", "n with true class", "count"),
-        Column("errors", "Errors", "count"),
-        Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
-        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
-    )
-    return Section(
-        shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall]
-    )
+PARTS = (
+    Part(
+        "groups",
+        groups_section,
+        ("sensitive",),
+        is_open=True,
+        metrics={
+            "selection_rate": Metric("rate", "count", _OF_GROUPS),
+            "impact_ratio": Metric("ratio", "count", _OF_GROUPS, is_ranked=True),
+            "selection_rate_difference": Metric("difference", "count", _OF_GROUPS, is_ranked=True),
+            "accuracy": Metric("accuracy", "judged", _OF_ERRORS),
+            "false_positive_rate": Metric("fpr", "negatives", _OF_ERRORS),
+            "false_negative_rate": Metric("fnr", "positives", _OF_ERRORS),
+        },
+    ),
+    Part("counts", counts_section, ("sensitive",)),
+    Part(
+        "error_rates",
+        error_rates_section,
+        ("sensitive", "truth"),
+        metrics={
+            "equalised_odds_difference": Metric("equalised_odds_difference", "judged", _OF_ERRORS)
+        },
+    ),
+    Part("outcomes", outcomes_section, ("sensitive", "selective"), is_open=True, is_optional=True),
+    Part("calibration", calibration_section, ("probabilities", "sensitive", "favourable")),
+)

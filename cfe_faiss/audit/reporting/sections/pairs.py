@@ -1,4 +1,4 @@
-"""The closest pairs with different decisions: table, files of the first, and balance."""
+"""The closest pairs with different decisions and their balance; measures of nearest neighbours."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,11 @@ from cfe_faiss.audit.attribute_pairs import (
     grades_of,
     learned_directions,
 )
-from cfe_faiss.audit.groups import Floats, Ints, data_frame
+from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints
+from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
     STYLES,
-    Case,
+    CaseFile,
     Column,
     Neighbour,
     Plot,
@@ -27,15 +28,18 @@ from cfe_faiss.audit.reporting.document import (
     Table,
     group_name,
     list_first,
+    low_high,
     number,
     plural,
     rows_of,
     show,
     to_python,
 )
-from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
+from cfe_faiss.audit.reporting.sections.groups import GROUP, QUARTERS
 from cfe_faiss.audit.reporting.sections.model_tests import find_effects
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.csr import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
@@ -49,6 +53,7 @@ _SIDE = "node", "predicted", "true"
 """What a row of the table of pairs says about each side."""
 _COUNTED = 1_000_000
 """Pairs that are counted for a rank, at most."""
+_POINTS = (10, 20, 50, 100, 200, 500, 1000)
 GUIDE = 0.1
 """Austin's limit of a negligible standardised difference."""
 _VALUES = 12
@@ -121,7 +126,7 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
             list_first(map(shown.__getitem__, names), _NAMES) or "none" for names in differing
         ],
     }
-    return Pairs(found, differing, rows_of(data_frame(columns)))
+    return Pairs(found, differing, rows_of(pd.DataFrame(columns)))
 
 
 def _count_pairs(inputs: Inputs) -> int:
@@ -325,7 +330,7 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     ]
 
 
-def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
+def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> CaseFile:
     row = pairs.rows[place]
     nodes = pairs.nodes(place)
     labels = inputs.finder.labels
@@ -347,7 +352,7 @@ def _case(inputs: Inputs, pairs: Pairs, place: int, rank: str) -> Case:
         }
         a = _with_neighbours(inputs, a, near_a, styles)
         b = _with_neighbours(inputs, b, near_b, styles)
-    return Case(
+    return CaseFile(
         place + 1,
         number(row["similarity"], "similarity") if "similarity" in row else None,
         number(row["distance"], "distance") if "distance" in row else None,
@@ -428,7 +433,7 @@ def _difference(attribute: Attribute, a: int, b: int) -> dict[str, Any]:
     return {"attribute": attribute.name, "a": cells[0], "b": cells[1], "difference": difference}
 
 
-# --- balance --------------------------------------------------------------------------------------
+# --- balance, and measures of nearest neighbours --------------------------------------------------
 
 
 def balance_section(inputs: Inputs) -> Section:
@@ -461,7 +466,7 @@ def balance_section(inputs: Inputs) -> Section:
     if not used.any():
         return Section(values, missing="no_side")
     lines = [(one.name, *line) for one in inputs.attributes.values() for line in _lines(one)]
-    frame = data_frame([_balance_row(*line, of_a, sides) for line in lines], _BALANCE)
+    frame = pd.DataFrame([_balance_row(*line, of_a, sides) for line in lines], columns=_BALANCE)
     apart = (
         frame[["smd_pairs", "smd_all"]].abs().fillna(0)
     )  # infinite for different means without a spread
@@ -515,7 +520,7 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
                 others.astype(np.float64),
             )
     if attribute.missing.any():
-        yield "missing", attribute.missing.astype(np.float64)
+        yield UNKNOWN_GROUP, attribute.missing.astype(np.float64)
 
 
 def _balance_row(
@@ -525,7 +530,7 @@ def _balance_row(
 
     ``sides`` has the rows of A and B of each pair, (2, p).
     """
-    values = data_frame({"number": numbers})["number"].dropna()
+    values = pd.DataFrame({"number": numbers})["number"].dropna()
     groups = values.groupby(of_a[values.index])
     # Austin's variance of zeros and ones is p (1 - p), the sample variance is that of other
     # numbers.
@@ -533,7 +538,7 @@ def _balance_row(
         side: group.var(ddof=0 if group.isin([0, 1]).all() else 1) for side, group in groups
     }
     spread = np.sqrt(sum(np.nan_to_num(variance) for variance in variances.values()) / 2)
-    pairs = data_frame(dict(zip("ab", numbers[sides], strict=True))).dropna()
+    pairs = pd.DataFrame(dict(zip("ab", numbers[sides], strict=True))).dropna()
     all_means = groups.mean().reindex([True, False])
     row: dict[str, Any] = {
         "attribute": attribute,
@@ -555,3 +560,85 @@ def _balance_row(
         "differing": (pairs["a"] != pairs["b"]).mean(),
         "pairs": len(pairs),
     }
+
+
+def discrimination_section(inputs: Inputs) -> Section:
+    """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
+    frame = discrimination_scores(
+        inputs.finder,
+        k=inputs.settings.k,
+        sensitive=inputs.attributes_and_pairs,
+        **inputs.options,
+    )
+    rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
+    columns = (
+        Column("group", "Value"),
+        Column("nodes", "n", "count"),
+        Column("score", "Score", "score", n="nodes", plot=Plot(QUARTERS, expected="expected")),
+        Column("expected", "Expected", "score", n="nodes"),
+        Column("difference", "Difference", "signed", n="nodes"),
+    )
+    return Section(
+        {"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)]
+    )
+
+
+def consistency_section(inputs: Inputs) -> Section:
+    """Return the share of people who are decided differently from their nearest neighbour."""
+    frame = consistency(
+        inputs.finder,
+        columns=inputs.sensitive,
+        confidence=inputs.settings.confidence,
+        **inputs.options,
+    )
+    rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
+    if not rows[0]["nodes"]:
+        return Section(missing="no_neighbours")
+    plot = Plot(QUARTERS, expected="expected")
+    columns = (
+        GROUP,
+        Column("nodes", "n", "count"),
+        Column("closer", "Closer to another", "count"),
+        Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
+        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
+        Column("tied", "With ties", "count"),
+    )
+    return Section(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
+
+
+def errors_section(inputs: Inputs) -> Section:
+    """Return the accuracy within the closest pairs (paper, "Verifying Prediction Errors")."""
+    frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
+    rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
+    if not rows:
+        return Section(missing="no_truth_in_pairs")
+    overall = rows[0] | {"feature": "all"}
+    shown_row = rows[min(3, len(rows) - 1)]
+    drawn = [row[key] for row in rows for key in ("low", "expected")]
+    plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
+    columns = (
+        Column("pairs", "Closest pairs", "count"),
+        Column("nodes", "n with true class", "count"),
+        Column("errors", "Errors", "count"),
+        Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
+        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
+    )
+    return Section(
+        shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall]
+    )
+
+
+PARTS = (
+    Part("strongest_case", strongest_section, is_open=True),
+    Part("pairs", pairs_section),
+    Part("cases", cases_section),
+    Part("balance", balance_section),
+    Part("discrimination", discrimination_section),
+    Part("consistency", consistency_section, metrics={"consistency": Metric("share", "nodes")}),
+    Part(
+        "errors",
+        errors_section,
+        ("truth",),
+        metrics={"overall_accuracy": Metric("overall", "overall_nodes", ("truth",))},
+    ),
+)

@@ -59,8 +59,8 @@ def test_missing_values_are_a_line_of_their_own():
     found = rows({"age": [1.0, np.nan, 3, 1, 2, np.nan]}, [1, 1, 1, 0, 0, 0], [0, 1], [3, 4])
     assert found["age", ""]["pairs"] == 1
     assert found["age", ""]["mean_a_all"] == 2
-    assert found["age", "missing"]["mean_a_all"] == pytest.approx(1 / 3)
-    assert found["age", "missing"]["pairs"] == 2
+    assert found["age", "unknown"]["mean_a_all"] == pytest.approx(1 / 3)
+    assert found["age", "unknown"]["pairs"] == 2
 
 
 def test_no_spread_is_not_defined_unless_equal():

@@ -5,7 +5,7 @@ from audit_report_helpers import model, section_of, table_of
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.model_tests import _without_each
+from cfe_faiss.audit.reporting.sections.variations import _without_each
 
 
 def recorded(audited, name):

@@ -1,5 +1,7 @@
 import io
 import re
+from argparse import Namespace
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfe_faiss import EvidenceFinder, demo
+from cfe_faiss import EvidenceFinder
 from cfe_faiss.base.text import format_similarity
+from cfe_faiss.cli.build import run_demo
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, train
 from cfe_faiss.plot import class_name, differing_features, format_value
@@ -17,12 +20,9 @@ CARD = re.compile(r"Pair (\d+), similarity (\S+) +node (\d+) +node (\d+)\n((?:  
 
 
 def show(folder: Path, dataset: str = "patients", root: Path | None = None, **options) -> str:
-    output = io.StringIO()
-    demo.run(
-        dataset,
-        root,
-        **{"pairs": 3, "nodes": "test", "out": folder, "seed": 0, "output": output} | options,
-    )
+    given = {"pairs": 3, "nodes": "test", "out": folder, "seed": 0, "overwrite": False} | options
+    with redirect_stdout(io.StringIO()) as output:
+        run_demo(Namespace(dataset=dataset, data_root=root, **given))
     return output.getvalue()
 
 
