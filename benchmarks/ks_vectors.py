@@ -27,7 +27,7 @@ from synthetic_graphs import amazon_shape
 
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph, ks
-from cfe_faiss.graph.ks import propagation_of
+from cfe_faiss.graph.ks import step_of
 
 NODES = 200_000
 PAIRS = 6_000_000  # drawn with repetition; about twice as many directed edges
@@ -87,14 +87,12 @@ def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for threads in THREADS:
         set_threads(threads)
-        plain, weighted = (propagation_of(one, x.shape[1], 0.5) for one in (graph, weighted_graph))
+        plain, weighted = (step_of(one, x.shape[1], 0.5) for one in (graph, weighted_graph))
         medians, times = paired_times(
             {
-                "ks_step": lambda steps=plain: steps.step(
-                    unit, lengths, aggregate, new_unit, new_lengths
-                ),
+                "ks_step": lambda step=plain: step(unit, lengths, aggregate, new_unit, new_lengths),
                 "spmm": lambda: matrix @ dense,
-                "ks_step_weighted": lambda steps=weighted: steps.step(
+                "ks_step_weighted": lambda step=weighted: step(
                     unit, lengths, aggregate, new_unit, new_lengths
                 ),
                 "spmm_weighted": lambda: weighted_matrix @ dense,
@@ -139,8 +137,8 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
     def steps(graph: Graph, x: NDArray[np.float32]) -> object:
         unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
         lengths = ks._unit_rows(x, unit, aggregate)
-        propagation, new_lengths = propagation_of(graph, x.shape[1], 0.5), np.empty_like(lengths)
-        return lambda: propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
+        step, new_lengths = step_of(graph, x.shape[1], 0.5), np.empty_like(lengths)
+        return lambda: step(unit, lengths, aggregate, new_unit, new_lengths)
 
     medians, _ = paired_times(
         {"given": steps(graph, x), "reordered": steps(moved_graph, moved_x)}, REPEATS

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from synthetic_graphs import amazon_shape
 
 from cfe_faiss.graph import Graph, as_graph, ks
-from cfe_faiss.graph.ks import propagation_of
+from cfe_faiss.graph.ks import step_of as native_step_of
 
 NODES, D, BLOCKS, LAYERS = 1_569_960, 64, 16, 3
 SEED, REPEATS = 0, 3
@@ -71,8 +71,8 @@ def rows_read(graph: Graph) -> float:
 def step_of(graph: Graph, x: NDArray[np.float32]) -> Callable[[], object]:
     unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     lengths = ks._unit_rows(x, unit, aggregate)
-    propagation, new_lengths = propagation_of(graph, x.shape[1], 0.5), np.empty_like(lengths)
-    return lambda: propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
+    step, new_lengths = native_step_of(graph, x.shape[1], 0.5), np.empty_like(lengths)
+    return lambda: step(unit, lengths, aggregate, new_unit, new_lengths)
 
 
 def measured(

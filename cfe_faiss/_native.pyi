@@ -81,6 +81,29 @@ class CsrGraph:
     ) -> None: ...
     @property
     def num_edges(self) -> int: ...
+    def step(
+        self,
+        alpha: float,
+        threads: int,
+        unit: NDArray[np.float32],
+        lengths: NDArray[np.float32],
+        aggregate: NDArray[np.float32],
+        new_unit: NDArray[np.float32],
+        new_lengths: NDArray[np.float32],
+        progress: Callable[[int], object] | None = None,
+        release: Callable[[], object] | None = None,
+    ) -> None:
+        """Take a step of the KS propagation; ``alpha`` is the share of a node's own vector.
+
+        It leads from unit rows, (n, d), and lengths, (n,), of all nodes to new ones of the nodes, and adds their
+        vectors to ``aggregate``. The number of threads does not change the results. ``progress`` is told how many
+        entries of the indices have been read; ``release`` is called after each task of the calling thread.
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not fit the graph, or ``new_unit`` is ``unit``.
+        """
 
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
@@ -111,72 +134,31 @@ class GraphBuilder:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
 
-def gather_lists(
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    weights: NDArray[np.float32] | None,
-    nodes: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return indptr, indices and weights of the lists of some nodes; no weights for None.
-
-    The list of node v has ``sizes[v]`` entries from ``starts[v]`` on.
-    """
-
 # --- propagation ---
-
-class Propagation:
-    """Steps of the KS propagation on a graph.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    alpha
-        Share of a node's own vector.
-    memory
-        About how many bytes blocks of the matrices may take, which may be memory maps; 0 does all where they are.
-    threads
-        Number of threads. It does not change the results, nor does ``memory``.
-    """
-
-    def __init__(self, graph: CsrGraph, alpha: float, memory: int, threads: int) -> None: ...
-    def step(
-        self,
-        unit: NDArray[np.float32],
-        lengths: NDArray[np.float32],
-        aggregate: NDArray[np.float32],
-        new_unit: NDArray[np.float32],
-        new_lengths: NDArray[np.float32],
-        progress: Callable[[int], object] | None = None,
-        release: Callable[[], object] | None = None,
-    ) -> None:
-        """Take a step from unit rows, (n, d), and lengths, (n,), to new ones, and add the vectors to ``aggregate``.
-
-        ``progress`` is told how many entries of the graph's indices have been read; ``release`` is called after each
-        task of the calling thread.
-
-        Raises
-        ------
-        ValueError
-            If the shapes do not fit the graph, or ``new_unit`` is ``unit``.
-        """
 
 class BlockStep:
     """A step of some nodes, to which the rows of all nodes come in blocks: the same bits as all at once.
 
     Parameters
     ----------
-    graph
-        The nodes.
+    graph, first
+        The graph of the nodes, and the first of them.
     own
         Unit rows of the nodes, (m, d); copied.
     threads
         Number of threads; it does not change the results.
     """
 
-    def __init__(self, graph: CsrGraph, own: NDArray[np.float32], threads: int) -> None: ...
-    def gather(self, rows: NDArray[np.float32], low: int, lengths: NDArray[np.float32]) -> None:
+    def __init__(
+        self, graph: CsrGraph, first: int, own: NDArray[np.float32], threads: int
+    ) -> None: ...
+    def gather(
+        self,
+        rows: NDArray[np.float32],
+        low: int,
+        lengths: NDArray[np.float32],
+        release: Callable[[], object] | None = None,
+    ) -> None:
         """Take the unit rows of the nodes ``low``, ``low`` + 1, ..., which follow the previous block.
 
         ``lengths`` has the length of every node's vector, (num_nodes,). ValueError if another block is next.
@@ -189,6 +171,7 @@ class BlockStep:
         aggregate: NDArray[np.float32],
         new_unit: NDArray[np.float32],
         new_lengths: NDArray[np.float32],
+        release: Callable[[], object] | None = None,
     ) -> None:
         """Write the nodes' new unit rows, (m, d), and lengths, (m,), and add their vectors to ``aggregate``, (m, d).
 

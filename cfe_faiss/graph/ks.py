@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -124,30 +125,55 @@ def ks_vectors(  # noqa: PLR0913
         work = scratch(workspace, features.shape, 2)
     with work as (unit, new_unit):
         lengths = _unit_rows(features, unit, result)
-        propagation = propagation_of(
-            graph, features.shape[1], alpha, 0 if workspace is None else memory
-        )
+        step = step_of(graph, features.shape[1], alpha, 0 if workspace is None else memory)
         free = releasing(graph.indices, graph.weights, unit, result, new_unit)
         for layer in range(num_layers):
             title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
             new_lengths = np.empty_like(lengths)
             with threads.native_progress(title, graph.num_edges) as report:
-                propagation.step(
-                    unit, lengths, result, new_unit, new_lengths, progress=report, release=free
-                )
+                step(unit, lengths, result, new_unit, new_lengths, report, free)
             unit, new_unit = new_unit, unit
             lengths = new_lengths
     normalise(result)
     return result
 
 
-def propagation_of(graph: Graph, d: int, alpha: float, memory: int = 0) -> _native.Propagation:
-    """Return the steps on a graph, for ``d`` features.
+def step_of(graph: Graph, d: int, alpha: float, memory: int = 0) -> Callable[..., None]:
+    """Return the function that takes a step on a graph, for ``d`` features; see ``CsrGraph.step``.
 
     ``memory`` bounds blocks of matrices in files, 0 in memory.
     """
     count = threads.num_native_threads(2.0 * d * graph.num_edges)
-    return _native.Propagation(native_graph(graph), alpha, memory, count)
+    native = native_graph(graph)
+    if not memory:
+        return partial(native.step, alpha, count)
+    n = graph.num_nodes
+    # Three quarters of the memory are for a row, two sums (one in float64) and the neighbours of
+    # each node.
+    entry = 4 if graph.weights is None else 8
+    height = max(memory * 3 // 4 // (16 * d + entry * graph.num_edges // n + 32), 1)
+    width = max(memory // (16 * d), 1)
+
+    def take(
+        unit: Floats,
+        lengths: Floats,
+        aggregate: Floats,
+        new_unit: Floats,
+        new_lengths: Floats,
+        progress: Callable[[int], None] | None = None,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        for first in range(0, n, height):
+            rows = slice(first, first + height)
+            block = _native.BlockStep(native, first, unit[rows], count)
+            for low in range(0, n, width):
+                block.gather(unit[low : low + width], low, lengths, release)
+            written = aggregate[rows], new_unit[rows], new_lengths[rows]
+            block.finish(alpha, lengths[rows], *written, release)
+            if progress is not None:
+                progress(int(graph.indptr[min(first + height, n)]))
+
+    return take
 
 
 def normalise(rows: Floats) -> Doubles:

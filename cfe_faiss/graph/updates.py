@@ -357,9 +357,7 @@ class KSVectors:
         new_unit = np.empty_like(sums)
         new_lengths = np.empty(len(sums), np.float32)
         count = threads.num_native_threads(2.0 * sums.shape[1] * graph.num_edges)
-        _native.Propagation(graph, self._alpha, 0, count).step(
-            unit, lengths, sums, new_unit, new_lengths
-        )
+        graph.step(self._alpha, count, unit, lengths, sums, new_unit, new_lengths)
         return new_unit, new_lengths
 
     def _compute_some(

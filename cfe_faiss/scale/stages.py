@@ -314,7 +314,7 @@ def step(task: Task, layer: int) -> None:
     indptr, indices, weights = neighbors_of(task)
     count = threads.num_threads()
     graph = _native.CsrGraph(indptr, indices, count, weights, first=first, num_nodes=settings.n)
-    native = _native.BlockStep(graph, units, count)
+    native = _native.BlockStep(graph, 0, units, count)
     for other, rows in enumerate(task.read_blocks(before, "unit")):
         native.gather(rows, settings.rows(other)[0], lengths)
         release(rows)

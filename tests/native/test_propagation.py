@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfe_faiss import _native
+from cfe_faiss.graph import Graph
+from cfe_faiss.graph.ks import step_of
 
 
 def problem(n=40, d=20, edges=300, seed=0, weighted=False):
@@ -35,8 +37,11 @@ def step(graph, unit, lengths, alpha=0.5, memory=0, threads=1, **callbacks):
         np.empty_like(unit),
         np.empty_like(lengths),
     )
-    propagation = _native.Propagation(csr_graph(graph, threads), alpha, memory, threads)
-    propagation.step(unit, lengths, aggregate, new_unit, new_lengths, **callbacks)
+    arrays = unit, lengths, aggregate, new_unit, new_lengths
+    if memory == 0:
+        csr_graph(graph, threads).step(alpha, threads, *arrays, **callbacks)
+    else:
+        step_of(Graph(*graph), unit.shape[1], alpha, memory)(*arrays, **callbacks)
     return aggregate, new_unit, new_lengths
 
 
@@ -136,14 +141,14 @@ def test_an_error_of_a_callback_ends_the_step():
 def test_the_arrays_of_the_graph_are_kept():
     graph, unit, lengths = problem(weighted=True)
     expected = step(graph, unit, lengths)
-    propagation = _native.Propagation(csr_graph([array.copy() for array in graph]), 0.5, 0, 1)
+    copied = csr_graph([array.copy() for array in graph])
     gc.collect()
     aggregate, new_unit, new_lengths = (
         np.ones_like(unit),
         np.empty_like(unit),
         np.empty_like(lengths),
     )
-    propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
+    copied.step(0.5, 1, unit, lengths, aggregate, new_unit, new_lengths)
     np.testing.assert_array_equal(new_unit, expected[1])
 
 
@@ -188,9 +193,8 @@ def test_arrays_that_do_not_fit_are_refused(change, error, message):
         "new_unit": unit.copy(),
         "new_lengths": lengths.copy(),
     }
-    propagation = _native.Propagation(csr_graph(graph), 0.5, 0, 1)
     with pytest.raises(error, match=message):
-        propagation.step(**{**arrays, **change(arrays)})
+        csr_graph(graph).step(0.5, 1, **{**arrays, **change(arrays)})
 
 
 def test_norms_that_do_not_fit_are_refused():
@@ -218,13 +222,9 @@ def test_some_nodes_take_the_step_of_all(d, weighted):
         np.empty((4, d), np.float32),
         np.empty(4, np.float32),
     )
-    _native.Propagation(some, 0.5, 0, 1).step(unit, lengths, aggregate, new_unit, new_lengths)
+    some.step(0.5, 1, unit, lengths, aggregate, new_unit, new_lengths)
     for own, expected in zip((aggregate, new_unit, new_lengths), all_rows, strict=True):
         np.testing.assert_array_equal(own, expected[nodes])
-    with pytest.raises(ValueError, match="some nodes take a step in memory only"):
-        _native.Propagation(some, 0.5, 1000, 1).step(
-            unit, lengths, aggregate, new_unit, new_lengths
-        )
 
 
 @pytest.mark.parametrize("nodes", [[3], [-1], [0, 1]])
@@ -233,27 +233,3 @@ def test_some_nodes_of_a_graph_must_exist(nodes):
         _native.CsrGraph(
             np.array([0, 1]), np.array([2], np.int32), 1, nodes=np.array(nodes), num_nodes=3
         )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"nodes": np.array([2])}, "nodes must exist"),
-        ({"sizes": np.array([1, 4])}, "lists must lie in indices"),
-        ({"starts": np.array([-1, 0])}, "lists must lie in indices"),
-        ({"weights": np.ones(2, np.float32)}, "weights must have length 3, got 2"),
-    ],
-)
-def test_lists_that_do_not_exist_are_not_gathered(change, message):
-    starts, sizes, indices = np.array([2, 0]), np.array([1, 2]), np.array([5, 6, 7], np.int32)
-    arguments = {
-        "starts": starts,
-        "sizes": sizes,
-        "indices": indices,
-        "weights": None,
-        "nodes": np.array([0, 1]),
-    }
-    indptr, neighbors, weights = _native.gather_lists(**arguments)
-    assert (indptr.tolist(), neighbors.tolist(), len(weights)) == ([0, 1, 3], [7, 5, 6], 0)
-    with pytest.raises(ValueError, match=message):
-        _native.gather_lists(**{**arguments, **change})

@@ -183,8 +183,8 @@ def test_a_step_needs_a_weight_for_each_edge_and_a_row_for_each_node() -> None:
     with pytest.raises(ValueError, match="weights must have length 4, got 3"):
         _native.CsrGraph(graph.indptr, graph.indices, 1, np.ones(3, np.float32))
     native = _native.CsrGraph(graph.indptr, graph.indices, 1)
-    with pytest.raises(ValueError, match="own must have a row for each node"):
-        _native.BlockStep(native, own[:2], 1)
-    step = _native.BlockStep(native, own, 1)
+    with pytest.raises(ValueError, match="own must have rows of nodes only"):
+        _native.BlockStep(native, 2, own[:2], 1)
+    step = _native.BlockStep(native, 0, own, 1)
     with pytest.raises(ValueError, match="a length for each node"):
         step.gather(own, 0, np.ones(2, np.float32))

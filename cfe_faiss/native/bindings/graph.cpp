@@ -1,6 +1,4 @@
 // Graphs, KS propagation, and unit rows.
-#include <nanobind/stl/shared_ptr.h>
-
 #include "bindings/bindings.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
@@ -9,21 +7,12 @@ namespace cfe {
 
 namespace {
 
-void check_weights(Floats weights, Labels indices) {
-  check_length("weights", weights.size(), weights.data() == nullptr ? 0 : indices.size());
-}
-
 void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Floats weights, const nb::object& release,
                 Ints nodes, std::size_t first, std::optional<std::size_t> num_nodes) {
-  check_weights(weights, indices);
+  check_length("weights", weights.size(), weights.data() == nullptr ? 0 : indices.size());
   const LongCall call(nb::none(), release);
   new (graph)
       CsrGraph(indptr, indices, weights, {first, num_nodes.value_or(indptr.size() - 1), nodes}, threads, call.watch);
-}
-
-nb::tuple as_tuple(GraphBuilder::Csr csr) {
-  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
-                        as_array(std::move(csr.weights)));
 }
 
 nb::tuple finish_graph(GraphBuilder& builder, int threads) {
@@ -32,50 +21,25 @@ nb::tuple finish_graph(GraphBuilder& builder, int threads) {
     const LongCall call;
     csr = builder.finish(threads, call.watch);
   }
-  return as_tuple(std::move(csr));
+  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
+                        as_array(std::move(csr.weights)));
 }
 
-// Copies the lists of some nodes, one after the other. A list has sizes[v] entries from starts[v] on.
-nb::tuple gather_lists(Ints starts, Ints sizes, Labels indices, Floats weights, Ints nodes) {
-  require(starts.size() == sizes.size() && all_below(nodes, sizes.size()), "nodes must exist");
-  check_weights(weights, indices);
-  GraphBuilder::Csr csr{{0}, {}, {}};
-  {
-    const nb::gil_scoped_release released;
-    for (const std::int64_t v : nodes) csr.indptr.push_back(csr.indptr.back() + sizes[v]);
-    csr.indices.reserve(static_cast<std::size_t>(csr.indptr.back()));
-    if (!weights.empty()) csr.weights.reserve(csr.indices.capacity());
-    for (const std::int64_t v : nodes) {
-      const auto first = static_cast<std::size_t>(starts[v]), size = static_cast<std::size_t>(sizes[v]);
-      require(first <= indices.size() && size <= indices.size() - first, "lists must lie in indices");
-      csr.indices.insert(csr.indices.end(), indices.begin() + first, indices.begin() + first + size);
-      if (!weights.empty())
-        csr.weights.insert(csr.weights.end(), weights.begin() + first, weights.begin() + first + size);
-    }
-  }
-  return as_tuple(std::move(csr));
-}
-
-void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Matrix<float> aggregate,
+void take_step(const CsrGraph& graph, double alpha, int threads, Vectors unit, Floats lengths, Matrix<float> aggregate,
                Matrix<float> new_unit, std::span<float> new_lengths, const nb::object& progress,
                const nb::object& release) {
   const LongCall call(progress, release);
-  propagation.step(unit, {lengths, aggregate, new_unit, new_lengths}, call.watch);
+  step(graph, alpha, unit, {lengths, aggregate, new_unit, new_lengths}, threads, call.watch);
 }
 
-void make_block_step(BlockStep* place, const CsrGraph& graph, Vectors own, int threads) {
-  const nb::gil_scoped_release released;
-  new (place) BlockStep(graph.nodes(), graph.all_nodes(), own.columns, {own.data, own.data + own.size()}, threads);
-}
-
-void gather(BlockStep& step, Vectors rows, std::size_t low, Floats lengths) {
-  const LongCall call;
+void gather(BlockStep& step, Vectors rows, std::size_t low, Floats lengths, const nb::object& release) {
+  const LongCall call(nb::none(), release);
   step.gather({rows, low, lengths}, call.watch);
 }
 
 void finish_step(BlockStep& step, double alpha, Floats lengths, Matrix<float> aggregate, Matrix<float> new_unit,
-                 std::span<float> new_lengths) {
-  const LongCall call;
+                 std::span<float> new_lengths, const nb::object& release) {
+  const LongCall call(nb::none(), release);
   step.finish(alpha, {lengths, aggregate, new_unit, new_lengths}, call.watch);
 }
 
@@ -96,23 +60,21 @@ void bind_graph(nb::module_& module) {
       .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
            "release"_a = nb::none(), "nodes"_a = nb::none(), "first"_a = 0, "num_nodes"_a = nb::none(),
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 7>())
-      .def_prop_ro("num_edges", &CsrGraph::num_edges);
+      .def_prop_ro("num_edges", &CsrGraph::num_edges)
+      .def("step", take_step, "alpha"_a, "threads"_a, "unit"_a, "lengths"_a, "aggregate"_a, "new_unit"_a,
+           "new_lengths"_a, "progress"_a = nb::none(), "release"_a = nb::none());
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
       .def_prop_ro("num_counted", &GraphBuilder::num_counted, without_gil)
       .def("count", &GraphBuilder::count, "edges"_a, without_gil)
       .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
       .def("finish", finish_graph, "threads"_a);
-  nb::class_<Propagation>(module, "Propagation")
-      .def(nb::init<std::shared_ptr<const CsrGraph>, double, std::size_t, int>(), "graph"_a, "alpha"_a, "memory"_a,
-           "threads"_a)
-      .def("step", take_step, "unit"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a,
-           "progress"_a = nb::none(), "release"_a = nb::none());
   nb::class_<BlockStep>(module, "BlockStep")
-      .def("__init__", make_block_step, "graph"_a, "own"_a, "threads"_a, nb::keep_alive<1, 2>())
-      .def("gather", gather, "rows"_a, "low"_a, "lengths"_a)
-      .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
-  module.def("gather_lists", gather_lists, "starts"_a, "sizes"_a, "indices"_a, "weights"_a.none(), "nodes"_a);
+      .def(nb::init<const CsrGraph&, std::size_t, Vectors, int>(), "graph"_a, "first"_a, "own"_a, "threads"_a,
+           nb::keep_alive<1, 2>(), without_gil)
+      .def("gather", gather, "rows"_a, "low"_a, "lengths"_a, "release"_a = nb::none())
+      .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a,
+           "release"_a = nb::none());
   module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
   module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);
   module.def("normalise_rows", divide_by_norms, "rows"_a, "norms"_a, "threads"_a, "release"_a = nb::none());

@@ -7,29 +7,16 @@ namespace cfe {
 
 namespace {
 
-constexpr ReadWriteLock::Patience kPatience{50};  // interval at which a waiting thread checks for Ctrl-C
-
-// Calls `enter` without the GIL until it succeeds, then, or if Ctrl-C raises, `withdraw`.
-template <class Enter, class Withdraw>
-void wait_for(const Enter& enter, const Withdraw& withdraw) {
-  struct Announced : Fixed {
-    explicit Announced(const Withdraw& call) : end(call) {}
-    ~Announced() { end(); }
-    const Withdraw& end;
-  } const announced(withdraw);
-  for (;;) {
-    {
-      const nb::gil_scoped_release released;
-      if (enter()) return;
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+// Throws on Ctrl-C.
+void check_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 void enter_writing(ReadWriteLock& lock) {
   if (lock.try_write()) return;
-  lock.announce_writer();
-  wait_for([&] { return lock.write_within(kPatience); }, [&] { lock.withdraw_writer(); });
+  const nb::gil_scoped_release released;
+  lock.write(check_signals);
 }
 
 // Token for `with`. Its destructor leaves the lock, too: an exception between two lines of Python may skip `__exit__`,
@@ -99,8 +86,8 @@ nb::class_<Token> bind_token(nb::module_& module, const char* name) {
 
 void enter_reading(ReadWriteLock& lock) {
   if (lock.try_read()) return;
-  const ReadWriteLock::Ticket ticket = lock.announce_reader();
-  wait_for([&] { return lock.read_within(kPatience, ticket); }, [&] { lock.withdraw_reader(ticket); });
+  const nb::gil_scoped_release released;
+  lock.read(check_signals);
 }
 
 void bind_locks(nb::module_& module) {

@@ -1,4 +1,4 @@
-// One step of the KS propagation, in memory or by blocks of rows of matrices in files.
+// One step of the KS propagation, in memory or by blocks of rows.
 //
 // A node's vector is kept as its unit row and its length. Over neighbours u of v, cos(x_v, x_u) x_u is summed in
 // float32 in groups of kGroup neighbours, and the groups in float64. So the rounding error of a node with a million
@@ -81,11 +81,6 @@ struct StepRows {
   std::span<const float> lengths;
   Matrix<float> aggregate, new_unit;
   std::span<float> new_lengths;
-
-  StepRows part(std::size_t first, std::size_t stop) const {
-    return {lengths.subspan(first, stop - first), aggregate.part(first, stop), new_unit.part(first, stop),
-            new_lengths.subspan(first, stop - first)};
-  }
 };
 
 // For the kernels, too: compiled for each instruction set.
@@ -110,9 +105,9 @@ CFE_INLINE NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows
 // one block.
 class BlockStep {
  public:
-  // `own` has the nodes' own unit rows of length d, and the graph `all_nodes`. The arrays of `nodes` must outlive the
-  // step.
-  BlockStep(const Nodes& nodes, std::size_t all_nodes, std::size_t d, std::vector<float> own, int threads);
+  // `own` has the unit rows of the nodes of the step, which are nodes of `graph` from `first` on. The graph must
+  // outlive the step.
+  BlockStep(const CsrGraph& graph, std::size_t first, const Matrix<const float>& own, int threads);
 
   // Adds the neighbours in the next block.
   void gather(const UnitRows& others, const Watch& watch);
@@ -128,28 +123,11 @@ class BlockStep {
   SumsOfNodes sums_;
 };
 
-class Propagation {
- public:
-  // With `memory`, a step takes about that many bytes for blocks of the matrices, which may be in files; 0 means all in
-  // memory.
-  Propagation(std::shared_ptr<const CsrGraph> graph, double alpha, std::size_t memory, int threads)
-      : graph_(std::move(graph)), alpha_(alpha), memory_(memory), threads_(threads) {}
-
-  // Takes a step of the nodes from the unit rows and lengths of all nodes of their graph, with the same bits for any
-  // memory and number of threads. The other rows belong to the nodes. The watch gets the number of entries of the
-  // graph's indices read so far.
-  void step(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
-
- private:
-  void check(const Matrix<const float>& unit, const StepRows& rows) const;
-  void step_in_memory(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
-  void step_by_blocks(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
-
-  std::shared_ptr<const CsrGraph> graph_;
-  double alpha_;
-  std::size_t memory_;
-  int threads_;
-};
+// Takes a step of the nodes of a graph whose rows are all in memory, from the unit rows and lengths of all nodes of
+// their graph, with the same bits for any number of threads. The other rows belong to the nodes. The watch gets the
+// number of entries of the graph's indices read so far.
+void step(const CsrGraph& graph, double alpha, const Matrix<const float>& unit, const StepRows& rows, int threads,
+          const Watch& watch);
 
 // Divides each row by its norm in place; zero rows stay zero. Writes the norms; a row that is not finite has a norm
 // that is not finite.

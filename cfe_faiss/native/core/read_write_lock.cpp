@@ -7,6 +7,7 @@ namespace cfe {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestReaderPhase{10};
+constexpr std::chrono::milliseconds kPatience{50};  // interval of checks
 
 bool holds(const std::vector<std::thread::id>& threads, std::thread::id thread) {
   return std::find(threads.begin(), threads.end(), thread) != threads.end();
@@ -68,46 +69,52 @@ bool ReadWriteLock::try_read() {
   return true;
 }
 
-bool ReadWriteLock::read_within(Patience patience, Ticket ticket) {
-  Guard held = guard();
-  if (!changed_.wait_for(held, patience, [this, ticket] { return open_to_readers(ticket); })) return false;
-  readers_.push_back(std::this_thread::get_id());
-  return true;
-}
-
-bool ReadWriteLock::write_within(Patience patience) {
-  Guard held = guard();
-  const auto deadline = Clock::now() + patience;
-  while (!open_to_writers()) {
-    const auto now = Clock::now();
-    if (now >= deadline) return false;
-    changed_.wait_for(held, (now < readers_until_ ? std::min(readers_until_, deadline) : deadline) - now);
+// Returns once the lock is open, with the mutex locked. Calls `withdraw` then, or when the thread gives up.
+template <class IsOpen, class Withdraw>
+void ReadWriteLock::wait(Guard& held, const IsOpen& is_open, const Withdraw& withdraw, const Check& check) {
+  try {
+    for (auto next = Clock::now() + kPatience; !is_open();) {
+      const auto now = Clock::now();
+      if (now < next) {
+        changed_.wait_until(held, now < readers_until_ ? std::min(readers_until_, next) : next);
+        continue;
+      }
+      held.unlock();
+      check();
+      held = guard();
+      next = Clock::now() + kPatience;
+    }
+  } catch (...) {
+    if (!held.owns_lock()) held = guard();
+    withdraw();
+    changed_.notify_all();
+    throw;
   }
-  return add_writer();
+  withdraw();
 }
 
-ReadWriteLock::Ticket ReadWriteLock::announce_reader() {
-  const Guard held = guard();
+void ReadWriteLock::read(const Check& check) {
+  Guard held = guard();
+  const Ticket ticket = writers_left_;
   ++waiting_readers_;
-  return writers_left_;
+  const auto withdraw = [&] {
+    std::size_t& readers = ticket == writers_left_ ? waiting_readers_ : due_readers_;
+    if (readers > 0) --readers;  // none after a fork
+  };
+  wait(
+      held, [&] { return open_to_readers(ticket); }, withdraw, check);
+  readers_.push_back(std::this_thread::get_id());
 }
 
-void ReadWriteLock::withdraw_reader(Ticket ticket) {
-  const Guard held = guard();
-  std::size_t& readers = ticket == writers_left_ ? waiting_readers_ : due_readers_;
-  if (readers > 0) --readers;  // none after a fork
-  changed_.notify_all();
-}
-
-void ReadWriteLock::announce_writer() {
-  const Guard held = guard();
+void ReadWriteLock::write(const Check& check) {
+  Guard held = guard();
   ++waiting_writers_;
-}
-
-void ReadWriteLock::withdraw_writer() {
-  const Guard held = guard();
-  if (waiting_writers_ > 0) --waiting_writers_;  // none after a fork
-  changed_.notify_all();
+  const auto withdraw = [&] {
+    if (waiting_writers_ > 0) --waiting_writers_;  // none after a fork
+  };
+  wait(
+      held, [&] { return open_to_writers(); }, withdraw, check);
+  add_writer();
 }
 
 ReadWriteLock::Entered ReadWriteLock::entered() { return {std::this_thread::get_id(), forks_so_far()}; }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -15,27 +16,19 @@
 namespace cfe {
 
 // A reader may enter again, even if a writer waits. A thread that would wait for itself gets a std::runtime_error.
-// Waiting has a time limit, so that the caller can check for signals in between.
 //
 // In the child of a fork the lock is open, as its threads do not exist there. A thread that entered before a fork does
 // not leave in the child.
 class ReadWriteLock {
  public:
-  using Patience = std::chrono::milliseconds;
-
-  // Number of writers that had left when a reader came.
-  using Ticket = std::uint64_t;
+  // Called every 50 ms by a thread that waits, outside the lock. If it throws, the thread gives up.
+  using Check = std::function<void()>;
 
   // Enters at once, or returns false.
   bool try_read();
   bool try_write();
-  // Enters within `patience`, or returns false. Who waits must have announced itself, until it is inside or gives up.
-  bool read_within(Patience patience, Ticket ticket);
-  bool write_within(Patience patience);
-  Ticket announce_reader();
-  void withdraw_reader(Ticket ticket);
-  void announce_writer();
-  void withdraw_writer();
+  void read(const Check& check);
+  void write(const Check& check);
 
   // The thread that entered, and its process.
   struct Entered {
@@ -51,13 +44,16 @@ class ReadWriteLock {
 
  private:
   using Guard = std::unique_lock<std::mutex>;
+  using Clock = std::chrono::steady_clock;
+  // Number of writers that had left when a reader came.
+  using Ticket = std::uint64_t;
 
   Guard guard();
   bool open_to_readers(Ticket ticket) const;
   bool open_to_writers() const;
   bool add_writer();
-
-  using Clock = std::chrono::steady_clock;
+  template <class IsOpen, class Withdraw>
+  void wait(Guard& held, const IsOpen& is_open, const Withdraw& withdraw, const Check& check);
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -60,13 +60,23 @@ TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
   for (const std::size_t d : {1, 15, 16, 18, 40, 64, 65, 128}) {
     const std::size_t n = lengths.size();
     const std::vector<float> x = tests::random_unit_rows(n, d, 12);
-    const auto stepped = [&](std::span<const float> weights, std::size_t memory) {
-      const auto graph = std::make_shared<const CsrGraph>(indptr, indices, weights,
-                                                          CsrGraph::Place{0, indptr.size() - 1, {}}, 1, nullptr);
+    const auto stepped = [&](std::span<const float> weights, std::size_t height) {
+      const CsrGraph graph(indptr, indices, weights, {0, n, {}}, 1, nullptr);
       std::vector<float> aggregate(n * d), result(n * d + n);
       const Matrix<float> unit{result.data(), n, d};
-      const StepRows rows{lengths, {aggregate.data(), n, d}, unit, std::span(result).subspan(n * d)};
-      Propagation(graph, 0.4, memory, 1).step({x.data(), n, d}, rows, nullptr);
+      const Matrix<float> sums{aggregate.data(), n, d};
+      const auto new_lengths = std::span(result).subspan(n * d);
+      const Matrix<const float> old{x.data(), n, d};
+      if (height == 0) step(graph, 0.4, old, {lengths, sums, unit, new_lengths}, 1, nullptr);
+      for (std::size_t first = 0; first < n && height > 0; first += height) {
+        const std::size_t stop = std::min(first + height, n);
+        BlockStep block(graph, first, old.part(first, stop), 1);
+        for (std::size_t low = 0; low < n; low += 2) block.gather({old.part(low, low + 2), low, lengths}, nullptr);
+        block.finish(0.4,
+                     {std::span(lengths).subspan(first, stop - first), sums.part(first, stop), unit.part(first, stop),
+                      new_lengths.subspan(first, stop - first)},
+                     nullptr);
+      }
       result.insert(result.end(), aggregate.begin(), aggregate.end());
       return result;
     };
