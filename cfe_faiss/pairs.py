@@ -97,7 +97,7 @@ def missing_text(missing: Mapping[str, int]) -> str:
     return f", left out: {said}" if said else ""
 
 
-# --- comparing all pairs, or joining them ----------------------------------------------------------
+# --- comparing all pairs, or joining them ---------------------------------------------------------
 
 
 @dataclass(frozen=True)

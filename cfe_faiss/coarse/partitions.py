@@ -226,10 +226,12 @@ def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Float
     sizes = np.bincount(numbers, minlength=len(centroids))
     means = sizes * len(centroids) / len(X)
     parts = np.where(means > _LONG, np.ceil(means / _PART), 1).astype(int)
-    kept = np.sort(np.argsort(-sizes, kind="stable")[: len(centroids) - int((parts - 1).sum())])
+    remaining = np.sort(
+        np.argsort(-sizes, kind="stable")[: len(centroids) - int((parts - 1).sum())]
+    )
     pieces = [
         kmeans(X[numbers == j], int(parts[j]), cp, seed) if parts[j] > 1 else centroids[j : j + 1]
-        for j in kept.tolist()
+        for j in remaining.tolist()
     ]
     return np.concatenate(pieces)
 
@@ -286,10 +288,10 @@ def drift(snapshot: Snapshot) -> float:
     )
     elsewhere = 0
     for first in range(0, len(rows), _COMPARED_AT_ONCE):
-        some = rows[first : first + _COMPARED_AT_ONCE]
-        S = product(snapshot.rows(some)[0] - center, means.T) - halves
-        own = S[np.arange(len(some)), lists_of(some, snapshot.starts)]
-        elsewhere += int((S.max(axis=1) > own).sum())
+        block = rows[first : first + _COMPARED_AT_ONCE]
+        S = product(snapshot.rows(block)[0] - center, means.T) - halves
+        own_scores = S[np.arange(len(block)), lists_of(block, snapshot.starts)]
+        elsewhere += int((S.max(axis=1) > own_scores).sum())
     return elsewhere / len(rows)
 
 
@@ -473,46 +475,49 @@ def weight_table(d: int, theta: float) -> tuple[Doubles, Doubles]:
     return phi, weight
 
 
-def _window(rest: Doubles, d: int, theta: float) -> Doubles:
-    """Return the width in which sin(rho)^(d-2) decays by e^-45, at most ``rest``.
+def _window(to_rim: Doubles, d: int, theta: float) -> Doubles:
+    """Return the width in which sin(rho)^(d-2) decays by e^-45, at most ``to_rim``.
 
-    It is measured from eta = theta - ``rest``.
+    It is measured from eta = theta - ``to_rim``.
     """
-    kept = math.exp(-2.0 * _DECAY / (d - 2)) if d > 2 else 0.0
-    lost = 1.0 - kept
-    start = theta - rest
+    kept_share = math.exp(-2.0 * _DECAY / (d - 2)) if d > 2 else 0.0
+    lost_share = 1.0 - kept_share
+    start = theta - to_rim
     # sin(rho)^2 = sin(theta)^2 - cos(theta)^2 tan(eta)^2, solved for eta with sums of positive
     # terms only
-    rise = lost * math.sin(theta) ** 2 + kept * (math.sin(_HALF_PI - theta) * np.tan(start)) ** 2
+    rise = (
+        lost_share * math.sin(theta) ** 2
+        + kept_share * (math.sin(_HALF_PI - theta) * np.tan(start)) ** 2
+    )
     end = np.arctan2(np.sqrt(rise), math.sin(_HALF_PI - theta))
     # sin(rho)^2 is concave in eta, which gives this lower bound. Near theta, rounding could return
     # a shorter window.
-    return np.clip(end - start, lost * rest, rest)
+    return np.clip(end - start, lost_share * to_rim, to_rim)
 
 
-def _log_power(rest: Doubles, d: int, theta: float) -> Doubles:
-    """Return log(sin(rho)^(d-2)) at eta = theta - ``rest``, without cancellation.
+def _log_power(to_rim: Doubles, d: int, theta: float) -> Doubles:
+    """Return log(sin(rho)^(d-2)) at eta = theta - ``to_rim``, without cancellation.
 
-    ``rest`` is above 0 and at most theta.
+    ``to_rim`` is above 0 and at most theta.
     """
     gap = _HALF_PI - theta
-    cos_eta = np.sin(gap + rest)
+    cos_eta = np.sin(gap + to_rim)
     # cos(eta)^2 - cos(theta)^2 = sin(theta - eta) sin(theta + eta), by sums of positive terms only
-    sin_sum = math.sin(theta) * cos_eta + math.sin(gap) * np.sin(theta - rest)
-    return (d - 2) * (0.5 * (np.log(np.sin(rest)) + np.log(sin_sum)) - np.log(cos_eta))
+    sin_sum = math.sin(theta) * cos_eta + math.sin(gap) * np.sin(theta - to_rim)
+    return (d - 2) * (0.5 * (np.log(np.sin(to_rim)) + np.log(sin_sum)) - np.log(cos_eta))
 
 
 def _log_tail(start: Doubles, d: int, theta: float) -> Doubles:
     """Return log T(start); minus infinity for start >= theta."""
     result = np.full(start.shape, -np.inf)
     inside = start < theta
-    rest = theta - start[inside]
-    width = _window(rest, d, theta)
-    first = _log_power(rest, d, theta)
+    to_rim = theta - start[inside]
+    width = _window(to_rim, d, theta)
+    first = _log_power(to_rim, d, theta)
     # eta = end - width u^2: for odd d the integrand ends in a root of theta - eta, which is smooth
     # in u
     u = (_NODES + 1.0) / 2.0
-    points = (rest - width)[..., None] + width[..., None] * u**2
+    points = (to_rim - width)[..., None] + width[..., None] * u**2
     falling = np.exp(_log_power(points, d, theta) - first[..., None])
     result[inside] = first + np.log(width * np.sum(falling * (_NODE_WEIGHTS * u), axis=-1))
     return result

@@ -256,9 +256,9 @@ class Routes:
         means = np.empty_like(parts[0].means)
         filled = np.empty_like(parts[0].filled)
         for number, part in enumerate(parts):
-            own = owners == number
-            means[own] = part.means[own]
-            filled[own] = part.filled[own]
+            of_part = owners == number
+            means[of_part] = part.means[of_part]
+            filled[of_part] = part.filled[of_part]
         labels = np.concatenate([np.repeat(part.labels, np.diff(part.starts)) for part in parts])
         lists = np.concatenate([part.class_lists for part in parts])
         order = np.lexsort((lists, labels))

@@ -267,17 +267,17 @@ class _Edges:
 
 def _edges_of(graph: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
     """Return the edges of a graph; see :func:`as_graph` for its forms and for errors."""
-    own = edge_weight is True
+    weighted = edge_weight is True
     if _is_matrix(graph):
         _refuse_array(edge_weight, "sparse matrix")
-        matrix = graph if is_sparse(graph) else as_scipy(graph, weighted=own)
-        return _of_matrix(matrix, num_nodes, own, transposed=matrix is not graph)
+        matrix = graph if is_sparse(graph) else as_scipy(graph, weighted=weighted)
+        return _of_matrix(matrix, num_nodes, weighted, transposed=matrix is not graph)
     if hasattr(graph, "edge_index") or hasattr(graph, "adj_t"):
         return _of_data(graph, num_nodes, edge_weight)
     if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
         _refuse_array(edge_weight, "NetworkX graph")
-        return _of_networkx(graph, num_nodes, own)
-    if own:
+        return _of_networkx(graph, num_nodes, weighted)
+    if weighted:
         raise ValueError(
             "edge_weight=True needs a graph that holds weights; for an edge_index give them, shape "
             "(E,)"

@@ -150,10 +150,10 @@ def _step(data: Any, step: Any) -> tuple[str, str, str]:
     found = [one for one in known if step in (one, list(one), (one[0], one[2]), [one[0], one[2]])]
     if len(found) == 1:
         return found[0]
-    some = ", ".join(map(str, found or known))
+    names = ", ".join(map(str, found or known))
     if found:
-        raise ValueError(f"metapath must name one edge type in each step, got {step!r} for {some}")
-    raise ValueError(f"metapath must be of edge types of data ({some}), got {step!r}")
+        raise ValueError(f"metapath must name one edge type in each step, got {step!r} for {names}")
+    raise ValueError(f"metapath must be of edge types of data ({names}), got {step!r}")
 
 
 def _adjacency(data: Any, step: tuple[str, str, str], weighted: bool) -> "csr_array":

@@ -433,10 +433,10 @@ def features_of_nodes(x: Mapping[Any, Any], d: int) -> Array:
 def _nodes(name: str, values: Any, removed: Bools) -> Ints:
     """Return node numbers; ValueError if a node does not exist or was removed."""
     nodes = as_ids(name, values, len(removed))
-    gone = removed[nodes]
-    if gone.any():
+    was_removed = removed[nodes]
+    if was_removed.any():
         raise ValueError(
-            f"{name} must name nodes of the graph, got {nodes[gone][0]}, which was removed"
+            f"{name} must name nodes of the graph, got {nodes[was_removed][0]}, which was removed"
         )
     return nodes
 

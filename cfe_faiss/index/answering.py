@@ -361,13 +361,17 @@ class SearchingMixin:
         parameters.
         """
         x = about[0] if hasattr(about[0], "shape") else as_array("x", about[0])
-        many = about[1]
+        limit = about[1]
         check_shape("x", x, ("n", self.d))
-        about = x, many if name == "range_search" else as_count("k", many)
+        about = x, limit if name == "range_search" else as_count("k", limit)
         params = self.without_callbacks(params)
-        own = getattr(self._stock, name)
-        takes_parameters = getattr(self._stock, f"{name}_numpy", own)
-        method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
+        plain_method = getattr(self._stock, name)
+        takes_parameters = getattr(self._stock, f"{name}_numpy", plain_method)
+        method = (
+            plain_method
+            if params is None or not isinstance(about[0], np.ndarray)
+            else takes_parameters
+        )
         with self._lock.reading():
             self._check_probed(about[0], params)
             if isinstance(params, faiss.SearchParameters) and not self.has_lists:
@@ -561,10 +565,10 @@ class ListSearchingMixin(SearchingMixin):
             self._check_mapped()
             return
         for start in range(0, len(X), _CHUNK):
-            some = X[start : start + _CHUNK]
-            S = product(some, centroids.T)
+            block = X[start : start + _CHUNK]
+            S = product(block, centroids.T)
             rounding = (
-                4 * snapshot.margin * np.linalg.norm(some, axis=1)
+                4 * snapshot.margin * np.linalg.norm(block, axis=1)
             )  # FAISS sums in a different order
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))

@@ -111,20 +111,20 @@ class Transaction:
         index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
 
     def replace(
-        self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()
+        self, old_ids: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()
     ) -> None:
-        """Remove the rows with the ids ``gone`` and add vectors with ``ids``, in one commit.
+        """Remove the rows with the ids ``old_ids`` and add vectors with ``ids``, in one commit.
 
-        ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of
-        ``gone[i]``.
+        ``ids`` are stored only if they are in ``old_ids``. Without labels, vector i gets the label
+        of ``old_ids[i]``.
         """
-        for distinct in (gone, ids):
+        for distinct in (old_ids, ids):
             ids_and_labels.distinct_ids(distinct, len(distinct), 0)
-        rows = self.snapshot.find(gone)
+        rows = self.snapshot.find(old_ids)
         if labels is None:
             labels = self.snapshot.labels[rows]
-        if not np.array_equal(ids, gone):
-            new = ids[~np.isin(ids, gone)]
+        if not np.array_equal(ids, old_ids):
+            new = ids[~np.isin(ids, old_ids)]
             self.new_ids(new, len(new))
         self._index._replace_rows(self._lists, rows, X, labels, ids, also)
 
@@ -304,8 +304,10 @@ class EvidenceMixin(SearchingMixin):
         Arrays that were read stay valid after changes. Reading more rows after a change raises
         RuntimeError.
         """
-        with self.holding() as own:
-            fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+        with self.holding() as snapshot:
+            fields = {
+                field.name: getattr(snapshot, field.name) for field in dataclasses.fields(snapshot)
+            }
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
 
     @contextmanager
@@ -507,10 +509,10 @@ class EvidenceMixin(SearchingMixin):
         """
         x = self.without_callbacks(x, "x")
         with self.changing() as transaction:
-            gone = selected_rows(x, transaction.snapshot, "x")
-            if len(gone):
-                transaction.remove(gone)
-        return len(gone)
+            rows = selected_rows(x, transaction.snapshot, "x")
+            if len(rows):
+                transaction.remove(rows)
+        return len(rows)
 
     def reset(self) -> None:
         """Remove all vectors; a trained index stays trained."""

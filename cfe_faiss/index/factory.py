@@ -165,7 +165,7 @@ def _inverted_file(
     d: int, nlist: Any, partitions: int, head: str, codec: list[str], metric: Metric | int
 ) -> EvidenceIndex:
     kind = (codec or [""])[0]
-    rest = codec[1:]
+    further = codec[1:]
     product = _PQ.fullmatch(kind)
     if product is None:
         if kind != "Flat" and kind not in SCALAR:
@@ -174,9 +174,9 @@ def _inverted_file(
                 f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, "
                 f"got {kind!r}"
             )
-        if rest:
+        if further:
             raise ValueError(
-                f"description must end after {f'{head},{kind}'!r}, got {','.join(rest)!r}"
+                f"description must end after {f'{head},{kind}'!r}, got {','.join(further)!r}"
             )
         if kind == "Flat":
             return IndexEvidenceIVF(d, nlist, partitions, metric=metric)
@@ -189,15 +189,15 @@ def _inverted_file(
         raise ValueError(
             f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}"
         )
-    if len(rest) != 1 or rest[0] not in _REFINE:
+    if len(further) != 1 or further[0] not in _REFINE:
         raise ValueError(
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give "
-            f"no exact similarity, got {','.join(rest)!r}"
+            f"no exact similarity, got {','.join(further)!r}"
         )
     return IndexEvidenceIVFPQ(d, nlist, M, partitions, metric=metric)
 
 
-# --- transforms before an index --------------------------------------------------------------------
+# --- transforms before an index -------------------------------------------------------------------
 
 
 class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]

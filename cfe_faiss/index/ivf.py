@@ -482,18 +482,18 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         further: dict[str, Any],
         refine: Any = None,
     ) -> Any:
-        x, many = about
+        x, limit = about
         k_factor = _checked(self.k_factor)
         if isinstance(params, faiss.IndexRefineSearchParameters):
             k_factor = params.k_factor
             params = part_of(params, "base_index_params")
         if name == "range_search":
-            widened = is_distance(self.metric) == (many > 0)
-            radius = many * k_factor if widened else many / k_factor
+            widened = is_distance(self.metric) == (limit > 0)
+            radius = limit * k_factor if widened else limit / k_factor
             return super()._of_stock(
-                name, (x, radius), params, further, partial(self._refine_range, many)
+                name, (x, radius), params, further, partial(self._refine_range, limit)
             )
-        k = as_count("k", many)
+        k = as_count("k", limit)
         out = {part: further.pop(part) for part in ("D", "I", "R") if part in further}
         refine = partial(self._refine, k, "R" in out)
         results = super()._of_stock(

@@ -579,8 +579,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Set the type of the direct map, as ``faiss.IndexIVF.set_direct_map_type``."""
         with self._lock.writing():
             self._check_mapped()
-            kept = self.direct_map.type
-            undo = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kept)]
+            previous = self.direct_map.type
+            undo = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, previous)]
             call_steps([direct_map(self, type)], undo)
 
     def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:

@@ -290,8 +290,8 @@ def removing(flat: Any, ids: Any, rows: Ints) -> list[Step]:
     removed = np.zeros(n, bool)
     removed[rows] = True
     selector = faiss.IDSelectorBitmap(np.packbits(removed, bitorder="little"))
-    rest = numbers(n - len(rows))
-    return [(raw.Index_remove_ids, (flat, selector)), (raw.Int64Vector_swap, (ids, rest))]
+    new_ids = numbers(n - len(rows))
+    return [(raw.Index_remove_ids, (flat, selector)), (raw.Int64Vector_swap, (ids, new_ids))]
 
 
 def permuting(flat: Any, order: Ints) -> list[Step]:

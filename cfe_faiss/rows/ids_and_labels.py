@@ -124,14 +124,14 @@ def stock_contents(index: Any) -> tuple[Floats, Ints]:
 
 def metric_of(name: str, stock: Any, metric: Any) -> Metric:
     """Return the metric of an index made of a stock index: the given one, or its own."""
-    own = OF_FAISS.get(stock.metric_type)
-    chosen = own if metric is None else as_metric("metric", metric)
-    if own is None or chosen is None:
+    stock_metric = OF_FAISS.get(stock.metric_type)
+    chosen = stock_metric if metric is None else as_metric("metric", metric)
+    if stock_metric is None or chosen is None:
         raise ValueError(
             f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}"
         )
-    if chosen not in (own, "cosine" if own == "ip" else own):
-        raise ValueError(f"metric must fit that of {name}, {own!r}, got {metric!r}")
+    if chosen not in (stock_metric, "cosine" if stock_metric == "ip" else stock_metric):
+        raise ValueError(f"metric must fit that of {name}, {stock_metric!r}, got {metric!r}")
     return chosen
 
 

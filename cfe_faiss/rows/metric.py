@@ -62,11 +62,12 @@ def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
     if metric == "cosine":
         return as_unit_rows(name, values, d)
     matrix = as_matrix(name, values, d)
-    own = lengths(matrix)
-    if len(own) and own.max() > LONGEST:
-        row = int(own.argmax())
+    row_lengths = lengths(matrix)
+    if len(row_lengths) and row_lengths.max() > LONGEST:
+        row = int(row_lengths.argmax())
         raise ValueError(
-            f"{name} must have rows of length {LONGEST:g} at most, got {own[row]:g} in row {row}"
+            f"{name} must have rows of length {LONGEST:g} at most, got {row_lengths[row]:g} in row "
+            f"{row}"
         )
     return matrix
 

@@ -261,10 +261,10 @@ class Snapshot:
         (0,) for "cosine".
         """
         if is_distance(self.metric) and self.n and not len(self.centroids):
-            some = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
-            return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[
-                0
-            ]
+            sample = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
+            return read_only(
+                self.rows(sample)[0].mean(axis=0, dtype=np.float64).astype(np.float32)
+            )[0]
         return center_of(self.centroids, self.metric, self.d)
 
     def tile_sides(self, X: Floats) -> tuple[Floats, Floats, float]:
@@ -391,8 +391,8 @@ class Snapshot:
             self.class_counts if allowed is None else _class_counts(self.labels[allowed])
         )
         places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        own = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
-        return np.where(labels == UNKNOWN, 0, counts.sum() - own).astype(np.int64)
+        of_own_class = np.where(classes[places] == labels, counts[places], 0) if len(classes) else 0
+        return np.where(labels == UNKNOWN, 0, counts.sum() - of_own_class).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -362,9 +362,9 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
         wanted = {str(value) for value in values}
         unknown = sorted(wanted - set(column.values))
         if unknown:
-            some = ", ".join(column.values[:20])
+            shown = ", ".join(column.values[:20])
             raise ValueError(
-                f"{argument} must hold values of the attribute ({some}), got {unknown[0]!r}"
+                f"{argument} must hold values of the attribute ({shown}), got {unknown[0]!r}"
             )
         chosen = np.array([value in wanted for value in column.values] + [False])
         return chosen[column.codes]
@@ -463,8 +463,10 @@ def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> Ints:
 def calls_python(sel: Any) -> bool:
     """Return whether a selector may call Python: a callback, or a kind not known."""
     if isinstance(sel, _COMBINATIONS):
-        kept = getattr(sel, "referenced_objects", [])
-        parts = [one for part in kept for one in (part if isinstance(part, tuple) else (part,))]
+        references = getattr(sel, "referenced_objects", [])
+        parts = [
+            one for part in references for one in (part if isinstance(part, tuple) else (part,))
+        ]
         return not parts or any(map(calls_python, parts))
     return isinstance(sel, faiss.IDSelector) and not isinstance(sel, _SELECTORS)
 

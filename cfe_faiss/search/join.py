@@ -200,12 +200,12 @@ class JoinBlocks:
             for part in slices(len(first), max(_BLOCK, _FLOATS // self.snapshot.d)):
                 found, places = np.unique(second[part], return_inverse=True)
                 Y, other_ids = others.snapshot.rows(others.rows[found])
-                own = first[part] - start
-                scores = np.empty(len(own), np.float32)
-                row_scores(self.snapshot.native.metric, X, Y, own, places, scores)
+                block_rows = first[part] - start
+                scores = np.empty(len(block_rows), np.float32)
+                row_scores(self.snapshot.native.metric, X, Y, block_rows, places, scores)
                 good = np.flatnonzero(scores >= wanted)
                 if len(good):
-                    yield ids[own[good]], other_ids[places[good]], scores[good]
+                    yield ids[block_rows[good]], other_ids[places[good]], scores[good]
 
 
 def join_blocks_of(snapshot: Snapshot) -> JoinBlocks | None:

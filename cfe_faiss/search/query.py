@@ -82,13 +82,13 @@ class Effort(NamedTuple):
             nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory)
         )
 
-    def with_defaults(self, own: Effort) -> Effort:
+    def with_defaults(self, defaults: Effort) -> Effort:
         """Return the settings of an index, with the effort's lists, recall and memory."""
-        if self is UNSET or own.routing is None:  # an index without lists is exact
-            return own
+        if self is UNSET or defaults.routing is None:  # an index without lists is exact
+            return defaults
         if self.nprobe is None and self.recall is None and not self.exact:
-            return own._replace(memory=self.memory)
-        return own._replace(
+            return defaults._replace(memory=self.memory)
+        return defaults._replace(
             nprobe=self.nprobe, recall=self.recall, exact=self.exact, memory=self.memory
         )
 
@@ -341,15 +341,15 @@ class Queries:
         rows = np.arange(self.snapshot.n) if self.neighbors == "any" else self.snapshot.by_label
         return rows if self.allowed is None else rows[self.allowed[rows]]
 
-    def fetch(self, some: Any) -> Floats:
+    def fetch(self, chosen: Any) -> Floats:
         """Return the vectors of some queries, (m, d)."""
-        return self.snapshot.rows(self.rows[some])[0] if self.stored else self.X[some]
+        return self.snapshot.rows(self.rows[chosen])[0] if self.stored else self.X[chosen]
 
-    def own_lists(self, some: Ints) -> Ints:
+    def own_lists(self, chosen: Ints) -> Ints:
         """Return the list in the first partition of each query, (m,); of new ones the nearest."""
         if self.stored:
-            return lists_of(self.rows[some], self.snapshot.starts)
-        lists: Ints = assign(self.X[some], self.snapshot.centroids[:1], self.snapshot.metric)[
+            return lists_of(self.rows[chosen], self.snapshot.starts)
+        lists: Ints = assign(self.X[chosen], self.snapshot.centroids[:1], self.snapshot.metric)[
             0
         ].astype(np.int64)
         return lists
@@ -374,9 +374,9 @@ class Queries:
 
     def subset(self, chosen: Ints) -> Queries:
         """Return the queries with the given numbers; for queries without conditions."""
-        some = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
+        changes = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
         rules = None if self.rules is None else self.rules.subset(chosen)
-        return replace(self, labels=self.labels[chosen], order=None, rules=rules, **some)
+        return replace(self, labels=self.labels[chosen], order=None, rules=rules, **changes)
 
     def among(self, rows: Bools) -> Queries:
         """Return the same queries for allowed rows within a mask, (n,)."""

@@ -77,12 +77,14 @@ def _strata(snapshot: Snapshot) -> list[_Stratum]:
     least = min(_OF_CLASS, _OF_ALL_CLASSES // max(1, len(numbers)))
     rng = np.random.default_rng(0)
     strata = []
-    for some in numbers:
-        members = np.concatenate([parts[number] for number in some])
+    for positions in numbers:
+        members = np.concatenate([parts[number] for number in positions])
         wanted = max(least, math.ceil(SAMPLE * len(members) / snapshot.n))
         rows = rng.choice(members, min(len(members), wanted), replace=False)
         strata.append(
-            _Stratum(classes[some].tolist(), rows, len(members), len(members) / int(counts.sum()))
+            _Stratum(
+                classes[positions].tolist(), rows, len(members), len(members) / int(counts.sum())
+            )
         )
     return strata
 
@@ -142,12 +144,14 @@ def calibrations_from(arrays: Mapping[str, Array], effort: Effort) -> Calibratio
     starts = arrays["calibration_starts"].tolist()
     classes = arrays["calibration_classes"].tolist()
     for number, (k, recall, batched, other) in enumerate(arrays["calibrations"].tolist()):
-        own = [
+        entries = [
             (int(label), int(nprobe), reached)
             for label, nprobe, reached in classes[slice(*starts[number:][:2])]
         ]
         key = Derived.calibration_key(int(k), effort._replace(recall=recall), batched=bool(batched))
-        result[key] = Calibration({x[0]: x[1] for x in own}, int(other), {x[0]: x[2] for x in own})
+        result[key] = Calibration(
+            {x[0]: x[1] for x in entries}, int(other), {x[0]: x[2] for x in entries}
+        )
     return result
 
 
@@ -401,7 +405,7 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
         chosen = order[cut]
         X = queries.fetch(chosen)
         labels = queries.labels[chosen]
-        own = (
+        probed_lists = (
             probed[cut]
             if probed is not None
             else lists.rank_lists(derived, X, labels, plan.nprobe, plan.effort)
@@ -413,8 +417,8 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
             bounds = _ball_bounds(X, snapshot, closeness)
         bounds[only[None] == labels[:, None]] = -np.inf
         if snapshot.pq is None:
-            row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))
-            bounds[row, own[row, place]] = -np.inf
+            row, place = np.nonzero((probed_lists >= 0) & (probed_lists < bounds.shape[1]))
+            bounds[row, probed_lists[row, place]] = -np.inf
         # A row that holds all eligible rows is exact. A full row must beat the bound of the lists
         # not probed.
         everything = wanted[chosen] < D.shape[1]

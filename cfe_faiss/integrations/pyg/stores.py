@@ -159,10 +159,10 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
     return _of_rows(pointers, others, 0 if is_csr else 1)
 
 
-def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEdges:
+def _of_rows(pointers: NDArray[Any], others: NDArray[Any], row_end: int) -> StoredEdges:
     """Return the edges of sparse rows.
 
-    ``own`` is 0 if rows belong to sources, 1 if they belong to targets.
+    ``row_end`` is 0 if rows belong to sources, 1 if they belong to targets.
     """
     if pointers.ndim != 1 or others.ndim != 1 or len(pointers) < 1 or pointers[-1] != len(others):
         shapes = f"{pointers.shape} and {others.shape}"
@@ -171,7 +171,7 @@ def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEd
         )
 
     def ends(end: int, edges: slice) -> NDArray[Any]:
-        if end != own:
+        if end != row_end:
             return others[edges]
         first, stop, _ = edges.indices(len(others))
         return np.searchsorted(pointers, np.arange(first, stop), side="right") - 1
