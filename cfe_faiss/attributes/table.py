@@ -71,7 +71,8 @@ class Attribute:
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Whether the value of a node is missing, (n,)."""
-        return self.codes == UNKNOWN
+        missing: NDArray[np.bool_] = self.codes == UNKNOWN
+        return missing
 
     def of(self, row: int) -> Any:
         """Return the value of one node; None if it is missing."""

@@ -275,7 +275,8 @@ def _principal_components(X: Floats) -> Floats:
     components = centred @ directions[:, ::-1]
     deviations = components.std(axis=0)
     kept = deviations > _NEGLIGIBLE * deviations.max(initial=0)
-    return components[:, kept] / deviations[kept]
+    standardised: Floats = components[:, kept] / deviations[kept]
+    return standardised
 
 
 def _standardise(columns: Floats) -> Floats:
@@ -283,7 +284,8 @@ def _standardise(columns: Floats) -> Floats:
     centred = columns - columns.mean(axis=0)
     deviations = centred.std(axis=0)
     kept = deviations > 1e-9
-    return centred[:, kept] / deviations[kept]
+    standardised: Floats = centred[:, kept] / deviations[kept]
+    return standardised
 
 
 def _hinges(values: Floats, count: int, lowest: float) -> Floats:
@@ -292,7 +294,8 @@ def _hinges(values: Floats, count: int, lowest: float) -> Floats:
     The shape is (n, at most count).
     """
     knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
-    return np.maximum(values[:, None] - knots[knots > values.min()], 0)
+    hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
+    return hinges
 
 
 def _draws(persons: Ints, carries: Bools) -> Ints:
@@ -325,7 +328,8 @@ def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
     if y.all() or not y.any():
         return np.full(len(at), 20.0 if y[0] else -20.0)  # one class only: any large value
     model = LogisticRegression(C=1 / _RIDGE, solver="newton-cholesky", tol=1e-6, max_iter=100)
-    return model.fit(B, y).decision_function(at)
+    logits: Floats = model.fit(B, y).decision_function(at)
+    return logits
 
 
 @dataclass(frozen=True)
@@ -509,7 +513,8 @@ class Sample:
         if max(self.near, default=0) < k:
             self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
         near = self.near[max(self.near)][:, :k]
-        return self.unfavourable - self.unfavourable[near].mean(axis=1)
+        contrast: Floats = self.unfavourable - self.unfavourable[near].mean(axis=1)
+        return contrast
 
     @cached_property
     def evidence_contrast(self) -> Floats:

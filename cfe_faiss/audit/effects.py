@@ -24,6 +24,7 @@ from cfe_faiss.audit.groups import (
     Floats,
     Frame,
     Grouping,
+    Ints,
     TableResult,
     attributes_of_finder,
     check_finder,
@@ -35,6 +36,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.extras import pd
+from cfe_faiss.base.threads import run
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.rows.metric import measure_of, measured
@@ -72,6 +74,8 @@ _COLUMNS = (
 _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it
 # of the attribute, for `expected`
 _DRAWS = 100
+_TESTED_AT_ONCE = 4
+"""Attributes that are tested at once, at most: each copies the columns of the null model."""
 _DRAWN_ROWS = 1_000
 _DEPTH = 2_000
 
@@ -602,12 +606,24 @@ def effects_of(
     samples: Samples, groups: Sequence[Grouping], k: int, fdr: float, others: Mapping[str, float]
 ) -> DirectEffects:
     """Return the tests of :func:`direct_effects` of samples, which keep what the tests share."""
-    lines: list[dict[str, Any]] = []
-    tested: list[_Tested] = []
+    questions: list[tuple[Grouping, Sample, Ints, list[Floats]]] = []
     for group in groups:
         people, codes = samples.of(group)
         contrasts = [people.situation_contrast(k), people.evidence_contrast]
-        for code, carries, chance, tests in people.test_each(codes, contrasts):
+        if not all(people.obstacle(codes == code) for code in np.unique(codes)):
+            _ = people.basis  # shared by the tests, and made on all threads
+        questions.append((group, people, codes, contrasts))
+    answers: dict[str, Any] = {}
+
+    def test(part: int) -> None:
+        for group, people, codes, contrasts in questions[part::_TESTED_AT_ONCE]:
+            answers[group.name] = list(people.test_each(codes, contrasts))
+
+    run(test, range(_TESTED_AT_ONCE))
+    lines: list[dict[str, Any]] = []
+    tested: list[_Tested] = []
+    for group, people, _, _ in questions:
+        for code, carries, chance, tests in answers[group.name]:
             value = {
                 "attribute": group.name,
                 "value": group.values[code],

@@ -125,7 +125,8 @@ class FlipTest:
     @property
     def changed(self) -> Bools:
         """Which entries changed the prediction, (m,)."""
-        return self.before != self.after
+        changed: Bools = self.before != self.after
+        return changed
 
     @property
     def changed_nodes(self) -> NDArray[Any]:
@@ -491,7 +492,8 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     among = targets[np.minimum(current, len(targets) - 1)] == run.codes[nodes]
     # Nodes with one of the values take the next ones, and their current one last; other nodes take
     # all in turn.
-    return targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
+    drawn: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
+    return drawn
 
 
 def _rates(

@@ -61,7 +61,8 @@ def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
 def share(part: ArrayLike, whole: ArrayLike) -> Floats:
     """Return ``part / whole``; NaN where ``whole`` is 0. Both have the same shape, or broadcast."""
     a, b = np.broadcast_arrays(part, whole)
-    return np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
+    shares: Floats = np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
+    return shares
 
 
 def check_finder(finder: Any) -> None:
@@ -104,7 +105,8 @@ def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     rows = (
         finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
     )
-    return rows[finder.labels[rows] != UNKNOWN]
+    labelled: Ints = rows[finder.labels[rows] != UNKNOWN]
+    return labelled
 
 
 def with_truth(

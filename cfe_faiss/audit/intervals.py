@@ -414,7 +414,8 @@ def is_ranked(successes: Counts, cases: Counts) -> Bools:
     """
     total = cases.sum()
     rarer = min(successes.sum(), total - successes.sum())
-    return (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
+    is_large: Bools = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
+    return is_large
 
 
 def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float = 0.95) -> Floats:
@@ -443,7 +444,9 @@ def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float
     pooled = (cases * low + n * rate) / (cases + n)
     null = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / n))
     separate = np.sqrt(low * (1 - low) / cases + rate * (1 - rate) / n)
-    return ndtr((rate - low - critical_value(len(cases), confidence) * null) / separate)
+    margin = critical_value(len(cases), confidence) * null
+    power: Floats = ndtr((rate - low - margin) / separate)
+    return power
 
 
 def compare_rates(

@@ -300,10 +300,8 @@ def constraints(
     arguments: argparse.Namespace, attributes: Attributes, classes: Sequence[str]
 ) -> Constraints | None:
     """Return the constraints of the options; None without any."""
-    values: dict[str, Any] = {}
-    for option in CONSTRAINTS:
-        if option.is_given(arguments):
-            values[option.dest] = getattr(arguments, option.dest)
+    given_options = [option.dest for option in CONSTRAINTS if option.is_given(arguments)]
+    values: dict[str, Any] = {dest: getattr(arguments, dest) for dest in given_options}
     if "target" in values:
         values["target"] = class_names(classes, "--target", values["target"])
     for name in ("caliper", "std_caliper"):

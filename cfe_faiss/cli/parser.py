@@ -120,13 +120,13 @@ class Argument:
     @property
     def dest(self) -> str:
         """Name of its value among the parsed arguments."""
-        return self.settings.get("dest", self.name.lstrip("-").replace("-", "_"))
+        name: str = self.settings.get("dest", self.name.lstrip("-").replace("-", "_"))
+        return name
 
     def is_given(self, arguments: argparse.Namespace) -> bool:
         """Return whether the parsed arguments have another value than its default."""
         default = False if self.settings.get("action") == "store_true" else None
-        value = getattr(arguments, self.dest, None)
-        return bool(value != self.settings.get("default", default))
+        return getattr(arguments, self.dest, None) != self.settings.get("default", default)
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,13 @@ def argument(
 
 def with_default(name: str, metavar: str, default: float, text: str) -> Argument:
     """Return an option for a number of the type of its default."""
-    help_text = f"{text}; default: %(default)s"
-    return argument(name, metavar=metavar, type=type(default), default=default, help=help_text)
+    return argument(
+        name,
+        metavar=metavar,
+        type=type(default),
+        default=default,
+        help=f"{text}; default: %(default)s",
+    )
 
 
 def source(name: str, form: str = "FILE[:COLUMN]", **settings: Any) -> Argument:

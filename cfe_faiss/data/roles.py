@@ -68,7 +68,9 @@ class Source:
         return cls(Path(text[:end]), (text[end + 1 :],))
 
     @classmethod
-    def of(cls, texts: Sequence[str], option: str, *, named: bool = False) -> "Source":
+    def of(
+        cls, texts: Sequence[str], option: str = "FILE:COLUMN", *, named: bool = False
+    ) -> "Source":
         """Return the source of ``FILE COLUMN...``, of any names, or as in :meth:`parse`.
 
         Errors call it ``option``. With ``named``, the file may follow ``NAME=``.

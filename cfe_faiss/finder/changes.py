@@ -398,4 +398,5 @@ def _ascending(keys: Ints) -> Ints:
     """Return the distinct keys, ascending; for many keys, sorting is faster than `np.unique`."""
     ordered = np.sort(keys)
     is_first = np.append(True, ordered[1:] != ordered[:-1])
-    return ordered[is_first[: len(ordered)]]
+    distinct: Ints = ordered[is_first[: len(ordered)]]
+    return distinct

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -297,6 +297,13 @@ class EvidenceMixin(SearchingMixin):
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return True
+
+    def reading(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager that returns :meth:`storage`.
+
+        It holds no lock while the block runs.
+        """
+        return nullcontext(self.storage())
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only, without a lock. They keep the index alive.

@@ -44,7 +44,8 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
     [2, 2, 2, 2, 2]
     """
     check_known("name must be one of the models", name, NAMES)
-    return globals()[name](data, seed=seed, **options)
+    model: torch.nn.Module = globals()[name](data, seed=seed, **options)
+    return model
 
 
 def gcn(
@@ -206,7 +207,8 @@ class OnMatrix(torch.nn.Module):
         )
         keeps_edges = is_explained or edge_index.layout != torch.strided
         graph = self._weigh(edge_index, x) if keeps_edges else (self._matrix(edge_index, x),)
-        return self.network(x, *graph)
+        scores: torch.Tensor = self.network(x, *graph)
+        return scores
 
     def _weigh(
         self, edge_index: torch.Tensor, x: torch.Tensor
@@ -295,7 +297,8 @@ class EdgeFunction(MessagePassing):  # type: ignore[misc]
     def forward(self, x: torch.Tensor, edge_index: Any) -> torch.Tensor:
         """Return the nodes' new states, (n, out_channels)."""
         messages = self.propagate(edge_index, target=self.of_target(x), source=self.of_source(x))
-        return self.of_itself(x) + self.of_messages(messages)
+        out: torch.Tensor = self.of_itself(x) + self.of_messages(messages)
+        return out
 
     def message(self, target_i: torch.Tensor, source_j: torch.Tensor) -> torch.Tensor:
         """Return a message per edge, (E, out_channels)."""

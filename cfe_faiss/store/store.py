@@ -167,7 +167,8 @@ class EvidenceStore:
         """The ids of all rows, in the order in which they were added."""
         with self._lock.reading():
             table = self._contents.table
-            return table.ids[table.rows].tolist()
+            ids: list[str] = table.ids[table.rows].tolist()
+            return ids
 
     @property
     def class_names(self) -> tuple[str | int, ...]:

@@ -319,6 +319,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
     known = 0 if finder.truth is None else int((finder.truth[inputs.nodes] >= 0).sum())
     people = inputs.words["people"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
+    packages = {name: find_version(name) for name in _PACKAGES}
     connections = ""
     if graph is not None:
         connections = (
@@ -348,7 +349,10 @@ def facts(inputs: Inputs) -> dict[str, str]:
         else ", ".join(show(removed.describe(proxy), 2 * _NAMES) for proxy in removed.proxies[:8]),
         "Seed": "not given" if subject.seed is None else str(subject.seed),
         COMMAND: subject.command or "not given",
-        "Versions": ", ".join(f"{name} {text}" for name, text in versions().items()),
+        "Versions": ", ".join(
+            [f"Python {platform.python_version()}"]
+            + [f"{name} {text}" for name, text in packages.items() if text]
+        ),
         "SHA-256 of the predictions": digest(finder.labels),
         "SHA-256 of the vectors": digest(finder.vectors),
     }
@@ -363,14 +367,6 @@ def facts(inputs: Inputs) -> dict[str, str]:
 
 def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
     return [show(name, _NAMES) for name in names]
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect the numbers."""
-    found = {name: find_version(name) for name in _PACKAGES}
-    return {"Python": platform.python_version()} | {
-        name: text for name, text in found.items() if text
-    }
 
 
 def digest(*arrays: NDArray[Any]) -> str:

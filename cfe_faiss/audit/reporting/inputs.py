@@ -153,7 +153,8 @@ class Inputs:
         """Return the result of a function of these inputs, computed once."""
         if compute not in self.results:
             self.results[compute] = compute(self)
-        return self.results[compute]
+        result: _Result = self.results[compute]
+        return result
 
     def has(self, need: Need) -> bool:
         """Return whether the inputs or their finder have what a section or a condition needs."""
