@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/aligned.h"
 #include "core/common.h"
 #include "core/kernels.h"
 
@@ -122,8 +121,7 @@ void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, 
   const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
   const auto assign_some = [&](std::size_t first, std::size_t stop) {
     const auto own = scores.empty() ? scores : scores.subspan(first, stop - first);
-    AlignedVector<float> products(kVectorsOfTile * blocks.view().start.size());
-    kernels().nearest_centroids(X[first].data(), blocks.view(), products, own, nearest.subspan(first, stop - first));
+    kernels().nearest_centroids(X[first].data(), blocks.view(), own, nearest.subspan(first, stop - first));
   };
   parallel_runs(X.rows, kVectorsOfTask, useful, assign_some, watch);
 }

@@ -7,8 +7,6 @@
 
 namespace cfe {
 
-inline constexpr std::size_t kVectorsOfTile = 64;  // vectors that are compared with all centroids together
-
 // For the kernels: centroids one after the other, (number, d), and in blocks of 16, dimension-major, (blocks, d, 16).
 struct CentroidBlocks {
   std::size_t d, number;
