@@ -16,12 +16,6 @@ struct CentroidBlocks {
   Metric metric;                 // kIp or kL2
 };
 
-// The list of each vector, and its weight, both (n,).
-struct WeightedLists {
-  std::span<const std::int32_t> lists;
-  std::span<const float> weights;
-};
-
 // Writes which of the centroids, one at least, has the best score with each vector, of equals the first; and that
 // score, (n,) or empty. For kIp, vectors and centroids are unit vectors; for kL2, of lengths up to 1/2. The same
 // for every number of threads and at every instruction set.

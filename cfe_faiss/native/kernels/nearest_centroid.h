@@ -113,22 +113,4 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
   }
 }
 
-// Adds the weighted vectors of the lists `first` to `last` - 1 to their sums, (lists, d), in the order of the vectors,
-// and their weights. Products and sums are rounded separately.
-void add_weighted(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
-                  const Matrix<float>& sums, std::span<float> weights) {
-  const std::size_t d = sums.columns;
-  for (std::size_t r = 0; r < of.lists.size(); ++r) {
-    const auto j = static_cast<std::size_t>(of.lists[r]);
-    if (j < first || j >= last) continue;
-    const float weight = of.weights[r];
-    weights[j] += weight;
-    const float* x = X + r * d;
-    float* sum = sums.data + j * d;
-    std::size_t i = 0;
-    for (; i + kLanes <= d; i += kLanes) (F32x16::load(sum + i) + F32x16::load(x + i) * weight).store(sum + i);
-    for (; i < d; ++i) sum[i] += weight * x[i];
-  }
-}
-
 }  // namespace cfe::CFE_LEVEL
