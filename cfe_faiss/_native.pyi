@@ -119,10 +119,6 @@ class GraphBuilder:
     """
 
     def __init__(self, num_nodes: int, directed: bool, weighted: bool = False) -> None: ...
-    @property
-    def num_counted(self) -> int:
-        """Number of neighbours of all nodes, repeated ones included."""
-
     def count(self, edges: NDArray[np.int64]) -> None:
         """Count edges, sources above targets, (2, m)."""
 

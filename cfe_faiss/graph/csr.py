@@ -260,7 +260,7 @@ class _Edges:
             builder.count(edges)
         for edges, weights in self.blocks():
             builder.place(edges, weights)
-        indptr, indices, summed = builder.finish(threads.num_threads(builder.num_counted))
+        indptr, indices, summed = builder.finish(threads.num_threads(2 * len(self.ends[0])))
         # NumPy has two 64-bit integer types. This view prints without a dtype.
         return Graph(indptr.view(np.int64), indices, summed if is_weighted else None, directed)
 

@@ -65,7 +65,6 @@ void bind_graph(nb::module_& module) {
            "new_lengths"_a, "progress"_a = nb::none(), "release"_a = nb::none());
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
-      .def_prop_ro("num_counted", &GraphBuilder::num_counted, without_gil)
       .def("count", &GraphBuilder::count, "edges"_a, without_gil)
       .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
       .def("finish", finish_graph, "threads"_a);

@@ -6,10 +6,14 @@
 #include "core/common.h"
 #include "core/join.h"
 #include "core/kernels.h"
+#include "core/scan_memory.h"
 
 namespace cfe {
 
 namespace {
+
+constexpr std::size_t kFewestColumns = 16;
+constexpr std::size_t kCandidates = std::size_t{1} << 18;  // of all columns at once
 
 Tile tile_of(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, double margin) {
   check_length("X", X.rows, S.rows);
@@ -41,10 +45,14 @@ void scan(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors
   tile.y.ids = ids_of(tile.y, ids_y);
   set_filters(tile, filter_x, filter_y);
   check_results(D_x, I_x, X.rows);
+  const bool both = D_y.data != nullptr;
+  if (both) check_results(D_y, I_y, Y.rows);
   const TileResults of_x{D_x.data, I_x.data, D_x.columns}, of_y{D_y.data, I_y.data, D_y.columns};
-  if (D_y.data == nullptr) return scan_tile(tile, of_x, nullptr);
-  check_results(D_y, I_y, Y.rows);
-  scan_tile(tile, of_x, &of_y);
+  static thread_local ScanMemory memory, of_columns;
+  const std::size_t most = std::max(kFewestColumns, kCandidates / (4 * of_y.k + 64));
+  const std::size_t columns = both ? std::min(Y.rows, most) : 0;
+  kernels().scan_tile(tile, of_x, both ? &of_y : nullptr, memory.of(1, {tile.d, of_x.k, 1}),
+                      of_columns.of(columns, {tile.d, both ? of_y.k : of_x.k, 1}), columns);
 }
 
 std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y,

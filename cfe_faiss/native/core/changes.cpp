@@ -40,14 +40,39 @@ void place_rows(ListChange& change, std::size_t source, std::size_t count, bool 
   change.moves.push_back({source, place, count, is_new});
 }
 
-// A change at a place of a list: the removal of the stored row there, or a new row, which is inserted before it.
-struct Event {
+// A new row of a list, and the index of the stored row before which it is inserted.
+struct Arrival {
   std::size_t list, place;
-  bool removes;
-  std::int32_t label;  // of a new row; 0 if the list is not sorted by label
-  std::size_t row;     // number of a new row
-  auto operator<=>(const Event&) const = default;
+  std::int32_t label;  // 0 if the list is not sorted by label
+  std::size_t row;
+  auto operator<=>(const Arrival&) const = default;
 };
+
+// Removes rows of a list, and inserts others.
+ListChange change_of_list(std::size_t list, std::span<const std::int32_t> stored, std::vector<std::size_t> removed,
+                          std::span<const Arrival> arrivals, std::span<const std::int32_t> labels) {
+  ListChange change(list, stored.size());
+  std::size_t next = 0;
+  const auto keep_until = [&](std::size_t stop) {
+    if (next != change.after || !change.labels.empty())
+      change.labels.insert(change.labels.end(), stored.begin() + next, stored.begin() + stop);
+    place_rows(change, next, stop - next, false);
+    next = stop;
+  };
+  auto hole = removed.begin();
+  const auto keep_before = [&](std::size_t stop) {
+    for (; hole != removed.end() && *hole < stop; ++hole, ++next) keep_until(*hole);
+    keep_until(stop);
+  };
+  for (const Arrival& arrival : arrivals) {
+    keep_before(arrival.place);
+    place_rows(change, arrival.row, 1, true);
+    change.labels.push_back(labels[arrival.row]);
+  }
+  keep_before(stored.size());
+  change.removed = std::move(removed);
+  return change;
+}
 
 bool moves_up(const Move& move) { return !move.is_new && move.source < move.place; }
 bool moves_down(const Move& move) { return !move.is_new && move.source > move.place; }
@@ -317,48 +342,44 @@ std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
 Change Table::replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
                           std::span<const std::int32_t> labels, bool sorted) const {
   assert(labels.size() == lists.size() && (sorted || nlist() == 1));
-  require(all_below(rows, n_), "rows must be in the table");
-  std::vector<std::size_t> starts(nlist() + 1);
-  std::partial_sum(sizes_.begin(), sizes_.end(), starts.begin() + 1);
-  std::vector<Event> events;
-  events.reserve(rows.size() + lists.size());
-  for (const std::int64_t row : rows) {
-    const auto number = static_cast<std::size_t>(row);
-    const auto list = static_cast<std::size_t>(std::ranges::upper_bound(starts, number) - starts.begin()) - 1;
-    events.push_back({list, number - starts[list], true, 0, 0});
-  }
-  for (std::size_t row = 0; row < lists.size(); ++row) {
-    const auto list = static_cast<std::size_t>(lists[row]);
-    const auto stored = labels_of(list);
-    std::size_t place = row < rows.size() ? static_cast<std::size_t>(rows[row]) : n_;
-    if (sorted) place = static_cast<std::size_t>(std::ranges::upper_bound(stored, labels[row]) - stored.begin());
-    events.push_back({list, place, false, sorted ? labels[row] : 0, row});
-  }
-  if (!std::ranges::is_sorted(events)) std::ranges::sort(events);  // rows that are appended are in order
-  require(std::ranges::adjacent_find(events) == events.end(), "rows must be distinct rows");
   Change change;
   change.added = lists.size();
   change.removed = rows.size();
-  for (auto event = events.begin(); event != events.end();) {
-    ListChange& one = change.lists.emplace_back(event->list, sizes_[event->list]);
-    const auto stored = labels_of(one.list);
-    std::size_t next = 0;
-    const auto keep_until = [&](std::size_t stop) {
-      if (next != one.after || !one.labels.empty())
-        one.labels.insert(one.labels.end(), stored.begin() + next, stored.begin() + stop);
-      place_rows(one, next, stop - next, false);
-      next = stop;
-    };
-    for (; event != events.end() && event->list == one.list; ++event) {
-      keep_until(event->place);
-      if (event->removes) {
-        one.removed.push_back(next++);
-        continue;
-      }
-      place_rows(one, event->row, 1, true);
-      one.labels.push_back(labels[event->row]);
-    }
-    keep_until(stored.size());
+  if (!sorted && rows.empty() && !lists.empty()) {  // rows behind the others
+    ListChange& one = change.lists.emplace_back(0, n_);
+    one.after = n_;
+    place_rows(one, 0, lists.size(), true);
+    one.labels.assign(labels.begin(), labels.end());
+    return change;
+  }
+  std::vector<std::int64_t> removed_rows(rows.begin(), rows.end());
+  std::ranges::sort(removed_rows);
+  const bool distinct = std::ranges::adjacent_find(removed_rows) == removed_rows.end();
+  require(distinct && all_below(rows, n_), "rows must be distinct rows");
+  std::vector<Arrival> arrivals;
+  arrivals.reserve(lists.size());
+  for (std::size_t row = 0; row < lists.size(); ++row) {
+    const auto list = static_cast<std::size_t>(lists[row]);
+    const auto stored = labels_of(list);
+    if (sorted)
+      arrivals.push_back({list,
+                          static_cast<std::size_t>(std::ranges::upper_bound(stored, labels[row]) - stored.begin()),
+                          labels[row], row});
+    else
+      arrivals.push_back({list, row < rows.size() ? static_cast<std::size_t>(rows[row]) : n_, 0, row});
+  }
+  if (!std::ranges::is_sorted(arrivals)) std::ranges::sort(arrivals);  // rows that are appended are in order
+  std::size_t start = 0, next_row = 0, next_arrival = 0;
+  for (std::size_t list = 0; list < nlist(); start += sizes_[list++]) {
+    std::vector<std::size_t> removed;
+    for (; next_row < rows.size() && static_cast<std::size_t>(removed_rows[next_row]) < start + sizes_[list];
+         ++next_row)
+      removed.push_back(static_cast<std::size_t>(removed_rows[next_row]) - start);
+    const std::size_t first = next_arrival;
+    while (next_arrival < arrivals.size() && arrivals[next_arrival].list == list) ++next_arrival;
+    if (removed.empty() && first == next_arrival) continue;
+    change.lists.push_back(change_of_list(list, labels_of(list), std::move(removed),
+                                          std::span(arrivals).subspan(first, next_arrival - first), labels));
   }
   return change;
 }

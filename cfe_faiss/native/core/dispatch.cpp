@@ -13,15 +13,9 @@
 namespace cfe {
 
 const Kernels& kernels_generic();
-#ifdef CFE_HAS_avx2
 const Kernels& kernels_avx2();
-#endif
-#ifdef CFE_HAS_avx512
 const Kernels& kernels_avx512();
-#endif
-#ifdef CFE_HAS_neon
 const Kernels& kernels_neon();
-#endif
 
 namespace {
 
@@ -78,19 +72,15 @@ std::vector<std::string> available_levels() {
 
 void choose_level() {
   const std::vector<Level> levels = levels_here();
-  const char* wanted = std::getenv("CFE_SIMD");
-  if (wanted == nullptr || *wanted == '\0') {
-    used = levels.back();
+  const char* given = std::getenv("CFE_SIMD");
+  const std::string wanted = given == nullptr || *given == '\0' ? levels.back().name : given;
+  const auto found = std::ranges::find(levels, wanted, &Level::name);
+  if (found != levels.end()) {
+    used = *found;
     return;
   }
   std::string names;
-  for (const Level& level : levels) {
-    if (level.name == wanted) {
-      used = level;
-      return;
-    }
-    names += (names.empty() ? "" : ", ") + level.name;
-  }
+  for (const Level& level : levels) names += (names.empty() ? "" : ", ") + level.name;
   throw std::runtime_error("CFE_SIMD must be one of " + names + ", which this machine has, got '" + wanted + "'");
 }
 

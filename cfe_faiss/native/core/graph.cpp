@@ -178,10 +178,6 @@ void GraphBuilder::count(const Matrix<const std::int64_t>& edges) {
   });
 }
 
-std::int64_t GraphBuilder::num_counted() const {
-  return std::accumulate(counts_.begin(), counts_.end(), std::int64_t{0});
-}
-
 void GraphBuilder::start_placing() {
   starts_ = offsets(counts_);
   cursor_.assign(starts_.begin(), starts_.end() - 1);

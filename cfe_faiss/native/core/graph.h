@@ -100,9 +100,6 @@ class GraphBuilder {
   void count(const Matrix<const std::int64_t>& edges);
   void place(const Matrix<const std::int64_t>& edges, std::span<const float> weights);
 
-  // The number of neighbours of all nodes, with repeated ones.
-  std::int64_t num_counted() const;
-
   // Returns the graph, once all edges are placed, and empties the builder.
   Csr finish(int threads, const Watch& watch);
 

@@ -34,10 +34,8 @@ struct Kernels {
   StepOfNode (*step_of_node)(std::size_t d);
 
   // nearest_centroid.h
-  void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> products,
-                            std::span<float> scores, std::span<std::int32_t> nearest);
-  void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
-                       const Matrix<float>& sums, std::span<float> weights);
+  void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> scores,
+                            std::span<std::int32_t> nearest);
 
   // select.h
   std::size_t (*near_best)(std::span<const float> lower, std::span<const float> upper, std::size_t k,

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/aligned.h"
 #include "core/common.h"
 #include "core/kernels.h"
 
@@ -58,20 +57,28 @@ float norm_of_mean(std::span<const float> x) {
   return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// The weighted mean of each list, normalised for kIp; of an empty one, one near that of a heavy list.
-void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<float>& centroids, int threads,
-          const Watch& watch, Metric metric) {
+// Moves each centroid to the weighted mean of the vectors nearest to it, normalised for kIp; an empty one near that of
+// a heavy list.
+void move(const Matrix<const float>& X, std::span<const float> weights_of, std::span<const std::int32_t> nearest,
+          const Matrix<float>& centroids, int threads, const Watch& watch, Metric metric) {
   const std::size_t d = centroids.columns, lists = centroids.rows;
   std::vector<float> weights(lists);
   std::fill_n(centroids.data, centroids.size(), 0.0f);
   // Each list is added up by one thread, in the order of its vectors.
   const auto shares = static_cast<std::size_t>(std::max(1, worth(static_cast<double>(X.size()), threads)));
-  parallel_for(
-      shares, threads,
-      [&](std::size_t share) {
-        kernels().add_weighted(X.data, of, lists * share / shares, lists * (share + 1) / shares, centroids, weights);
-      },
-      watch);
+  const auto add_up = [&](std::size_t share) {
+    const std::size_t first = lists * share / shares, last = lists * (share + 1) / shares;
+    for (std::size_t r = 0; r < X.rows; ++r) {
+      const auto list = static_cast<std::size_t>(nearest[r]);
+      if (list < first || list >= last) continue;
+      const float weight = weights_of[r];
+      const std::span<const float> x = X[r];
+      const std::span<float> sum = centroids[list];
+      weights[list] += weight;
+      for (std::size_t i = 0; i < d; ++i) sum[i] += weight * x[i];
+    }
+  };
+  parallel_for(shares, threads, add_up, watch);
   for (std::size_t empty = 0; empty < lists; ++empty) {
     if (weights[empty] != 0) continue;
     const auto heaviest = static_cast<std::size_t>(std::ranges::max_element(weights) - weights.begin());
@@ -122,8 +129,7 @@ void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, 
   const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
   const auto assign_some = [&](std::size_t first, std::size_t stop) {
     const auto own = scores.empty() ? scores : scores.subspan(first, stop - first);
-    AlignedVector<float> products(kVectorsOfTile * blocks.view().start.size());
-    kernels().nearest_centroids(X[first].data(), blocks.view(), products, own, nearest.subspan(first, stop - first));
+    kernels().nearest_centroids(X[first].data(), blocks.view(), own, nearest.subspan(first, stop - first));
   };
   parallel_runs(X.rows, kVectorsOfTask, useful, assign_some, watch);
 }
@@ -139,7 +145,7 @@ double lloyd(const Matrix<const float>& X, std::span<const float> weights, const
     total = std::accumulate(scores.begin(), scores.end(), 0.0);
     if (iteration > 0 && nearest == before) break;
     before = nearest;
-    move(X, {nearest, weights}, centroids, threads, watch, metric);
+    move(X, weights, nearest, centroids, threads, watch, metric);
   }
   return total;
 }

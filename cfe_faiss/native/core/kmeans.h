@@ -7,8 +7,6 @@
 
 namespace cfe {
 
-inline constexpr std::size_t kVectorsOfTile = 64;  // vectors that are compared with all centroids together
-
 // For the kernels: centroids one after the other, (number, d), and in blocks of 16, dimension-major, (blocks, d, 16).
 struct CentroidBlocks {
   std::size_t d, number;
@@ -16,12 +14,6 @@ struct CentroidBlocks {
   std::span<const float> start;  // added to the products of each lane, (blocks, 16); -inf for no centroid
   float margin;                  // bounds how far a product of unit vectors in float32 is from the similarity
   Metric metric;                 // kIp or kL2
-};
-
-// The list of each vector, and its weight, both (n,).
-struct WeightedLists {
-  std::span<const std::int32_t> lists;
-  std::span<const float> weights;
 };
 
 // Writes which of the centroids, one at least, has the best score with each vector, of equals the first; and that

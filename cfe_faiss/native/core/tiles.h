@@ -43,7 +43,4 @@ struct PairBuffer {
   std::span<float> scores;
 };
 
-// Adds the eligible rows of y to the results of x and, unless `of_y` is null, the rows of x to the results of y.
-void scan_tile(const Tile& tile, const TileResults& of_x, const TileResults* of_y);
-
 }  // namespace cfe

@@ -7,12 +7,6 @@
 
 namespace cfe::CFE_LEVEL {
 
-CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
-  std::size_t i = 0;
-  for (; i + kLanes <= d; i += kLanes) (F32x16::load(total + i) + F32x16::load(x + i)).store(total + i);
-  for (; i < d; ++i) total[i] += x[i];
-}
-
 inline constexpr double kLongestSquare = 1e30;  // of a row; a longer one, or NaN, is damaged
 
 inline constexpr std::size_t kRowsOfSum = std::size_t{1} << 20;  // a float32 sum of many more loses small terms
@@ -67,7 +61,7 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   const std::size_t length = ranking_length(rows.metric, d);
   std::size_t summed = 0;
   const auto add = [&](float* to, float square) CFE_LAMBDA {
-    add_to(to, x, d);
+    for (std::size_t i = 0; i < d; ++i) to[i] += x[i];
     if (!unit) to[d] += square;
   };
   for_each_member(of.lists, of.list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {

@@ -44,13 +44,9 @@ CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float*
   std::size_t i = 0;
   for (; i + kLanes <= rows.d; i += kLanes) decode(i).store(x + i);
   if (i == rows.d) return;
-  if (rows.d > kLanes) {  // the last 16; some of them have been written
-    decode(rows.d - kLanes).store(x + rows.d - kLanes);
-    return;
-  }
-  float all[kLanes];
-  decode(0, rows.d).store(all);
-  std::memcpy(x, all, 4 * rows.d);
+  float last[kLanes];
+  decode(i, rows.d - i).store(last);
+  std::memcpy(x + i, last, 4 * (rows.d - i));
 }
 
 // Writes factors of the codes of a row, (d,), whose sum of products estimates x·row; returns the constant to add to it.

@@ -41,7 +41,6 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .step_nodes = CFE_LEVEL::step_nodes,
       .step_of_node = CFE_LEVEL::step_of_node,
       .nearest_centroids = CFE_LEVEL::nearest_centroids,
-      .add_weighted = CFE_LEVEL::add_weighted,
       .near_best = CFE_LEVEL::near_best,
       .best_scores = CFE_LEVEL::best_scores,
       .dot_blocks = CFE_LEVEL::dot_blocks,

@@ -33,20 +33,9 @@ CFE_INLINE Wide widened(const double* from) {
 
 // The sum of the eight numbers in the given registers, by a tree that starts with neighbours.
 CFE_INLINE double tree_sum(const Wide* sums) {
-#if CFE_WIDTH == 16
-  const auto pairs =
-      __builtin_shufflevector(sums[0], sums[0], 0, 2, 4, 6) + __builtin_shufflevector(sums[0], sums[0], 1, 3, 5, 7);
-  const auto fours = __builtin_shufflevector(pairs, pairs, 0, 2) + __builtin_shufflevector(pairs, pairs, 1, 3);
-  return fours[0] + fours[1];
-#elif CFE_WIDTH == 8
-  const auto pairs =
-      __builtin_shufflevector(sums[0], sums[1], 0, 2, 4, 6) + __builtin_shufflevector(sums[0], sums[1], 1, 3, 5, 7);
-  const auto fours = __builtin_shufflevector(pairs, pairs, 0, 2) + __builtin_shufflevector(pairs, pairs, 1, 3);
-  return fours[0] + fours[1];
-#else
-  return ((sums[0][0] + sums[0][1]) + (sums[1][0] + sums[1][1])) +
-         ((sums[2][0] + sums[2][1]) + (sums[3][0] + sums[3][1]));
-#endif
+  double eight[kLanes / 2];
+  std::memcpy(eight, sums, sizeof eight);
+  return ((eight[0] + eight[1]) + (eight[2] + eight[3])) + ((eight[4] + eight[5]) + (eight[6] + eight[7]));
 }
 
 // One number. Like `widened`, it may be unaligned: in a mapped file vectors may have odd addresses.
