@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from float_model import Model, Rules
@@ -19,16 +20,28 @@ from reference import kept_rows, quick, unit_copy
 
 import cfe_faiss as cfe
 
-HAS_ID_MAP = hasattr(cfe, "IndexEvidenceIDMap2")
 KINDS = [
     "EvidenceFlat",
-    *(["IDMap2,EvidenceFlat"] if HAS_ID_MAP else []),
+    "IDMap2,EvidenceFlat",
     "EvidenceIVF5,Flat",
     "EvidenceIVF4x2,Flat",
     "EvidenceIVF5,SQ8",
     "EvidenceIVF4x2,SQfp16",
     "EvidenceIVF4,PQ1,RFlat",
+    "EvidenceIVF4x2,PQ1,RFlat",
 ]
+DATA: dict[str, Callable[[np.random.Generator, int, int], NDArray[Any]]] = {
+    "grid": lambda rng, n, d: rng.integers(-2, 3, (n, d)),  # ties, copies and zero rows
+    "few": lambda rng, n, d: rng.integers(-1, 2, (n, d)),
+    "zero": lambda rng, n, d: np.zeros((n, d)),
+    "copies": lambda rng, n, d: rng.normal(size=(n, d))[rng.integers(0, max(1, n), n)],
+    "offset": lambda rng, n, d: rng.normal(size=(n, d)) + 1000,
+    "near copies": lambda rng, n, d: np.ones(d) * (1 + 1e-6 * rng.normal(size=(n, d))),
+    "lengths": lambda rng, n, d: rng.normal(size=(n, d)) * rng.lognormal(sigma=3, size=(n, 1)),
+    "large": lambda rng, n, d: 1e13 * rng.uniform(-1, 1, (n, d)) / np.sqrt(d),
+    "tiny": lambda rng, n, d: 1e-20 * rng.normal(size=(n, d)),
+}
+NOT_FOR_CODES = {"lengths", "large", "tiny"}  # beyond the range of scalar quantizers
 STEPS = 12
 SLOW_SECONDS = 600
 TEXTS = ["ham", "spam", "Ham", " ", "ünïcode", "a" * 40]
@@ -39,31 +52,30 @@ class Sequence:
 
     def __init__(self, kind: str, seed: int, folder: Path) -> None:
         self.rng = rng = np.random.default_rng(seed)
-        self.kind, self.folder, self.log = kind, folder, []
+        self.folder = folder
+        self.log: list[str] = []
         # partitions are for cosine
         metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
-        self.d, self.metric = int(rng.choice([1, 3, 8, 17, 40])), str(rng.choice(metrics))
-        self.texts, self.spread = bool(rng.random() < 0.5), int(rng.choice([0, 1, 3]))
-        self.index: Any = self.new_index()
-        self.model = Model(self.metric, positional=HAS_ID_MAP and kind == "EvidenceFlat")
+        self.d = int(rng.choice([1, 3, 8, 17, 40]))
+        self.metric = metrics[seed % len(metrics)]
+        self.texts = bool(rng.random() < 0.5)
+        self.data = str(
+            rng.choice([name for name in DATA if "SQ" not in kind or name not in NOT_FOR_CODES])
+        )
+        self.index: Any = quick(cfe.index_factory(self.d, kind, self.metric))
+        self.model = Model(self.metric, positional=kind == "EvidenceFlat")
         self.largest = 1.0 if self.metric == "cosine" else np.inf  # D
-        self.note("new", self.d, self.metric, self.texts)
-        self.train()
+        self.note("new", self.d, self.metric, self.texts, self.data)
+        if not self.index.is_trained:
+            self.index.train(self.vectors(320))
 
     def note(self, *what: Any) -> None:
         self.log.append(" ".join(map(str, what)))
 
     # --- random values ----------------------------------------------------------------------------------------------
 
-    def new_index(self) -> Any:
-        return quick(cfe.index_factory(self.d, self.kind, self.metric))
-
     def vectors(self, n: int) -> NDArray[np.float32]:
-        """Draw rows from a coarse grid, with ties, copies and zero rows, or anywhere."""
-        if self.spread:
-            return self.rng.integers(-self.spread, self.spread + 1, (n, self.d)).astype(np.float32)
-        X = self.rng.normal(size=(n, self.d)).astype(np.float32)
-        return X[self.rng.integers(0, max(1, n), n)]
+        return DATA[self.data](self.rng, n, self.d).astype(np.float32)
 
     def labels(self, n: int, *, unknown: bool = False) -> list[Any]:
         classes: list[Any] = TEXTS if self.texts else [0, 1, 2, 5, 2**40]
@@ -99,7 +111,8 @@ class Sequence:
             )
         return X, self.labels(nq)
 
-    def rules(self, nq: int, *, per_label: bool = False) -> Rules:
+    def rules(self, xq: NDArray[np.float32], *, per_label: bool = False) -> Rules:
+        nq = len(xq)
         rules, rng, ids = Rules(), self.rng, [*self.model.ids, 10**6]
         if rng.random() < 0.5:
             return rules
@@ -109,11 +122,10 @@ class Sequence:
             rules.exclude = [
                 [int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)
             ]
-        if rng.random() < 0.3:
-            ends = np.sort(rng.normal(size=2)) * (1 if self.metric == "cosine" else 4)
-            if self.metric == "cosine":
-                ends = np.clip(ends, -1, 1)
-            rules.within = (float(ends[0]), float(ends[1] if rng.random() < 0.5 else self.largest))
+        D = self.model.as_results(self.model.scores(xq))
+        if D.size and rng.random() < 0.3:
+            low, high = np.sort(rng.choice(D.ravel(), 2))
+            rules.within = (float(low), float(high if rng.random() < 0.5 else self.largest))
         classes = self.model.classes()
         if not per_label and classes and rng.random() < 0.3:
             places = [rng.integers(0, len(classes), rng.integers(0, 3)) for _ in range(nq)]
@@ -135,14 +147,6 @@ class Sequence:
 
     # --- operations -------------------------------------------------------------------------------------------------
 
-    def train(self) -> None:
-        if not self.index.is_trained:
-            self.index.train(
-                np.concatenate(
-                    [self.vectors(60), self.rng.normal(size=(260, self.d)).astype(np.float32)]
-                )
-            )
-
     def add(self) -> None:
         n = int(self.rng.choice([0, 1, 2, 20, 70]))
         X, labels, ids = self.vectors(n), self.labels(n), self.model.next_ids(n)
@@ -158,21 +162,28 @@ class Sequence:
         if not own and self.rng.random() < 0.2:
             self.index.add(X)
             labels = [None] * n
+        elif own and self.rng.random() < 0.2:
+            self.index.add_with_ids(X, ids)
+            labels = [None] * len(ids)
         else:
             self.index.add_with_labels(X, self.given(labels), ids if own else None)
         self.model.put(ids, self.rows(X), labels)
 
     def relabel(self) -> None:
-        ids = self.model.ids if self.rng.random() < 0.2 else self.some_ids()
+        everything = self.rng.random() < 0.2
+        ids = self.model.ids if everything else self.some_ids()
         labels = self.labels(len(ids), unknown=True)
-        self.note("relabel", ids if len(ids) < 13 else len(ids))
-        self.index.relabel(self.given(labels), ids)
+        self.note("relabel", "all" if everything else ids)
+        self.index.relabel(self.given(labels), None if everything else ids)
         self.model.relabel(ids, labels)
 
     def remove(self) -> None:
         ids = self.model.ids[::2] if self.rng.random() < 0.1 else self.some_ids()
-        self.note("remove", ids)
-        assert self.index.remove_ids(np.array([*ids, 10**7], np.int64)) == self.model.remove(ids)
+        unknown = np.array([*ids, 10**7], np.int64)
+        forms = [unknown, faiss.IDSelectorBatch(unknown), {*ids}, np.isin(self.model.ids, ids)]
+        chosen = int(self.rng.integers(len(forms)))
+        self.note("remove", ids, "form", chosen)
+        assert self.index.remove_ids(forms[chosen]) == self.model.remove(ids)
 
     def update(self) -> None:
         ids = self.some_ids()
@@ -253,34 +264,42 @@ class Sequence:
 
     def search(self) -> None:
         X, labels = self.queries()
-        k, rules, (effort, exact) = (
-            int(self.rng.choice([1, 3, 20])),
-            self.rules(len(X)),
-            self.effort(),
-        )
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        k, rules = int(self.rng.choice([1, 3, 20])), self.rules(xq)
+        effort, exact = self.effort()
         self.note("search", len(X), k, *rules.options(), effort)
         found = self.index.search_evidence(X, self.given(labels), k, **rules.options(), **effort)
-        xq = unit_copy(X) if self.metric == "cosine" else X
         self.check(found, self.model.search(xq, labels, k, rules), exact, xq)
 
     def search_stored(self) -> None:
         ids = None if self.rng.random() < 0.5 else self.some_ids(30)
         asked = self.model.ids if ids is None else ids
-        k, rules, (effort, exact) = (
-            int(self.rng.choice([1, 4, 30])),
-            self.rules(len(asked)),
-            self.effort(),
-        )
+        xq = self.model.vectors(asked).reshape(len(asked), self.d)
+        k, rules = int(self.rng.choice([1, 4, 30])), self.rules(xq)
+        effort, exact = self.effort()
         self.note("search_stored", "all" if ids is None else ids, k, *rules.options(), effort)
         found = self.index.search_stored(ids, k, **rules.options(), **effort)
-        xq = self.model.vectors(asked).reshape(len(asked), self.d)
-        self.check(
-            found, self.model.search(xq, self.model.labels(asked), k, rules, asked), exact, xq
-        )
+        expected = self.model.search(xq, self.model.labels(asked), k, rules, asked)
+        self.check(found, expected, exact, xq)
+
+    def search_certified(self) -> None:
+        """Certified rows are exact, the others complete."""
+        ids = self.model.ids
+        xq = self.model.vectors(ids).reshape(len(ids), self.d)
+        sel = self.some_ids(200) if self.rng.random() < 0.3 else None
+        nprobe = int(self.rng.integers(1, 4))
+        self.note("search_certified", nprobe, "" if sel is None else "sel")
+        effort = {"nprobe": nprobe} if self.index.has_lists else {"exact": True}
+        D, I, certified = self.index.search_certified(k=3, sel=sel, **effort)
+        expected = self.model.search(xq, self.model.labels(ids), 3, Rules(sel=sel), ids)
+        self.check((D, I), expected, not self.index.has_lists, xq)
+        for found, wanted in zip((D, I), expected, strict=True):
+            assert_array_equal(found[certified], wanted[certified])
 
     def search_range(self) -> None:
         X, labels = self.queries()
-        xq, rules = unit_copy(X) if self.metric == "cosine" else X, self.rules(len(X))
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        rules = self.rules(xq)
         scores = self.model.as_results(self.model.scores(xq))
         threshold = float(self.rng.choice(scores.ravel())) if scores.size else 0.5
         self.note("range", len(X), threshold, *rules.options())
@@ -297,7 +316,7 @@ class Sequence:
     def search_per_label(self) -> None:
         X, labels = self.queries()
         xq = unit_copy(X) if self.metric == "cosine" else X
-        rules = self.rules(len(X), per_label=True)
+        rules = self.rules(xq, per_label=True)
         k = 3
         self.note("per label", len(X), *rules.options())
         D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
@@ -355,11 +374,13 @@ class Sequence:
             self.prepare,
             self.refuse,
         ]
-        changes += [self.reset] if self.rng.random() < 0.1 else []
+        if self.rng.random() < 0.1:
+            changes.append(self.reset)
         searches = [
             self.search,
             self.search,
             self.search_stored,
+            self.search_certified,
             self.search_range,
             self.search_per_label,
             self.pairs,
@@ -383,7 +404,7 @@ def run_sequence(kind: str, seed: int, folder: Path, steps: int = STEPS) -> None
         ) from error
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(9))
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_operations(kind: str, seed: int, tmp_path: Path) -> None:
     run_sequence(kind, seed, tmp_path)
