@@ -7,6 +7,7 @@ import copy
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from reference import kept_rows, quick, unit_copy
 
 import cfe_faiss as cfe
 
+pytestmark = pytest.mark.usefixtures("without_sync")
 KINDS = [
     "EvidenceFlat",
     "IDMap2,EvidenceFlat",
@@ -30,6 +32,17 @@ KINDS = [
     "EvidenceIVF4,PQ1,RFlat",
     "EvidenceIVF4x2,PQ1,RFlat",
 ]
+
+
+def last_bits(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
+    """Return a few unit rows, the same in each call, that are opposite or differ in their last bits."""
+    rows = np.random.default_rng(d).normal(size=(6, d)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    factors = 1 + rng.choice([-1, 0, 0, 1], (n, d)) * np.float32(2.0**-23)
+    signs = rng.choice([-1, 1], (n, 1))
+    return signs * rows[rng.integers(0, 6, n)] * np.where(rng.random((n, 1)) < 0.5, factors, 1)
+
+
 DATA: dict[str, Callable[[np.random.Generator, int, int], NDArray[Any]]] = {
     "grid": lambda rng, n, d: rng.integers(-2, 3, (n, d)),  # ties, copies and zero rows
     "few": lambda rng, n, d: rng.integers(-1, 2, (n, d)),
@@ -39,12 +52,25 @@ DATA: dict[str, Callable[[np.random.Generator, int, int], NDArray[Any]]] = {
     "near copies": lambda rng, n, d: np.ones(d) * (1 + 1e-6 * rng.normal(size=(n, d))),
     "lengths": lambda rng, n, d: rng.normal(size=(n, d)) * rng.lognormal(sigma=3, size=(n, 1)),
     "large": lambda rng, n, d: 1e13 * rng.uniform(-1, 1, (n, d)) / np.sqrt(d),
+    "last bits": last_bits,
     "tiny": lambda rng, n, d: 1e-20 * rng.normal(size=(n, d)),
 }
+HUGE = [np.inf, -np.inf, 1e300, -1e300, 3.4e38, -3.4e38]
+ENDS = np.float32([-3.4e38, 3.4e38])
 NOT_FOR_CODES = {"lengths", "large", "tiny"}  # beyond the range of scalar quantizers
 STEPS = 12
 SLOW_SECONDS = 600
 TEXTS = ["ham", "spam", "Ham", " ", "ünïcode", "a" * 40]
+
+
+@dataclass
+class Asked:
+    """Queries: their vectors as given and as they are compared, labels, and ids of stored ones or None."""
+
+    X: NDArray[np.float32]
+    xq: NDArray[np.float32]
+    labels: list[Any]
+    ids: list[Any]
 
 
 class Sequence:
@@ -56,7 +82,7 @@ class Sequence:
         self.log: list[str] = []
         # partitions are for cosine
         metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
-        self.d = int(rng.choice([1, 3, 8, 17, 40]))
+        self.d = int(rng.choice([1, 3, 8, 17, 40, 130]))
         self.metric = metrics[seed % len(metrics)]
         self.texts = bool(rng.random() < 0.5)
         self.data = str(
@@ -64,7 +90,6 @@ class Sequence:
         )
         self.index: Any = quick(cfe.index_factory(self.d, kind, self.metric))
         self.model = Model(self.metric, positional=kind == "EvidenceFlat")
-        self.largest = 1.0 if self.metric == "cosine" else np.inf  # D
         self.note("new", self.d, self.metric, self.texts, self.data)
         if not self.index.is_trained:
             self.index.train(self.vectors(320))
@@ -102,14 +127,25 @@ class Sequence:
             else X
         )
 
-    def queries(self) -> tuple[NDArray[np.float32], list[Any]]:
+    def new_queries(self) -> Asked:
         nq = int(self.rng.choice([1, 1, 3, 9, 45]))
         X, ids = self.vectors(nq), self.model.ids
         if ids and self.rng.random() < 0.5:
-            X[: nq // 2 + 1] = self.model.vectors(
-                [int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)]
-            )
-        return X, self.labels(nq)
+            known = [int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)]
+            X[: nq // 2 + 1] = self.model.vectors(known)
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        return Asked(X, xq, self.labels(nq), [None] * nq)
+
+    def stored_queries(self, ids: list[int]) -> Asked:
+        xq = self.model.vectors(ids).reshape(len(ids), self.d)
+        return Asked(xq, xq, self.model.labels(ids), ids)
+
+    def threshold(self, xq: NDArray[np.float32]) -> float:
+        """Return a score of the queries, so that some reach it exactly, or an extreme one."""
+        scores = self.model.as_results(self.model.scores(xq)).ravel()
+        if len(scores) == 0 or self.rng.random() < 0.15:
+            return float(self.rng.choice(HUGE))
+        return float(self.rng.choice(scores))
 
     def rules(self, xq: NDArray[np.float32], *, per_label: bool = False) -> Rules:
         nq = len(xq)
@@ -118,14 +154,14 @@ class Sequence:
             return rules
         if rng.random() < 0.3:
             rules.sel = self.some_ids(200)
+            if rng.random() < 0.5:
+                rules.sel = np.isin(self.model.ids, rules.sel)
         if rng.random() < 0.3:
             rules.exclude = [
                 [int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)
             ]
-        D = self.model.as_results(self.model.scores(xq))
-        if D.size and rng.random() < 0.3:
-            low, high = np.sort(rng.choice(D.ravel(), 2))
-            rules.within = (float(low), float(high if rng.random() < 0.5 else self.largest))
+        if rng.random() < 0.3:
+            rules.within = tuple(sorted((self.threshold(xq), self.threshold(xq))))
         classes = self.model.classes()
         if not per_label and classes and rng.random() < 0.3:
             places = [rng.integers(0, len(classes), rng.integers(0, 3)) for _ in range(nq)]
@@ -248,84 +284,93 @@ class Sequence:
 
     # --- searches ---------------------------------------------------------------------------------------------------
 
-    def check(self, found: Any, expected: Any, exact: bool, xq: NDArray[np.float32]) -> None:
-        (D, I), (wanted_D, wanted_I) = found, expected
+    def check(self, found: Any, asked: Asked, k: int, rules: Rules, *, exact: bool) -> None:
+        """Exact results equal those of the model. Others are complete rows of what the rules admit, best first."""
+        D, I = found
+        wanted_D, wanted_I = self.model.search(asked.xq, asked.labels, k, rules, asked.ids)
         if exact:
             assert_array_equal(I, wanted_I)
             assert_array_equal(D, wanted_D)
             return
-        assert_array_equal(I >= 0, wanted_I >= 0)  # complete rows
-        scores = self.model.as_results(self.model.scores(xq))
-        places = {id_: i for i, id_ in enumerate(self.model.ids)}
+        assert_array_equal(I >= 0, wanted_I >= 0)
+        scores = self.model.scores(asked.xq)
+        eligible = self.model.eligible(scores, asked.labels, asked.ids, rules)
+        places = {id_: place for place, id_ in enumerate(self.model.ids)}
         for q in range(len(I)):
             ids = I[q, I[q] >= 0].tolist()
-            assert len(set(ids)) == len(ids)
-            assert_array_equal(D[q, : len(ids)], scores[q, [places[id_] for id_ in ids]])
+            columns = [places[id_] for id_ in ids]
+            assert eligible[q, columns].all()
+            assert_array_equal(D[q, : len(ids)], self.model.as_results(scores[q, columns]))
+            assert ids == sorted(set(ids), key=lambda id_: (-scores[q, places[id_]], id_))
 
     def search(self) -> None:
-        X, labels = self.queries()
-        xq = unit_copy(X) if self.metric == "cosine" else X
-        k, rules = int(self.rng.choice([1, 3, 20])), self.rules(xq)
+        asked = self.new_queries()
+        k, rules = int(self.rng.choice([1, 3, 20])), self.rules(asked.xq)
         effort, exact = self.effort()
-        self.note("search", len(X), k, *rules.options(), effort)
-        found = self.index.search_evidence(X, self.given(labels), k, **rules.options(), **effort)
-        self.check(found, self.model.search(xq, labels, k, rules), exact, xq)
+        labels = asked.labels
+        if rules.neighbors == "any" and self.rng.random() < 0.5:
+            asked.labels = [None] * len(asked.xq)
+        given = None if asked.labels != labels else self.given(labels)
+        self.note("search", len(asked.xq), k, *rules.options(), effort)
+        found = self.index.search_evidence(asked.X, given, k, **rules.options(), **effort)
+        self.check(found, asked, k, rules, exact=exact)
+        if given is not None:
+            params = cfe.EvidenceParameters(given, **rules.options(), **effort)
+            assert_array_equal(self.index.search(asked.X, k, params=params)[1], found[1])
 
     def search_stored(self) -> None:
         ids = None if self.rng.random() < 0.5 else self.some_ids(30)
-        asked = self.model.ids if ids is None else ids
-        xq = self.model.vectors(asked).reshape(len(asked), self.d)
-        k, rules = int(self.rng.choice([1, 4, 30])), self.rules(xq)
+        asked = self.stored_queries(self.model.ids if ids is None else ids)
+        k, rules = int(self.rng.choice([1, 4, 30])), self.rules(asked.xq)
         effort, exact = self.effort()
         self.note("search_stored", "all" if ids is None else ids, k, *rules.options(), effort)
         found = self.index.search_stored(ids, k, **rules.options(), **effort)
-        expected = self.model.search(xq, self.model.labels(asked), k, rules, asked)
-        self.check(found, expected, exact, xq)
+        self.check(found, asked, k, rules, exact=exact)
 
     def search_certified(self) -> None:
-        """Certified rows are exact, the others complete."""
-        ids = self.model.ids
-        xq = self.model.vectors(ids).reshape(len(ids), self.d)
-        sel = self.some_ids(200) if self.rng.random() < 0.3 else None
-        nprobe = int(self.rng.integers(1, 4))
-        self.note("search_certified", nprobe, "" if sel is None else "sel")
-        effort = {"nprobe": nprobe} if self.index.has_lists else {"exact": True}
-        D, I, certified = self.index.search_certified(k=3, sel=sel, **effort)
-        expected = self.model.search(xq, self.model.labels(ids), 3, Rules(sel=sel), ids)
-        self.check((D, I), expected, not self.index.has_lists, xq)
-        for found, wanted in zip((D, I), expected, strict=True):
-            assert_array_equal(found[certified], wanted[certified])
+        """Certified rows are exact."""
+        asked = self.stored_queries(self.model.ids)
+        rules, (effort, exact) = self.rules(asked.xq), self.effort()
+        self.note("search_certified", *rules.options(), effort)
+        D, I, certified = self.index.search_certified(k=3, **rules.options(), **effort)
+        self.check((D, I), asked, 3, rules, exact=exact)
+        wanted = self.model.search(asked.xq, asked.labels, 3, rules, asked.ids)
+        for found, best in zip((D, I), wanted, strict=True):
+            assert_array_equal(found[certified], best[certified])
 
     def search_range(self) -> None:
-        X, labels = self.queries()
-        xq = unit_copy(X) if self.metric == "cosine" else X
-        rules = self.rules(xq)
-        scores = self.model.as_results(self.model.scores(xq))
-        threshold = float(self.rng.choice(scores.ravel())) if scores.size else 0.5
-        self.note("range", len(X), threshold, *rules.options())
-        lims, D, I = self.index.range_search_evidence(
-            X, self.given(labels), threshold, **rules.options()
-        )
-        all_D, all_I = self.model.search(xq, labels, max(1, len(self.model.rows)), rules)
-        for q in range(len(X)):
-            reaches = (all_D[q] <= threshold) if self.metric == "l2" else (all_D[q] >= threshold)
-            reaches &= all_I[q] >= 0
-            assert_array_equal(I[lims[q] : lims[q + 1]], all_I[q, reaches])
-            assert_array_equal(D[lims[q] : lims[q + 1]], all_D[q, reaches])
+        asked = self.new_queries()
+        rules, threshold = self.rules(asked.xq), self.threshold(asked.xq)
+        self.note("range", len(asked.xq), threshold, *rules.options())
+        given, options = self.given(asked.labels), rules.options()
+        lims, D, I = self.index.range_search_evidence(asked.X, given, threshold, **options)
+        every = max(1, len(self.model.rows))
+        all_D, all_I = self.model.search(asked.xq, asked.labels, every, rules)
+        sign = -1 if self.metric == "l2" else 1
+        limit = np.clip(threshold, *ENDS).astype(np.float32)
+        reaches = (sign * all_D >= sign * limit) & (all_I >= 0)
+        assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+        assert_array_equal(I, all_I[reaches])
+        assert_array_equal(D, all_D[reaches])
+        params = cfe.EvidenceParameters(given, **options)
+        lims, _, I = self.index.range_search(asked.X, threshold, params=params)
+        reaches &= all_D != limit  # as in FAISS
+        assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+        assert_array_equal(I, all_I[reaches])
 
     def search_per_label(self) -> None:
-        X, labels = self.queries()
-        xq = unit_copy(X) if self.metric == "cosine" else X
-        rules = self.rules(xq, per_label=True)
-        k = 3
-        self.note("per label", len(X), *rules.options())
-        D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
+        asked, k = self.new_queries(), 3
+        rules = self.rules(asked.xq, per_label=True)
+        self.note("per label", len(asked.xq), *rules.options())
+        effort = {"exact": True} if self.rng.random() < 0.5 else {}
+        given = self.given(asked.labels)
+        D, I = self.index.search_per_label(asked.X, given, k, **effort, **rules.options())
         names = self.model.classes()
-        assert D.shape == I.shape == (len(X), len(names), k)
+        assert D.shape == I.shape == (len(asked.xq), len(names), k)
         for c, name in enumerate(names):
-            others = Rules(rules.neighbors, rules.sel, rules.exclude, None, rules.within)
-            others.exclude_labels = [[one for one in names if one != name]] * len(X)
-            self.check((D[:, c], I[:, c]), self.model.search(xq, labels, k, others), True, xq)
+            others = [one for one in names if one != name]
+            only = replace(rules, exclude_labels=[others] * len(asked.xq))
+            self.check((D[:, c], I[:, c]), asked, k, only, exact=True)
 
     def pairs(self) -> None:
         expected, k = self.model.pairs(), int(self.rng.choice([1, 5, 40]))

@@ -161,43 +161,6 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
             assert_all_ways(queries, expected)
 
 
-@pytest.mark.parametrize("kind", SOME_KINDS)
-@given(data=st.data())
-def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObject) -> None:
-    case = data.draw(cases(kind))
-    index, k = case.index, case.k
-    efforts: list[dict[str, Any]] = [
-        {"exact": True},
-        {"recall": 1.0},
-        {"exact": True, "memory": 1 << 10},
-    ]
-    efforts += [{"nprobe": 12}] if index.has_lists else [{}]
-    for query in questions(case):
-        expected = brute_force(case, query)
-        for effort in efforts:
-            if query.X is None:
-                answer = index.search_stored(query.ids, k, sel=query.sel, **effort)
-                assert_same_arrays(answer, expected)
-                *found, certified = index.search_certified(query.ids, k, sel=query.sel, **effort)
-                assert_same_arrays(found, expected)
-                assert certified.all()
-            else:
-                answer = index.search_evidence(case.xq, query.labels, k, sel=query.sel, **effort)
-                assert_same_arrays(answer, expected)
-                for q in range(len(case.xq)):
-                    one = slice(q, q + 1)
-                    found = index.search_evidence(
-                        case.xq[one], case.labels_q[one], k, sel=query.sel, **effort
-                    )
-                    assert_same_arrays(found, [part[one] for part in expected])
-        if query.X is not None:
-            lims, D, I = index.range_search_evidence(case.xq, query.labels, 0.3, sel=query.sel)
-            every = brute_force(case, dataclasses.replace(query, k=len(case.ids)))
-            above = (every[1] >= 0) & (every[0] >= np.float32(0.3))
-            answer = (np.diff(lims), D, I)
-            assert_same_arrays(answer, (above.sum(axis=1), every[0][above], every[1][above]))
-
-
 @st.composite
 def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
     low = draw(st.sampled_from([-1.0, 0.0, 0.5, 0.8]))
