@@ -3,7 +3,6 @@
 Random searches of such rows are compared in :mod:`test_random_operations`.
 """
 
-
 import numpy as np
 import pytest
 from hypothesis import given
