@@ -104,7 +104,7 @@ class Model:
                 found[q] &= known & ~same & (label is not None)
             found[q] &= ids != (-1 if asked[q] is None else asked[q])
             if rules.sel is not None:
-                is_mask = getattr(rules.sel, "dtype", None) == bool
+                is_mask = isinstance(rules.sel, np.ndarray)
                 found[q] &= rules.sel if is_mask else np.isin(ids, rules.sel)
             if rules.exclude is not None:
                 found[q] &= ~np.isin(ids, rules.exclude[q])

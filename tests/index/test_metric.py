@@ -1,4 +1,4 @@
-"""Metrics "ip" and "l2": blocks of many queries equal brute force, and every change keeps the definition.
+"""Blocks of many queries equal brute force in every metric; metrics "ip" and "l2" keep their definition.
 
 Random searches and changes in every metric are compared in :mod:`test_random_operations`.
 """
@@ -15,7 +15,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays, quick, similarity, squared_distance, with_rows
+from reference import (
+    assert_same_arrays,
+    cosine,
+    quick,
+    similarity,
+    squared_distance,
+    unit_copy,
+    with_rows,
+)
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -23,6 +31,7 @@ from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
+ALL_METRICS = ["cosine", *METRICS]
 CONSTANTS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
 
 Floats = NDArray[np.float32]
@@ -57,14 +66,14 @@ class Case(NamedTuple):
 
 def distances_of_found(metric: str, x: Floats, y: Floats) -> Any:
     """Return D, as FAISS defines it, of each row and those found for it, (n, k, d), or those of all, (m, d)."""
-    return (similarity if metric == "ip" else squared_distance)(x[:, None], y)
+    return {"cosine": cosine, "ip": similarity, "l2": squared_distance}[metric](x[:, None], y)
 
 
 def expected(case: Case, sound: Any = True) -> tuple[Floats, NDArray[np.int64]]:
     """Return the k best rows of another class for each query, among those that are sound."""
     X = np.where(np.broadcast_to(sound, len(case.X))[:, None], case.X, 0)
     found = (case.labels != case.labels_q[:, None]) & sound
-    sign = -1 if case.metric == "ip" else 1
+    sign = 1 if case.metric == "l2" else -1
     padding = sign * np.finfo(np.float32).max
     shape = len(case.xq), case.k
     best_D, best_I = np.full(shape, padding, np.float32), np.full(shape, -1)
@@ -83,6 +92,9 @@ WIDE: dict[str, Draw] = DATA | {
     ),
     "far clusters": lambda rng, n, d: (
         1e4 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d))
+    ),
+    "last bits": lambda rng, n, d: np.where(
+        np.arange(d) == 1, rng.choice([-1e-38, -1e-20, 1e-38, 1e-20], (n, 1)), 1.0
     ),
     "twins": lambda rng, n, d: (
         np.repeat(rng.normal(size=(n // 2 + 1, d)), 2, axis=0)[:n] + 1e-5 * rng.normal(size=(n, d))
@@ -103,6 +115,8 @@ def in_blocks(name: str, metric: str, d: int) -> tuple[Case, Any]:
         xq /= 40
     labels = rng.integers(0, 3, len(X))
     index = filled("EvidenceIVF5,Flat", metric, X, labels)
+    if metric == "cosine":
+        X, xq = unit_copy(X), unit_copy(xq)
     case = Case(index, metric, labels, X, xq, rng.integers(0, 4, len(xq)), 12)
     return case, expected(case)
 
@@ -116,7 +130,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("element", ["float", *(["byte"] if _native.has_bytes() else [])])
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", ALL_METRICS)
 @pytest.mark.parametrize(("name", "d"), SHAPES)
 def test_blocks_give_what_brute_force_gives(
     name: str, d: int, metric: str, element: str, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +154,7 @@ def test_blocks_give_what_brute_force_gives(
 
 
 @pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", ALL_METRICS)
 @pytest.mark.parametrize(
     "searched", [False, True]
 )  # whether the means by which lists are ranked are known before

@@ -1,6 +1,5 @@
 import dataclasses
 
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -81,19 +80,6 @@ def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
     return X.astype(np.float32), rng.integers(0, 3, n)
 
 
-@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
-@pytest.mark.parametrize("d", [1, 3, 18, 200])
-def test_screening_loses_nothing_where_vectors_are_nearly_equal(
-    element: str, noise: float, d: int
-) -> None:
-    X, labels = near_twins(400, d, noise)
-    index = with_rows(cfe.IndexEvidenceIVF(d, 10), X, labels)
-    flat = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
-    expected = flat.search_stored(None, 7)
-    found = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
-    assert_same_arrays(found, expected)
-
-
 def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> None:
     X, labels = clustered(900, 12, 3)
     index = with_rows(cfe.IndexEvidenceIVF(12, 15), X, labels)
@@ -127,37 +113,6 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     assert passes == 12 * partitions
     for memory in (1, 20_000):
         assert_same_arrays(index.search_stored(None, 10, nprobe=5, memory=memory), expected)
-
-
-def test_damaged_vectors_are_passed_over(element: str) -> None:
-    X, labels = clustered(700, 10, 3)
-    index = with_rows(cfe.IndexEvidenceIVF(10, 9, 2), X, labels)
-    for j, value in enumerate((np.inf, -np.inf, np.nan)):
-        size = index.invlists.list_size(j)
-        rows = (
-            faiss.rev_swig_ptr(index.invlists.get_codes(j), 40 * size)
-            .view(np.float32)
-            .reshape(size, 10)
-        )
-        rows[:: j + 1] = value
-    sound = index.members().ids[
-        np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)
-    ]
-    with np.errstate(invalid="ignore"):
-        I = index.search_stored(None, 5, exact=True)[1]
-    assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
-    assert (labels[I[sound]] != labels[sound, None])[I[sound] >= 0].all()
-
-
-@pytest.mark.parametrize("value", [1e-38, 1e-35, 1e-20])
-def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> None:
-    X, labels = np.zeros((40, 3), np.float32), np.arange(40) % 2
-    X[:, 0], X[:, 1] = 1, np.where(labels, value, -value)
-    index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceIDMap2(3)
-    index.train(X)
-    for each in (index, flat):
-        each.add_with_labels(X, labels)
-    assert_same_arrays(index.search_stored(None, 3, exact=True), flat.search_stored(None, 3))
 
 
 # --- rotated rows -----------------------------------------------------------------------------------------------------
