@@ -283,6 +283,7 @@ def test_lists_that_were_permuted_cannot_be_changed_or_copied(duplicate: object,
         lambda: index.relabel(LABELS),
         lambda: index.remove_ids(IDS[:1]),
         lambda: copy.copy(index),
+        lambda: cfe.serialize_index(index),
     ):
         with pytest.raises(RuntimeError, match="the inverted lists were changed by other means"):
             change()
