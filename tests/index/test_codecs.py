@@ -7,7 +7,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from reference import (
     Stored,
     assert_same_arrays,
@@ -185,3 +185,58 @@ def test_a_bad_factor_is_an_error_of_the_search(empty: bytes) -> None:
     index.k_factor = 0
     with pytest.raises(ValueError, match="k_factor must lie in"):
         index.search_stored([3], k=2, nprobe=3)
+
+
+# --- product-quantizer codes are refined, as FAISS's own ------------------------------------------------------------
+
+METRICS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
+
+
+def close(found: Any, expected: Any) -> None:
+    assert_array_equal(found[1], expected[1])
+    for one, two in zip(found, expected, strict=True):
+        assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_plain_searches_of_codes_are_refined(metric: str) -> None:
+    x = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[1000:] *= 2
+    xq = x[:100]
+    stock = faiss.index_factory(32, "IVF16,PQ8,RFlat", METRICS[metric])
+    trained: Any = cfe.index_factory(32, "EvidenceIVF16,PQ8,RFlat", metric)
+    base = faiss.downcast_index(stock.base_index)
+    base.pq.cp.min_points_per_centroid = 1
+    for one in (trained, stock):
+        one.train(x)
+        one.add(x)
+        one.k_factor = 8
+    trained.nprobe = base.nprobe = 16
+    truth = faiss.knn(xq, x, 10, metric=METRICS[metric])[1]
+    shift = 10**4 * np.arange(100)[:, None]  # the same id of another query is another result
+    missed = [
+        np.setdiff1d(truth + shift, one.search(xq, 10)[1] + shift).size / 1000
+        for one in (trained, stock)
+    ]
+    assert missed[0] <= missed[1] + 0.01
+    index = cfe.IndexEvidenceIVFPQ.from_stock(stock, np.arange(3000) % 3)
+    close(index.search(xq, 10), stock.search(xq, 10))
+    assert_array_equal(index.assign(xq, 3), stock.assign(xq, 3))
+    assert_array_equal(index.sa_encode(xq), index.to_stock().sa_encode(xq))
+    D, I, R = index.search_and_reconstruct(xq, 3)
+    assert_array_equal(R[0], x[I[0]])
+    assert_array_equal(index.search(xq, 10, D=(out := np.empty((100, 10), np.float32)))[0], out)
+    sel = faiss.IDSelectorRange(500, 900)
+    params = faiss.IndexRefineSearchParameters(
+        k_factor=12, base_index_params=faiss.SearchParametersIVF(nprobe=3, sel=sel)
+    )
+    close(index.search(xq, 4, params=params), stock.search(xq, 4, params=params))
+    threshold = float(np.median(D))
+    lims, D_range, I_range = index.range_search(xq, threshold)
+    exact = faiss.IndexFlat(32, METRICS[metric])
+    exact.add(x)
+    expected = exact.range_search(xq, threshold)
+    assert len(I_range) > 0.97 * len(expected[2])
+    assert (D_range < threshold).all() if metric == "l2" else (D_range > threshold).all()
+    assert lims[-1] == len(I_range)

@@ -195,6 +195,31 @@ def test_an_untrained_index_merges_into_a_trained_one_as_no_vectors() -> None:
     assert index.ntotal == len(RAW)
 
 
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [("EvidenceIVF4,SQ8", "l2"), ("EvidenceIVF4x3,SQ8", "cosine"), ("EvidenceIVF4,Flat", "ip")],
+)
+def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) -> None:
+    # Components beyond the range of the codec move to its border, where another list may be nearer.
+    far = 3 * RAW
+    index, other, whole = (cfe.index_factory(D, kind, metric) for _ in range(3))
+    for one in (index, other, whole):
+        one.train(RAW)
+    whole.add_with_labels(far, LABELS)
+    index.add_with_labels(far[:200], LABELS[:200])
+    other.add_with_labels(far[200:], LABELS[200:])
+    index.merge_from(other, 200)
+    for number in range(4):
+        merged, added = (
+            faiss.rev_swig_ptr(one.invlists.get_ids(number), one.invlists.list_size(number))
+            for one in (index, whole)
+        )
+        assert_array_equal(np.sort(merged), np.sort(added))
+    for nprobe in (1, None):
+        results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
+        assert_same_arrays(results[0], results[1])
+
+
 # --- what FAISS does with lists -------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ import pytest
 from float_model import Model, Rules
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import kept_rows, quick, unit_copy
+from reference import assert_same_arrays, kept_rows, quick, unit_copy
 
 import cfe_faiss as cfe
 
@@ -28,6 +28,7 @@ KINDS = [
     "EvidenceIVF5,Flat",
     "EvidenceIVF4x2,Flat",
     "EvidenceIVF5,SQ8",
+    "EvidenceIVF4,SQfp16",
     "EvidenceIVF4x2,SQfp16",
     "EvidenceIVF4,PQ1,RFlat",
     "EvidenceIVF4x2,PQ1,RFlat",
@@ -278,6 +279,9 @@ class Sequence:
             self.index.add_with_labels(X, self.given(self.labels(2)), [7, 7])
         with pytest.raises((ValueError, KeyError)):
             self.index.update_vectors([10**6], X[:1])
+        if self.model.positional:
+            with pytest.raises(RuntimeError, match="add_with_ids"):  # as in FAISS
+                self.index.add_with_ids(X, [7, 8])
         if ids and not self.model.positional:
             with pytest.raises(ValueError):
                 self.index.add_with_labels(X, self.given(self.labels(2)), [ids[0], 10**6])
@@ -395,6 +399,51 @@ class Sequence:
             }
             assert found == {(low, high) for reached, low, high in expected if reached >= score}
 
+    def methods_of_faiss(self) -> None:
+        """FAISS's own methods answer as those of the stock index that is made of the index."""
+        ids = np.array(self.model.ids, np.int64)
+        if self.metric == "cosine" or self.index.k_factor is not None or not len(ids):
+            return
+        self.note("methods of FAISS")
+        ours, stock = self.index, self.index.to_stock()
+        xq, sel = self.vectors(6), faiss.IDSelectorBatch(ids[::2])
+        params: Any = faiss.SearchParameters(sel=sel)
+        if ours.has_lists:
+            ours.nprobe = stock.nprobe = ours.nlist
+            params = faiss.SearchParametersIVF(sel=sel, nprobe=ours.nlist)
+        assert (ours.ntotal, ours.d) == (stock.ntotal, stock.d)
+        assert ours.metric_type == stock.metric_type
+        for index in (ours, faiss.clone_index(ours)):
+            for options in ({}, {"params": params}):
+                expected = stock.search(xq, 4, **options)
+                assert_same_arrays(index.search(xq, 4, **options), expected)
+                threshold = float(expected[0][0, 0])
+                ranges = [one.range_search(xq, threshold, **options) for one in (index, stock)]
+                assert_same_arrays(*ranges)
+        D, I = np.empty((6, 4), np.float32), np.empty((6, 4), np.int64)
+        found = ours.search(xq, 4, D=D, I=I)
+        assert found[0] is D
+        assert found[1] is I
+        lists = np.empty((6, 2), np.int64)
+        assert ours.assign(xq, 2, lists) is lists
+        assert_array_equal(lists, stock.assign(xq, 2))
+        both = [one.search_and_reconstruct(xq, 3) for one in (ours, stock)]
+        assert_same_arrays(both[0], both[1])
+        if hasattr(stock, "sa_encode") and type(stock) is not faiss.IndexIDMap2:
+            codes = ours.sa_encode(xq)
+            assert_array_equal(codes, stock.sa_encode(xq))
+            assert_array_equal(ours.sa_decode(codes), stock.sa_decode(codes))
+        if np.array_equal(ids, np.arange(len(ids))):
+            if ours.has_lists:
+                stock.make_direct_map()
+            assert_array_equal(ours.reconstruct_n(0, len(ids)), stock.reconstruct_n(0, len(ids)))
+        if self.model.positional:
+            order = self.rng.permutation(len(ids))
+            ours.permute_entries(order)
+            self.model.rows = {i: self.model.rows[int(place)] for i, place in enumerate(order)}
+        with pytest.raises((RuntimeError, ValueError)):
+            ours.reconstruct(10**8)
+
     def state(self) -> None:
         ids, known = self.model.ids, self.index.members()
         assert self.index.ntotal == len(ids)
@@ -418,6 +467,7 @@ class Sequence:
             self.copy,
             self.prepare,
             self.refuse,
+            self.methods_of_faiss,
         ]
         if self.rng.random() < 0.1:
             changes.append(self.reset)

@@ -1,4 +1,4 @@
-"""The general engine answers every query; each faster engine and brute force in float64 find the same."""
+"""Every engine finds what brute force in float64 finds, under every rule and constraint."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference import PADDING, assert_same_arrays, cosine, quick, unit, with_rows
-from reference_masked import search as search_masked
 
 import cfe_faiss as cfe
 from cfe_faiss.search import answer, exact, lists
@@ -122,9 +121,8 @@ def questions(case: Case) -> Iterator[Query]:
 
 
 def assert_all_ways(queries: Queries, expected: Any) -> None:
-    """Every way of the exact engine and the reference find the same: tiles, rows in place, and each pair once."""
+    """Every way of the exact engine finds the same: tiles, rows in place, and each pair once."""
     found = [
-        search_masked(queries),
         exact._search_tiles(queries, None),
         exact._search_in_place(queries),
     ]
@@ -230,7 +228,6 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
     assert_same_arrays(case.index.answer(often, EXACT), expected)
     with case.index.holding() as snapshot:
         queries = query.bind(snapshot)
-        assert_same_arrays(search_masked(queries), expected)
         assert_same_arrays(pad_results(*exact._search_tiles(queries, None), case.k), expected)
     ruled = dataclasses.replace(query, rules=data.draw(rules(case, len(case.ids))))
     assert_same_arrays(case.index.answer(ruled, EXACT), brute_force(case, ruled, meets))
