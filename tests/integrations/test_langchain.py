@@ -335,6 +335,7 @@ def test_adding_takes_a_class_or_not_and_makes_ids() -> None:
     assert ids_of(vs.similarity_search(TEXTS[2], 1)) == ["c"]
     assert vs.add_texts([]) == []
     assert vs.embeddings is vs.embedding
+    assert EvidenceVectorStore(EMBEDDINGS).store.d == D  # which a text tells
 
 
 @pytest.mark.parametrize(

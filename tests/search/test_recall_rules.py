@@ -12,14 +12,14 @@ import cfe_faiss as cfe
 N, D, K, TARGET = 4000, 24, 10, 0.9
 
 
-@pytest.fixture(scope="module")
-def index() -> Any:
+@pytest.fixture(scope="module", params=["cosine", "ip"])
+def index(request: pytest.FixtureRequest) -> Any:
     rng = np.random.default_rng(1)
     X = (rng.normal(size=(N, 6)) @ rng.normal(size=(6, D)) + 0.2 * rng.normal(size=(N, D))).astype(
         np.float32
     )
     labels = np.where(X[:, 0] > 0, rng.integers(0, 2, N), rng.integers(0, 4, N))
-    index: Any = cfe.IndexEvidenceIVF(D, 60)
+    index: Any = cfe.IndexEvidenceIVF(D, 60, metric=request.param)
     index.train(X)
     index.add_with_ids(X, np.arange(N))
     index.relabel(np.where(np.arange(N) % 40 == 0, -1, labels))
@@ -37,7 +37,10 @@ def test_recall_is_reached(index: Any, rule: str, step: int) -> None:
     if "ids" in rule:
         how["exclude"] = I[:, :5].copy()
     if "within" in rule:
-        how["within"] = (-1, float(np.median(D[I[:, 0] >= 0, 10])))
+        how["within"] = (
+            -1 if index.metric == "cosine" else -np.inf,
+            float(np.median(D[I[:, 0] >= 0, 10])),
+        )
     expected = index.search_stored(ids, K, exact=True, **how)[1]
     found = index.search_stored(ids, K, recall=TARGET, **how)[1]
     wanted = (expected >= 0).sum(axis=1)
