@@ -502,22 +502,29 @@ def test_storage_after_a_change(kind: str, change: str) -> None:
 
 # --- wrong arguments --------------------------------------------------------------------------------------------------
 
-ROW, ROWS = np.zeros((1, D)), np.zeros((2, D))
+# As arrays of the core, which it searches without a conversion if nothing is wrong.
+ROW, ROWS = np.zeros((1, D), np.float32), np.zeros((2, D), np.float32)
+LABEL = np.array([0])
+NAN = np.full((1, D), np.nan, np.float32)
 WRONG: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("search_evidence", (np.zeros((2, 5)), [0, 0], 1), ValueError, r"xq .*\(n, 8\), got \(2, 5\)"),
-    ("search_evidence", (np.zeros(D), [0], 1), ValueError, r"xq .*got \(8,\)"),
-    ("search_evidence", ([[np.nan] * D], [0], 1), ValueError, "xq .*finite.*row 0"),
+    ("search_evidence", (ROW[0], LABEL, 1), ValueError, r"xq .*got \(8,\)"),
+    ("search_evidence", (NAN, LABEL, 1), ValueError, "xq .*finite.*row 0"),
     ("search_evidence", ([["a"] * D], [0], 1), TypeError, "xq .*real numbers"),
-    ("search_evidence", (ROWS, [0], 1), ValueError, r"labels_q .*\(2,\).*got \(1,\)"),
-    ("search_evidence", (ROW, [-1], 1), ValueError, "labels_q .*got -1"),
+    ("search_evidence", (ROWS, LABEL, 1), ValueError, r"labels_q .*\(2,\).*got \(1,\)"),
+    ("search_evidence", (ROW, np.array([-1]), 1), ValueError, "labels_q .*got -1"),
     ("search_evidence", (ROW, np.array([2**63], np.uint64), 1), ValueError, "labels_q .*got 9223"),
-    ("search_evidence", (ROW, [0.5], 1), TypeError, "labels_q .*integers"),
-    ("search_evidence", (ROW, [0], 0), ValueError, "k .*got 0"),
-    ("search_evidence", (ROW, [0], 1.5), TypeError, "k .*got 1.5"),
-    ("search_evidence", (ROW, [0], 1, 0), ValueError, "nprobe .*got"),
+    ("search_evidence", (ROW, np.array([0.5]), 1), TypeError, "labels_q .*integers"),
+    ("search_evidence", (ROW, LABEL, 0), ValueError, "k .*got 0"),
+    ("search_evidence", (ROW, LABEL, 1.5), TypeError, "k .*got 1.5"),
+    ("search_evidence", (ROW, LABEL, 1, 0), ValueError, "nprobe .*got"),
+    ("search_evidence", (ROW, np.array(0), 1), ValueError, r"labels_q must have shape \(1,\)"),
+    ("search_evidence", (ROW, np.zeros(2, int), 1), ValueError, r"labels_q must have shape \(1,\)"),
+    ("search_evidence", (ROW, np.array(["2020"], "M8[s]"), 1), TypeError, "labels_q must be integ"),
+    ("search_evidence", (ROW, LABEL, True), TypeError, "k must be an integer"),
     ("search_stored", ([10**6], 1), ValueError, "ids .*got 1000000"),
     ("search_stored", ([-1], 1), ValueError, "ids .*got -1"),
-    ("range_search_evidence", (ROW, [0], np.nan), ValueError, "threshold .*nan"),
+    ("range_search_evidence", (ROW, LABEL, np.nan), ValueError, "threshold .*nan"),
     ("search", (ROW, 0), ValueError, "k must be at least 1, got 0"),
     ("search", (ROW[0], 2), ValueError, r"x must have shape \(n, 8\), got \(8,\)"),
     ("search_and_reconstruct", (ROW, 0), ValueError, "k must be at least 1, got 0"),

@@ -146,19 +146,6 @@ def case_effort(queries: Queries) -> Effort:
     return Effort(queries.snapshot.lists, complete=True, routing="evidence", k_factor=1.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@given(data=st.data())
-def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None:
-    case = data.draw(cases(kind))
-    for query in questions(case):
-        expected = brute_force(case, query)
-        with case.index.holding() as snapshot:
-            queries = query.bind(snapshot)
-            for found in all_engines(queries):
-                assert_same_arrays(pad_results(*found, query.k), expected)
-            assert_all_ways(queries, expected)
-
-
 @st.composite
 def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
     low = draw(st.sampled_from([-1.0, 0.0, 0.5, 0.8]))
@@ -170,7 +157,7 @@ def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
     )
 
 
-@pytest.mark.parametrize("kind", SOME_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))
@@ -180,7 +167,7 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
             if query.X is not None
             else len(case.ids if query.ids is None else np.asarray(query.ids))
         )
-        ruled = dataclasses.replace(query, rules=data.draw(rules(case, nq)))
+        ruled = dataclasses.replace(query, rules=data.draw(st.none() | rules(case, nq)))
         expected = brute_force(case, ruled)
         assert_same_arrays(case.index.answer(ruled, EXACT), expected)
         with case.index.holding() as snapshot:

@@ -95,35 +95,6 @@ def test_any_form_of_a_query_will_do(form: Callable[..., Any]) -> None:
     assert_equal_results(index.search_evidence(x, label, np.int64(K), np.int16(NPROBE)), expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"xq": np.full((1, 9), np.nan, np.float32)}, ValueError, "xq must be finite"),
-        ({"xq": np.full((1, 9), np.inf, np.float32)}, ValueError, "xq must be finite"),
-        ({"xq": np.ones((1, 8), np.float32)}, ValueError, r"xq must have shape \(n, 9\)"),
-        ({"xq": np.ones(9, np.float32)}, ValueError, r"xq must have shape \(n, 9\)"),
-        ({"labels_q": np.array([-1])}, ValueError, "labels_q must lie in 0"),
-        ({"labels_q": np.array([2**63], np.uint64)}, ValueError, "labels_q must lie in 0"),
-        ({"labels_q": np.array([0, 1])}, ValueError, r"labels_q must have shape \(1,\)"),
-        ({"labels_q": np.array(0)}, ValueError, r"labels_q must have shape \(1,\)"),
-        ({"labels_q": np.array([0.0])}, TypeError, "labels_q must be integers"),
-        ({"labels_q": np.array(["2020"], "M8[ns]")}, TypeError, "labels_q must be integers, texts"),
-        ({"k": 0}, ValueError, "k must be at least 1"),
-        ({"k": True}, TypeError, "k must be an integer"),
-        ({"nprobe": 0}, ValueError, "nprobe must be at least 1"),
-        ({"nprobe": 2.0}, TypeError, "nprobe must be an integer"),
-        ({"recall": 0.9}, ValueError, "only one of nprobe, recall and exact"),
-    ],
-)
-def test_errors_match_the_long_way(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    index, X, labels = filled()
-    asked = {"xq": X[:1], "labels_q": labels[:1], "k": K, "nprobe": NPROBE} | change
-    with pytest.raises(error, match=message):
-        index.search_evidence(**asked)
-
-
 def test_large_numbers_are_no_error() -> None:
     index, X, labels = filled()
     D, I = index.search_evidence(X[:1], labels[:1], 400, 2**70)
