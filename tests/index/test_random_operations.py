@@ -169,14 +169,19 @@ class Sequence:
 
     def effort(self) -> tuple[dict[str, Any], bool]:
         """Return the options of an effort, and whether its results are exact."""
-        if not self.index.has_lists or self.rng.random() < 0.3:
-            return {"exact": True}, True
-        choice = self.rng.random()
-        if choice < 0.4:
-            return {"nprobe": 100}, True
-        if choice < 0.8:
-            return {"nprobe": int(self.rng.integers(1, 4))}, False
-        return {"recall": float(self.rng.choice([0.5, 0.9]))}, False
+        efforts: list[tuple[dict[str, Any], bool]] = [
+            ({"exact": True}, True),
+            ({"exact": True, "memory": 1 << 10}, True),
+            ({"recall": 1.0}, True),
+        ]
+        if self.index.has_lists:
+            efforts += [
+                ({"nprobe": 100}, True),
+                ({"nprobe": int(self.rng.integers(1, 4))}, False),
+                ({"nprobe": 2, "memory": 1 << 10}, False),
+                ({"recall": float(self.rng.choice([0.5, 0.9]))}, False),
+            ]
+        return efforts[int(self.rng.integers(len(efforts)))]
 
     # --- operations -------------------------------------------------------------------------------------------------
 
