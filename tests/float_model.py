@@ -16,7 +16,7 @@ class Rules:
     """Rules of a search, one entry for each query where there are several."""
 
     neighbors: str = "other"
-    sel: list[int] | None = None
+    sel: Any = None  # ids, or a mask of the rows in ascending order of their ids
     exclude: list[list[int]] | None = None
     exclude_labels: list[list[Any]] | None = None
     within: tuple[float, float] | None = None
@@ -104,7 +104,8 @@ class Model:
                 found[q] &= known & ~same & (label is not None)
             found[q] &= ids != (-1 if asked[q] is None else asked[q])
             if rules.sel is not None:
-                found[q] &= np.isin(ids, rules.sel)
+                is_mask = isinstance(rules.sel, np.ndarray)
+                found[q] &= rules.sel if is_mask else np.isin(ids, rules.sel)
             if rules.exclude is not None:
                 found[q] &= ~np.isin(ids, rules.exclude[q])
             if rules.exclude_labels is not None:
@@ -113,7 +114,7 @@ class Model:
                     bool,
                 )
         if rules.within is not None:
-            low, high = np.float32(rules.within[0]), np.float32(rules.within[1])
+            low, high = np.clip(rules.within, -3.4e38, 3.4e38).astype(np.float32)
             D = self.as_results(scores)
             found &= (low <= D) & (high >= D)
         return found

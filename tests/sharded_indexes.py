@@ -41,31 +41,39 @@ def started(folder: Path) -> tuple[cfe.IndexEvidenceIVF, ShardedEvidenceIndex]:
     return index, ShardedEvidenceIndex.open(folder)
 
 
-def results(index: Any) -> list[Any]:
+def results(index: Any, X: Any = X, labels: Any = LABELS) -> list[Any]:
     """Return what searches of every kind find."""
     known = index.members()
     found = [index.ntotal, known.ids, known.labels, index.reconstruct_batch(known.ids)]
-    for how in ({"nprobe": 2}, {"nprobe": 5}, {"exact": True}, {"recall": 0.9}):
-        if index.ntotal or "recall" not in how:
-            found += index.search_stored(k=4, **how)
-            found += index.search_evidence(X[:20] + np.float32(0.01), LABELS[:20], 4, **how)
-            found += index.search_evidence(X[:1], LABELS[:1], 4, **how)
-    if index.ntotal:
-        pairs = cfe.global_evidence(index, 15)
-        found += [
-            pairs.source,
-            pairs.target,
-            pairs.similarity,
-            *index.search_certified(k=3, nprobe=4),
-        ]
-    return [*found, *index.range_search_evidence(X[:9], LABELS[:9], 0.7), *index.search(X[:9], 3)]
+    found += [*index.range_search_evidence(X[:9], labels[:9], 0.7), *index.search(X[:9], 3)]
+    if not index.ntotal:
+        return found
+    new = X + np.float32(0.01)
+    for how in ({"nprobe": 2}, {"nprobe": 5}, {"exact": True}, {"recall": 0.9}, {}):
+        found += index.search_stored(k=4, **how)
+        for nq in (1, 20, 300):
+            found += index.search_evidence(new[:nq], labels[:nq], 4, **how)
+    excluded = [known.ids[:5]] * len(known.ids)
+    for rules in (
+        {"neighbors": "any"},
+        {"neighbors": "own", "within": (0.1, 0.9)},
+        {"exclude": excluded},
+        {"exclude_labels": [[known.labels.max()]] * len(known.ids)},
+        {"sel": known.ids[::2]},
+    ):
+        for how in ({"exact": True}, {"nprobe": 2}):
+            found += index.search_stored(k=4, **rules, **how)
+    pairs = cfe.global_evidence(index, 15)
+    found += [pairs.source, pairs.target, pairs.similarity]
+    found += index.search_per_label(new[:9], labels[:9], 2)
+    return [*found, *index.search_certified(k=3, nprobe=4)]
 
 
-def assert_same(index: Any, *sharded: Any) -> None:
+def assert_same(index: Any, *sharded: Any, X: Any = X, labels: Any = LABELS) -> None:
     """Check that indexes in shards have the results of an index in memory."""
-    expected = results(index)
+    expected = results(index, X, labels)
     for one in sharded:
-        assert_same_arrays(results(one), expected)
+        assert_same_arrays(results(one, X, labels), expected)
 
 
 def assert_tidy(folder: Path, sharded: ShardedEvidenceIndex) -> None:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import betainc, betaincinv
 
 from cfe_faiss.coarse.partitions import (
     cap_weight,
@@ -119,21 +118,6 @@ def test_lens_on_the_ordinary_sphere(share, theta):
         lens = 2 * (mp.pi - mp.acos((mp.cos(phi) - cos**2) / sin**2) - 2 * cos * side)
         cap = 2 * mp.pi * (1 - cos)
     assert overlap_ratio(phi, 3, theta) == pytest.approx(float(lens / cap), rel=1e-9)
-
-
-@pytest.mark.parametrize("d", [3, 5, 18])
-def test_monte_carlo(d):
-    n = 50_000
-    rng = np.random.default_rng(d)
-    # uniform in the cap around the first axis: the angle t has the density sin(t)^(d-2), the direction is free
-    quantile = rng.uniform(size=n) * betainc((d - 1) / 2, 0.5, math.sin(THETA) ** 2)
-    t = np.arcsin(np.sqrt(betaincinv((d - 1) / 2, 0.5, quantile)))
-    direction = rng.standard_normal((n, d - 1))
-    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-    for phi in np.radians(DEGREES):
-        other = np.cos(t) * math.cos(phi) + np.sin(t) * math.sin(phi) * direction[:, 0]
-        hit = (other >= math.cos(THETA)).mean()
-        assert overlap_ratio(phi, d) == pytest.approx(hit, abs=4 * math.sqrt(hit * (1 - hit) / n))
 
 
 @given(phi=st.lists(st.floats(0, math.pi), min_size=1, max_size=40), d=dimensions, theta=thetas)

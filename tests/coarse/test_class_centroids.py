@@ -9,10 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import (
     Stored,
     clustered,
-    exact_rows,
     lists_of_rows,
-    ranked_lists,
-    routes_of,
     stored_vectors,
     unit,
     with_rows,
@@ -88,50 +85,6 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
 
 
 # --- a plain ranking --------------------------------------------------------------------------------------------------
-
-
-@given(
-    st.sampled_from([1, 2, 15, 16, 17, 60, 200]),
-    st.integers(1, 3),
-    st.sampled_from([0, 1, 3, 40]),
-    st.integers(0, 40),
-    st.sampled_from([1, 3, 16, 50, 128, 129, 199]),
-    st.integers(0, 2**32 - 1),
-)
-def test_routes_match_a_plain_ranking(
-    lists: int, partitions: int, classes: int, nq: int, nprobe: int, seed: int
-) -> None:
-    rng, total = np.random.default_rng(seed), lists * partitions
-    known = np.sort(rng.choice(1 << 20, classes, replace=False)).astype(np.int32)
-    routes = routes_of(rng, lists, partitions, known)
-    # Some have a label without an entry, or one that is not known.
-    X = exact_rows(rng, nq, 5)
-    labels = rng.choice(np.append(known, [-1, 1 << 20]), nq).astype(np.int32)
-    expected = ranked_lists(routes, X, labels, total)[:, :nprobe]
-    found = routes.lists(X, labels, nprobe)
-    assert_array_equal(found, np.tile(np.arange(lists), (nq, 1)) if nprobe >= total else expected)
-
-
-@pytest.mark.parametrize("nprobe", [1, 10, 128, 129])
-def test_lists_without_a_label_are_ranked_by_their_other_members(nprobe: int) -> None:
-    X, labels = clustered(3000, 24, 4)
-    labels[::50] = -1
-    index = built(Stored(X, labels, np.arange(3000), X, labels, 1), 90, 2)
-    routes, queries, own = index.routes(), unit(X[:400]), labels[:400].astype(np.int32)
-    all_scores = np.where(routes.filled, queries @ routes.means.T, -np.inf)
-    for i, label in enumerate(routes.labels):
-        entries = slice(routes.starts[i], routes.starts[i + 1])
-        of_label = np.flatnonzero(own == label)
-        without = np.where(
-            routes.class_filled[entries], queries[of_label] @ routes.class_means[entries].T, -np.inf
-        )
-        all_scores[np.ix_(of_label, routes.class_lists[entries])] = without
-    expected = -np.sort(-all_scores, axis=1)[:, :nprobe]
-    found = routes.lists(queries, own, nprobe)
-    assert all(len(set(some)) == len(some) for some in (row[row >= 0].tolist() for row in found))
-    assert_array_equal(found >= 0, expected > -np.inf)
-    scores = np.where(found >= 0, np.take_along_axis(all_scores, found, axis=1), -np.inf)
-    assert_allclose(scores, expected, atol=1e-5)
 
 
 # --- an index that uses it --------------------------------------------------------------------------------------------

@@ -9,41 +9,24 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import file_writers
 import numpy as np
 import pytest
+from file_writers import inverted_file as index
 from interrupts import raises_at
-from reference import with_rows
-from stores import filled
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, scale
-from cfe_faiss.files.outputs import new_file, new_files, write_picture
+from cfe_faiss.files.outputs import new_file, new_files
 
-Figure = pytest.importorskip("matplotlib.figure").Figure
-pytest.importorskip("jinja2")
 pytestmark = pytest.mark.usefixtures("without_sync")
 
-N, D = 60, 4
-RNG = np.random.default_rng(0)
-X, LABELS = RNG.normal(size=(N, D)).astype(np.float32), RNG.integers(2, size=N)
 NAMES = ["r.csv", "r.html", "r.json", "r.xml"]
 
 
-def index() -> cfe.IndexEvidenceIVF:
-    return with_rows(cfe.IndexEvidenceIVF(D, 4), X, LABELS)
-
-
-def write_report(folder: Path, **options: Any) -> audit.Report:
-    finder = cfe.EvidenceFinder.from_vectors(X, LABELS)
-    return audit.report(finder, folder / "r.html", pairs=5, cases=1, k=2, progress=False, **options)
-
-
-def write_pictures(folder: Path) -> None:
-    picture = Figure()
-    picture.subplots().plot([1, 2])
-    write_picture(picture, folder / "a.png", overwrite=False)
+def write_report(folder: Path) -> audit.Report:
+    return file_writers.write_report(folder, figures=False)
 
 
 def write_model(folder: Path) -> None:
@@ -54,31 +37,24 @@ def write_model(folder: Path) -> None:
 
 
 def write_job(folder: Path) -> None:
-    edges = RNG.integers(N, size=(2, 90))
-    if not (folder / "job.json").exists():
-        scale.Job(folder, features=X, edges=edges, labels=LABELS, k=2, nlist=2, shards=1, pairs=3)
-    for path in folder.glob("evidence/*"):
-        path.write_bytes(b"damaged")
-    scale.Job(folder).run(workers=1)
+    if (folder / "job.json").exists():
+        for path in folder.glob("evidence/*"):
+            path.write_bytes(b"damaged")
+    file_writers.write_job(folder)
 
 
 def relabel_shards(folder: Path) -> None:
     if not (folder / "shards.json").exists():
         scale.write_shards(index(), folder, 2)
     opened = scale.ShardedEvidenceIndex.open(folder)
-    opened.relabel(np.full(N, opened.members().labels.max() + 1))
+    opened.relabel(np.full(opened.ntotal, opened.members().labels.max() + 1))
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "index": lambda folder: cfe.write_index(index(), folder / "a.index"),
-    "report": write_report,
-    "figures": lambda folder: write_report(folder, figures=folder / "drawn"),
-    "picture": write_pictures,
-    "model": write_model,
-    "store": lambda folder: filled(9)[0].save(folder),
-    "shards": lambda folder: scale.write_shards(index(), folder, 2),
-    "changed shards": relabel_shards,
+    **file_writers.WRITERS,
     "job": write_job,
+    "model": write_model,
+    "changed shards": relabel_shards,
 }
 
 
@@ -136,7 +112,7 @@ def test_names_may_be_as_long_as_the_file_system_admits(
     for _ in range(2):
         cfe.write_index(index(), tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert cfe.read_index(tmp_path / name).ntotal == N
+    assert cfe.read_index(tmp_path / name).ntotal == file_writers.N
 
 
 # --- several files ----------------------------------------------------------------------------------------------------
@@ -146,7 +122,7 @@ def test_names_may_be_as_long_as_the_file_system_admits(
 def test_a_folder_in_place_of_a_file_leaves_all_as_it_was(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
     with pytest.raises(IsADirectoryError) as caught:
-        write_report(tmp_path, figures=tmp_path / "drawn")
+        file_writers.write_report(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -243,7 +219,7 @@ def test_signals_at_random_moments_leave_all_files_or_none(count: int, tmp_path:
         ) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            time.sleep(RNG.uniform(0, 0.2))
+            time.sleep(file_writers.RNG.uniform(0, 0.2))
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
         contents = {path.name: path.read_text() for path in tmp_path.iterdir()}

@@ -1,79 +1,23 @@
 """Writers refuse inputs, mapped files and, without ``overwrite``, files that this package has not written."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
-from reference import with_rows
+from file_writers import LABELS, WRITERS, X, inverted_file, write_pictures
 from stores import filled
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, scale
-from cfe_faiss.files.outputs import check_outputs, is_ours, path_within, write_picture
+from cfe_faiss.files.outputs import check_outputs, is_ours, path_within
 
-Figure = pytest.importorskip("matplotlib.figure").Figure
-pytest.importorskip("jinja2")
 pytestmark = pytest.mark.usefixtures("without_sync")
 FOREIGN = b"mine\n"
-N, D = 60, 6
 linux = pytest.mark.skipif(
     not Path("/proc/self/maps").exists(), reason="only Linux tells which files are mapped"
 )
-
-
-@pytest.fixture(scope="module")
-def graph() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return (
-        rng.normal(size=(N, D)).astype(np.float32),
-        rng.integers(N, size=(2, 200)),
-        rng.integers(2, size=N),
-    )
-
-
-def inverted_file(graph: tuple[np.ndarray, ...]) -> cfe.IndexEvidenceIVF:
-    X, _, labels = graph
-    return with_rows(cfe.IndexEvidenceIVF(D, 6), X, labels)
-
-
-def write_report(graph: tuple[np.ndarray, ...], folder: Path, overwrite: bool) -> None:
-    X, _, labels = graph
-    finder = cfe.EvidenceFinder.from_vectors(X, labels)
-    options = {"pairs": 5, "cases": 1, "k": 2, "progress": False, "overwrite": overwrite}
-    audit.report(finder, folder / "r.html", figures=folder / "drawn", **options)
-
-
-def write_job(graph: tuple[np.ndarray, ...], folder: Path, overwrite: bool) -> None:
-    job = scale.Job(
-        folder, *graph, k=2, nlist=4, shards=1, block_rows=N, pairs=3, overwrite=overwrite
-    )
-    job.run(workers=1)
-
-
-def write_pictures(
-    folder: Path, overwrite: bool, names: tuple[str, ...] = ("a.png", "b.svg")
-) -> None:
-    picture = Figure()
-    picture.subplots().plot([1, 2])
-    for name in names:
-        write_picture(picture, folder / name, overwrite=overwrite)
-
-
-WRITERS: dict[str, Callable[..., None]] = {
-    "index": lambda graph, folder, o: cfe.write_index(
-        inverted_file(graph), folder / "a.index", overwrite=o
-    ),
-    "store": lambda _, folder, o: filled(20)[0].save(folder, overwrite=o),
-    "shards": lambda graph, folder, o: scale.write_shards(
-        inverted_file(graph), folder, 2, overwrite=o
-    ),
-    "job": write_job,
-    "report": write_report,
-    "pictures": lambda _, folder, o: write_pictures(folder, o),
-}
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -83,14 +27,14 @@ def contents(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.usefixtures("shared_workers")
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
-    name: str, graph: tuple[np.ndarray, ...], tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
     write = WRITERS[name]
     folder, foreign = tmp_path / "own", tmp_path / "foreign"
     folder.mkdir()
-    write(graph, folder, False)
+    write(folder)
     first = contents(folder)
-    write(graph, folder, False)  # overwrites its files
+    write(folder)  # overwrites its files
     random = {"store": ("index-", "rows-"), "shards": ("shard-",)}.get(name, ("\0",))
     names = [path.relative_to(folder) for path in first if not path.name.startswith(random)]
     if name == "job":
@@ -106,20 +50,20 @@ def test_files_of_others_are_replaced_only_when_asked_and_own_files_always(
         (place / path).parent.mkdir(parents=True)
         (place / path).write_bytes(FOREIGN)
         with pytest.raises(ValueError, match="not written"):
-            write(graph, place, False)
+            write(place)
         now = contents(place)
         assert now[place / path] == FOREIGN
         assert name == "pictures" or len(now) == 1  # pictures are written by two calls
-    write(graph, foreign / "0", True)
+    write(foreign / "0", overwrite=True)
     assert (foreign / "0" / names[0]).read_bytes() != FOREIGN
-    write(graph, foreign / "0", False)
+    write(foreign / "0")
 
 
-def test_every_kind_of_file_is_recognised(graph: tuple[np.ndarray, ...], tmp_path: Path) -> None:
+def test_every_kind_of_file_is_recognised(tmp_path: Path) -> None:
     for name in ("index", "report"):
         (tmp_path / name).mkdir()
-        WRITERS[name](graph, tmp_path / name, False)
-    write_pictures(tmp_path, False, ("a.png", "b.svg", "c.pdf", "d.eps", "e"))
+        WRITERS[name](tmp_path / name)
+    write_pictures(tmp_path, ("a.png", "b.svg", "c.pdf", "d.eps", "e"))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     kinds = {"", ".csv", ".eps", ".html", ".index", ".json", ".pdf", ".png", ".svg", ".xml"}
     assert {path.suffix for path in files} == kinds
@@ -160,11 +104,9 @@ def test_devices_and_pipes_are_never_replaced(tmp_path: Path) -> None:
 
 @linux
 @pytest.mark.parametrize("flags", [faiss.IO_FLAG_MMAP, faiss.IO_FLAG_MMAP_IFC])
-def test_a_mapped_index_is_replaced_by_itself_only(
-    flags: int, graph: tuple[np.ndarray, ...], tmp_path: Path
-) -> None:
-    path, other = tmp_path / "a.index", inverted_file(graph)
-    cfe.write_index(inverted_file(graph), path)
+def test_a_mapped_index_is_replaced_by_itself_only(flags: int, tmp_path: Path) -> None:
+    path, other = tmp_path / "a.index", inverted_file()
+    cfe.write_index(inverted_file(), path)
     mapped, before = cfe.read_index(path, flags), path.read_bytes()
     with pytest.raises(ValueError, match="is mapped into memory"):
         cfe.write_index(other, path, overwrite=True)
@@ -192,10 +134,8 @@ def test_a_mapped_store_is_replaced_by_itself_only(tmp_path: Path) -> None:
 
 
 @linux
-def test_mapped_shards_are_replaced_by_themselves_only(
-    graph: tuple[np.ndarray, ...], tmp_path: Path
-) -> None:
-    index, other = inverted_file(graph), inverted_file(graph)
+def test_mapped_shards_are_replaced_by_themselves_only(tmp_path: Path) -> None:
+    index, other = inverted_file(), inverted_file()
     scale.write_shards(index, tmp_path, 2)
     opened, before = scale.ShardedEvidenceIndex.open(tmp_path), contents(tmp_path)
     with pytest.raises(ValueError, match="is mapped into memory"):
@@ -207,13 +147,10 @@ def test_mapped_shards_are_replaced_by_themselves_only(
 
 
 @linux
-def test_a_report_does_not_replace_the_array_that_it_is_about(
-    graph: tuple[np.ndarray, ...], tmp_path: Path
-) -> None:
-    X, _, labels = graph
+def test_a_report_does_not_replace_the_array_that_it_is_about(tmp_path: Path) -> None:
     X.tofile(tmp_path / "r.csv")
     mapped = np.memmap(tmp_path / "r.csv", np.float32, "r", shape=X.shape)
-    finder = cfe.EvidenceFinder.from_vectors(mapped, labels, features=mapped)
+    finder = cfe.EvidenceFinder.from_vectors(mapped, LABELS, features=mapped)
     with pytest.raises(ValueError, match=r"r\.csv is mapped into memory"):
         audit.report(finder, tmp_path / "r.html", overwrite=True, progress=False)
     assert (tmp_path / "r.csv").read_bytes() == X.tobytes()

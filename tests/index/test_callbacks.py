@@ -11,37 +11,18 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
+from indexes import KINDS, LABELS, N, X, filled
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.search.conditions import calls_python
 
-KINDS = [
-    "IDMap2,EvidenceFlat",
-    "EvidenceIVF4,Flat",
-    "EvidenceIVF4x2,Flat",
-    "EvidenceIVF4,SQ8",
-    "EvidenceIVF4,PQ4,RFlat",
-]
-N, D = 300, 8
-RAW, LABELS = clustered(N, D, 3)
-X = unit(RAW)
 Call = Callable[[Any, Any], Any]
 
 
 class OwnError(Exception):
     """Error raised by a selector in these tests."""
-
-
-def filled(kind: str) -> EvidenceIndex:
-    index = cfe.index_factory(D, kind)
-    if kind != "IDMap2,EvidenceFlat":
-        index.train(X)
-        index.nprobe = 8
-    index.add_with_labels(X, LABELS)
-    return index
 
 
 def of_faiss(index: Any, sel: Any) -> Any:

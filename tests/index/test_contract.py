@@ -1,417 +1,562 @@
-"""Evidence indexes beside the stock indexes that they derive from: the same operations, the same answers."""
+"""What every kind of index does: one suite over all of them.
 
-from collections.abc import Callable
+Random changes and searches are compared with a model in :mod:`test_random_operations`.
+"""
+
+import copy
+import pickle
+import threading
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from indexes import CLASSES, FLAT, IDS, KINDS, LABELS, RAW, D, N, X, empty, filled, kept
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import assert_same_arrays, with_rows
+from reference import assert_same_arrays, clustered, quick
 
 import cfe_faiss as cfe
 
-D, NLIST = 8, 4
-RNG = np.random.default_rng(3)
-TRAINING = RNG.normal(size=(300, D)).astype(np.float32)
-METRICS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
-KINDS = {
-    "flat": "EvidenceFlat",
-    "id map": "IDMap2,EvidenceFlat",
-    "ivf": "EvidenceIVF4,Flat",
-    "fp16": "EvidenceIVF4,SQfp16",
-    "sq8": "EvidenceIVF4,SQ8",
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+OTHER = clustered(N, D, CLASSES, seed=1)[0]
+
+
+def assert_same_index(one: Any, two: Any) -> None:
+    """Check that two indexes have the same rows and results."""
+    known, other = one.members(), two.members()
+    assert_same_arrays((known.ids, known.labels), (other.ids, other.labels))
+    assert_array_equal(one.reconstruct_batch(known.ids), two.reconstruct_batch(known.ids))
+    assert_same_arrays(one.search_stored(k=6), two.search_stored(k=6))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_stored_vectors_come_back_by_id(kind: str) -> None:
+    index = filled(kind, IDS)
+    vectors = kept(kind, X)
+    assert_allclose(vectors, X, atol=0.02)
+    assert_array_equal(index.reconstruct(int(IDS[3])), vectors[3])
+    repeated = np.random.default_rng(1).integers(0, N, 2 * N)
+    assert_array_equal(index.reconstruct_batch(IDS[repeated]), vectors[repeated])
+    assert_array_equal(index.reconstruct_batch([]), np.empty((0, D)))
+    into = np.empty(D, np.float32)
+    assert index.reconstruct(IDS[3], into) is into
+    numbered = filled(kind)
+    assert_array_equal(numbered.reconstruct_n(), vectors)
+    assert_array_equal(numbered.reconstruct_n(7, 5), vectors[7:12])
+    for error in (ValueError, RuntimeError):  # like other invalid arguments, and like FAISS
+        with pytest.raises(error, match="key must be in the index, got 1000001"):
+            index.reconstruct(1000001)
+        with pytest.raises(error, match="key must be at least 0, got -1"):
+            index.reconstruct(-1)
+
+
+def test_repeated_ids_are_searched_repeatedly(kind: str) -> None:
+    index = filled(kind, IDS)
+    asked = IDS[np.random.default_rng(1).integers(0, N, 2 * N)]
+    everything = index.search_stored(k=2)[1]
+    expected = everything[np.searchsorted(np.sort(IDS), asked)]
+    assert_array_equal(index.search_stored(asked, k=2)[1], expected)
+
+
+def test_a_class_index_is_a_stock_index_of_one_class(kind: str) -> None:
+    index = filled(kind, IDS)
+    for label in range(CLASSES):
+        part = index.class_index(label)
+        assert type(part) is type(faiss.downcast_index(index))
+        own_class = label == LABELS
+        assert part.ntotal == own_class.sum()
+        if "PQ" not in kind:  # the stock PQ index has codes only
+            rows = kept(kind, X)[own_class]
+            expected = faiss.knn(X[:30], rows, 3, metric=faiss.METRIC_INNER_PRODUCT)[1]
+            assert_array_equal(part.search(X[:30], 3)[1], IDS[own_class][expected])
+    assert index.class_index(99).ntotal == 0
+
+
+def test_evidence_comes_with_its_vectors(kind: str) -> None:
+    index = filled(kind)
+    params = cfe.EvidenceParameters(LABELS[:9], exact=True, sel=range(100, 103))
+    scores, I, R = index.search_and_reconstruct(X[:9], 5, params=params)
+    assert_same_arrays((scores, I), index.search(X[:9], 5, params=params))
+    assert R.shape == (9, 5, D)
+    assert_array_equal(R[I >= 0], index.reconstruct_batch(I[I >= 0]))
+    assert (I < 0).any()
+    assert np.isnan(R[I < 0]).all()
+    out = np.empty((9, 5, D), np.float32)
+    assert index.search_and_reconstruct(X[:9], 5, params=params, R=out)[2] is out
+    with pytest.raises(ValueError, match=r"R must be a float32 array of shape \(9, 5, 8\)"):
+        index.search_and_reconstruct(X[:9], 5, params=params, R=out[:2])
+    for search in (index.search, index.search_and_reconstruct):
+        with pytest.raises(TypeError, match="numeric_type together with EvidenceParameters"):
+            search(X[:9], 5, params=params, numeric_type=faiss.Float32)
+
+
+def test_one_label_serves_all_queries_and_outputs_are_filled(kind: str) -> None:
+    index = filled(kind)
+    scores, I = np.empty((7, 5), np.float32), np.empty((7, 5), np.int64)
+    found = index.search(X[:7], 5, params=cfe.EvidenceParameters(1, exact=True), D=scores, I=I)
+    assert found[0] is scores
+    assert found[1] is I
+    assert_array_equal(I, index.search_evidence(X[:7], [1] * 7, 5, exact=True)[1])
+
+
+def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str) -> None:
+    metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
+    for metric in metrics:
+        index = quick(cfe.index_factory(D, kind, metric))
+        index.train(RAW)
+        index.add_with_labels(RAW, LABELS)
+        query, label = RAW[:1], LABELS[:1]
+        threshold = float(index.search_evidence(query, label, 9, exact=True)[0][0, 5])
+        params = cfe.EvidenceParameters(labels=int(label[0]))
+        inclusive = index.range_search_evidence(query, label, threshold)
+        strict = index.range_search(query, threshold, params=params)
+        assert threshold in inclusive[1]
+        assert_array_equal(strict[1], inclusive[1][inclusive[1] != threshold])
+        view = index.excluding(int(label[0])).range_search(query, threshold)
+        assert_array_equal(view[2], strict[2])
+        worst = 1e300 if metric == "l2" else -1e300
+        found = index.range_search(query, worst, params=params)[2]
+        assert len(found) == (label[0] != LABELS).sum()
+
+
+def test_a_view_leaves_a_class_out(kind: str) -> None:
+    """It serves code that knows no classes."""
+    index = filled(kind)
+    view = index.excluding(2)
+    expected = index.search_evidence(X[:9], [2] * 9, 5, exact=True)
+    assert_array_equal(view.search(X[:9], 5)[1], expected[1])
+    lims, scores, _ = view.range_search(X[:9], 0.5)
+    assert_array_equal(scores, index.range_search_evidence(X[:9], [2] * 9, 0.5)[1])
+    assert len(lims) == 10
+    options: dict[str, Any] = {"nprobe": 1} if index.has_lists else {}
+    make = faiss.SearchParametersIVF if index.has_lists else faiss.SearchParameters
+    I = view.search(X[:9], 5, params=make(sel=faiss.IDSelectorRange(0, 100), **options))[1]
+    assert (I < 100).all()
+    assert (LABELS[I] != 2).all()
+    assert (view.d, view.ntotal) == (D, N)
+    assert_array_equal(view.reconstruct(3), index.reconstruct(3))
+    assert repr(view) == f"{index!r}.excluding(2)"
+    if index.has_lists:
+        view.nprobe = 3
+        assert index.nprobe == view.nprobe == 3
+    with pytest.raises(AttributeError):
+        view.unheard_of = 1
+    with pytest.raises((TypeError, AttributeError)):
+        faiss.IndexShards(D).add_shard(view)
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, cfe.clone_index])
+def test_copies_keep_everything_and_share_nothing(kind: str, twin: Any) -> None:
+    index = filled(kind, IDS)
+    for again in (twin(index), pickle.loads(pickle.dumps(index))):
+        assert type(again) is type(index)
+        assert repr(again) == repr(index)
+        assert_same_index(again, index)
+        again.relabel(np.arange(N) % 4)
+        again.remove_ids(IDS[:10])
+        assert_same_index(index, filled(kind, IDS))
+
+
+@pytest.mark.parametrize("given", [None, IDS])
+def test_one_by_one_is_as_at_once(kind: str, given: Any) -> None:
+    one_by_one, at_once = empty(kind), filled(kind, given)
+    ids = np.arange(N) if given is None else given
+    one_by_one.add_with_labels(RAW[:300], LABELS[:300], ids[:300])
+    for i in range(300, N):
+        one = slice(i, i + 1)
+        one_by_one.add_with_labels(RAW[one], LABELS[one], None if given is None else ids[one])
+        if i % 50 == 0:  # cached data of readers must not interfere
+            assert len(one_by_one.search_stored(k=3)[0]) == i + 1
+    assert_same_index(one_by_one, at_once)
+    if at_once.has_lists:
+        for j in range(at_once.nlist):
+            size = at_once.invlists.list_size(j)
+            lists = [
+                faiss.rev_swig_ptr(index.invlists.get_ids(j), size)
+                for index in (one_by_one, at_once)
+            ]
+            assert_array_equal(*lists)
+
+
+def test_to_add_one_vector_makes_no_array_of_all(kind: str) -> None:
+    index, n = empty(kind), 30_000
+    many = np.random.default_rng(0).normal(size=(n, D)).astype(np.float32)
+    index.add_with_labels(many, np.arange(n) % 4)
+    index.add_with_labels(X[:1], [0])
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            index.add_with_labels(X[:1], [0])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < n  # bytes
+
+
+def test_vectors_of_any_type_and_layout(kind: str) -> None:
+    types = {np.float16: faiss.Float16, np.float32: faiss.Float32, np.int8: faiss.Int8}
+    for dtype in (*types, np.float64):
+        given = (RAW * 8).astype(dtype)
+        before = given.copy()
+
+        def with_rows_of(x: Any) -> Any:
+            index = empty(kind, x)
+            index.add_with_labels(x, LABELS)
+            return index
+
+        expected = with_rows_of(given.astype(np.float32))
+        strided = np.repeat(given, 2, axis=0)[::2]
+        for x in (given, np.asfortranarray(given), strided, given.tolist()):
+            assert_same_arrays(with_rows_of(x).search_stored(k=3), expected.search_stored(k=3))
+        assert_array_equal(given, before)
+        if dtype not in types:
+            continue
+        index = quick(cfe.index_factory(D, kind))
+        if index.has_lists:
+            index.train(RAW * 8, numeric_type=types[dtype])
+            index.nprobe = index.nlist * index.partitions
+        index.add_with_ids(RAW * 8, np.arange(N), numeric_type=types[dtype])
+        index.relabel(LABELS)
+        assert_array_equal(index.search_stored(k=3)[1], expected.search_stored(k=3)[1])
+        index.reset()
+        index.add(RAW * 8, numeric_type=types[dtype])
+        assert index.ntotal == N
+
+
+def test_codes_can_be_added(kind: str) -> None:
+    index = filled(kind)
+    codes = index.sa_encode(X[:20])
+    if "PQ" in kind:
+        with pytest.raises(NotImplementedError, match="codes do not tell the vectors"):
+            index.add_sa_codes(codes)
+        return
+    new = np.arange(20) + 1000
+    index.add_sa_codes(codes, new)
+    index.add_sa_codes(codes[:0])
+    assert_array_equal(index.members().labels[N:], np.full(20, -1))
+    index.relabel((LABELS[:20] + 1) % 3, new)
+    scores, I = index.search_evidence(X[:20], LABELS[:20], 1, exact=True)
+    assert_array_equal(I[:, 0], new)
+    assert scores.min() > 0.99
+    for wrong in (codes[:, 1:], codes.astype(np.int64), codes[0]):
+        with pytest.raises(ValueError, match=r"codes must be uint8 of shape \(n, \d+\), got"):
+            index.add_sa_codes(wrong)
+    with pytest.raises(ValueError, match="ids must not be in the index yet, got 7"):
+        index.add_sa_codes(codes[:1], [7])
+    assert index.ntotal == N + 20
+
+
+def test_default_ids_follow_the_largest_stored_id(kind: str, tmp_path: Path) -> None:
+    index = empty(kind)
+    index.add_with_labels(X[:10], LABELS[:10])
+    index.remove_ids([2, 3])
+    index.add(X[:2])
+    assert_array_equal(index.members().ids, [0, 1, *range(4, 12)])
+    index.add_with_labels(X[:1], [0], [100])
+    cfe.write_index(index, tmp_path / "index")
+    index = cfe.read_index(tmp_path / "index")
+    index.add_with_labels(X[:2], [0, 1])
+    assert index.members().ids[-3:].tolist() == [100, 101, 102]
+    index.remove_ids([100, 102])
+    index.add(X[:1])
+    assert index.members().ids[-2:].tolist() == [101, 102]
+    index.reset()
+    index.add(X[:2])
+    assert index.members().ids.tolist() == [0, 1]
+    index.add_with_labels(X[:1], [0], [2**63 - 2])
+    with pytest.raises(ValueError, match="ids must be given"):
+        index.add(X[:1])
+    assert index.ntotal == 3
+
+
+def test_an_update_equals_a_removal_and_an_addition(kind: str) -> None:
+    for count, labels in ((1, None), (60, 2), (N, None)):
+        index, other = filled(kind, IDS), filled(kind, IDS)
+        for one in (index, other):
+            one.search_evidence(X[:1], LABELS[:1], 3)  # derived data is there, and carried over
+        rows = np.random.default_rng(count).permutation(N)[:count]
+        new = LABELS[rows] if labels is None else np.full(count, labels)
+        index.update_vectors(IDS[rows], 5 * OTHER[rows], None if labels is None else new)
+        other.remove_ids(IDS[rows])
+        other.add_with_labels(5 * OTHER[rows], new, IDS[rows])
+        assert_same_index(index, other)
+        assert_same_index(cfe.clone_index(index), other)
+
+
+def test_merging_moves_vectors_and_labels(kind: str) -> None:
+    half = N // 2
+    for other_kind in (FLAT, "EvidenceIVF8,Flat", kind, "stock"):
+        stock = other_kind == "stock"
+        index, other = empty(kind), empty("EvidenceIVF8,Flat" if stock else other_kind)
+        index.add_with_labels(RAW[:half], LABELS[:half], IDS[:half])
+        other.add_with_labels(RAW[half:], LABELS[half:], IDS[half:])
+        if stock:
+            other = other.to_stock()
+        index.check_compatible_for_merge(other)
+        index.merge_from(other)
+        assert (index.ntotal, other.ntotal) == (N, 0)
+        if stock:
+            assert (index.members().labels == -1).sum() == N - half
+            index.relabel(LABELS[half:], IDS[half:])
+        assert_same_arrays(index.search_stored(k=6), filled(kind, IDS).search_stored(k=6))
+    index.merge_from(filled("EvidenceIVF8,SQ8").to_stock(), 10**8)
+    assert index.ntotal == 2 * N
+
+
+def test_merging_adds_to_the_ids_and_refuses_before_it_moves(kind: str) -> None:
+    index, other = filled(kind, IDS), filled(kind, IDS)
+    with pytest.raises(ValueError, match="ids must not be in the index yet"):
+        index.merge_from(other)
+    assert (index.ntotal, other.ntotal) == (N, N)
+    index.merge_from(other, 10**7)
+    assert_array_equal(np.sort(index.members().ids), np.sort(np.concatenate([IDS, IDS + 10**7])))
+    for wrong, error, message in (
+        (index, ValueError, f"another index of {D} dimensions"),
+        (cfe.IndexEvidenceIDMap2(D + 1), ValueError, f"another index of {D} dimensions"),
+        (None, ValueError, f"another index of {D} dimensions"),
+        (filled("EvidenceIVF8,PQ4,RFlat").to_stock(), TypeError, "an evidence index"),
+        (faiss.IndexHNSWFlat(D, 4), TypeError, "an evidence index"),
+    ):
+        for use in (index.check_compatible_for_merge, index.merge_from):
+            with pytest.raises(error, match=f"otherIndex must be {message}"):
+                use(wrong)
+
+
+# --- a selection of rows ----------------------------------------------------------------------------------------------
+
+MASK = np.random.default_rng(4).random(N) < 0.2  # for the vectors in ascending order of their ids
+CHOSEN = np.sort(IDS)[MASK]
+
+
+def searches(index: Any, sel: Any) -> list[Any]:
+    """Return the exact results of all searches among the selected vectors."""
+    xq, labels = X[:40], LABELS[:40]
+    found = [
+        index.search(xq, 5, params=cfe.EvidenceParameters(labels, exact=True, sel=sel)),
+        index.range_search(xq, 0.5, params=cfe.EvidenceParameters(labels, sel=sel)),
+        index.search_evidence(xq, labels, 5, sel=sel, exact=True),
+        index.search_evidence(xq[:1], labels[:1], 5, sel=sel, exact=True),
+        index.search_stored(IDS[:40], 5, sel=sel, exact=True),
+        index.search_stored(k=5, sel=sel, exact=True),
+        index.range_search_evidence(xq, labels, 0.5, sel=sel),
+    ]
+    if index.has_lists:
+        found += [
+            index.search_certified(k=5, nprobe=16, sel=sel),
+            index.search_evidence(xq, labels, 5, sel=sel, recall=1.0),
+            index.search_evidence(xq, labels, 5, sel=sel, recall=0.9),
+        ]
+    return found
+
+
+def test_every_search_is_exact_among_selected_rows(kind: str) -> None:
+    index, only = filled(kind, IDS), filled(kind, IDS)
+    only.relabel(np.full(N - len(CHOSEN), -1), np.setdiff1d(IDS, CHOSEN))  # no longer evidence
+    by_selector = searches(index, faiss.IDSelectorBatch(CHOSEN))
+    for sel in (MASK, CHOSEN, CHOSEN[::-1].tolist(), set(CHOSEN.tolist())):
+        for found, expected in zip(searches(index, sel), by_selector, strict=True):
+            assert_same_arrays(found, expected)
+    assert_same_arrays(by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, exact=True))
+    assert_same_arrays(by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5))
+    assert_array_equal(by_selector[0][1], by_selector[2][1])
+    for sel in ([], np.zeros(N, bool), np.array([10**7])):
+        assert (index.search_stored(k=3, sel=sel)[1] == -1).all()
+        assert (index.search_evidence(X[:1], LABELS[:1], 3, sel=sel)[1] == -1).all()
+        assert len(index.range_search_evidence(X[:9], LABELS[:9], -1.0, sel=sel)[2]) == 0
+
+
+def test_masks_and_ids_select_removed_rows(kind: str) -> None:
+    index = filled(kind, IDS)
+    assert index.remove_ids(MASK) == MASK.sum()
+    left = index.members().ids
+    assert_array_equal(left, np.setdiff1d(IDS, CHOSEN))
+    assert index.remove_ids(set(left[:7].tolist())) == 7
+    assert index.remove_ids(int(left[7])) == 1
+    assert index.remove_ids(range(10**6, 10**6 + 5)) == 0
+    assert index.remove_ids([*left[8:12], *left[8:12], 10**7]) == 4
+    assert_array_equal(index.members().ids, left[12:])
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_reading_waits_while_the_index_changes(kind: str) -> None:
+    index, near = filled(kind), threading.Event()
+    found: list[Any] = []
+
+    def read() -> None:
+        near.set()
+        found.append(index.assign(X[:1], 1))
+
+    with index.changing():
+        thread = threading.Thread(target=read)
+        thread.start()
+        near.wait()
+        thread.join(0.05)
+        assert found == []
+    thread.join()
+    assert_array_equal(found[0], index.search(X[:1], 1)[1])
+
+
+def test_threads_may_share_parameters(kind: str) -> None:
+    index, sel = filled(kind), faiss.IDSelectorBatch(np.arange(0, N, 2))
+    if index.has_lists:
+        shared: Any = faiss.SearchParametersIVF(sel=sel, nprobe=8)
+    else:
+        shared = faiss.SearchParameters(sel=sel)
+    expected = index.search(X[:50], 5, params=shared)[1]
+    assert (expected % 2 == 0).all()
+    found: list[Any] = []
+
+    def search() -> None:
+        for _ in range(30):
+            found.append(index.search(X[:50], 5, params=shared)[1])
+            index.range_search(X[:5], 0.9, params=shared)
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 120
+    for I in found:
+        assert_array_equal(I, expected)
+
+
+# --- arrays that an index hands out -----------------------------------------------------------------------------------
+
+CHANGES = {
+    "add": lambda index: index.add_with_labels(X, LABELS),
+    "remove": lambda index: index.remove_ids([3]),
+    "relabel": lambda index: index.relabel(np.zeros(N, np.int64)),
+    "reset": lambda index: index.reset(),
 }
 
 
-class Both:
-    """An evidence index and the stock index of its kind."""
-
-    def __init__(self, kind: str, metric: str) -> None:
-        self.kind, self.metric = kind, metric
-        self.ours: Any = cfe.index_factory(D, KINDS[kind], metric)
-        if kind == "flat":
-            self.stock: Any = faiss.IndexFlat(D, METRICS[metric])
-        elif kind == "id map":
-            self.stock = faiss.IndexIDMap2(faiss.IndexFlat(D, METRICS[metric]))
-        else:
-            self.ours.train(TRAINING)
-            self.stock = self.ours.to_stock()
-            self.ours.nprobe = self.stock.nprobe = NLIST
-        self.ids = np.empty(0, np.int64)
-        self.random = np.random.default_rng(0)
-
-    def rows(self, n: int) -> Any:
-        return self.random.normal(size=(n, D)).astype(np.float32)
-
-    # --- changes ---
-
-    def add(self, n: int) -> None:
-        x = self.rows(n)
-        first = int(self.ids.max(initial=-1)) + 1
-        self.ours.add_with_labels(x, self.random.integers(0, 3, n))
-        ids = np.arange(first, first + n)
-        if self.kind == "flat":
-            self.stock.add(x)
-        else:
-            self.stock.add_with_ids(x, ids)
-        self.ids = np.append(self.ids, ids)
-
-    def add_with_ids(self, n: int) -> None:
-        x = self.rows(n)
-        ids = np.setdiff1d(self.random.choice(10**6, n, replace=False), self.ids)[:n].astype(
-            np.int64
-        )
-        if self.kind == "flat":
-            for index in (self.ours, self.stock):
-                with pytest.raises(RuntimeError, match="add_with_ids"):
-                    index.add_with_ids(x[: len(ids)], ids)
-            return
-        for index in (self.ours, self.stock):
-            index.add_with_ids(x[: len(ids)], ids)
-        self.ids = np.append(self.ids, ids)
-
-    def remove(self, n: int) -> None:
-        some = self.random.choice(self.ids, min(n, len(self.ids)), replace=False)
-        some = np.append(some, 10**7)
-        low, high = np.sort(self.random.choice(np.append(self.ids, 5), 2))
-        selectors: list[Callable[[], Any]] = [
-            lambda: some,
-            lambda: faiss.IDSelectorBatch(some),
-            lambda: faiss.IDSelectorArray(some),
-            lambda: faiss.IDSelectorRange(int(low), int(high)),
-            lambda: faiss.IDSelectorAnd(
-                faiss.IDSelectorRange(0, int(high)), faiss.IDSelectorBatch(some)
-            ),
-        ]
-        make = selectors[int(self.random.integers(len(selectors)))]
-        assert self.ours.remove_ids(make()) == self.stock.remove_ids(make())
-        left = self.ours.members().ids
-        if self.kind == "flat":
-            assert_array_equal(left, np.arange(self.stock.ntotal))
-        self.ids = left
-
-    def merge(self, n: int) -> None:
-        other = Both(self.kind, self.metric)
-        other.random = self.random
-        other.add(n)
-        offset = 0 if self.kind == "flat" else 2 * 10**6 + int(self.ids.max(initial=0))
-        self.ours.merge_from(other.ours, offset)
-        self.stock.merge_from(other.stock, offset)
-        assert other.ours.ntotal == other.stock.ntotal == 0
-        first = len(self.ids) if self.kind == "flat" else offset
-        self.ids = np.append(self.ids, np.arange(first, first + n))
-
-    def reset(self, n: int) -> None:
-        self.ours.reset()
-        self.stock.reset()
-        self.ids = self.ids[:0]
-
-    def permute(self, n: int) -> None:
-        assert (
-            hasattr(self.ours, "permute_entries")
-            == hasattr(self.stock, "permute_entries")
-            == (self.kind == "flat")
-        )
-        if self.kind == "flat":
-            order = self.random.permutation(len(self.ids))
-            self.ours.permute_entries(order)
-            self.stock.permute_entries(order)
-
-    def copy(self, n: int) -> None:
-        self.ours = cfe.clone_index(self.ours)
-        self.stock = faiss.clone_index(self.stock)
-
-    # --- comparisons ---
-
-    def compare(self) -> None:
-        ours, stock = self.ours, self.stock
-        wanted = (stock.ntotal, stock.d, stock.metric_type, stock.is_trained)
-        assert (ours.ntotal, ours.d, ours.metric_type, ours.is_trained) == wanted
-        xq = self.rows(6)
-        sel = faiss.IDSelectorBatch(self.ids[::2])
-        no_lists = self.kind in ("flat", "id map")
-        # For "ip" the lists are those of the vectors in the augmented space, which FAISS's own quantizer does not know.
-        nprobe = NLIST if self.metric == "ip" else 2
-        params = (
-            faiss.SearchParameters(sel=sel)
-            if no_lists
-            else faiss.SearchParametersIVF(sel=sel, nprobe=nprobe)
-        )
-        clone = faiss.clone_index(ours)
-        assert type(clone) in (type(stock), faiss.IndexFlat)
-        for options in ({}, {"params": params}):
-            expected = stock.search(xq, 4, **options)
-            for index in (ours, clone):
-                close(index.search(xq, 4, **options), expected)
-            threshold = (
-                float(np.median(expected[0][expected[1] >= 0])) if (expected[1] >= 0).any() else 1.0
-            )
-            same_ranges(
-                ours.range_search(xq, threshold, **options),
-                stock.range_search(xq, threshold, **options),
-            )
-        out_D, out_I = np.empty((6, 4), np.float32), np.empty((6, 4), np.int64)
-        found_D, found_I = ours.search(xq, 4, D=out_D, I=out_I)
-        assert found_D is out_D
-        assert found_I is out_I
-        close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
-        out = np.empty((6, 2), np.int64)
-        assert ours.assign(xq, 2, out) is out
-        assert_array_equal(out, stock.assign(xq, 2))
-        assert ours.sa_code_size() == stock.sa_code_size()
-        if self.kind != "id map":
-            codes = ours.sa_encode(xq)
-            assert_array_equal(codes, stock.sa_encode(xq))
-            assert_array_equal(ours.sa_decode(codes), stock.sa_decode(codes))
-        if no_lists:
-            for one in self.ids[:5].tolist():
-                assert_array_equal(ours.reconstruct(one), stock.reconstruct(one))
-            assert_array_equal(ours.reconstruct_batch(self.ids), stock.reconstruct_batch(self.ids))
-        elif len(self.ids):
-            stock.make_direct_map() if is_range(self.ids) else stock.set_direct_map_type(
-                faiss.DirectMap.Hashtable
-            )
-            found = ours.reconstruct(int(self.ids[0]))
-            assert_array_equal(found, stock.reconstruct(int(self.ids[0])))
-            stock.set_direct_map_type(faiss.DirectMap.NoMap)
-        if is_range(self.ids) and len(self.ids):
-            found = ours.reconstruct_n(0, len(self.ids))
-            assert_array_equal(found, stock.reconstruct_n(0, len(self.ids)))
-        with pytest.raises((RuntimeError, ValueError)):
-            ours.reconstruct(10**8)
+def handed_out(index: Any) -> list[Any]:
+    """Return the arrays of an index that are views."""
+    storage, members = index.storage(), index.members()
+    arrays = [members.ids, members.rows, members.labels, members.places]
+    arrays += [storage.starts, storage.labels, storage.row_ids, storage.by_label]
+    arrays += [*storage.class_counts, storage.native.labels(), storage.native.starts()]
+    arrays += storage.native.view(0, 3) or ()
+    if index.has_lists:
+        routes = index.routes()
+        arrays += [index.centroids(), *routes.arrays().values(), routes.filled, routes.class_filled]
+        arrays += [storage.levels]
+    return arrays
 
 
-def is_range(ids: Any) -> bool:
-    return np.array_equal(np.sort(ids), np.arange(len(ids)))
+def test_arrays_are_read_only_and_outlive_the_index(kind: str) -> None:
+    index = filled(kind)
+    before = index.search_stored(k=3)
+    arrays = handed_out(index)
+    for array in arrays:
+        with pytest.raises(ValueError, match=r"read-only|cannot set WRITEABLE"):
+            array[:] = 0
+    assert_same_arrays(index.search_stored(k=3), before)
+    storage, copies = index.storage(), [array.copy() for array in arrays]
+    del index
+    others = [np.ones(10**5) for _ in range(50)]
+    assert len(storage.rows(np.arange(3))[0]) == 3
+    assert_same_arrays(arrays, copies)
+    assert len(others) == 50
 
 
-def close(found: Any, expected: Any) -> None:
-    assert_array_equal(found[1], expected[1])
-    for one, two in zip(found, expected, strict=True):
-        assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+def test_copies_of_rows_may_be_written_to(kind: str) -> None:
+    index = filled(kind)
+    before = index.reconstruct_n(0, N)
+    for rows in (np.arange(N), np.arange(5, 9), np.array([3, 1])):
+        copied, ids = index.storage().rows(rows)
+        assert_array_equal(copied, before[ids])
+        copied[:] = 0
+        ids[:] = 0
+    assert_array_equal(index.reconstruct_n(0, N), before)
 
 
-def same_ranges(found: Any, expected: Any) -> None:
-    assert_array_equal(found[0], expected[0])
-    for start, stop in zip(found[0][:-1], found[0][1:], strict=True):
-        one, two = (np.argsort(part[2][start:stop], kind="stable") for part in (found, expected))
-        assert_array_equal(found[2][start:stop][one], expected[2][start:stop][two])
-        wanted = expected[1][start:stop][two]
-        assert_allclose(found[1][start:stop][one], wanted, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("change", CHANGES)
+def test_storage_after_a_change(kind: str, change: str) -> None:
+    index = filled(kind)
+    storage, members = index.storage(), index.members()
+    arrays = [storage.labels, members.ids, storage.rows(members.rows)[0]]
+    copies = [array.copy() for array in arrays]
+    CHANGES[change](index)
+    for call in (
+        lambda: storage.rows(np.arange(3)),
+        storage.ids,
+        lambda: storage.row_ids,
+        storage.first_not_unit,
+    ):
+        with pytest.raises(RuntimeError, match="the index has changed since"):
+            call()
+    assert_same_arrays(arrays, copies)
+    assert len(index.storage().row_ids) == index.ntotal
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS)
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(
-                [
-                    "add",
-                    "add",
-                    "add_with_ids",
-                    "remove",
-                    "remove",
-                    "merge",
-                    "permute",
-                    "copy",
-                    "reset",
-                ]
-            ),
-            st.integers(1, 25),
-        ),
-        min_size=1,
-        max_size=7,
-    )
-)
-def test_the_same_operations_give_the_same_answers(
-    kind: str, metric: str, steps: list[tuple[str, int]]
-) -> None:
-    both = Both(kind, metric)
-    both.add(30)
-    both.compare()
-    for name, n in steps:
-        getattr(both, name)(n)
-        both.compare()
+# --- wrong arguments --------------------------------------------------------------------------------------------------
+
+# As arrays of the core, which it searches without a conversion if nothing is wrong.
+ROW, ROWS = np.zeros((1, D), np.float32), np.zeros((2, D), np.float32)
+LABEL = np.array([0])
+NAN = np.full((1, D), np.nan, np.float32)
+WRONG: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
+    ("search_evidence", (np.zeros((2, 5)), [0, 0], 1), ValueError, r"xq .*\(n, 8\), got \(2, 5\)"),
+    ("search_evidence", (ROW[0], LABEL, 1), ValueError, r"xq .*got \(8,\)"),
+    ("search_evidence", (NAN, LABEL, 1), ValueError, "xq .*finite.*row 0"),
+    ("search_evidence", ([["a"] * D], [0], 1), TypeError, "xq .*real numbers"),
+    ("search_evidence", (ROWS, LABEL, 1), ValueError, r"labels_q .*\(2,\).*got \(1,\)"),
+    ("search_evidence", (ROW, np.array([-1]), 1), ValueError, "labels_q .*got -1"),
+    ("search_evidence", (ROW, np.array([2**63], np.uint64), 1), ValueError, "labels_q .*got 9223"),
+    ("search_evidence", (ROW, np.array([0.5]), 1), TypeError, "labels_q .*integers"),
+    ("search_evidence", (ROW, LABEL, 0), ValueError, "k .*got 0"),
+    ("search_evidence", (ROW, LABEL, 1.5), TypeError, "k .*got 1.5"),
+    ("search_evidence", (ROW, LABEL, 1, 0), ValueError, "nprobe .*got"),
+    ("search_evidence", (ROW, np.array(0), 1), ValueError, r"labels_q must have shape \(1,\)"),
+    ("search_evidence", (ROW, np.zeros(2, int), 1), ValueError, r"labels_q must have shape \(1,\)"),
+    ("search_evidence", (ROW, np.array(["2020"], "M8[s]"), 1), TypeError, "labels_q must be integ"),
+    ("search_evidence", (ROW, LABEL, True), TypeError, "k must be an integer"),
+    ("search_stored", ([10**6], 1), ValueError, "ids .*got 1000000"),
+    ("search_stored", ([-1], 1), ValueError, "ids .*got -1"),
+    ("range_search_evidence", (ROW, LABEL, np.nan), ValueError, "threshold .*nan"),
+    ("search", (ROW, 0), ValueError, "k must be at least 1, got 0"),
+    ("search", (ROW[0], 2), ValueError, r"x must have shape \(n, 8\), got \(8,\)"),
+    ("search_and_reconstruct", (ROW, 0), ValueError, "k must be at least 1, got 0"),
+    ("search_and_reconstruct", (ROW[0], 2), ValueError, r"x must have shape \(n, 8\), got \(8,\)"),
+    ("range_search", (ROW[:, 1:], 0.5), ValueError, r"x must have shape \(n, 8\), got \(1, 7\)"),
+    ("add", (ROW, 9), ValueError, "numeric_type .*got 9"),
+    ("add_with_ids", (ROW, [3], 9), ValueError, "numeric_type .*got 9"),
+    ("add_with_labels", (ROW, [0], [1]), ValueError, "ids must not be in the index yet, got 1,"),
+    ("add_with_labels", (X[:60], LABELS[:60], [*range(900, 959), 1]), ValueError, "got 1, which"),
+    ("add_with_labels", (ROWS, [0, 0], [7, 7]), ValueError, "distinct, got 7"),
+    ("add_with_labels", (ROWS, [0, 0], [7]), ValueError, r"ids .*\(2,\).*got \(1,\)"),
+    ("relabel", ([0], [10**6]), ValueError, "ids must be in the index, got 1000000"),
+    ("relabel", ([0, 0], [1, 1]), ValueError, "ids must be distinct"),
+    ("update_vectors", ([1, 10**6], ROWS), ValueError, "ids must be in the index, got 1000000"),
+    ("update_vectors", ([1, 4, 1], X[:3]), ValueError, "ids must be distinct, got 1"),
+    ("update_vectors", ([1.5], ROW), TypeError, "ids must be integers"),
+    ("update_vectors", ([1, 4], X[:3]), ValueError, r"x .*got \(3, 8\)"),
+    ("update_vectors", ([1], X[:1, :5]), ValueError, r"x must have shape \(n, 8\)"),
+    ("update_vectors", ([1], [[np.nan] * D]), ValueError, "x must be finite"),
+    ("update_vectors", ([1], ROW, [0, 1]), ValueError, r"labels must have shape \(1,\)"),
+    ("update_vectors", ([1], ROW, [-2]), ValueError, "labels must"),
+    ("prepare", (0,), ValueError, "k must be at least 1"),
+    ("prepare", (10, 1.5), ValueError, "recall must lie in"),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "metric"),
-    [("EvidenceIVF4,SQ8", "l2"), ("EvidenceIVF4x3,SQ8", "cosine"), ("EvidenceIVF4,Flat", "ip")],
-)
-def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) -> None:
-    # Components beyond the range of the codec move to its border, where another list may be nearer.
-    X = 2 * RNG.normal(size=(400, D)).astype(np.float32)
-    labels = RNG.integers(0, 3, len(X))
-    index, other, whole = (cfe.index_factory(D, kind, metric) for _ in range(3))
-    for one in (index, other, whole):
-        one.train(TRAINING)
-    whole.add_with_labels(X, labels)
-    index.add_with_labels(X[:200], labels[:200])
-    other.add_with_labels(X[200:], labels[200:])
-    index.merge_from(other, 200)
-    for number in range(NLIST):
-        merged, added = (
-            faiss.rev_swig_ptr(one.invlists.get_ids(number), one.invlists.list_size(number))
-            for one in (index, whole)
-        )
-        assert_array_equal(np.sort(merged), np.sort(added))
-    for nprobe in (1, None):
-        results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
-        assert_same_arrays(results[0], results[1])
-
-
-@pytest.mark.parametrize("metric", ["l2", "ip"])
-def test_merged_vectors_of_a_stock_index_stay_in_their_lists(metric: str) -> None:
-    X = 2 * RNG.normal(size=(400, D)).astype(np.float32)
-    index = cfe.index_factory(D, "EvidenceIVF4,SQ8", metric)
-    index.train(TRAINING)
-    number = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-    stock = faiss.IndexIVFScalarQuantizer(
-        index.quantizer, D, NLIST, faiss.ScalarQuantizer.QT_8bit, number, False
-    )
-    stock.train(TRAINING)
-    stock.add(X)
-    expected = [
-        faiss.rev_swig_ptr(stock.invlists.get_ids(one), stock.invlists.list_size(one)).tolist()
-        for one in range(NLIST)
-    ]
-    index.merge_from(stock)
-    for one, ids in enumerate(expected):
-        size = index.invlists.list_size(one)
-        assert sorted(faiss.rev_swig_ptr(index.invlists.get_ids(one), size).tolist()) == ids
-
-
-def test_an_untrained_index_merges_into_a_trained_one_as_no_vectors() -> None:
-    index, empty = (cfe.index_factory(D, "EvidenceIVF4,Flat", "l2") for _ in range(2))
-    index.train(TRAINING)
-    index.add(TRAINING)
-    index.merge_from(empty)
-    assert index.ntotal == len(TRAINING)
-
-
-# --- the exceptions, and what is refused ------------------------------------------------------------------------------
-
-
-def test_default_ids_follow_the_largest_but_positions_stay_positions() -> None:
-    for kind, expected in (("flat", 29), ("id map", 31), ("ivf", 31)):
-        both = Both(kind, "l2")
-        both.add(30)
-        both.ours.remove_ids([3, 29]) if kind == "flat" else both.ours.remove_ids([3, 7])
-        both.ours.add(both.rows(2))
-        assert both.ours.members().ids[-1] == expected
-
-
-def test_labels_move_along_with_positions() -> None:
-    index = with_rows(cfe.IndexEvidenceFlat(5), np.eye(5), ["a", "b", "c", "d", "e"])
-    assert index.remove_ids([1, 3]) == 2
-    assert index.members().labels.tolist() == ["a", "c", "e"]
-    assert index.search(np.eye(5, dtype=np.float32)[4:], 1)[1].tolist() == [[2]]
-    assert index.search_evidence(np.eye(5)[2:3], ["c"], 2)[1].tolist() == [[0, 2]]
-    index.update_vectors([1], np.eye(5)[3:4], ["d"])
-    index.relabel(["x"], [0])
-    assert index.members().labels.tolist() == ["x", "d", "e"]
-    index.add_with_labels(np.eye(5)[:1], ["y"], ids=[3])
-    assert index.members().ids.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda index: index.add_with_labels(np.eye(5)[:2], [0, 1], ids=[7, 8]),
-        lambda index: index.add_with_labels(np.eye(5)[:2], [0, 1], ids=[6, 5]),
-        lambda index: index.add_with_labels(np.eye(5)[:1], [0], ids=[0]),
-        lambda index: index.add_sa_codes(
-            index.sa_encode(np.eye(5, dtype=np.float32)), [9, 10, 11, 12, 13]
-        ),
-        lambda index: index.merge_from(index_with_ids()),
-        lambda index: index.merge_from(cfe.clone_index(index), 5),
-    ],
-)
-def test_other_ids_than_the_next_positions_name_the_class_that_takes_them(call: Any) -> None:
-    index = with_rows(cfe.IndexEvidenceFlat(5), np.eye(5), [0, 1, 0, 1, 0])
-    with pytest.raises(ValueError, match="IndexEvidenceIDMap2"):
-        call(index)
-    assert index.members().ids.tolist() == [0, 1, 2, 3, 4]
-
-
-def index_with_ids() -> cfe.IndexEvidenceIDMap2:
-    return with_rows(cfe.IndexEvidenceIDMap2(5), np.eye(5), [0, 1, 0, 1, 0], ids=[9, 3, 4, 5, 6])
-
-
-def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
-    index = index_with_ids()
-    labels = index.members().labels
-    again = cfe.IndexEvidenceIDMap2.from_stock(index.to_stock(), labels, metric="cosine")
-    assert_array_equal(again.search_stored(k=2)[1], index.search_stored(k=2)[1])
-    with pytest.raises(TypeError, match=r"IndexEvidenceIDMap2\.from_stock"):
-        cfe.IndexEvidenceFlat.from_stock(index.to_stock(), labels)
-    flat = faiss.IndexFlatL2(5)
-    flat.add(np.eye(5, dtype=np.float32))
-    expected = [0, 1, 2, 3, 4]
-    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == expected
-
-
-# --- product-quantizer codes are refined, as FAISS's own -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_plain_searches_of_codes_are_refined(metric: str) -> None:
-    x = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    x[1000:] *= 2
-    xq = x[:100]
-    stock = faiss.index_factory(32, "IVF16,PQ8,RFlat", METRICS[metric])
-    trained: Any = cfe.index_factory(32, "EvidenceIVF16,PQ8,RFlat", metric)
-    base = faiss.downcast_index(stock.base_index)
-    base.pq.cp.min_points_per_centroid = 1
-    for one in (trained, stock):
-        one.train(x)
-        one.add(x)
-        one.k_factor = 8
-    trained.nprobe = base.nprobe = 16
-    truth = faiss.knn(xq, x, 10, metric=METRICS[metric])[1]
-    missed = [np.setdiff1d(truth + 10**4 * np.arange(100)[:, None], I + 10**4 * np.arange(100)[:, None]).size / 1000
-              for I in (trained.search(xq, 10)[1], stock.search(xq, 10)[1])]  # fmt: skip
-    assert missed[0] <= missed[1] + 0.01
-    index = cfe.IndexEvidenceIVFPQ.from_stock(stock, np.arange(3000) % 3)
-    close(index.search(xq, 10), stock.search(xq, 10))
-    assert_array_equal(index.assign(xq, 3), stock.assign(xq, 3))
-    assert_array_equal(index.sa_encode(xq), index.to_stock().sa_encode(xq))
-    D, I, R = index.search_and_reconstruct(xq, 3)
-    assert_array_equal(R[0], x[I[0]])
-    assert_array_equal(index.search(xq, 10, D=(out := np.empty((100, 10), np.float32)))[0], out)
-    sel = faiss.IDSelectorRange(500, 900)
-    params = faiss.IndexRefineSearchParameters(
-        k_factor=12, base_index_params=faiss.SearchParametersIVF(nprobe=3, sel=sel)
-    )
-    close(index.search(xq, 4, params=params), stock.search(xq, 4, params=params))
-    threshold = float(np.median(D))
-    lims, D_range, I_range = index.range_search(xq, threshold)
-    exact = faiss.IndexFlat(32, METRICS[metric])
-    exact.add(x)
-    expected = exact.range_search(xq, threshold)
-    assert len(I_range) > 0.97 * len(expected[2])
-    assert (D_range < threshold).all() if metric == "l2" else (D_range > threshold).all()
-    assert lims[-1] == len(I_range)
-
-
-@pytest.mark.parametrize("kind", [*KINDS.values(), "EvidenceIVF4,PQ4,RFlat"])
-@pytest.mark.parametrize("metric", [*METRICS, "cosine"])
-def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, metric: str) -> None:
-    index = with_rows(cfe.index_factory(D, kind, metric), TRAINING, np.arange(300) % 3)
-    exact = {"exact": True} if index.has_lists else {}
-    D_best = index.search_evidence(TRAINING[:1], [0], 9, **exact)[0]
-    threshold = float(D_best[0, 5])
-    inclusive = index.range_search_evidence(TRAINING[:1], [0], threshold)
-    strict = index.range_search(TRAINING[:1], threshold, params=cfe.EvidenceParameters(labels=0))
-    view = index.excluding(0).range_search(TRAINING[:1], threshold)
-    assert threshold in inclusive[1]
-    assert_array_equal(strict[1], inclusive[1][inclusive[1] != threshold])
-    assert_array_equal(view[2], strict[2])
-    worst = 1e300 if metric == "l2" else -1e300
-    found = len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2])
-    assert found == 200
+def test_wrong_arguments_are_named_and_change_nothing(kind: str) -> None:
+    index = filled(kind, np.arange(N) + 1)
+    for method, arguments, error, message in WRONG:
+        with pytest.raises(error, match=message):
+            getattr(index, method)(*arguments)
+    if index.has_lists:
+        with pytest.raises(ValueError, match="train must be called before"):
+            index.train(RAW)
+    assert_same_index(index, filled(kind, np.arange(N) + 1))

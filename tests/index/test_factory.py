@@ -1,3 +1,5 @@
+from typing import Any
+
 import faiss
 import numpy as np
 import pytest
@@ -167,3 +169,28 @@ def test_errors_point_at_the_part_that_is_wrong(description: str, message: str) 
 def test_a_description_is_a_string() -> None:
     with pytest.raises(TypeError, match="description must be a string, got 7"):
         cfe.index_factory(8, 7)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cfe.IndexEvidenceIDMap2(0), "d must be at least 1, got 0"),
+        (lambda: cfe.IndexEvidenceIVF(4, 0), "nlist must be at least 1, got 0"),
+        (lambda: cfe.IndexEvidenceIVF(4, "many"), "nlist .*'auto', got 'many'"),
+        (lambda: cfe.IndexEvidenceIVF(4, 5, 0), "partitions .*got 0"),
+        (lambda: cfe.IndexEvidenceIVF(4, 5, theta=2.0), "theta must lie in"),
+        (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 3), "M must divide d = 10, got 3"),
+        (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 0), "M must be at least 1, got 0"),
+        (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 2, k_factor=0.5), "k_factor .*got 0.5"),
+        *(
+            (
+                lambda q=q: cfe.IndexEvidenceIVFScalarQuantizer(4, 2, qtype=q),
+                "qtype must be QT_8bit",
+            )
+            for q in (faiss.ScalarQuantizer.QT_4bit, "SQ8", None)
+        ),
+    ],
+)
+def test_constructors_name_what_they_do_not_take(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,14 +1,16 @@
-"""An index with texts or large integers as labels finds what one with small integers finds, and keeps the labels."""
+"""Labels of every kind: searches find what they find with small integers, and labels come back as they were.
+
+Labels are texts, large integers, booleans, or several of these.
+"""
 
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import clustered
 
@@ -26,6 +28,7 @@ NAMES: dict[str, list[Any]] = {
     "later": [0, 3, 2**31 - 2, 2**31 - 1, 2**62],  # small ones come first
     "mixed": ["1", 1, True, False, "True"],
 }
+
 DIM, N = 4, 90
 X, NUMBERS = clustered(N, DIM, 5)
 XQ, NUMBERS_Q = clustered(12, DIM, 6, seed=1)
@@ -42,6 +45,11 @@ def named(names: list[Any], numbers: Any) -> list[Any]:
     """Return the labels of numbers; number 5 is a label that no row has."""
     absent = "absent" if isinstance(names[0], str) else 2**61
     return [None if number < 0 else (*names, absent)[number] for number in numbers]
+
+
+def typed(labels: Any) -> list[tuple[type, Any]]:
+    """Return labels with their types: True equals 1."""
+    return [(type(label), label) for label in labels.tolist()]
 
 
 def ranks(names: list[Any]) -> Any:
@@ -74,8 +82,8 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
     unknown = None if of_texts else -1
     labels = other.members().labels
     expected = [unknown if label < 0 else ordered[label] for label in labels]
-    assert index.members().labels.tolist() == expected
-    assert index.label_names.tolist() == ordered
+    assert typed(index.members().labels) == [(type(label), label) for label in expected]
+    assert typed(index.label_names) == [(type(label), label) for label in ordered]
     assert_array_equal(other.label_names, np.arange(5))
     efforts: list[dict[str, Any]] = [{"exact": True}, {}]
     if index.has_lists:
@@ -178,8 +186,7 @@ def test_a_stock_index_takes_labels(names: list[Any]) -> None:
     assert index.members().labels.tolist() == named(names, NUMBERS)
 
 
-@given(st.integers(0, 2))
-def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
+def test_a_wrong_kind_of_label_changes_nothing() -> None:
     for index, wrong, message in (
         (
             both("IDMap2,EvidenceFlat", NAMES["texts"])[0],
@@ -196,14 +203,14 @@ def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
         with pytest.raises(TypeError, match=f"^labels must be {message}"):
             index.add_with_labels(X[:1], wrong)
         with pytest.raises(TypeError, match=f"^labels must be {message}"):
-            index.relabel(wrong, [number])
+            index.relabel(wrong, [1])
         with pytest.raises(TypeError, match=f"^labels_q must be {message}"):
             index.search_evidence(XQ[:1], wrong, 2)
         new, absent = (["x"], ["y"]) if wrong == [7] else ([77], [2**59])
         with pytest.raises(ValueError, match="ids must not be in the index yet"):
             index.add_with_labels(X[:1], new, [1])
         with pytest.raises(ValueError, match="exclude_labels must hold stored labels, got"):
-            index.search_stored([number], exclude_labels=[absent])
+            index.search_stored([1], exclude_labels=[absent])
         assert index.members().labels.tolist() == before
         assert index.label_keys is keys
 
@@ -223,18 +230,71 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) ->
         assert one.label_names.tolist() == ["d"]
 
 
-def test_missing_values_of_pandas_are_unknown_labels() -> None:
-    pd = pytest.importorskip("pandas")
-    index = trained("IDMap2,EvidenceFlat")
-    index.add_with_labels(X[:3], pd.Series(["a", "b", "c"], dtype="string"))
-    index.relabel(pd.Series(["b", None, pd.NA], dtype="string"))
-    assert index.members().labels.tolist() == ["b", None, None]
-    with pytest.raises(ValueError, match="labels must hold a label for each vector, got None"):
-        index.add_with_labels(X[:2], pd.Series(["a", pd.NA], dtype="string"))
-
-
 def test_texts_that_numpy_would_cut_are_refused() -> None:
     with pytest.raises(ValueError, match="labels must hold no text that ends in a zero"):
         trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
     with pytest.raises(ValueError, match=r"labels must hold no empty text, got .* at position 1"):
         trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", ""])
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_booleans_are_arrays_of_booleans(kind: str) -> None:
+    index = trained(kind)
+    labels = NUMBERS > 0
+    index.add_with_labels(X, labels)
+    read_again = cfe.deserialize_index(cfe.serialize_index(index))
+    for one in (index, read_again, pickle.loads(pickle.dumps(index)), cfe.clone_index(index)):
+        assert one.label_names.dtype == one.members().labels.dtype == np.bool_
+        assert_array_equal(one.members().labels, labels)
+        found = one.search_evidence(XQ, NUMBERS_Q > 0, 4, exact=True)[1]
+        assert (labels[found] != (NUMBERS_Q > 0)[:, None]).all()
+    index.relabel([None, False], [0, 1])
+    assert index.members().labels[:2].tolist() == [None, False]
+    assert index.recall_by_class(0.9).keys() == {False, True}
+    for wrong in ([1], np.array([1]), ["True"]):
+        with pytest.raises(TypeError, match="labels must be booleans, as the labels of the index"):
+            index.relabel(wrong, [0])
+        with pytest.raises(TypeError, match="labels_q must be booleans, as the labels"):
+            index.search_evidence(XQ[:1], wrong, 2)
+    with pytest.raises(TypeError, match=r"labels_q .*got True"):
+        both(kind, NAMES["large"])[1].search_evidence(XQ[:1], np.array([True]), 2)
+
+
+# --- libraries --------------------------------------------------------------------------------------------------------
+
+
+def exact(labels: Any, **options: Any) -> cfe.IndexEvidenceIDMap2:
+    index = cfe.IndexEvidenceIDMap2(DIM)
+    index.add_with_labels(X[: len(labels)], labels, **options)
+    return index
+
+
+def test_a_set_and_a_range_are_ids() -> None:
+    index = exact(NUMBERS[:24], ids=range(24))
+    assert index.remove_ids({3, 4, 99}) == 2
+    assert_array_equal(index.search_stored(range(3), 2)[1], index.search_stored([0, 1, 2], 2)[1])
+
+
+def test_memory_of_texts_follows_their_bytes(tmp_path: Path) -> None:
+    labels = [f"label {i}" for i in range(23)] + ["x" * 4_000_000]  # in fixed width: 400 MB
+    tracemalloc.start()
+    index = exact(labels)
+    cfe.write_index(index, tmp_path / "one.index")
+    found = cfe.read_index(tmp_path / "one.index")
+    assert found.label_names.tolist() == sorted(labels)
+    answer = found.search_evidence(X[:2], labels[:2], 3)[1]
+    assert_array_equal(answer, index.search_evidence(X[:2], labels[:2], 3)[1])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 60_000_000
+
+
+def test_unused_labels_are_not_written() -> None:
+    index = exact(["a", "b", "c"])
+    index.relabel(["unused" * 1000, "b", "c"])
+    index.relabel(["b", "b", "c"])
+    file = cfe.serialize_index(index)
+    assert b"unused" not in file.tobytes()
+    again = cfe.deserialize_index(file)
+    assert again.label_keys.keys.tolist() == ["b", "c"]
+    assert again.members().labels.tolist() == ["b", "b", "c"]

@@ -97,17 +97,6 @@ def test_results_do_not_depend_on_the_choice(choice: str | None, tmp_path: Path)
         assert_same_arrays(results(one), wanted)
 
 
-@pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
-@pytest.mark.parametrize("choice", ["float", "byte"])
-def test_a_choice_selects_the_blocks(choice: str) -> None:
-    index = built()
-    results(index)
-    index.choice = choice
-    results(index)
-    derived = derived_module.Derived.of(index.storage())
-    assert set(derived.kept) == {choice}
-
-
 def test_a_change_keeps_the_choice_and_measures_recall_again() -> None:
     index = built()
     index.prepare(K, RECALL)

@@ -7,31 +7,71 @@ import copy
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from float_model import Model, Rules
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import kept_rows, quick, unit_copy
+from reference import assert_same_arrays, kept_rows, quick, unit_copy
 
 import cfe_faiss as cfe
 
-HAS_ID_MAP = hasattr(cfe, "IndexEvidenceIDMap2")
+pytestmark = pytest.mark.usefixtures("without_sync")
 KINDS = [
     "EvidenceFlat",
-    *(["IDMap2,EvidenceFlat"] if HAS_ID_MAP else []),
+    "IDMap2,EvidenceFlat",
     "EvidenceIVF5,Flat",
     "EvidenceIVF4x2,Flat",
     "EvidenceIVF5,SQ8",
+    "EvidenceIVF4,SQfp16",
     "EvidenceIVF4x2,SQfp16",
     "EvidenceIVF4,PQ1,RFlat",
+    "EvidenceIVF4x2,PQ1,RFlat",
 ]
+
+
+def last_bits(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
+    """Return a few unit rows, the same in each call, that are opposite or differ in their last bits."""
+    rows = np.random.default_rng(d).normal(size=(6, d)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    factors = 1 + rng.choice([-1, 0, 0, 1], (n, d)) * np.float32(2.0**-23)
+    signs = rng.choice([-1, 1], (n, 1))
+    return signs * rows[rng.integers(0, 6, n)] * np.where(rng.random((n, 1)) < 0.5, factors, 1)
+
+
+DATA: dict[str, Callable[[np.random.Generator, int, int], NDArray[Any]]] = {
+    "grid": lambda rng, n, d: rng.integers(-2, 3, (n, d)),  # ties, copies and zero rows
+    "few": lambda rng, n, d: rng.integers(-1, 2, (n, d)),
+    "zero": lambda rng, n, d: np.zeros((n, d)),
+    "copies": lambda rng, n, d: rng.normal(size=(n, d))[rng.integers(0, max(1, n), n)],
+    "offset": lambda rng, n, d: rng.normal(size=(n, d)) + 1000,
+    "near copies": lambda rng, n, d: np.ones(d) * (1 + 1e-6 * rng.normal(size=(n, d))),
+    "lengths": lambda rng, n, d: rng.normal(size=(n, d)) * rng.lognormal(sigma=3, size=(n, 1)),
+    "large": lambda rng, n, d: 1e13 * rng.uniform(-1, 1, (n, d)) / np.sqrt(d),
+    "last bits": last_bits,
+    "tiny": lambda rng, n, d: 1e-20 * rng.normal(size=(n, d)),
+}
+HUGE = [np.inf, -np.inf, 1e300, -1e300, 3.4e38, -3.4e38]
+ENDS = np.float32([-3.4e38, 3.4e38])
+NOT_FOR_CODES = {"lengths", "large", "tiny"}  # beyond the range of scalar quantizers
 STEPS = 12
 SLOW_SECONDS = 600
 TEXTS = ["ham", "spam", "Ham", " ", "ünïcode", "a" * 40]
+
+
+@dataclass
+class Asked:
+    """Queries: their vectors as given and as they are compared, labels, and ids of stored ones or None."""
+
+    X: NDArray[np.float32]
+    xq: NDArray[np.float32]
+    labels: list[Any]
+    ids: list[Any]
 
 
 class Sequence:
@@ -39,31 +79,28 @@ class Sequence:
 
     def __init__(self, kind: str, seed: int, folder: Path) -> None:
         self.rng = rng = np.random.default_rng(seed)
-        self.kind, self.folder, self.log = kind, folder, []
+        self.folder = folder
+        self.log: list[str] = []
         # partitions are for cosine
         metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
-        self.d, self.metric = int(rng.choice([1, 3, 8, 17, 40])), str(rng.choice(metrics))
-        self.texts, self.spread = bool(rng.random() < 0.5), int(rng.choice([0, 1, 3]))
-        self.index: Any = self.new_index()
-        self.model = Model(self.metric, positional=HAS_ID_MAP and kind == "EvidenceFlat")
-        self.largest = 1.0 if self.metric == "cosine" else np.inf  # D
-        self.note("new", self.d, self.metric, self.texts)
-        self.train()
+        names = [name for name in DATA if "SQ" not in kind or name not in NOT_FOR_CODES]
+        self.data = names[seed % len(names)]
+        self.metric = metrics[(seed + seed // len(names)) % len(metrics)]
+        self.d = int(rng.choice([1, 3, 8, 17, 40, 130]))
+        self.texts = bool(rng.random() < 0.5)
+        self.index: Any = quick(cfe.index_factory(self.d, kind, self.metric))
+        self.model = Model(self.metric, positional=kind == "EvidenceFlat")
+        self.note("new", self.d, self.metric, self.texts, self.data)
+        if not self.index.is_trained:
+            self.index.train(self.vectors(320))
 
     def note(self, *what: Any) -> None:
         self.log.append(" ".join(map(str, what)))
 
     # --- random values ----------------------------------------------------------------------------------------------
 
-    def new_index(self) -> Any:
-        return quick(cfe.index_factory(self.d, self.kind, self.metric))
-
     def vectors(self, n: int) -> NDArray[np.float32]:
-        """Draw rows from a coarse grid, with ties, copies and zero rows, or anywhere."""
-        if self.spread:
-            return self.rng.integers(-self.spread, self.spread + 1, (n, self.d)).astype(np.float32)
-        X = self.rng.normal(size=(n, self.d)).astype(np.float32)
-        return X[self.rng.integers(0, max(1, n), n)]
+        return DATA[self.data](self.rng, n, self.d).astype(np.float32)
 
     def labels(self, n: int, *, unknown: bool = False) -> list[Any]:
         classes: list[Any] = TEXTS if self.texts else [0, 1, 2, 5, 2**40]
@@ -84,36 +121,44 @@ class Sequence:
     def rows(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return vectors as the index keeps them."""
         X = unit_copy(X) if self.metric == "cosine" else X
-        return (
-            kept_rows(self.index, X)
-            if self.index.stores_codes and self.index.k_factor is None
-            else X
-        )
+        has_scalar_codes = self.index.stores_codes and self.index.k_factor is None
+        return kept_rows(self.index, X) if has_scalar_codes else X
 
-    def queries(self) -> tuple[NDArray[np.float32], list[Any]]:
+    def new_queries(self) -> Asked:
         nq = int(self.rng.choice([1, 1, 3, 9, 45]))
         X, ids = self.vectors(nq), self.model.ids
         if ids and self.rng.random() < 0.5:
-            X[: nq // 2 + 1] = self.model.vectors(
-                [int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)]
-            )
-        return X, self.labels(nq)
+            known = [int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)]
+            X[: nq // 2 + 1] = self.model.vectors(known)
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        return Asked(X, xq, self.labels(nq), [None] * nq)
 
-    def rules(self, nq: int, *, per_label: bool = False) -> Rules:
+    def stored_queries(self, ids: list[int]) -> Asked:
+        xq = self.model.vectors(ids).reshape(len(ids), self.d)
+        return Asked(xq, xq, self.model.labels(ids), ids)
+
+    def threshold(self, xq: NDArray[np.float32]) -> float:
+        """Return a score of the queries, so that some reach it exactly, or an extreme one."""
+        scores = self.model.as_results(self.model.scores(xq)).ravel()
+        if len(scores) == 0 or self.rng.random() < 0.15:
+            return float(self.rng.choice(HUGE))
+        return float(self.rng.choice(scores))
+
+    def rules(self, xq: NDArray[np.float32], *, per_label: bool = False) -> Rules:
+        nq = len(xq)
         rules, rng, ids = Rules(), self.rng, [*self.model.ids, 10**6]
         if rng.random() < 0.5:
             return rules
         if rng.random() < 0.3:
             rules.sel = self.some_ids(200)
+            if rng.random() < 0.5:
+                rules.sel = np.isin(self.model.ids, rules.sel)
         if rng.random() < 0.3:
             rules.exclude = [
                 [int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)
             ]
         if rng.random() < 0.3:
-            ends = np.sort(rng.normal(size=2)) * (1 if self.metric == "cosine" else 4)
-            if self.metric == "cosine":
-                ends = np.clip(ends, -1, 1)
-            rules.within = (float(ends[0]), float(ends[1] if rng.random() < 0.5 else self.largest))
+            rules.within = tuple(sorted((self.threshold(xq), self.threshold(xq))))
         classes = self.model.classes()
         if not per_label and classes and rng.random() < 0.3:
             places = [rng.integers(0, len(classes), rng.integers(0, 3)) for _ in range(nq)]
@@ -124,24 +169,21 @@ class Sequence:
 
     def effort(self) -> tuple[dict[str, Any], bool]:
         """Return the options of an effort, and whether its results are exact."""
-        if not self.index.has_lists or self.rng.random() < 0.3:
-            return {"exact": True}, True
-        choice = self.rng.random()
-        if choice < 0.4:
-            return {"nprobe": 100}, True
-        if choice < 0.8:
-            return {"nprobe": int(self.rng.integers(1, 4))}, False
-        return {"recall": float(self.rng.choice([0.5, 0.9]))}, False
+        efforts: list[tuple[dict[str, Any], bool]] = [
+            ({"exact": True}, True),
+            ({"exact": True, "memory": 1 << 10}, True),
+            ({"recall": 1.0}, True),
+        ]
+        if self.index.has_lists:
+            efforts += [
+                ({"nprobe": 100}, True),
+                ({"nprobe": int(self.rng.integers(1, 4))}, False),
+                ({"nprobe": 2, "memory": 1 << 10}, False),
+                ({"recall": float(self.rng.choice([0.5, 0.9]))}, False),
+            ]
+        return efforts[int(self.rng.integers(len(efforts)))]
 
     # --- operations -------------------------------------------------------------------------------------------------
-
-    def train(self) -> None:
-        if not self.index.is_trained:
-            self.index.train(
-                np.concatenate(
-                    [self.vectors(60), self.rng.normal(size=(260, self.d)).astype(np.float32)]
-                )
-            )
 
     def add(self) -> None:
         n = int(self.rng.choice([0, 1, 2, 20, 70]))
@@ -158,21 +200,28 @@ class Sequence:
         if not own and self.rng.random() < 0.2:
             self.index.add(X)
             labels = [None] * n
+        elif own and self.rng.random() < 0.2:
+            self.index.add_with_ids(X, ids)
+            labels = [None] * len(ids)
         else:
             self.index.add_with_labels(X, self.given(labels), ids if own else None)
         self.model.put(ids, self.rows(X), labels)
 
     def relabel(self) -> None:
-        ids = self.model.ids if self.rng.random() < 0.2 else self.some_ids()
+        everything = self.rng.random() < 0.2
+        ids = self.model.ids if everything else self.some_ids()
         labels = self.labels(len(ids), unknown=True)
-        self.note("relabel", ids if len(ids) < 13 else len(ids))
-        self.index.relabel(self.given(labels), ids)
+        self.note("relabel", "all" if everything else ids)
+        self.index.relabel(self.given(labels), None if everything else ids)
         self.model.relabel(ids, labels)
 
     def remove(self) -> None:
         ids = self.model.ids[::2] if self.rng.random() < 0.1 else self.some_ids()
-        self.note("remove", ids)
-        assert self.index.remove_ids(np.array([*ids, 10**7], np.int64)) == self.model.remove(ids)
+        unknown = np.array([*ids, 10**7], np.int64)
+        forms = [unknown, faiss.IDSelectorBatch(unknown), {*ids}, np.isin(self.model.ids, ids)]
+        chosen = int(self.rng.integers(len(forms)))
+        self.note("remove", ids, "form", chosen)
+        assert self.index.remove_ids(forms[chosen]) == self.model.remove(ids)
 
     def update(self) -> None:
         ids = self.some_ids()
@@ -231,82 +280,102 @@ class Sequence:
             self.index.add_with_labels(X, self.given(self.labels(2)), [7, 7])
         with pytest.raises((ValueError, KeyError)):
             self.index.update_vectors([10**6], X[:1])
+        if self.model.positional:
+            with pytest.raises(RuntimeError, match="add_with_ids"):  # as in FAISS
+                self.index.add_with_ids(X, [7, 8])
         if ids and not self.model.positional:
             with pytest.raises(ValueError):
                 self.index.add_with_labels(X, self.given(self.labels(2)), [ids[0], 10**6])
 
     # --- searches ---------------------------------------------------------------------------------------------------
 
-    def check(self, found: Any, expected: Any, exact: bool, xq: NDArray[np.float32]) -> None:
-        (D, I), (wanted_D, wanted_I) = found, expected
+    def check(self, found: Any, asked: Asked, k: int, rules: Rules, *, exact: bool) -> None:
+        """Exact results equal those of the model. Others are complete rows of what the rules admit, best first."""
+        D, I = found
+        wanted_D, wanted_I = self.model.search(asked.xq, asked.labels, k, rules, asked.ids)
         if exact:
             assert_array_equal(I, wanted_I)
             assert_array_equal(D, wanted_D)
             return
-        assert_array_equal(I >= 0, wanted_I >= 0)  # complete rows
-        scores = self.model.as_results(self.model.scores(xq))
-        places = {id_: i for i, id_ in enumerate(self.model.ids)}
+        assert_array_equal(I >= 0, wanted_I >= 0)
+        scores = self.model.scores(asked.xq)
+        eligible = self.model.eligible(scores, asked.labels, asked.ids, rules)
+        places = {id_: place for place, id_ in enumerate(self.model.ids)}
         for q in range(len(I)):
             ids = I[q, I[q] >= 0].tolist()
-            assert len(set(ids)) == len(ids)
-            assert_array_equal(D[q, : len(ids)], scores[q, [places[id_] for id_ in ids]])
+            columns = [places[id_] for id_ in ids]
+            assert eligible[q, columns].all()
+            assert_array_equal(D[q, : len(ids)], self.model.as_results(scores[q, columns]))
+            assert ids == sorted(set(ids), key=lambda id_: (-scores[q, places[id_]], id_))
 
     def search(self) -> None:
-        X, labels = self.queries()
-        k, rules, (effort, exact) = (
-            int(self.rng.choice([1, 3, 20])),
-            self.rules(len(X)),
-            self.effort(),
-        )
-        self.note("search", len(X), k, *rules.options(), effort)
-        found = self.index.search_evidence(X, self.given(labels), k, **rules.options(), **effort)
-        xq = unit_copy(X) if self.metric == "cosine" else X
-        self.check(found, self.model.search(xq, labels, k, rules), exact, xq)
+        asked = self.new_queries()
+        k, rules = int(self.rng.choice([1, 3, 20])), self.rules(asked.xq)
+        effort, exact = self.effort()
+        labels = asked.labels
+        if rules.neighbors == "any" and self.rng.random() < 0.5:
+            asked.labels = [None] * len(asked.xq)
+        given = None if asked.labels != labels else self.given(labels)
+        self.note("search", len(asked.xq), k, *rules.options(), effort)
+        found = self.index.search_evidence(asked.X, given, k, **rules.options(), **effort)
+        self.check(found, asked, k, rules, exact=exact)
+        if given is not None:
+            params = cfe.EvidenceParameters(given, **rules.options(), **effort)
+            assert_array_equal(self.index.search(asked.X, k, params=params)[1], found[1])
 
     def search_stored(self) -> None:
         ids = None if self.rng.random() < 0.5 else self.some_ids(30)
-        asked = self.model.ids if ids is None else ids
-        k, rules, (effort, exact) = (
-            int(self.rng.choice([1, 4, 30])),
-            self.rules(len(asked)),
-            self.effort(),
-        )
+        asked = self.stored_queries(self.model.ids if ids is None else ids)
+        k, rules = int(self.rng.choice([1, 4, 30])), self.rules(asked.xq)
+        effort, exact = self.effort()
         self.note("search_stored", "all" if ids is None else ids, k, *rules.options(), effort)
         found = self.index.search_stored(ids, k, **rules.options(), **effort)
-        xq = self.model.vectors(asked).reshape(len(asked), self.d)
-        self.check(
-            found, self.model.search(xq, self.model.labels(asked), k, rules, asked), exact, xq
-        )
+        self.check(found, asked, k, rules, exact=exact)
+
+    def search_certified(self) -> None:
+        """Certified rows are exact."""
+        asked = self.stored_queries(self.model.ids)
+        rules, (effort, exact) = self.rules(asked.xq), self.effort()
+        self.note("search_certified", *rules.options(), effort)
+        D, I, certified = self.index.search_certified(k=3, **rules.options(), **effort)
+        self.check((D, I), asked, 3, rules, exact=exact)
+        wanted = self.model.search(asked.xq, asked.labels, 3, rules, asked.ids)
+        for found, best in zip((D, I), wanted, strict=True):
+            assert_array_equal(found[certified], best[certified])
 
     def search_range(self) -> None:
-        X, labels = self.queries()
-        xq, rules = unit_copy(X) if self.metric == "cosine" else X, self.rules(len(X))
-        scores = self.model.as_results(self.model.scores(xq))
-        threshold = float(self.rng.choice(scores.ravel())) if scores.size else 0.5
-        self.note("range", len(X), threshold, *rules.options())
-        lims, D, I = self.index.range_search_evidence(
-            X, self.given(labels), threshold, **rules.options()
-        )
-        all_D, all_I = self.model.search(xq, labels, max(1, len(self.model.rows)), rules)
-        for q in range(len(X)):
-            reaches = (all_D[q] <= threshold) if self.metric == "l2" else (all_D[q] >= threshold)
-            reaches &= all_I[q] >= 0
-            assert_array_equal(I[lims[q] : lims[q + 1]], all_I[q, reaches])
-            assert_array_equal(D[lims[q] : lims[q + 1]], all_D[q, reaches])
+        asked = self.new_queries()
+        rules, threshold = self.rules(asked.xq), self.threshold(asked.xq)
+        self.note("range", len(asked.xq), threshold, *rules.options())
+        given, options = self.given(asked.labels), rules.options()
+        lims, D, I = self.index.range_search_evidence(asked.X, given, threshold, **options)
+        every = max(1, len(self.model.rows))
+        all_D, all_I = self.model.search(asked.xq, asked.labels, every, rules)
+        sign = -1 if self.metric == "l2" else 1
+        limit = np.clip(threshold, *ENDS).astype(np.float32)
+        reaches = (sign * all_D >= sign * limit) & (all_I >= 0)
+        assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+        assert_array_equal(I, all_I[reaches])
+        assert_array_equal(D, all_D[reaches])
+        params = cfe.EvidenceParameters(given, **options)
+        lims, _, I = self.index.range_search(asked.X, threshold, params=params)
+        reaches &= all_D != limit  # as in FAISS
+        assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+        assert_array_equal(I, all_I[reaches])
 
     def search_per_label(self) -> None:
-        X, labels = self.queries()
-        xq = unit_copy(X) if self.metric == "cosine" else X
-        rules = self.rules(len(X), per_label=True)
-        k = 3
-        self.note("per label", len(X), *rules.options())
-        D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
+        asked, k = self.new_queries(), 3
+        rules = self.rules(asked.xq, per_label=True)
+        self.note("per label", len(asked.xq), *rules.options())
+        effort = {"exact": True} if self.rng.random() < 0.5 else {}
+        given = self.given(asked.labels)
+        D, I = self.index.search_per_label(asked.X, given, k, **effort, **rules.options())
         names = self.model.classes()
-        assert D.shape == I.shape == (len(X), len(names), k)
+        assert D.shape == I.shape == (len(asked.xq), len(names), k)
         for c, name in enumerate(names):
-            others = Rules(rules.neighbors, rules.sel, rules.exclude, None, rules.within)
-            others.exclude_labels = [[one for one in names if one != name]] * len(X)
-            self.check((D[:, c], I[:, c]), self.model.search(xq, labels, k, others), True, xq)
+            others = [one for one in names if one != name]
+            only = replace(rules, exclude_labels=[others] * len(asked.xq))
+            self.check((D[:, c], I[:, c]), asked, k, only, exact=True)
 
     def pairs(self) -> None:
         expected, k = self.model.pairs(), int(self.rng.choice([1, 5, 40]))
@@ -331,6 +400,51 @@ class Sequence:
             }
             assert found == {(low, high) for reached, low, high in expected if reached >= score}
 
+    def methods_of_faiss(self) -> None:
+        """FAISS's own methods answer as those of the stock index that is made of the index."""
+        ids = np.array(self.model.ids, np.int64)
+        if self.metric == "cosine" or self.index.k_factor is not None or not len(ids):
+            return
+        self.note("methods of FAISS")
+        ours, stock = self.index, self.index.to_stock()
+        xq, sel = self.vectors(6), faiss.IDSelectorBatch(ids[::2])
+        params: Any = faiss.SearchParameters(sel=sel)
+        if ours.has_lists:
+            ours.nprobe = stock.nprobe = ours.nlist
+            params = faiss.SearchParametersIVF(sel=sel, nprobe=ours.nlist)
+        assert (ours.ntotal, ours.d) == (stock.ntotal, stock.d)
+        assert ours.metric_type == stock.metric_type
+        for index in (ours, faiss.clone_index(ours)):
+            for options in ({}, {"params": params}):
+                expected = stock.search(xq, 4, **options)
+                assert_same_arrays(index.search(xq, 4, **options), expected)
+                threshold = float(expected[0][0, 0])
+                ranges = [one.range_search(xq, threshold, **options) for one in (index, stock)]
+                assert_same_arrays(*ranges)
+        D, I = np.empty((6, 4), np.float32), np.empty((6, 4), np.int64)
+        found = ours.search(xq, 4, D=D, I=I)
+        assert found[0] is D
+        assert found[1] is I
+        lists = np.empty((6, 2), np.int64)
+        assert ours.assign(xq, 2, lists) is lists
+        assert_array_equal(lists, stock.assign(xq, 2))
+        both = [one.search_and_reconstruct(xq, 3) for one in (ours, stock)]
+        assert_same_arrays(both[0], both[1])
+        if hasattr(stock, "sa_encode") and type(stock) is not faiss.IndexIDMap2:
+            codes = ours.sa_encode(xq)
+            assert_array_equal(codes, stock.sa_encode(xq))
+            assert_array_equal(ours.sa_decode(codes), stock.sa_decode(codes))
+        if np.array_equal(ids, np.arange(len(ids))):
+            if ours.has_lists:
+                stock.make_direct_map()
+            assert_array_equal(ours.reconstruct_n(0, len(ids)), stock.reconstruct_n(0, len(ids)))
+        if self.model.positional:
+            order = self.rng.permutation(len(ids))
+            ours.permute_entries(order)
+            self.model.rows = {i: self.model.rows[int(place)] for i, place in enumerate(order)}
+        with pytest.raises((RuntimeError, ValueError)):
+            ours.reconstruct(10**8)
+
     def state(self) -> None:
         ids, known = self.model.ids, self.index.members()
         assert self.index.ntotal == len(ids)
@@ -354,12 +468,15 @@ class Sequence:
             self.copy,
             self.prepare,
             self.refuse,
+            self.methods_of_faiss,
         ]
-        changes += [self.reset] if self.rng.random() < 0.1 else []
+        if self.rng.random() < 0.1:
+            changes.append(self.reset)
         searches = [
             self.search,
             self.search,
             self.search_stored,
+            self.search_certified,
             self.search_range,
             self.search_per_label,
             self.pairs,
@@ -383,7 +500,7 @@ def run_sequence(kind: str, seed: int, folder: Path, steps: int = STEPS) -> None
         ) from error
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2 * len(DATA)))
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_operations(kind: str, seed: int, tmp_path: Path) -> None:
     run_sequence(kind, seed, tmp_path)

@@ -1,6 +1,7 @@
-"""Selectors, masks and ids restrict every search of every kind of index."""
+"""Selectors, masks, ids and targets restrict searches; in every search of every kind: :mod:`test_contract`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import faiss
@@ -8,36 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from indexes import IDS, N, filled
 from numpy.testing import assert_array_equal
-from numpy.typing import NDArray
-from reference import assert_same_arrays, clustered, unit
+from reference import Stored, assert_same_arrays, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.search.conditions import selected
 from cfe_faiss.search.derived import Derived
 
-KINDS = [
-    "IDMap2,EvidenceFlat",
-    "EvidenceIVF8,Flat",
-    "EvidenceIVF8x2,Flat",
-    "EvidenceIVF8,SQ8",
-    "EvidenceIVF8,PQ4,RFlat",
-]
-N, D = 400, 8
-RAW, LABELS = clustered(N, D, 3)
-X = unit(RAW)
-IDS = np.random.default_rng(3).permutation(10**6)[:N].astype(np.int64)
 MASK = np.random.default_rng(4).random(N) < 0.2  # for the vectors in ascending order of their ids
 CHOSEN = np.sort(IDS)[MASK]
-
-
-def filled(kind: str, ids: NDArray[np.int64] = IDS) -> EvidenceIndex:
-    index = cfe.index_factory(D, kind)
-    if kind != "IDMap2,EvidenceFlat":
-        index.train(X)
-    index.add_with_labels(X[: len(ids)], LABELS[: len(ids)], ids)
-    return index
 
 
 def small(ids: list[int]) -> cfe.IndexEvidenceIDMap2:
@@ -137,61 +118,12 @@ def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -
     assert chosen(np.isin(np.sort(np.array(ids, np.int64)), wanted), ids) == expected
 
 
-# --- in every search --------------------------------------------------------------------------------------------------
-
-
-def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
-    """Return the exact results of all searches among the selected vectors."""
-    exact: dict[str, Any] = {} if isinstance(index, cfe.IndexEvidenceIDMap2) else {"exact": True}
-    params = cfe.EvidenceParameters(LABELS[:40], nprobe=16 if index.has_lists else None, sel=sel)
-    found = [
-        index.search(X[:40], 5, params=params),
-        index.range_search(X[:40], 0.5, params=cfe.EvidenceParameters(LABELS[:40], sel=sel)),
-        index.search_evidence(X[:40], LABELS[:40], 5, sel=sel, **exact),
-        index.search_evidence(X[:1], LABELS[:1], 5, sel=sel, **exact),
-        index.search_stored(IDS[:40], 5, sel=sel, **exact),
-        index.search_stored(k=5, sel=sel, **exact),
-        index.range_search_evidence(X[:40], LABELS[:40], 0.5, sel=sel),
-    ]
-    if not isinstance(index, cfe.IndexEvidenceIDMap2):
-        found += [
-            index.search_certified(k=5, nprobe=16, sel=sel),
-            index.search_evidence(X[:40], LABELS[:40], 5, sel=sel, recall=1.0),
-            index.search_evidence(X[:40], LABELS[:40], 5, sel=sel, recall=0.9),
-        ]
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_search_is_exact_among_selected_rows(kind: str) -> None:
-    index, only = filled(kind), filled(kind)
-    only.relabel(np.full(N - len(CHOSEN), -1), np.setdiff1d(IDS, CHOSEN))  # no longer evidence
-    by_selector = searches(index, faiss.IDSelectorBatch(CHOSEN))
-    for sel in (MASK, CHOSEN, CHOSEN[::-1].tolist(), set(CHOSEN.tolist())):
-        for found, expected in zip(searches(index, sel), by_selector, strict=True):
-            assert_same_arrays(found, expected)
-    exact: dict[str, Any] = {} if kind == "IDMap2,EvidenceFlat" else {"exact": True}
-    assert_same_arrays(by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, **exact))
-    assert_same_arrays(by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5))
-    queries = np.searchsorted(np.sort(IDS), IDS[:40])
-    assert_array_equal(by_selector[4][1], by_selector[5][1][queries])
-    if kind not in ("IDMap2,EvidenceFlat", "EvidenceIVF8,SQ8"):  # these two search by stored rows
-        assert_array_equal(by_selector[4][1], by_selector[2][1])
-    assert_array_equal(by_selector[0][1], by_selector[2][1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_selected_gives_padding(kind: str) -> None:
-    index = filled(kind)
-    for sel in ([], np.zeros(N, bool), np.array([10**7])):
-        assert (index.search_stored(k=3, sel=sel)[1] == -1).all()
-        assert (index.search_evidence(X[:1], LABELS[:1], 3, sel=sel)[1] == -1).all()
-        assert len(index.range_search_evidence(X[:9], LABELS[:9], -1.0, sel=sel)[2]) == 0
+# --- effort -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nprobe", [1, 2, 4])
 def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> None:
-    index = filled("EvidenceIVF8,Flat")
+    index = filled("EvidenceIVF8,Flat", IDS)
     _, exact = index.search_stored(k=5, exact=True, sel=MASK)
     _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=MASK)
     assert (I >= 0).all()
@@ -208,7 +140,7 @@ def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch
     from cfe_faiss.search import recall
 
     monkeypatch.setattr(recall, "SAMPLE", 100)  # makes a measurement worthwhile for 400 queries
-    index = filled("EvidenceIVF8,Flat")
+    index = filled("EvidenceIVF8,Flat", IDS)
     index.search_stored(k=5, recall=0.8)
     known = dict(Derived.of(index.storage()).calibrations)
     D, I = index.search_stored(k=5, recall=0.8, sel=MASK)
@@ -218,13 +150,77 @@ def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch
     assert cfe.metrics.recall(I, I_exact, D, D_exact) >= 0.8
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_masks_and_ids_select_removed_rows(kind: str) -> None:
-    index = filled(kind)
-    assert index.remove_ids(MASK) == MASK.sum()
-    assert_array_equal(index.members().ids, np.setdiff1d(IDS, CHOSEN))
-    left = index.members().ids
-    assert index.remove_ids(set(left[:7].tolist())) == 7
-    assert index.remove_ids(int(left[7])) == 1
-    assert index.remove_ids(range(10**6, 10**6 + 5)) == 0
-    assert_array_equal(index.members().ids, left[8:])
+# --- parameters of a search as FAISS has it ---------------------------------------------------------------------------
+
+
+def both_kinds(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
+    flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
+    ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
+    ivf.train(stored.X)
+    for index in (flat, ivf):
+        index.add_with_ids(stored.X, stored.ids)
+        index.relabel(stored.labels, stored.ids)
+    return [flat, ivf]
+
+
+@given(
+    stored_vectors(least=4, lowest_label=-1),
+    st.booleans(),
+    st.booleans(),
+    st.floats(-1, 1, width=32),
+)
+def test_selectors_and_targets_combine_with_the_exclusion(
+    stored: Stored, deny: bool, target: bool, threshold: float
+) -> None:
+    listed = faiss.IDSelectorBatch(stored.ids[::2])
+    keep = np.arange(len(stored.ids)) % 2 == 0
+    if deny:
+        listed, keep = faiss.IDSelectorNot(listed), ~keep
+    targets = [0, 2] if target else None
+    labels = np.where(keep & (np.isin(stored.labels, [0, 2]) | (not target)), stored.labels, -1)
+    expected_D, expected_I = evidence(stored._replace(labels=labels))
+    all_D, all_I = evidence(stored._replace(labels=labels, k=len(stored.X)))
+    reaches = (all_I >= 0) & (all_D > np.float32(threshold))  # as in FAISS
+    for index in both_kinds(stored):
+        params = cfe.EvidenceParameters(
+            stored.labels_q, 8 if index.has_lists else None, listed, targets
+        )
+        expected = (expected_D, expected_I)
+        assert_same_arrays(index.search(stored.xq, stored.k, params=params), expected)
+        with pytest.raises(ValueError, match=r"params\.nprobe must be left out in a range search"):
+            index.range_search(stored.xq, threshold, params=replace(params, nprobe=8))
+        lims, _, I = index.range_search(stored.xq, threshold, params=replace(params, nprobe=None))
+        assert_array_equal(np.diff(lims), reaches.sum(axis=1))
+        assert_array_equal(I, all_I[reaches])
+
+
+@given(stored_vectors(least=12), st.integers(1, 3))
+def test_rows_stay_complete_under_a_selector(stored: Stored, nprobe: int) -> None:
+    first = faiss.IDSelectorBatch(stored.ids[:3])
+    labels = np.where(np.arange(len(stored.ids)) < 3, stored.labels, -1)
+    expected = evidence(stored._replace(labels=labels))[1]
+    for index in both_kinds(stored):
+        params = cfe.EvidenceParameters(stored.labels_q, nprobe if index.has_lists else None, first)
+        assert_array_equal(index.search(stored.xq, stored.k, params=params)[1] >= 0, expected >= 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"labels": [0, 1]}, ValueError, r"params.labels must have shape \(1,\).*got \(2,\)"),
+        ({"labels": -1}, ValueError, "params.labels must lie in"),
+        ({"labels": 0.5}, TypeError, "params.labels must be integers"),
+        ({"labels": 0, "sel": "all"}, TypeError, "params.sel .*got 'all'"),
+        ({"labels": 0, "targets": [-1]}, ValueError, "params.targets must lie in"),
+    ],
+)
+def test_bad_parameters_are_named(
+    params: dict[str, object], error: type[Exception], message: str
+) -> None:
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
+    with pytest.raises(error, match=message):
+        index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(**params))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"D must be a float32 array of shape \(1, 1\)"):
+        index.search(
+            np.eye(2)[:1], 1, params=cfe.EvidenceParameters(0), D=np.empty((1, 2), np.float32)
+        )

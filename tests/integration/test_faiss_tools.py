@@ -147,24 +147,6 @@ def test_evaluation_of_evidence() -> None:
     assert 0 < recall < 1
 
 
-def test_operating_points_of_evidence() -> None:
-    flat, ivf = filled("flat"), filled("ivf")
-    exact = flat.search_stored(k=5)[1]
-    points = evaluation.OperatingPointsWithRanges()
-    points.add_range("nprobe", [1, 2, 4, 8, 2 * NLIST])
-    for number in range(points.num_experiments()):
-        key = points.cno_to_key(number)
-        nprobe = points.get_parameters(key)["nprobe"]
-        found = ivf.search_stored(k=5, nprobe=nprobe)[1]
-        # The lists probed stand in for the time: tests measure none.
-        points.add_operating_point(
-            key, evaluation.knn_intersection_measure(exact, found), float(nprobe)
-        )
-    performance = [point[1] for point in points.operating_points]
-    assert performance == sorted(performance)
-    assert performance[0] < performance[-1] == 1.0
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_range_search_with_a_wanted_number_of_results(kind: str) -> None:
     index = filled(kind)
@@ -221,14 +203,6 @@ def test_ivf_tools_search_given_lists_behind_a_transform() -> None:
     assert_array_equal(ivf_tools.search_preassigned(rotated, queries, 1, lists)[1][:, 0], IDS[:10])
 
 
-def test_ivf_tools_add_to_given_lists_is_refused() -> None:
-    index = filled("ivf")
-    lists, ids = np.zeros(5, np.int64), np.arange(5) + 10**7
-    with pytest.raises(NotImplementedError, match="add_core would lose labels:"):
-        ivf_tools.add_preassigned(index, X[:5], lists, ids)
-    assert_array_equal(index.search_stored(k=3)[1], filled("ivf").search_stored(k=3)[1])
-
-
 def test_ivf_tools_with_another_quantizer_of_the_same_centroids(tmp_path: Path) -> None:
     index, expected = filled("ivf"), filled("ivf").search_stored(k=3, nprobe=2 * NLIST)[1]
     ivf_tools.replace_ivf_quantizer(index, faiss.IndexHNSWFlat(D, 16, faiss.METRIC_INNER_PRODUCT))
@@ -239,31 +213,6 @@ def test_ivf_tools_with_another_quantizer_of_the_same_centroids(tmp_path: Path) 
     read: Any = cfe.read_index(tmp_path / "index.cfe")
     assert isinstance(faiss.downcast_index(read.quantizer), faiss.IndexHNSWFlat)
     assert_array_equal(read.search_stored(k=3)[1], index.search_stored(k=3)[1])
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_ivf_tools_may_permute_the_lists_but_then_the_index_cannot_change(
-    copied: bool, tmp_path: Path
-) -> None:
-    index, expected = filled("ivf"), filled("ivf").search_stored(k=3, nprobe=2 * NLIST)
-    if copied:
-        cfe.write_index(index, tmp_path / "index.cfe")
-        index = cfe.read_index(tmp_path / "index.cfe")
-    ivf_tools.sort_invlists_by_size(index)
-    assert_same_arrays(index.search_stored(k=3, nprobe=2 * NLIST), expected)
-    assert_array_equal(index.search(X[:9], 1)[1][:, 0], IDS[:9])
-    for use in (
-        lambda: index.add_with_labels(X[:1], [0], [10**7]),
-        lambda: index.relabel(LABELS),
-        lambda: index.remove_ids(IDS[:1]),
-        index.__getstate__,
-        lambda: cfe.write_index(index, tmp_path / "other.cfe"),
-    ):
-        with pytest.raises(RuntimeError, match="inverted lists were changed"):
-            use()
-    assert not (tmp_path / "other.cfe").exists()
-    again = cfe.IndexEvidenceIVF.from_stock(faiss.clone_index(index), LABELS[np.argsort(IDS)])
-    assert_array_equal(again.search_stored(k=3, nprobe=NLIST)[1], expected[1])
 
 
 # --- indexes that hold others -----------------------------------------------------------------------------------------
@@ -307,23 +256,6 @@ def test_training_through_a_wrapper() -> None:
     exact.add_with_labels(X, LABELS)
     assert_array_equal(index.search_stored(k=3, nprobe=NLIST)[1], exact.search_stored(k=3)[1])
 
-    two = empty("ivf", partitions=2)
-    faiss.IndexPreTransform(two).train(X)
-    with pytest.raises(ValueError, match="supplementary partitions must be trained"):
-        two.add_with_labels(X, LABELS)
-    two.reset()
-    two.train(X)
-    two.add_with_labels(X, LABELS)
-    assert_array_equal(two.search_stored(k=3, nprobe=2 * NLIST)[1], exact.search_stored(k=3)[1])
-
-
-def test_an_evidence_index_as_a_quantizer() -> None:
-    index = filled("ivf", np.arange(N, dtype=np.int64))
-    ivf = faiss.IndexIVFFlat(index, D, N, faiss.METRIC_INNER_PRODUCT)
-    assert ivf.is_trained
-    ivf.add(X)
-    assert_array_equal(ivf.search(X[:20], 1)[1][:, 0], np.arange(20))
-
 
 def test_vectors_go_to_a_stock_index_and_labels_stay_right() -> None:
     index, target = filled("ivf"), filled("ivf").to_stock()
@@ -332,17 +264,6 @@ def test_vectors_go_to_a_stock_index_and_labels_stay_right() -> None:
     assert (target.ntotal, index.ntotal) == (N, 0)
     with pytest.raises(RuntimeError, match=CHANGED):
         index.search_stored(k=2)
-
-
-def test_the_view_is_no_index_for_cpp() -> None:
-    view = filled("ivf").excluding(0)
-    for use in (
-        lambda: faiss.write_index(view, "never-written"),
-        lambda: faiss.IndexShards(D).add_shard(view),
-        lambda: faiss.ParameterSpace().set_index_parameter(view, "nprobe", 2),
-    ):
-        with pytest.raises(TypeError):
-            use()
 
 
 TENSORS = """

@@ -1,16 +1,24 @@
-"""The LlamaIndex store, by itself and under LlamaIndex's own index, retrievers and query engines."""
+"""The LlamaIndex store: its nodes, queries and filters, and LlamaIndex over it; more in :mod:`test_stores`."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from framework_stores import (
+    CLASSES,
+    EVERYTHING,
+    LABELS,
+    NEW,
+    XQ,
+    X,
+    metadata_of,
+    nearest,
+    of_other_class,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tickets import TEXTS, D, classify, embed
 
 import cfe_faiss as cfe
@@ -51,11 +59,6 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from cfe_faiss.integrations.llama_index import EvidenceRetriever, EvidenceVectorStore
 
-NAMES = ["routine", "complaint"]
-LABELS = [NAMES[label] for label in classify(TEXTS)]
-X = embed(TEXTS)
-NEW = "The blue lamp arrived broken and nobody answers"
-
 
 class TextEmbedding(BaseEmbedding):
     def _get_text_embedding(self, text: str) -> list[float]:
@@ -68,7 +71,7 @@ class TextEmbedding(BaseEmbedding):
 
 
 def predicted(text: str) -> str:
-    return NAMES[classify([text])[0]]
+    return CLASSES[classify([text])[0]]
 
 
 def ticket(i: int, **metadata: Any) -> TextNode:
@@ -77,25 +80,20 @@ def ticket(i: int, **metadata: Any) -> TextNode:
         id_=f"ticket-{i}",
         text=TEXTS[i],
         embedding=X[i].tolist(),
-        metadata={"label": LABELS[i], "place": i, "parity": ["even", "odd"][i % 2], **metadata},
+        metadata=metadata_of(i) | metadata,
         excluded_embed_metadata_keys=["label", "place", "parity"],
         relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"letter-{i // 2}")},
     )
 
 
-def filled(index: str | None = None, n: int = len(TEXTS)) -> EvidenceVectorStore:
-    store = EvidenceVectorStore(EvidenceStore(D, index))
-    store.add([ticket(i) for i in range(n)])
+def ids_of(nodes: list[Any]) -> list[str]:
+    return [found.node_id for found in nodes]
+
+
+def filled() -> EvidenceVectorStore:
+    store = EvidenceVectorStore(EvidenceStore(D))
+    store.add([ticket(i) for i in EVERYTHING])
     return store
-
-
-def nearest(xq: NDArray[np.float32], k: int, among: list[int]) -> list[str]:
-    order = sorted(among, key=lambda i: (-float(np.float32(X[i] @ xq)), i))
-    return [f"ticket-{i}" for i in order[:k]]
-
-
-def others(label: str) -> list[int]:
-    return [i for i, other in enumerate(LABELS) if other != label]
 
 
 def asked(text: str, k: int, **fields: Any) -> VectorStoreQuery:
@@ -104,10 +102,6 @@ def asked(text: str, k: int, **fields: Any) -> VectorStoreQuery:
 
 def having(key: str, value: Any, operator: FilterOperator = FilterOperator.EQ) -> MetadataFilters:
     return MetadataFilters(filters=[MetadataFilter(key=key, value=value, operator=operator)])
-
-
-def ids_of(nodes: list[Any]) -> list[str]:
-    return [found.node_id for found in nodes]
 
 
 # --- adding and reading -----------------------------------------------------------------------------------------------
@@ -148,29 +142,6 @@ def test_a_node_comes_back_as_it_was_but_for_its_embedding(node: BaseNode) -> No
     assert found == node.model_copy(update={"embedding": None})
 
 
-def test_text_and_classes_stand_in_the_store_below() -> None:
-    rows = filled().client.get()
-    assert rows.documents == TEXTS
-    assert rows.labels == LABELS
-    assert rows.metadata[3]["parity"] == "odd"
-    assert "label" not in rows.metadata[3]
-
-
-def test_adding_a_node_again_replaces_it() -> None:
-    store = filled()
-    store.add([TextNode(id_="ticket-3", text="new", embedding=[1.0] * D)])
-    assert len(store.client) == len(TEXTS)
-    (found,) = store.get_nodes(["ticket-3"])
-    assert (found.get_content(), found.metadata, found.ref_doc_id) == ("new", {}, None)
-
-
-def test_a_plain_row_of_the_store_below_is_a_text_node() -> None:
-    below = EvidenceStore(D)
-    below.add(["a"], X[:1], labels=["urgent"], metadata=[{"lang": "en"}], documents=["a text"])
-    (found,) = EvidenceVectorStore(below).get_nodes(["a"])
-    assert found == TextNode(id_="a", text="a text", metadata={"lang": "en", "label": "urgent"})
-
-
 @pytest.mark.parametrize(
     ("node", "message"),
     [
@@ -198,10 +169,6 @@ def test_errors_name_values_that_cannot_be_stored_and_nothing_is_added(
     with pytest.raises((TypeError, ValueError), match=message):
         store.add([TextNode(id_="a", text="good", embedding=[1.0] * D), node])
     assert store.client.ids == [f"ticket-{i}" for i in range(len(TEXTS))]
-
-
-def test_nothing_is_added_where_there_is_nothing() -> None:
-    assert filled().add([]) == []
 
 
 # --- deleting ---------------------------------------------------------------------------------------------------------
@@ -240,40 +207,28 @@ def test_deleting_everything_needs_clear(filters: MetadataFilters | None) -> Non
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("index", [None, "EvidenceIVF2,Flat"])
-def test_a_query_finds_the_most_similar_nodes(index: str | None) -> None:
-    below = EvidenceStore(D, index)
-    if index:
-        below.train(np.tile(X, (6, 1)))
-    store = EvidenceVectorStore(below)
-    store.add([ticket(i) for i in range(len(TEXTS))])
-    if index:
-        below.index.nprobe = 2
-    xq = embed([NEW])[0]
-    everything = list(range(len(TEXTS)))
-    found = store.query(asked(NEW, 4))
-    assert found.ids == nearest(xq, 4, everything) == ids_of(found.nodes)
-    assert found.similarities == pytest.approx(np.sort(X @ xq)[::-1][:4], abs=1e-6)
-    assert all(type(one) is float for one in found.similarities)
-
+def test_a_query_is_restricted_to_nodes_and_documents() -> None:
+    store = filled()
     even = having("parity", "even")
-    assert store.query(asked(NEW, 4, filters=even)).ids == nearest(xq, 4, everything[::2])
     some = [f"ticket-{i}" for i in (1, 2, 3, 8)]
-    assert store.query(asked(NEW, 9, node_ids=some)).ids == nearest(xq, 9, [1, 2, 3, 8])
-    assert store.query(asked(NEW, 9, node_ids=some, filters=even)).ids == nearest(xq, 9, [2, 8])
-    answer = store.query(asked(NEW, 9, doc_ids=["letter-1", "letter-4"])).ids
-    assert answer == nearest(xq, 9, [2, 3, 8, 9])
-    answer = store.query(asked(NEW, 9, doc_ids=["letter-1"], node_ids=some)).ids
-    assert answer == nearest(xq, 9, [2, 3])
-    assert store.query(asked(NEW, 9, doc_ids=[], node_ids=[])).ids == nearest(xq, 9, everything)
+    letters = ["letter-1", "letter-4"]
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({"node_ids": some}, [1, 2, 3, 8]),
+        ({"node_ids": some, "filters": even}, [2, 8]),
+        ({"doc_ids": letters}, [2, 3, 8, 9]),
+        ({"doc_ids": letters[:1], "node_ids": some}, [2, 3]),
+        ({"doc_ids": [], "node_ids": []}, EVERYTHING),
+    ]
     for key in ("doc_id", "ref_doc_id", "document_id"):
-        answer = store.query(asked(NEW, 9, filters=having(key, "letter-1"))).ids
-        assert answer == nearest(xq, 9, [2, 3])
+        cases.append(({"filters": having(key, "letter-1")}, [2, 3]))
+    for fields, places in cases:
+        found = store.query(asked(NEW, 9, **fields))
+        assert found.ids == nearest(XQ, 9, places) == ids_of(found.nodes)
 
 
 def test_mmr_by_its_definition() -> None:
     store, xq = filled(), embed([NEW])[0]
-    pool = [int(one.removeprefix("ticket-")) for one in nearest(xq, 12, list(range(len(TEXTS))))]
+    pool = [int(one.removeprefix("ticket-")) for one in nearest(xq, 12, EVERYTHING)]
     chosen = [pool.pop(0)]
     while len(chosen) < 4:
         gain = [0.3 * (X[i] @ xq) - 0.7 * max(X[i] @ X[j] for j in chosen) for i in pool]
@@ -409,16 +364,13 @@ def test_nested_filters_and_the_class() -> None:
 
 
 def test_nested_filters_have_a_limit() -> None:
-    store = filled()
-    filters = MetadataFilters(filters=[MetadataFilter(key="label", value="complaint")])
+    store, filters = filled(), having("label", "complaint")
     expected = ids_of(store.get_nodes(filters=filters))
-    for depth in range(1, 40):
+    for _ in range(16):
         filters = MetadataFilters(filters=[filters])
-        if depth <= 16:
-            assert ids_of(store.get_nodes(filters=filters)) == expected
-        else:
-            with pytest.raises(ValueError, match="filters must be nested 16 deep at most"):
-                store.get_nodes(filters=filters)
+    assert ids_of(store.get_nodes(filters=filters)) == expected
+    with pytest.raises(ValueError, match="filters must be nested 16 deep at most"):
+        store.get_nodes(filters=MetadataFilters(filters=[filters]))
 
 
 def test_booleans_are_asked_for_by_numbers() -> None:
@@ -456,58 +408,12 @@ def test_filters_of_a_wrong_type(value: Any, operator: FilterOperator, message: 
 # --- evidence ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("i", range(len(TEXTS)))
-def test_evidence_of_a_stored_node(i: int) -> None:
-    store = filled()
-    found = store.evidence(f"ticket-{i}", k=3)
-    assert ids_of(found) == nearest(X[i], 3, others(LABELS[i]))
-    expected = pytest.approx([X[int(one.node_id[7:])] @ X[i] for one in found], abs=1e-6)
-    assert [one.score for one in found] == expected
-    without_embedding = store.get_nodes([f"ticket-{i}"])[0]
-    assert ids_of(store.evidence(without_embedding, k=3)) == ids_of(found)
-    assert ids_of(store.evidence(ticket(i), k=3)) == ids_of(found)
-    odd = [j for j in others(LABELS[i]) if j % 2]
-    answer = ids_of(store.evidence(f"ticket-{i}", k=99, filters=having("parity", "odd")))
-    assert answer == nearest(X[i], 99, odd)
-
-
-def test_evidence_of_a_new_node() -> None:
-    store, xq = filled(), embed([NEW])[0]
-    new = TextNode(text=NEW, embedding=xq.tolist(), metadata={"label": "complaint"})
-    assert ids_of(store.evidence(new, k=3)) == nearest(xq, 3, others("complaint"))
-    assert ids_of(store.evidence(new, k=3, label="routine")) == nearest(xq, 3, others("routine"))
-
-
 def test_a_node_is_never_evidence_for_itself() -> None:
     store = filled()
-    other = "routine" if LABELS[0] == "complaint" else "complaint"
-    expected = nearest(X[0], 3, [i for i in others(other) if i != 0])
+    other = "request" if LABELS[0] == "complaint" else "complaint"
+    expected = nearest(X[0], 3, [i for i in of_other_class(other) if i != 0])
     assert ids_of(store.evidence("ticket-0", k=3, label=other)) == expected
     assert ids_of(store.evidence(ticket(0, label=other), k=3)) == expected
-
-
-def test_new_classes_are_given_to_the_store_below() -> None:
-    store = filled()
-    store.client.relabel({"ticket-0": None, "ticket-1": "other"})
-    found = [node.metadata.get("label") for node in store.get_nodes(["ticket-0", "ticket-1"])]
-    assert found == [None, "other"]
-    assert "ticket-0" not in ids_of(store.evidence("ticket-1", k=99))
-    with pytest.raises(ValueError, match="label must be given"):
-        store.evidence("ticket-0")
-
-
-@pytest.mark.parametrize(
-    ("node", "label", "message"),
-    [
-        ("unknown", None, "'unknown'"),
-        (TextNode(id_="unknown", text="no embedding"), None, "'unknown'"),
-        (TextNode(text="no class", embedding=[1.0] * D), None, "label must be given"),
-        (TextNode(text="class", embedding=[1.0] * D), "urgent", "label must be a known class"),
-    ],
-)
-def test_evidence_that_cannot_be_found(node: Any, label: str | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        filled().evidence(node, label=label)
 
 
 # --- LlamaIndex over it -----------------------------------------------------------------------------------------------
@@ -537,12 +443,12 @@ def test_an_index_its_retriever_and_a_query_engine() -> None:
     )
     assert storage.docstore.docs == {}
     xq = embed([NEW])[0]
-    expected = [TEXTS[int(one[7:])] for one in nearest(xq, 3, list(range(len(TEXTS))))]
+    expected = [TEXTS[int(one[7:])] for one in nearest(xq, 3, EVERYTHING)]
     assert texts_of(index.as_retriever(similarity_top_k=3).retrieve(NEW)) == expected
-    routine = VectorIndexRetriever(index, similarity_top_k=3, filters=having("label", "routine"))
-    expected = [TEXTS[int(one[7:])] for one in nearest(xq, 3, others("complaint"))]
-    assert texts_of(routine.retrieve(NEW)) == expected
-    assert texts_of(asyncio.run(routine.aretrieve(NEW))) == expected
+    requests = VectorIndexRetriever(index, similarity_top_k=3, filters=having("label", "request"))
+    expected = [TEXTS[int(one[7:])] for one in nearest(xq, 3, of_other_class("complaint"))]
+    assert texts_of(requests.retrieve(NEW)) == expected
+    assert texts_of(asyncio.run(requests.aretrieve(NEW))) == expected
     mmr = index.as_retriever(
         vector_store_query_mode="mmr", vector_store_kwargs={"mmr_threshold": 0.3}
     )
@@ -562,7 +468,8 @@ def test_an_index_its_retriever_and_a_query_engine() -> None:
     )
     answer = engine.query(NEW)
     assert texts_of(answer.source_nodes) == [
-        TEXTS[int(one[7:])] for one in nearest(xq, 2, [i for i in others(predicted(NEW)) if i != 3])
+        TEXTS[int(one[7:])]
+        for one in nearest(xq, 2, [i for i in of_other_class(predicted(NEW)) if i != 3])
     ]
     # MockLLM says what it was told
     assert all(text in str(answer) for text in texts_of(answer.source_nodes))
@@ -574,7 +481,7 @@ def test_the_evidence_retriever() -> None:
     retriever = EvidenceRetriever(
         store, predicted, TextEmbedding(), similarity_top_k=3, filters=odd
     )
-    expected = nearest(xq, 3, [i for i in others(predicted(NEW)) if i % 2])
+    expected = nearest(xq, 3, [i for i in of_other_class(predicted(NEW)) if i % 2])
     assert ids_of(retriever.retrieve(NEW)) == expected
     assert ids_of(asyncio.run(retriever.aretrieve(NEW))) == expected
     assert len(EvidenceRetriever(store, predicted, MockEmbedding(D)).retrieve(NEW)) == 2
@@ -670,13 +577,3 @@ def test_everything_asynchronously() -> None:
         assert await store.aget_nodes() == []
 
     asyncio.run(run())
-
-
-def test_a_missing_package_names_the_extra() -> None:
-    code = (
-        "import sys; sys.modules['llama_index'] = None; import cfe_faiss.integrations.llama_index"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stderr.endswith(
-        'ImportError: llama_index is missing: pip install "cfe-faiss[llama-index]"\n'
-    )

@@ -1,4 +1,3 @@
-import copy
 import signal
 import threading
 import time
@@ -10,7 +9,6 @@ from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.index.searching import EvidenceIndex
 
 
 def test_readers_share_and_a_writer_is_alone() -> None:
@@ -150,16 +148,16 @@ def test_code_inside_of_reading_may_wait_for_other_threads() -> None:
 def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
     X, labels = clustered(1200, 8, 3)
     index = with_rows(cfe.index_factory(8, kind), X, labels)
-    snapshot = index.storage()
-    names = "labels", "row_ids", "starts", "by_label", "centroids"
-    arrays = [
-        *snapshot.rows(np.arange(1000)),
-        snapshot.members.ids,
-        *(getattr(snapshot, name) for name in names),
-    ]
-    before = [array.copy() for array in arrays]
-    index.add_with_labels(-X, labels)  # no lock is held
-    index.relabel(labels[::-1], np.arange(1200))
+    with index.reading() as snapshot:
+        names = "labels", "row_ids", "starts", "by_label", "centroids"
+        arrays = [
+            *snapshot.rows(np.arange(1000)),
+            snapshot.members.ids,
+            *(getattr(snapshot, name) for name in names),
+        ]
+        before = [array.copy() for array in arrays]
+        index.add_with_labels(-X, labels)  # no lock is held
+        index.relabel(labels[::-1], np.arange(1200))
     index.remove_ids(np.arange(600))
     index.reset()
     assert_same_arrays(arrays, before)
@@ -173,50 +171,6 @@ def test_an_error_inside_opens_the_lock_again() -> None:
         raise ZeroDivisionError
     with lock.writing():
         pass
-
-
-@pytest.mark.parametrize("kind", ["flat", "Flat", "SQ8", "PQ4,RFlat"])
-def test_searches_and_changes_side_by_side(kind: str) -> None:
-    """Searches see one complete snapshot: every result is correct for some state of the index."""
-    X, labels = clustered(600, 8, 3)
-    index: EvidenceIndex = cfe.IndexEvidenceIDMap2(8)
-    if kind != "flat":
-        index = cfe.index_factory(8, f"EvidenceIVF8x2,{kind}")
-        index.train(X)
-        index.nprobe = 16
-    index.add_with_labels(X[:400], labels[:400])
-    few = index.search_evidence(X[:50], labels[:50], 5)[1]
-    with_more = copy.copy(index)
-    with_more.add_with_labels(X[400:], labels[400:])
-    many = with_more.search_evidence(X[:50], labels[:50], 5)[1]
-    stop, errors = threading.Event(), []
-
-    def searcher() -> None:
-        while not stop.is_set():
-            try:
-                found = index.search_evidence(X[:50], labels[:50], 5)[1]
-                assert (found == few).all() or (found == many).all()
-                index.search_stored(k=3)
-                index.search(X[:5], 3)
-                index.reconstruct(7)
-            except BaseException as error:
-                errors.append(error)
-                return
-
-    threads = [threading.Thread(target=searcher) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(12):
-            index.add_with_labels(X[400:], labels[400:], np.arange(400, 600))
-            index.relabel(labels)
-            index.remove_ids(np.arange(400, 600))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert errors == []
-    assert index.ntotal == 400
 
 
 def test_a_token_that_goes_leaves_the_lock() -> None:

@@ -91,17 +91,6 @@ def test_one_of_two_jobs_with_other_settings_is_made(tmp_path: Path, count: int)
             assert answer == "made" or other in answer
 
 
-def test_a_finished_job_keeps_its_settings_and_is_resumed(tmp_path: Path) -> None:
-    arrays = {"features": FEATURES, "edges": EDGES, "labels": LABELS}
-    settings = {"exact": True, "pairs": 3, "nlist": 4, "shards": 1}
-    Job(tmp_path, **arrays, k=2, **settings).run(workers=1)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match="k=2, got 3"):
-        Job(tmp_path, **arrays, k=3, **settings)
-    Job(tmp_path, **arrays, k=2, **settings).run(workers=1)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
 def test_a_job_that_another_one_has_replaced_does_not_run(tmp_path: Path) -> None:
     arrays = {"features": FEATURES, "edges": EDGES, "labels": LABELS}
     old = Job(tmp_path, **arrays, k=2)

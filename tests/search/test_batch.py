@@ -1,6 +1,5 @@
 import dataclasses
 
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from reference import (
     clustered,
     cosines,
     evidence,
-    quick,
     stored_vectors,
     unit,
     with_rows,
@@ -74,39 +72,12 @@ def test_all_lists_together_equal_brute_force(
     assert_same_arrays((D, I), evidence(stored))
 
 
-@given(
-    stored_vectors(least=12, lowest_label=-1),
-    st.integers(2, 8),
-    st.integers(1, 3),
-    st.integers(1, 3),
-)
-def test_short_rows_are_completed(stored: Stored, nlist: int, partitions: int, nprobe: int) -> None:
-    index = built(stored, nlist, partitions)
-    D, I = grouped(index, queries_of(index, stored), stored.k, nprobe, complete=True)
-    expected_D, expected_I = evidence(stored)
-    assert_array_equal(I >= 0, expected_I >= 0)
-    assert (expected_D >= D).all()
-
-
 def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """Return vectors whose similarities are all nearly 1, as those of KS vectors may be, and some zero vectors."""
     rng = np.random.default_rng(0)
     X = rng.random(d) + noise * rng.normal(size=(n, d))
     X[:3] = 0
     return X.astype(np.float32), rng.integers(0, 3, n)
-
-
-@pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
-@pytest.mark.parametrize("d", [1, 3, 18, 200])
-def test_screening_loses_nothing_where_vectors_are_nearly_equal(
-    element: str, noise: float, d: int
-) -> None:
-    X, labels = near_twins(400, d, noise)
-    index = with_rows(cfe.IndexEvidenceIVF(d, 10), X, labels)
-    flat = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
-    expected = flat.search_stored(None, 7)
-    found = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
-    assert_same_arrays(found, expected)
 
 
 def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> None:
@@ -144,83 +115,6 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
         assert_same_arrays(index.search_stored(None, 10, nprobe=5, memory=memory), expected)
 
 
-def test_only_allowed_rows_are_found() -> None:
-    X, labels = clustered(500, 8, 3)
-    index = with_rows(cfe.IndexEvidenceIVF(8, 5), X, labels)
-    allowed = index.storage().ids() % 2 == 0
-    queries = Queries.of_rows(index.storage(), index.members().rows)
-    _, I = grouped(index, queries, 4, 5, allowed=allowed)
-    even = with_rows(cfe.IndexEvidenceIDMap2(8), X[::2], labels[::2], np.arange(0, 500, 2))
-    assert_array_equal(I, even.search_evidence(X, labels, 4)[1])
-    assert (I % 2 == 0).all()
-
-
-@pytest.mark.parametrize("codec", ["SQfp16", "SQ8", "PQ4,RFlat"])
-def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) -> None:
-    X, labels = clustered(1200, 16, 3)
-    index = with_rows(quick(cfe.index_factory(16, f"EvidenceIVF9,{codec}")), X, labels)
-    flat = cfe.IndexEvidenceIDMap2(16)
-    held = index.reconstruct_n(0, 1200)
-    flat.add_with_labels(held, labels)
-    D, I = index.search_stored(None, 6, exact=True)
-    expected_D, expected_I = flat.search_stored(None, 6)
-    # The exact index has normalised rows; the codecs have decoded rows.
-    assert np.abs(D - expected_D).max() < 0.02
-    overlap = np.mean(
-        [len(set(a) & set(b)) / 6 for a, b in zip(I.tolist(), expected_I.tolist(), strict=True)]
-    )
-    assert overlap > 0.95
-
-
-def test_recall_is_reached_on_all_nodes_and_on_few() -> None:
-    rng = np.random.default_rng(1)
-    centres = rng.normal(size=(60, 24))
-    centre = rng.integers(0, 60, 9000)
-    X = (centres[centre] + 0.7 * rng.normal(size=(9000, 24))).astype(np.float32)
-    labels = np.where(rng.random(9000) < 0.7, centre % 5, rng.integers(0, 5, 9000))
-    index = with_rows(cfe.IndexEvidenceIVF(24, 90), X, labels)
-    exact_D, exact_I = index.search_stored(None, 10, exact=True)
-    for recall in (0.8, 0.95, 0.99):
-        D, I = index.search_stored(None, 10, recall=recall)
-        reached = cfe.metrics.recall(I, exact_I, D, exact_D)
-        assert recall <= reached < 1
-        few = rng.choice(9000, 200, replace=False)
-        D, I = index.search_stored(few, 10, recall=recall)
-        assert cfe.metrics.recall(I, exact_I[few], D, exact_D[few]) >= recall - 0.02
-    assert_array_equal(index.search_stored(None, 10, recall=1)[1], exact_I)
-
-
-def test_damaged_vectors_are_passed_over(element: str) -> None:
-    X, labels = clustered(700, 10, 3)
-    index = with_rows(cfe.IndexEvidenceIVF(10, 9, 2), X, labels)
-    for j, value in enumerate((np.inf, -np.inf, np.nan)):
-        size = index.invlists.list_size(j)
-        rows = (
-            faiss.rev_swig_ptr(index.invlists.get_codes(j), 40 * size)
-            .view(np.float32)
-            .reshape(size, 10)
-        )
-        rows[:: j + 1] = value
-    sound = index.members().ids[
-        np.isfinite(index.storage().rows(index.members().rows)[0]).all(axis=1)
-    ]
-    with np.errstate(invalid="ignore"):
-        I = index.search_stored(None, 5, exact=True)[1]
-    assert np.isin(I[sound], np.append(index.members().ids, -1)).all()
-    assert (labels[I[sound]] != labels[sound, None])[I[sound] >= 0].all()
-
-
-@pytest.mark.parametrize("value", [1e-38, 1e-35, 1e-20])
-def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> None:
-    X, labels = np.zeros((40, 3), np.float32), np.arange(40) % 2
-    X[:, 0], X[:, 1] = 1, np.where(labels, value, -value)
-    index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceIDMap2(3)
-    index.train(X)
-    for each in (index, flat):
-        each.add_with_labels(X, labels)
-    assert_same_arrays(index.search_stored(None, 3, exact=True), flat.search_stored(None, 3))
-
-
 # --- rotated rows -----------------------------------------------------------------------------------------------------
 
 
@@ -255,29 +149,6 @@ def test_rotated_rows_are_found_as_others_are(
     for before, after in zip(*found, strict=True):
         for expected, result in zip(before, after, strict=True):
             assert_array_equal(result, expected)
-
-
-@needs_bytes
-def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice("byte", "byte"))
-    monkeypatch.setattr(batch, "_WORTH_ROTATING", 500)
-    rng, d, prefix = np.random.default_rng(0), 320, batch._PREFIX
-    labels = rng.integers(0, 3, 600)
-    everywhere = rng.normal(size=(600, d))
-    axes = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    flat = (1 + everywhere * np.where(np.arange(d) < 20, 1, 0.01)) @ axes
-    for X, pays in ((everywhere, False), (flat, True), (flat[:400], False)):
-        index = indexed(X.astype(np.float32), labels[: len(X)], 4)
-        kept = Derived.of(index.storage()).blocks
-        assert kept is not None
-        assert kept.rotated == pays
-        if pays:
-            storage = index.storage()
-            R = batch._rotation(storage, np.arange(4))
-            assert np.abs(R.T @ R - np.eye(d)).max() < 1e-5
-            assert np.linalg.norm(R[:, :prefix].T @ axes[:20].T, axis=0).min() > 0.99
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])

@@ -1,6 +1,10 @@
+"""The choice of an element type for blocks; whichever is chosen, results are those of the exact index."""
+
+from typing import Any
+
 import numpy as np
 import pytest
-from reference import clustered
+from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -54,3 +58,23 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     index = built(X, labels, 4)
     assert Derived.of(index.storage()).choice.batch in ("float", "byte")
     assert (index.search_stored(k=3, exact=True)[1] == -1).all()
+
+
+@pytest.mark.parametrize("has_bytes", [False, *([True] if _native.has_bytes() else [])])
+@pytest.mark.parametrize("routing", ["evidence", "nearest"])
+@pytest.mark.parametrize("d", [12, 128])
+def test_all_rows_are_searched_exactly(
+    d: int, routing: Any, has_bytes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_native, "has_bytes", lambda: has_bytes)
+    X, labels = clustered(900, d, 3)
+    index = with_rows(cfe.IndexEvidenceIVF(d, 20, routing=routing), X, labels)
+    exact = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
+    efforts: list[dict[str, Any]] = [{"exact": True}, {"nprobe": 20}, {"recall": 1.0}]
+    for k in (5, 64, 65):  # one product of all pairs is for few results
+        expected = exact.search_stored(k=k)
+        for effort in efforts:
+            assert_same_arrays(index.search_stored(k=k, **effort), expected)
+            assert_same_arrays(index.search_stored(k=k, memory=1 << 20, **effort), expected)
+            few = index.search_stored(np.arange(79), k, **effort)
+            assert_same_arrays(few, [part[:79] for part in expected])

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import Stored, clustered, cosine, stored_vectors, top_pairs
 
@@ -165,65 +164,6 @@ def test_sketches_bound_every_inner_product(d: int) -> None:
     if d <= 64:
         np.testing.assert_allclose(finer, vectors @ vectors.T, atol=1e-6)
     assert blocks.largest == pytest.approx((coarse**2).sum(axis=1).max(), abs=1e-12)
-
-
-def test_principal_directions_make_the_bound_tight() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 12)) @ rng.normal(size=(12, 100)) + 1e-3 * rng.normal(
-        size=(2000, 100)
-    )
-    index = labelled(X.astype(np.float32), rng.integers(0, 3, 2000))
-    blocks = join.join_blocks_of(index.storage())
-    assert blocks is not None
-    assert blocks.coarse[:, -1].max() < 0.01
-
-
-@pytest.mark.parametrize("n", [2, 5, 6, 7, 100, 333])
-def test_the_tree(n: int) -> None:
-    X, _ = clustered(n, 9, 2, seed=n)
-    labels = np.sort(np.arange(n) % 3)
-    labels[: n // 5] = -1
-    index = labelled(X, labels)
-    storage, blocks = index.storage(), small_blocks(index)
-    assert blocks is not None
-    assert_array_equal(np.sort(blocks.rows), np.flatnonzero(storage.labels >= 0))
-    assert_array_equal(blocks.labels, storage.labels[blocks.rows])
-    sizes = np.diff(blocks.starts)
-    assert sizes.sum() == len(blocks.rows)
-    assert sizes.max() <= 6
-    assert sizes.max() - sizes.min() <= 1
-    for node in range(2 * blocks.number - 1):
-        below = [node]
-        while below[0] < blocks.number - 1:
-            below = [child for i in below for child in (2 * i + 1, 2 * i + 2)]
-        first = blocks.starts[below[0] - blocks.number + 1]
-        last = blocks.starts[below[-1] - blocks.number + 2]
-        assert_array_equal(blocks.low[node], blocks.coarse[first:last].min(axis=0))
-        assert_array_equal(blocks.high[node], blocks.coarse[first:last].max(axis=0))
-        different = np.unique(blocks.labels[first:last])
-        assert blocks.node_labels[node] == (different[0] if len(different) == 1 else -1)
-
-
-def test_neighbours_are_pairs_of_two_blocks() -> None:
-    X, labels = clustered(200, 7, 3)
-    index = labelled(X, labels)
-    blocks = small_blocks(index)
-    assert blocks is not None
-    found = {
-        (min(pair), max(pair))
-        for find in blocks.neighbours()
-        for source, target, _ in find(lambda: -2.0)
-        for pair in zip(source.tolist(), target.tolist(), strict=True)
-    }
-    ids = blocks.snapshot.rows(blocks.rows)[1]
-    expected = {
-        (min(ids[i], ids[j]), max(ids[i], ids[j]))
-        for first, last in zip(blocks.starts[:-1:2], blocks.starts[2::2], strict=True)
-        for i in range(first, last)
-        for j in range(i + 1, last)
-        if blocks.labels[i] != blocks.labels[j]
-    }
-    assert found == expected
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

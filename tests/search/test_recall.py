@@ -2,16 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference import quick, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.search import recall
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.lists import Groups, routed
-from cfe_faiss.search.query import Effort, Queries, Results
+from cfe_faiss.search.query import Effort, Results
 
 Arrays = tuple[NDArray[np.float32], NDArray[np.int32]]
 
@@ -31,53 +28,6 @@ def points(seed: int, n: int, d: int, classes: int) -> Arrays:
     return rng.normal(size=(n, d)).astype(np.float32), rng.integers(-1, classes, n).astype(np.int32)
 
 
-def groups_in(index: cfe.IndexEvidenceIVF, queries: Queries) -> set[frozenset[int]]:
-    groups: Groups = routed(Derived.of(index.storage()).routes_for(), queries, 0)[0]
-    rows = queries.rows[groups.order]
-    return {
-        frozenset(rows[a:b].tolist())
-        for a, b in zip(groups.starts[:-1], groups.starts[1:], strict=True)
-    }
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(1, 900),
-    nlist=st.integers(1, 20),
-    classes=st.integers(1, 4),
-    drawn=st.integers(1, 1000),
-)
-def test_the_sample_is_searched_in_the_groups_that_all_vectors_are_searched_in(
-    seed: int, n: int, nlist: int, classes: int, drawn: int
-) -> None:
-    X, labels = points(seed, n, 4, classes)
-    index = made(X, labels, min(n, nlist))
-    snapshot = index.storage()
-    of_all = groups_in(index, Queries.of_rows(snapshot, np.arange(n)))
-    known = snapshot.by_label.copy()
-    rows = np.random.default_rng(seed).permutation(known)[:drawn]
-    searches, clusters = recall._groups(snapshot, Derived.of(snapshot).routes_for(), rows)
-    found = [
-        group for some in searches for group in groups_in(index, Queries.of_rows(snapshot, some))
-    ]
-    assert len(found) == len(set(found)) == len(np.unique(clusters))
-    assert set(found) <= of_all
-    assert set(rows.tolist()) <= set().union(*found)
-    for group in found:
-        assert (
-            len(
-                {
-                    cluster
-                    for row, cluster in zip(rows.tolist(), clusters, strict=True)
-                    if row in group
-                }
-            )
-            == 1
-        )
-    if drawn >= n:
-        assert sum(map(len, found)) == len(known)
-
-
 def test_the_sample_has_rows_of_each_class_and_of_the_small_ones_together() -> None:
     labels = np.repeat(np.array([-1, 0, 1, 2, 3], np.int32), (50, 19_000, 100, 99, 20))
     X = np.random.default_rng(0).normal(size=(len(labels), 4)).astype(np.float32)
@@ -89,18 +39,6 @@ def test_the_sample_has_rows_of_each_class_and_of_the_small_ones_together() -> N
     assert sum(stratum.share for stratum in strata) == pytest.approx(1)
     for stratum in strata:
         assert set(storage.labels[stratum.rows].tolist()) == set(stratum.labels)
-
-
-def test_long_lists_are_not_taken_as_a_whole() -> None:
-    X, labels = points(0, 60_000, 4, 2)
-    index = made(X, labels, 60)
-    snapshot = index.storage()
-    for stratum in recall._strata(snapshot):
-        searches, clusters = recall._groups(
-            snapshot, Derived.of(snapshot).routes_for(), stratum.rows
-        )
-        assert sum(map(len, searches)) <= 16 * len(stratum.rows)
-        assert len(np.unique(clusters)) > 0.8 * len(stratum.rows)
 
 
 def test_standard_errors_match_clusters() -> None:

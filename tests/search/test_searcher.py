@@ -1,6 +1,5 @@
 """Fast path for one query without conversion: same results and same errors as the general path."""
 
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, Stored, clustered, evidence, stored_vectors, with_rows
+from reference import Stored, clustered, evidence, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 
@@ -96,98 +95,6 @@ def test_any_form_of_a_query_will_do(form: Callable[..., Any]) -> None:
     assert_equal_results(index.search_evidence(x, label, np.int64(K), np.int16(NPROBE)), expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"xq": np.full((1, 9), np.nan, np.float32)}, ValueError, "xq must be finite"),
-        ({"xq": np.full((1, 9), np.inf, np.float32)}, ValueError, "xq must be finite"),
-        ({"xq": np.ones((1, 8), np.float32)}, ValueError, r"xq must have shape \(n, 9\)"),
-        ({"xq": np.ones(9, np.float32)}, ValueError, r"xq must have shape \(n, 9\)"),
-        ({"labels_q": np.array([-1])}, ValueError, "labels_q must lie in 0"),
-        ({"labels_q": np.array([2**63], np.uint64)}, ValueError, "labels_q must lie in 0"),
-        ({"labels_q": np.array([0, 1])}, ValueError, r"labels_q must have shape \(1,\)"),
-        ({"labels_q": np.array(0)}, ValueError, r"labels_q must have shape \(1,\)"),
-        ({"labels_q": np.array([0.0])}, TypeError, "labels_q must be integers"),
-        ({"labels_q": np.array(["2020"], "M8[ns]")}, TypeError, "labels_q must be integers, texts"),
-        ({"k": 0}, ValueError, "k must be at least 1"),
-        ({"k": True}, TypeError, "k must be an integer"),
-        ({"nprobe": 0}, ValueError, "nprobe must be at least 1"),
-        ({"nprobe": 2.0}, TypeError, "nprobe must be an integer"),
-        ({"recall": 0.9}, ValueError, "only one of nprobe, recall and exact"),
-    ],
-)
-def test_errors_match_the_long_way(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    index, X, labels = filled()
-    asked = {"xq": X[:1], "labels_q": labels[:1], "k": K, "nprobe": NPROBE} | change
-    with pytest.raises(error, match=message):
-        index.search_evidence(**asked)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"xq": None},
-        {"xq": np.zeros((1, 8), np.float32)},
-        {"xq": np.zeros((1, 9))},
-        {"xq": np.zeros((1, 9), ">f4")},
-        {"xq": np.zeros((1, 18), np.float32)[:, ::2]},
-        {"xq": np.full((1, 9), np.nan, np.float32)},
-        {"labels_q": 0},
-        {"labels_q": np.zeros(2, int)},
-        {"labels_q": np.zeros(1, np.uint8)},
-        {"labels_q": np.zeros(1, "m8[s]")},
-        {"labels_q": np.array([-1])},
-        {"k": 0},
-        {"k": 2**70},
-        {"k": 301},
-        {"k": 1.0},
-        {"nprobe": -1},
-        {"nprobe": None},
-        {"ntotal": 299},
-    ],
-)
-def test_what_takes_no_short_way_is_not_searched(change: dict[str, Any]) -> None:
-    index, X, labels = filled()
-    index.search_evidence(X[:1], labels[:1], K, NPROBE)
-    asked = {
-        "xq": X[:1],
-        "labels_q": labels[:1],
-        "k": K,
-        "nprobe": NPROBE,
-        "complete": True,
-        "ntotal": 300,
-    }
-    single = index._single["other"]
-    assert single.search(**asked) is not None
-    assert single.search(**(asked | change)) is None
-    index.add_with_labels(X[:1], labels[:1])
-    assert single.search(**asked) is None  # the index has changed
-
-
-def test_a_change_that_was_refused_costs_the_short_way_once() -> None:
-    index, X, labels = filled()
-    asked = X[:1], labels[:1], K, NPROBE
-    index.search_evidence(*asked)
-    with pytest.raises(ValueError, match="ids must not be in the index yet"):
-        index.add_with_labels(X[:1], labels[:1], [0])
-    for _ in range(2):
-        expected = index.search_evidence(*asked, **LONG_WAY)
-        assert_equal_results(index.search_evidence(*asked), expected)
-    assert index._single["other"].search(*asked, True, 300) is not None
-
-
-def test_routing_may_be_set_at_any_time() -> None:
-    index, X, labels = filled("EvidenceIVF12,Flat")
-    index.search_evidence(X[:1], labels[:1], K, NPROBE)
-    index.routing = "nearest"
-    for q in range(30):
-        asked = X[q : q + 1], labels[q : q + 1], K, 1
-        found = index.search_evidence(*asked)
-        assert_equal_results(found, index.search_evidence(*asked, **LONG_WAY))
-
-
 def test_large_numbers_are_no_error() -> None:
     index, X, labels = filled()
     D, I = index.search_evidence(X[:1], labels[:1], 400, 2**70)
@@ -224,28 +131,6 @@ def test_the_short_way_sees_every_change() -> None:
         index.search_evidence(*asked)
     index.reset()
     assert_array_equal(index.search_evidence(*asked, nprobe=1)[1], np.full((1, K), -1))
-
-
-def test_a_search_of_all_rows_sees_every_change() -> None:
-    index, X, labels = filled()
-    changes: list[Callable[[], Any]] = [
-        lambda: None,
-        lambda: index.relabel(np.full(40, -1), np.arange(40)),
-        lambda: index.relabel((labels[:20] + 1) % 3, np.arange(20)),
-        lambda: index.remove_ids(np.arange(100, 160)),
-        lambda: index.add_with_ids(X[100:130] + np.float32(0.1), np.arange(400, 430)),
-        lambda: index.relabel(labels[100:130], np.arange(400, 430)),
-    ]
-    for change in changes:
-        change()
-        found = index.search_stored(None, K, nprobe=NPROBE)
-        assert_equal_results(index.search_stored(None, K, nprobe=NPROBE), found)
-        answer = pickle.loads(pickle.dumps(index)).search_stored(None, K, nprobe=NPROBE)
-        assert_equal_results(answer, found)
-        unknown = index.members().labels == -1
-        assert (found[0][unknown] == PADDING).all()
-        assert (found[1][unknown] == -1).all()
-        assert (found[1][~unknown] >= 0).all()
 
 
 def test_many_threads_may_search_at_once_from_the_first_query_on_and_during_changes() -> None:

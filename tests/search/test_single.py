@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import (
-    PADDING,
     Stored,
     assert_same_arrays,
     clustered,
@@ -185,17 +184,6 @@ def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> No
     lists = Derived.of(index.storage())
     single = SingleSearch(ReadWriteLock(), lists.searcher("other"))
     assert single.search(np.array([x], np.float32), np.array([label]), K, NPROBE, True, 200) is None
-
-
-def test_an_unknown_label_has_no_evidence() -> None:
-    X, labels = clustered(200, 9, 2)
-    index = filled(X, labels, 6, 2)
-    lists = Derived.of(index.storage())
-    for nprobe in (1, 12):
-        D, I = searched(lists, unit(X[:2]), np.array([labels[0], -1]), K, nprobe, complete=True)
-        assert (I[0] >= 0).all()
-        assert_array_equal(I[1], -1)
-        assert_array_equal(D[1], PADDING)
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:

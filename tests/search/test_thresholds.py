@@ -1,7 +1,6 @@
-"""Infinite, huge and ordinary thresholds and ranges keep every rule, on every kind, metric and entry."""
+"""Constraints, pairs and stores at infinite, huge and ordinary thresholds; rules: :mod:`test_random_operations`."""
 
 import math
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,81 +83,6 @@ def thresholds(draw: st.DrawFn, case: Case) -> float:
         return draw(st.sampled_from(HUGE))
     values = distances(case)
     return float(values[draw(st.integers(0, N - 1)), draw(st.integers(0, N - 1))])
-
-
-@st.composite
-def rules(draw: st.DrawFn, case: Case, nq: int) -> dict[str, Any]:
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    found: dict[str, Any] = {"neighbors": draw(st.sampled_from(["other", "own", "any"]))}
-    if draw(st.booleans()):
-        found["exclude"] = rng.integers(0, N, (nq, 5))
-    if draw(st.booleans()):
-        found["exclude_labels"] = rng.integers(0, CLASSES, (nq, 1))
-    if draw(st.booleans()):
-        found["sel"] = rng.random(N) < 0.6
-    if draw(st.booleans()):
-        low, high = sorted((draw(thresholds(case)), draw(thresholds(case))))
-        found["within"] = (low, high)
-    return found
-
-
-def may_find(
-    case: Case, labels_q: NDArray[np.int64], how: dict[str, Any], D: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return the rows that each query may find, (nq, N)."""
-    known = case.labels >= 0
-    same = labels_q[:, None] == case.labels
-    found = {"other": known & ~same, "own": known & same, "any": np.ones_like(same)}[
-        how.get("neighbors", "other")
-    ]
-    for q, excluded in enumerate(how.get("exclude", [])):
-        found[q, excluded] = False
-    for q, excluded in enumerate(how.get("exclude_labels", [])):
-        found[q] &= ~np.isin(case.labels, excluded)
-    if "sel" in how:
-        found = found & how["sel"]
-    if "within" in how:
-        low, high = how["within"]
-        found = found & holds("ip", D, low) & holds("l2", D, high)
-    return found
-
-
-@given(data=st.data())
-def test_ranges_keep_every_rule(case: Case, data: st.DataObject) -> None:
-    nq, D = 6, distances(case)[:6]
-    labels_q = np.where(case.labels[:nq] < 0, 0, case.labels[:nq])
-    how, threshold = data.draw(rules(case, nq)), data.draw(thresholds(case))
-    expected = may_find(case, labels_q, how, D) & holds(case.metric, D, threshold)
-    lims, _, I = case.index.range_search_evidence(case.X[:nq], labels_q, threshold, **how)
-    found = [set(I[a:b].tolist()) for a, b in pairwise(lims)]
-    assert found == [set(np.flatnonzero(row).tolist()) for row in expected]
-    assert len(I) == expected.sum()
-    expected = may_find(case, labels_q, how, D) & holds(case.metric, D, threshold, strictly=True)
-    lims, _, I = case.index.range_search(
-        case.X[:nq], threshold, params=cfe.EvidenceParameters(labels_q, **how)
-    )
-    assert np.diff(lims).tolist() == expected.sum(axis=1).tolist()
-    lims, _, I = case.index.excluding(1).range_search(case.X[:nq], threshold)
-    expected = may_find(case, np.ones(nq, int), {}, D) & holds(
-        case.metric, D, threshold, strictly=True
-    )
-    assert np.diff(lims).tolist() == expected.sum(axis=1).tolist()
-
-
-@given(data=st.data())
-def test_searches_keep_ranges_with_any_ends(case: Case, data: st.DataObject) -> None:
-    nq = data.draw(st.sampled_from([1, 6]))
-    D, labels_q = distances(case)[:nq], np.where(case.labels[:nq] < 0, 0, case.labels[:nq])
-    how = data.draw(rules(case, nq))
-    expected = may_find(case, labels_q, how, D).sum(axis=1)
-    efforts: list[dict[str, Any]] = [{"exact": True}, {"nprobe": 1}, {"recall": 0.8}]
-    effort = data.draw(st.sampled_from(efforts if case.index.has_lists else [{}]))
-    I = case.index.search_evidence(case.X[:nq], labels_q, N, **how, **effort)[1]
-    assert (I >= 0).sum(axis=1).tolist() == expected.tolist()
-    found = np.zeros_like(D, bool)
-    for q in range(nq):
-        found[q, I[q][I[q] >= 0]] = True
-    assert (found == may_find(case, labels_q, how, D)).all()
 
 
 @given(data=st.data())

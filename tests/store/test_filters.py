@@ -353,3 +353,58 @@ def test_filters_that_threads_use_side_by_side_are_right() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(count, range(40)))
+
+
+SEVERAL_KINDS = ["a", 1, None, ..., ["x"], {"k": 1}, "a", 1.0, True]
+
+
+def test_a_predicate_is_asked_once_for_each_value_in_use() -> None:
+    store = cfe.EvidenceStore(2)
+    ids = [str(i) for i in range(len(SEVERAL_KINDS))]
+    store.add(
+        ids,
+        np.ones((len(SEVERAL_KINDS), 2)),
+        metadata=[{} if one is ... else {"m": one} for one in SEVERAL_KINDS],
+    )
+    asked: list[Any] = []
+
+    def predicate(value: Any) -> bool:
+        asked.append(value)
+        return value in ("a", None)
+
+    assert store.get(where={"m": predicate}).ids == ["0", "2", "3", "6"]
+    assert sorted(map(repr, asked)) == ["'a'", "1", "None", "None", "True", "['x']", "{'k': 1}"]
+
+    asked.clear()
+    store.delete(["0", "6"])
+    assert store.get(where={"m": predicate}).ids == ["2", "3"]
+    assert "a" not in asked  # no row has it any more
+
+
+def test_functions_of_a_value_as_conditions_of_a_store() -> None:
+    store = cfe.EvidenceStore(2)
+    metadata = [{"year": 2020, "from": {"name": "A"}}, {"year": 2021}, {"from": {"name": "B"}}]
+    store.add(["a", "b", "c"], np.eye(3, 2) + 1, ["x", "y", None], metadata, ["text", None, "more"])
+    found = {
+        "b": {"year": lambda year: year == 2021},
+        "bc": {"$not": {"year": lambda year: year == 2020}},
+        "c": {"from.name": lambda name: name == "B", "year": lambda year: year is None},
+        "ab": {"$label": lambda label: label is not None},
+        "ac": {
+            "$or": [{"$document": lambda text: text == "text"}, {"$id": lambda id_: id_ == "c"}]
+        },
+    }
+    for ids, where in found.items():
+        assert store.get(where=where).ids == list(ids)
+
+    def fails(year: Any) -> bool:
+        raise KeyError(year)
+
+    for ask in (
+        store.count,
+        lambda where: store.delete(where=where),
+        lambda where: store.search([1, 1], 3, where),
+    ):
+        with pytest.raises(KeyError):
+            ask({"year": fails})
+    assert len(store) == 3

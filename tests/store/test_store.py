@@ -247,20 +247,6 @@ def test_new_classes(index: str) -> None:
     store.relabel([], [])
 
 
-def test_classes_that_are_integers() -> None:
-    store = cfe.EvidenceStore(2, class_names=[0, 1, 2])
-    store.add(["a", "b", "c"], np.eye(3, 2) + 1, np.array([7, 0, 7]))
-    store.upsert(["d"], torch.ones(1, 2), torch.tensor([1]))
-    assert store.class_names == (0, 1, 2, 7)
-    assert store.get().labels == [7, 0, 7, 1]
-    assert store.evidence("a", label=np.int64(2), k=9).ids == ["c", "d", "b"]
-    assert store.count({"$label": {"$gte": 1}}) == 3
-    for wrong in ("x", True):
-        message = f"labels must be integers.* got {wrong!r} at position 1"
-        with pytest.raises(TypeError, match=message):
-            store.relabel({"b": 1, "a": wrong})
-
-
 def test_unclassified_rows_alone() -> None:
     store = cfe.EvidenceStore(2)
     store.add(["a", "b"], [[1, 0], [1, 1]])
