@@ -408,10 +408,7 @@ def test_damaged_files(tmp_path):
 # ---------------------------------------------------------------- masks
 
 
-@given(
-    classes=st.lists(st.integers(0, 4), min_size=1, max_size=60),
-    seed=st.integers(0, 2**32),
-)
+@given(classes=st.lists(st.integers(0, 4), min_size=1, max_size=60), seed=st.integers(0, 2**32))
 def test_masks_split_every_class_in_half_and_quarters(classes, seed):
     y = np.array(classes)
     train, val, test = (mask.numpy() for mask in split_masks(y, seed))

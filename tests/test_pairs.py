@@ -1,6 +1,4 @@
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import faiss
 import numpy as np
@@ -19,12 +17,11 @@ from reference import (
 )
 
 import cfe_faiss as cfe
-from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join, tiles
 from cfe_faiss.search import pairs as module
 
 
-def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
+def both_indexes(stored):
     flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
@@ -35,7 +32,7 @@ def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvid
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def joined():
     """Let all pairs be found by blocks of a few rows, however few vectors there are and whatever it costs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_WORTH_BLOCKS", -1)
@@ -46,18 +43,18 @@ def joined() -> Iterator[None]:
         yield
 
 
-def listed(pairs: cfe.Pairs) -> list[tuple[int, int, np.float32]]:
+def listed(pairs):
     return list(zip(pairs.source.tolist(), pairs.target.tolist(), pairs.similarity, strict=True))
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_exact_pairs_equal_brute_force(stored: Stored) -> None:
+def test_exact_pairs_equal_brute_force(stored):
     for index in both_indexes(stored):
         assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
+def test_joined_pairs_equal_brute_force(stored):
     for index in both_indexes(stored):
         with joined():
             assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
@@ -66,7 +63,7 @@ def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
 @pytest.mark.parametrize(
     "d", [2, 16, 90, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 40))]
 )
-def test_joined_pairs_of_clusters(d: int) -> None:
+def test_joined_pairs_of_clusters(d):
     X, labels = clustered(500, d, 4, seed=d)
     X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
     index = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
@@ -76,7 +73,7 @@ def test_joined_pairs_of_clusters(d: int) -> None:
             assert listed(cfe.global_evidence(index, k)) == listed(expected)
 
 
-def test_apart_classes_have_no_pair_in_a_block() -> None:
+def test_apart_classes_have_no_pair_in_a_block():
     X, _ = clustered(800, 8, 1)
     X[:400, 0] += 9
     index = with_rows(cfe.IndexEvidenceIDMap2(8), X, np.arange(800) // 400)
@@ -85,7 +82,7 @@ def test_apart_classes_have_no_pair_in_a_block() -> None:
         assert listed(cfe.global_evidence(index, 50)) == listed(expected)
 
 
-def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_compared_where_that_is_cheaper(monkeypatch):
     X, labels = clustered(500, 6, 3)
     index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
     expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
@@ -99,7 +96,7 @@ def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) 
 @given(
     stored_vectors(least=4, lowest_label=-1), st.sampled_from([-1, -0.5, 0, 1e-7, 0.3, 0.5, 0.9, 1])
 )
-def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
+def test_pairs_above_a_threshold(stored, threshold):
     expected = [pair for pair in top_pairs(stored) if pair[2] >= np.float32(threshold)]
     for index in both_indexes(stored):
         with joined():
@@ -114,9 +111,7 @@ def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
             assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
 
 
-def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeypatch):
     X, labels = clustered(2000, 10, 4)
     index = with_rows(cfe.IndexEvidenceIDMap2(10), X, labels)
     monkeypatch.setattr(tiles, "CHUNK", 64)
@@ -137,7 +132,7 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(
     assert pending == sorted(pending, reverse=True)
 
 
-def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
+def test_an_index_must_not_change_while_its_pairs_are_iterated_over():
     X, labels = clustered(300, 5, 4)
     index = with_rows(cfe.IndexEvidenceIDMap2(5), X, labels)
     blocks = cfe.evidence_pairs(index, 0.0, block=10)
@@ -148,7 +143,7 @@ def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored: Stored) -> None:
+def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored):
     for index in both_indexes(stored):
         pairs = cfe.global_evidence(
             index, stored.k, exact=False, nprobe=8 if index.has_lists else None
@@ -157,7 +152,7 @@ def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored: Stor
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_per_node_is_algorithm_3(stored: Stored) -> None:
+def test_per_node_is_algorithm_3(stored):
     D, I = evidence(
         stored._replace(xq=stored.X, labels_q=np.where(stored.labels < 0, -2, stored.labels), k=1)
     )
@@ -178,7 +173,7 @@ def test_per_node_is_algorithm_3(stored: Stored) -> None:
         )
 
 
-def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_chunks_and_a_small_buffer(monkeypatch):
     monkeypatch.setattr(tiles, "CHUNK", 64)
     monkeypatch.setattr(tiles, "TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
@@ -197,18 +192,18 @@ def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None
             assert listed(cfe.global_evidence(index, k)) == expected[:k]
 
 
-def test_pairs_have_a_length() -> None:
+def test_pairs_have_a_length():
     index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
     assert len(cfe.global_evidence(index, 5)) == 1
 
 
 @pytest.mark.parametrize(("k", "error"), [(0, ValueError), (1.5, TypeError), (-3, ValueError)])
-def test_bad_k(k: object, error: type[Exception]) -> None:
+def test_bad_k(k, error):
     with pytest.raises(error, match="k must be"):
-        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), k)  # type: ignore[arg-type]
+        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), k)
 
 
-def test_bad_nprobe() -> None:
+def test_bad_nprobe():
     with pytest.raises(ValueError, match="nprobe must be at least 1, got 0"):
         cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=False, nprobe=0)
 
@@ -221,12 +216,12 @@ def test_bad_nprobe() -> None:
         ({"threshold": 0.5, "block": 0}, "block must be at least 1, got 0"),
     ],
 )
-def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], message: str) -> None:
+def test_bad_arguments_of_evidence_pairs_at_once(arguments, message):
     with pytest.raises(ValueError, match=message):
-        cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), **arguments)  # type: ignore[arg-type]
+        cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), **arguments)
 
 
-def test_nothing_stored_gives_no_pairs() -> None:
+def test_nothing_stored_gives_no_pairs():
     for exactly in (True, False):
         found = cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source
         assert_array_equal(found, [])
@@ -234,7 +229,7 @@ def test_nothing_stored_gives_no_pairs() -> None:
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF3,Flat", "EvidenceIVF3x2,SQ8"])
-def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
+def test_an_empty_trained_index_has_no_pairs(kind):
     X, labels = clustered(60, 4, 2)
     index = cfe.index_factory(4, kind)
     if kind != "EvidenceFlat":
@@ -246,12 +241,12 @@ def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
     assert list(cfe.evidence_pairs(index, 0.5)) == []
 
 
-def current(index: cfe.EvidenceIndex) -> Snapshot:
+def current(index):
     with index.holding() as snapshot:
         return snapshot
 
 
-def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
+def test_an_index_that_faiss_trains_meanwhile_is_another_state():
     index = cfe.IndexEvidenceIVF(4, 3)
     before = current(index)
     assert current(index) is before
@@ -263,7 +258,7 @@ def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
 @pytest.mark.parametrize(
     "wrong", [faiss.IndexFlatIP(4), cfe.index_factory(4, "L2norm,EvidenceFlat"), None]
 )
-def test_only_evidence_indexes_have_pairs(wrong: Any) -> None:
+def test_only_evidence_indexes_have_pairs(wrong):
     for use in (
         lambda: cfe.global_evidence(wrong, 3),
         lambda: cfe.evidence_pairs(wrong, 0.5),

@@ -102,7 +102,7 @@ def test_what_is_wrong_is_named(features, error, message):
         as_attributes(features)
 
 
-def test_data_that_brings_its_attributes() -> None:
+def test_data_that_brings_its_attributes():
     own = as_attributes({"sex": ["f", "m"]})
     assert (
         as_attributes(
@@ -112,7 +112,7 @@ def test_data_that_brings_its_attributes() -> None:
     )
 
 
-def test_attributes_of_all_nodes() -> None:
+def test_attributes_of_all_nodes():
     frame = pd.DataFrame({"age": [30, 20]}, index=[1, 0])
     np.testing.assert_array_equal(attributes_of(frame, 2)["age"].numbers, [20, 30])
     with pytest.raises(ValueError, match=r"features must describe the nodes 0\.\.0, got 2 rows"):

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from cfe_faiss.audit.intervals import rate_bounds, ratio_bounds
 
 
-def ways(total: int, groups: int) -> Iterator[tuple[int, ...]]:
+def ways(total, groups):
     """Yield all ways to spread so many among the groups."""
     if groups == 1:
         yield (total,)
@@ -28,15 +27,13 @@ def ways(total: int, groups: int) -> Iterator[tuple[int, ...]]:
     data=st.data(),
 )
 @settings(max_examples=60)
-def test_bounds_are_sharp(
-    known: list[tuple[int, int]], unknown_selected: int, fails: int, data: st.DataObject
-) -> None:
+def test_bounds_are_sharp(known, unknown_selected, fails, data):
     g = len(known)
     selected = np.array([right for right, _ in known])
     nodes = selected + np.array([wrong for _, wrong in known])
     reference = data.draw(st.integers(0, g - 1))
-    attained: list[list[float]] = [[] for _ in range(g)]
-    rates: list[list[float]] = [[] for _ in range(g)]
+    attained = [[] for _ in range(g)]
+    rates = [[] for _ in range(g)]
     for right, wrong in product(ways(unknown_selected, g), ways(fails, g)):
         x, n = selected + np.array(right), nodes + np.array(right) + np.array(wrong)
         compared = x[reference] / n[reference]
@@ -62,12 +59,12 @@ def test_bounds_are_sharp(
     np.testing.assert_allclose(np.stack([low, high], axis=1), expected, rtol=1e-12)
 
 
-def test_nothing_unknown_leaves_the_ratio() -> None:
+def test_nothing_unknown_leaves_the_ratio():
     least, most = ratio_bounds(np.array([1, 3]), np.array([4, 4]), 0, 0, 1)
     assert least.tolist() == most.tolist() == pytest.approx([1 / 3, 1])
 
 
-def test_a_group_that_nobody_is_known_to_belong_to_has_no_bounds() -> None:
+def test_a_group_that_nobody_is_known_to_belong_to_has_no_bounds():
     least, most = ratio_bounds(np.array([1, 0]), np.array([4, 0]), 1, 2, 0)
     assert np.isnan([least[1], most[1]]).all()
     assert (least[0], most[0]) == (1, 1)

@@ -12,13 +12,13 @@ from cfe_faiss.audit.intervals import (
 )
 
 
-def test_critical_values() -> None:
+def test_critical_values():
     assert [round(critical_value(g), 2) for g in (1, 2, 5, 10)] == [1.96, 1.96, 2.73, 3.16]
     found = critical_value(5, 0.99)
     assert found == pytest.approx(studentized_range.isf(0.01, 5, np.inf) / np.sqrt(2))
 
 
-def test_ranked_groups_have_cases_and_expected_outcomes_of_both_kinds() -> None:
+def test_ranked_groups_have_cases_and_expected_outcomes_of_both_kinds():
     # overall rate 0.1: 50 cases have 5 expected successes
     cases = np.array([29, 30, 49, 50, 842])
     successes = np.array([3, 3, 5, 5, 84])
@@ -28,7 +28,7 @@ def test_ranked_groups_have_cases_and_expected_outcomes_of_both_kinds() -> None:
 
 
 @pytest.mark.parametrize("groups", [2, 5, 10])
-def test_the_interval_excludes_1_exactly_where_the_test_rejects(groups: int) -> None:
+def test_the_interval_excludes_1_exactly_where_the_test_rejects(groups):
     rng = np.random.default_rng(groups)
     for _ in range(60):
         cases = rng.integers(30, 300, groups)
@@ -47,14 +47,14 @@ def test_the_interval_excludes_1_exactly_where_the_test_rejects(groups: int) -> 
         assert (rejected == (found["p"] < 0.05))[others].all()
 
 
-def test_two_groups_have_the_interval_of_koopman() -> None:
+def test_two_groups_have_the_interval_of_koopman():
     found = compare_rates(np.array([40, 60]), np.array([100, 100]), 0.95, 1)
     low, high = risk_ratio(40, 100, 60, 100)
     expected = pytest.approx((float(low), float(high)))
     assert (found["ratio_low"][0], found["ratio_high"][0]) == expected
 
 
-def test_without_cases_nothing_is_defined() -> None:
+def test_without_cases_nothing_is_defined():
     found = compare_rates(np.array([0, 0]), np.array([0, 0]), 0.95)
     assert not found["reference"].any()
     assert np.isnan(found["ratio"]).all()
@@ -66,7 +66,7 @@ def test_without_cases_nothing_is_defined() -> None:
 @pytest.mark.parametrize(
     ("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)]
 )
-def test_power_is_that_of_simulated_samples(rate: float, cases: int, groups: int) -> None:
+def test_power_is_that_of_simulated_samples(rate, cases, groups):
     rng = np.random.default_rng(int(100 * rate) + groups)
     x = rng.binomial(cases, [0.7 * rate] + [rate] * (groups - 1), (20_000, groups)) / cases
     pooled = (x[:, 0] + x[:, -1]) / 2
@@ -75,7 +75,7 @@ def test_power_is_that_of_simulated_samples(rate: float, cases: int, groups: int
     assert power == pytest.approx((z > critical_value(groups)).mean(), abs=0.025)
 
 
-def test_a_small_group_decides_nothing_about_the_others() -> None:
+def test_a_small_group_decides_nothing_about_the_others():
     """A group of 63 people, all of them selected, was the reference, and no comparison with it could tell."""
     successes, cases = np.array([300, 270, 63]), np.array([600, 540, 63])
     compared = compare_rates(successes, cases, 0.95)
@@ -83,23 +83,23 @@ def test_a_small_group_decides_nothing_about_the_others() -> None:
     assert compared["verdict"].tolist() == ["", "no finding", "above 1.25"]
 
 
-def test_a_large_group_at_a_disadvantage_is_seen() -> None:
+def test_a_large_group_at_a_disadvantage_is_seen():
     compared = compare_rates(np.array([120, 250]), np.array([600, 500]), 0.95)
     assert compared["verdict"].tolist() == ["", "above 1.25"]
 
 
-def test_a_large_group_of_which_nobody_is_selected_is_seen() -> None:
+def test_a_large_group_of_which_nobody_is_selected_is_seen():
     compared = compare_rates(np.array([0, 250]), np.array([600, 500]), 0.95)
     assert compared["verdict"].tolist() == ["", "above 1.25"]
     assert compared["ratio"][1] == np.inf > compared["ratio_low"][1] > 1.25
 
 
-def test_a_reference_that_is_not_ranked_cannot_tell() -> None:
+def test_a_reference_that_is_not_ranked_cannot_tell():
     compared = compare_rates(np.array([10, 50, 60]), np.array([20, 100, 100]), 0.95, 0)
     assert compared["verdict"].tolist() == ["", "cannot tell", "cannot tell"]
 
 
-def test_largest_gap_of_two_groups_is_their_difference() -> None:
+def test_largest_gap_of_two_groups_is_their_difference():
     gap = largest_gap(np.array([80, 60]), np.array([100, 100]), 0.95)
     assert gap["difference"] == pytest.approx(0.2)
     assert gap["ratio"] == pytest.approx(0.75)
@@ -113,7 +113,7 @@ def test_largest_gap_of_two_groups_is_their_difference() -> None:
 @pytest.mark.parametrize(
     "groups", [pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(10, marks=pytest.mark.slow)]
 )
-def test_found_in_few_samples_of_equal_groups(groups: int) -> None:
+def test_found_in_few_samples_of_equal_groups(groups):
     """Level: in at most 5 % of samples, and 3 Monte-Carlo errors, is some group below 1."""
     rng = np.random.default_rng(groups)
     cases = np.full(groups, 60)

@@ -1,7 +1,6 @@
 import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}
 NAMES = ["sex", "a", "b", "c"]
 
 
-def graph(n: int, edges: int, seed: int = 0) -> Data:
+def graph(n, edges, seed=0):
     rng = np.random.default_rng(seed)
     raw = rng.standard_normal((n, 4)).astype(np.float32)
     raw[:, 0] = rng.integers(0, 2, n)
@@ -39,7 +38,7 @@ def graph(n: int, edges: int, seed: int = 0) -> Data:
     )
 
 
-def flip(model: Any, data: Any, name: str, **options: Any) -> audit.FlipTest:
+def flip(model, data, name, **options):
     """Return the test of a finder without KS vectors, which a flip does not need."""
     labels = np.zeros(len(data.x), np.int32)
     finder = cfe.EvidenceFinder(
@@ -50,9 +49,7 @@ def flip(model: Any, data: Any, name: str, **options: Any) -> audit.FlipTest:
     )
 
 
-def naive(
-    model: Any, data: Data, nodes: Any, values: Any = None, column: int = 0
-) -> list[tuple[int, float, int]]:
+def naive(model, data, nodes, values=None, column=0):
     """Return node, value given and class after, one pass of the model for each."""
     raw = data.x_raw[:, column].numpy()
     scaled = {
@@ -71,12 +68,12 @@ def naive(
     return found
 
 
-def entries(test: audit.FlipTest) -> list[tuple[int, float, int]]:
+def entries(test):
     return list(zip(test.node.tolist(), test.flipped.tolist(), test.after.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("kind", models.NAMES)
-def test_one_at_a_time_equals_the_naive_loop(kind: str) -> None:
+def test_one_at_a_time_equals_the_naive_loop(kind):
     data = graph(80, 64)
     model = models.build(kind, data, seed=SEEDS[kind])
     test = flip(model, data, "sex")
@@ -90,26 +87,26 @@ def test_one_at_a_time_equals_the_naive_loop(kind: str) -> None:
 class Deep(torch.nn.Module):
     """Ten steps of propagation in one layer."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.linear, self.steps = torch.nn.Linear(4, 2), APPNP(10, 0.1)
 
-    def forward(self, x: Any, edge_index: Any) -> Any:
+    def forward(self, x, edge_index):
         return self.steps(self.linear(x), edge_index)
 
 
 class Normed(torch.nn.Module):
     """A layer whose normalisation sees all nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.norm = GCNConv(4, 2), PairNorm()
 
-    def forward(self, x: Any, edge_index: Any) -> Any:
+    def forward(self, x, edge_index):
         return self.norm(self.conv(x, edge_index))
 
 
-def test_reach_is_that_of_the_model() -> None:
+def test_reach_is_that_of_the_model():
     torch.manual_seed(0)
     chain = graph(60, 0)
     ends = torch.arange(59)
@@ -135,10 +132,10 @@ def test_reach_is_that_of_the_model() -> None:
     assert found == naive(lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, range(60))
 
 
-def test_hops_that_are_too_few_are_found_out() -> None:
+def test_hops_that_are_too_few_are_found_out():
     data = graph(40, 60)
 
-    def neighbours(x: Any, edge_index: Any) -> Any:
+    def neighbours(x, edge_index):
         total = torch.zeros(len(x)).index_add(0, edge_index[1], x[edge_index[0], 0])
         return torch.stack([total, torch.zeros(len(x))], dim=1)
 
@@ -147,7 +144,7 @@ def test_hops_that_are_too_few_are_found_out() -> None:
     assert entries(flip(neighbours, data, "sex", hops=1)) == naive(neighbours, data, range(40))
 
 
-def test_all_at_once_exchanges_two_values() -> None:
+def test_all_at_once_exchanges_two_values():
     data = graph(100, 150)
     model = models.gcn(data, seed=2)
     test = flip(model, data, "sex", at_once=True)
@@ -162,7 +159,7 @@ def test_all_at_once_exchanges_two_values() -> None:
         flip(model, data, "sex", at_once=True, hops=2)
 
 
-def test_data_and_model_are_left_as_they_were() -> None:
+def test_data_and_model_are_left_as_they_were():
     data = graph(30, 40)
     kept = data.x.clone()
     model = models.gcn(data, seed=0)
@@ -170,7 +167,7 @@ def test_data_and_model_are_left_as_they_were() -> None:
     assert torch.equal(data.x, kept)
 
 
-def test_more_values_and_some_nodes() -> None:
+def test_more_values_and_some_nodes():
     data = graph(80, 100)
     rng = np.random.default_rng(3)
     data.x_raw[:, 2] = torch.tensor(rng.integers(1, 4, 80) * 10.0)
@@ -194,7 +191,7 @@ def test_more_values_and_some_nodes() -> None:
         flip(model, data, "b", values=[15])
 
 
-def test_columns_of_one_attribute_move_together() -> None:
+def test_columns_of_one_attribute_move_together():
     rng = np.random.default_rng(5)
     n = 40
     colour = rng.integers(0, 3, n)
@@ -212,7 +209,7 @@ def test_columns_of_one_attribute_move_together() -> None:
     )
     seen = []
 
-    def model(x: Any, edge_index: Any) -> Any:
+    def model(x, edge_index):
         seen.append(x.clone())
         return torch.stack([x[:, 0], x[:, 1] + x[:, 2]], dim=1)
 
@@ -228,7 +225,7 @@ def test_columns_of_one_attribute_move_together() -> None:
     pd.testing.assert_frame_equal(flip(model, data, "colour").to_frame(), test.to_frame())
 
 
-def test_rates_by_direction_and_group() -> None:
+def test_rates_by_direction_and_group():
     raw = np.array([[0, 5], [0, 5], [0, 9], [1, 9], [1, 5], [np.nan, 5]], np.float32)
     data = SimpleNamespace(
         x=torch.tensor(np.nan_to_num(raw, nan=0.5)),
@@ -237,7 +234,7 @@ def test_rates_by_direction_and_group() -> None:
         feature_names=["sex", "age"],
     )
 
-    def model(x: Any, edge_index: Any) -> Any:
+    def model(x, edge_index):
         return torch.stack([x[:, 0] * (x[:, 1] < 6), torch.full((len(x),), 0.7)], dim=1)
 
     test = flip(model, data, "sex", by=["age"])
@@ -255,7 +252,7 @@ def test_rates_by_direction_and_group() -> None:
     assert test.changed_nodes.tolist() == [0, 1, 4]
 
 
-def test_an_estimator_sees_its_own_features_only() -> None:
+def test_an_estimator_sees_its_own_features_only():
     data = graph(120, 100, seed=6)
     x = data.x.numpy()
     model = LogisticRegression().fit(x, x[:, 0] + x[:, 1] > 0)
@@ -272,7 +269,7 @@ def test_an_estimator_sees_its_own_features_only() -> None:
         flip(None, bare, "sex")
 
 
-def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
+def test_on_german_equal_to_the_naive_loop(data_root):
     data = load("german", data_root)
     model = models.gcn(data, seed=0)
     nodes = np.arange(0, 1000, 11)
@@ -285,7 +282,7 @@ def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
 @pytest.mark.filterwarnings(
     "ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks"
 )
-def test_adj_t_and_directed_edges() -> None:
+def test_adj_t_and_directed_edges():
     data = graph(60, 90)
     # some edges lead in one direction only
     data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)
@@ -303,7 +300,7 @@ def test_adj_t_and_directed_edges() -> None:
     assert (adjacency(given, 60) != adjacency(data, 60)).nnz == 0
 
 
-def test_batches_hold_no_two_nodes_within_reach() -> None:
+def test_batches_hold_no_two_nodes_within_reach():
     data = graph(200, 250, seed=7)
     joined = adjacency(data.edge_index, 200)
     nodes = np.arange(0, 200, 3)
@@ -322,7 +319,7 @@ def test_batches_hold_no_two_nodes_within_reach() -> None:
     assert independent_batches(np.empty(0, np.int64), joined, 2) == []
 
 
-def test_a_reach_that_the_graph_ends_first_is_the_whole_component() -> None:
+def test_a_reach_that_the_graph_ends_first_is_the_whole_component():
     triangle = adjacency(np.array([[0, 1, 2], [1, 2, 0]]), 4)
     everything = np.array([True, True, True, False])
     assert measure_hops(lambda node: everything if node < 3 else np.arange(4) == 3, triangle) == 4
@@ -330,7 +327,7 @@ def test_a_reach_that_the_graph_ends_first_is_the_whole_component() -> None:
     assert measure_hops(lambda node: np.zeros(4, bool), triangle) is None
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     data = graph(20, 20)
     model = models.gcn(data, seed=0)
     with pytest.raises(ValueError, match="name must be a feature"):
@@ -352,7 +349,7 @@ def test_what_is_refused() -> None:
         flip(model, SimpleNamespace(x=data.x_raw, edge_index=None, feature_names=NAMES), "sex")
 
 
-def test_values_of_a_table_may_be_given_as_they_are() -> None:
+def test_values_of_a_table_may_be_given_as_they_are():
     table = pd.DataFrame(
         {"member": [True, False] * 4, "code": pd.Categorical([1, 2] * 4), "income": np.arange(8.0)}
     )

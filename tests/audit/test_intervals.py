@@ -21,7 +21,7 @@ LEVELS = st.sampled_from([0.5, 0.8, 0.9, 0.95, 0.99])
 
 
 @given(cases=st.integers(1, 500), share=st.floats(0, 1), level=LEVELS)
-def test_wilson_equals_scipy(cases: int, share: float, level: float) -> None:
+def test_wilson_equals_scipy(cases, share, level):
     successes = round(cases * share)
     expected = binomtest(successes, cases).proportion_ci(level, method="wilson")
     low, high = wilson([successes], [cases], level)
@@ -29,7 +29,7 @@ def test_wilson_equals_scipy(cases: int, share: float, level: float) -> None:
     assert 0 <= low[0] <= successes / cases <= high[0] <= 1
 
 
-def test_wilson_without_cases_is_undefined() -> None:
+def test_wilson_without_cases_is_undefined():
     low, high = wilson([0, 1], [0, 1])
     assert math.isnan(low[0])
     assert math.isnan(high[0])
@@ -40,7 +40,7 @@ def test_wilson_without_cases_is_undefined() -> None:
     scores=st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), min_size=1, max_size=300),
     level=LEVELS,
 )
-def test_bootstrap_holds_the_mean_within_the_bounds(scores: list[float], level: float) -> None:
+def test_bootstrap_holds_the_mean_within_the_bounds(scores, level):
     low, high = bootstrap_mean(scores, level)
     assert 0 <= low <= np.mean(scores) <= high <= 1
     assert low < high
@@ -50,9 +50,7 @@ def test_bootstrap_holds_the_mean_within_the_bounds(scores: list[float], level: 
 
 
 @given(cases=st.integers(1, 100), share=st.floats(0, 1), level=LEVELS)
-def test_bootstrap_of_shares_is_the_jeffreys_interval(
-    cases: int, share: float, level: float
-) -> None:
+def test_bootstrap_of_shares_is_the_jeffreys_interval(cases, share, level):
     ones = round(cases * share)
     expected = beta(ones + 0.5, cases - ones + 0.5).ppf([(1 - level) / 2, (1 + level) / 2])
     scores = np.arange(cases) < ones
@@ -61,7 +59,7 @@ def test_bootstrap_of_shares_is_the_jeffreys_interval(
     assert_allclose(found, wanted, atol=0.02)
 
 
-def test_bootstrap_equals_single_draws_for_many_scores() -> None:
+def test_bootstrap_equals_single_draws_for_many_scores():
     rng = np.random.default_rng(1)
     scores = rng.integers(0, 11, 2000) / 10
     means = scores[rng.integers(0, 2000, (2000, 2000))].mean(axis=1)
@@ -70,14 +68,14 @@ def test_bootstrap_equals_single_draws_for_many_scores() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3, 10, 40])
-def test_bootstrap_covers_also_where_cases_are_few(n: int) -> None:
+def test_bootstrap_covers_also_where_cases_are_few(n):
     ones = np.arange(n + 1)
     low, high = np.transpose([bootstrap_mean(np.arange(n) < some, 0.95) for some in ones])
     for chance in (0.02, 0.2, 0.5, 0.9):
         assert binom.pmf(ones, n, chance)[(low <= chance) & (chance <= high)].sum() >= 0.9
 
 
-def test_bootstrap_of_few_is_wide_and_of_none_undefined() -> None:
+def test_bootstrap_of_few_is_wide_and_of_none_undefined():
     widths = [np.ptp(bootstrap_mean([1.0] * n)) for n in (1, 4, 30, 1000)]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] > 0.6
@@ -86,7 +84,7 @@ def test_bootstrap_of_few_is_wide_and_of_none_undefined() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0, 1, -0.1, 2, math.nan])
-def test_confidence_must_be_between(confidence: float) -> None:
+def test_confidence_must_be_between(confidence):
     for call in (
         normal_quantile,
         lambda level: bootstrap_mean([0.5], level),
@@ -97,7 +95,7 @@ def test_confidence_must_be_between(confidence: float) -> None:
 
 
 @pytest.mark.parametrize("scores", [[1.5], [-0.1], [math.nan], [[0.5]]])
-def test_scores_must_be_bounded(scores: list) -> None:
+def test_scores_must_be_bounded(scores):
     with pytest.raises(ValueError, match="scores must have shape"):
         bootstrap_mean(scores)
 
@@ -116,20 +114,18 @@ NEWCOMBE = [
 
 
 @pytest.mark.parametrize(("counts", "expected"), NEWCOMBE)
-def test_newcombe_equals_the_published_examples(
-    counts: tuple[int, int, int, int], expected: tuple[float, float]
-) -> None:
+def test_newcombe_equals_the_published_examples(counts, expected):
     low, high = newcombe(*counts)
     assert (round(float(low), 4), round(float(high), 4)) == expected
 
 
-def test_differences_and_ratios_without_cases_are_undefined() -> None:
+def test_differences_and_ratios_without_cases_are_undefined():
     for interval in (newcombe, risk_ratio):
         low, high = interval([0, 1, 0], [0, 2, 0], [1, 0, 0], [2, 0, 0])
         assert np.isnan([low, high]).all()
 
 
-def test_koopman_equals_the_published_example() -> None:
+def test_koopman_equals_the_published_example():
     # Koopman, Biometrics 40 (1984): 36 of 40 against 16 of 80.
     low, high = risk_ratio(36, 40, 16, 80)
     assert (round(float(low), 2), round(float(high), 2)) == (2.94, 7.15)
@@ -141,9 +137,7 @@ def test_koopman_equals_the_published_example() -> None:
     ),
     level=LEVELS,
 )
-def test_koopman_holds_the_ratio_and_turns_with_it(
-    counts: tuple[int, int, int, int], level: float
-) -> None:
+def test_koopman_holds_the_ratio_and_turns_with_it(counts, level):
     x1, n1, x0, n0 = min(counts[0], counts[1]), counts[1], min(counts[2], counts[3]), counts[3]
     low, high = (float(bound) for bound in risk_ratio(x1, n1, x0, n0, level))
     if x0 > 0:
@@ -158,9 +152,7 @@ def test_koopman_holds_the_ratio_and_turns_with_it(
 
 @pytest.mark.parametrize(("n1", "n0"), [(10, 10), (30, 30), (30, 300), (300, 30)])
 @pytest.mark.parametrize(("p1", "p0"), [(0.02, 0.05), (0.1, 0.3), (0.5, 0.5), (0.8, 0.9)])
-def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(
-    n1: int, n0: int, p1: float, p0: float
-) -> None:
+def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(n1, n0, p1, p0):
     x1, x0 = np.meshgrid(np.arange(n1 + 1), np.arange(n0 + 1), indexing="ij")
     chance = binom.pmf(x1, n1, p1) * binom.pmf(x0, n0, p0)
     cases = ((p1 / p0, risk_ratio(x1, n1, x0, n0)), (p1 - p0, newcombe(x1, n1, x0, n0)))
@@ -173,14 +165,14 @@ def test_ratios_and_differences_cover_at_least_as_often_as_93_percent(
         st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30
     ).filter(lambda own: any(n for _, n in own))
 )
-def test_clustered_interval_holds_the_share(clusters: list[tuple[int, int]]) -> None:
+def test_clustered_interval_holds_the_share(clusters):
     x, n = np.array([(min(hits, cases), cases) for hits, cases in clusters]).T
     low, high = clustered_wilson(x, n)
     assert 0 <= low <= x.sum() / n.sum() <= high <= 1
     assert low < high
 
 
-def test_clusters_of_one_case_are_independent_cases() -> None:
+def test_clusters_of_one_case_are_independent_cases():
     x = np.repeat([1, 0], [30, 70])
     low, high = clustered_wilson(x, np.ones(100))
     alone_low, alone_high = wilson([30], [100])
@@ -192,7 +184,7 @@ def test_clusters_of_one_case_are_independent_cases() -> None:
 
 
 @pytest.mark.parametrize("clusters", [30, 300])
-def test_clustered_interval_covers(clusters: int) -> None:
+def test_clustered_interval_covers(clusters):
     rng = np.random.default_rng(clusters)
     held = 0
     for _ in range(400):
@@ -204,9 +196,7 @@ def test_clustered_interval_covers(clusters: int) -> None:
 
 
 @given(cases=st.integers(1, 300), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)), level=LEVELS)
-def test_a_paired_interval_holds_the_change(
-    cases: int, shares: tuple[float, float], level: float
-) -> None:
+def test_a_paired_interval_holds_the_change(cases, shares, level):
     gained = round(cases * shares[0])
     lost = round((cases - gained) * shares[1])
     (low,), (high,) = paired_difference([gained], [lost], [cases], level)
@@ -219,7 +209,7 @@ def test_a_paired_interval_holds_the_change(
 
 @pytest.mark.parametrize("n", [20, 100])
 @pytest.mark.parametrize("moved", [(0.02, 0.02), (0.3, 0.1), (0.05, 0.0)])
-def test_a_paired_interval_covers(n: int, moved: tuple[float, float]) -> None:
+def test_a_paired_interval_covers(n, moved):
     counts = np.random.default_rng(n).multinomial(n, [*moved, 1 - sum(moved)], 4000)
     low, high = paired_difference(counts[:, 0], counts[:, 1], np.full(4000, n))
     change = moved[0] - moved[1]

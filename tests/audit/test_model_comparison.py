@@ -1,13 +1,10 @@
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import binomtest
 from simulated_people import GRANTED, REFUSED, finder_of, score_of, simulated
 
@@ -20,7 +17,7 @@ COUNTS = ["evidence", "appears", "disappears", "stays", "equal_before", "equal_a
 
 
 @pytest.fixture(scope="module")
-def german(data_root: Any) -> tuple[cfe.EvidenceFinder, NDArray[np.int64]]:
+def german(data_root):
     """Two logistic regressions on the German credit data, the second without the loan's duration."""
     from sklearn.linear_model import LogisticRegression
 
@@ -46,9 +43,7 @@ def german(data_root: Any) -> tuple[cfe.EvidenceFinder, NDArray[np.int64]]:
     return finder, v2
 
 
-def test_german_by_rank_and_by_similarity(
-    german: tuple[cfe.EvidenceFinder, NDArray[np.int64]],
-) -> None:
+def test_german_by_rank_and_by_similarity(german):
     finder, v2 = german
     other = cfe.EvidenceFinder.from_vectors(finder.vectors, v2)
     found = audit.compare_models(finder, {"v2": v2}, k=5, pairs=10**6)
@@ -77,7 +72,7 @@ def test_german_by_rank_and_by_similarity(
     assert re.fullmatch(r"ModelComparison\(v1, v2: 0 tests, 0 named\)", repr(found))
 
 
-def assert_sets(found: audit.ModelComparison, before: set[Any], after: set[Any]) -> None:
+def assert_sets(found, before, after):
     (v1, v2), pairs = found.models.to_dict("records"), found.pairs
     assert (v1["evidence"], v2["evidence"]) == (len(before), len(after))
     assert len(before - after) + len(after - before) > 0
@@ -95,11 +90,11 @@ def assert_sets(found: audit.ModelComparison, before: set[Any], after: set[Any])
         assert v2[change] == len(own) == len(expected)
 
 
-def test_german_groups(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> None:
+def test_german_groups(german):
     finder, v2 = german
     found = audit.compare_models(finder, {"v2": v2}, unfavourable=0)
     rates = found.table[found.table["test"] == "rates"].set_index(["attribute", "value"])
-    gender = np.asarray(finder.attributes["Gender"].numbers)  # type: ignore[index]
+    gender = np.asarray(finder.attributes["Gender"].numbers)
     for (attribute, value), row in rates.iterrows():
         own = np.ones(1000, bool) if attribute == "all" else gender == int(value)
         was, now = finder.labels[own] == 0, v2[own] == 0
@@ -122,7 +117,7 @@ def test_german_groups(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> 
 
 
 @st.composite
-def models(draw: st.DrawFn) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
+def models(draw):
     n, seed = draw(st.integers(2, 25)), draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     X = rng.integers(-2, 3, (n, 3)).astype(np.float32)  # copies, ties and zero rows
@@ -130,9 +125,7 @@ def models(draw: st.DrawFn) -> tuple[NDArray[np.float32], list[NDArray[np.int64]
 
 
 @given(problem=models(), k=st.integers(1, 30), threshold=st.one_of(st.none(), st.floats(-1, 1)))
-def test_what_appears_disappears_and_stays_is_the_union(
-    problem: tuple[NDArray[np.float32], list[NDArray[np.int64]]], k: int, threshold: float | None
-) -> None:
+def test_what_appears_disappears_and_stays_is_the_union(problem, k, threshold):
     X, (v1, *others) = problem
     v1[-1] = 2  # all classes are known
     finder = cfe.EvidenceFinder.from_vectors(X, v1)
@@ -156,9 +149,7 @@ def test_what_appears_disappears_and_stays_is_the_union(
             assert (row["equal_before"], row["equal_after"]) == (row["appears"], row["disappears"])
 
 
-def test_listed_pairs_are_the_closest_that_changed(
-    german: tuple[cfe.EvidenceFinder, NDArray[np.int64]],
-) -> None:
+def test_listed_pairs_are_the_closest_that_changed(german):
     finder, v2 = german
     some, every = (
         audit.compare_models(finder, {"v2": v2}, k=3, pairs=count).pairs for count in (40, 10**6)
@@ -168,7 +159,7 @@ def test_listed_pairs_are_the_closest_that_changed(
     assert (every["change"] == "stays").is_monotonic_increasing
 
 
-def test_the_finder_stays_as_it_was_also_after_an_error() -> None:
+def test_the_finder_stays_as_it_was_also_after_an_error():
     people = simulated(1, 200)
     index = cfe.IndexEvidenceIVF(6, 8)
     finder = cfe.EvidenceFinder.from_vectors(people["X"], people["labels"], index=index)
@@ -187,7 +178,7 @@ def test_the_finder_stays_as_it_was_also_after_an_error() -> None:
 
 
 @given(worse=st.integers(0, 60), better=st.integers(0, 60))
-def test_mcnemar_is_the_binomial_test(worse: int, better: int) -> None:
+def test_mcnemar_is_the_binomial_test(worse, better):
     test = paired_test(worse, better)
     assert test.n_effective == worse + better
     if worse + better < 6:
@@ -198,7 +189,7 @@ def test_mcnemar_is_the_binomial_test(worse: int, better: int) -> None:
         assert np.sign(test.statistic) == np.sign(worse - better)
 
 
-def test_a_model_that_harms_a_group_is_named() -> None:
+def test_a_model_that_harms_a_group_is_named():
     harmed, clean = simulated(3, 1000, harm=0.6), simulated(3, 1000)
     finder = finder_of(clean)
     found = audit.compare_models(
@@ -221,7 +212,7 @@ def test_a_model_that_harms_a_group_is_named() -> None:
     assert back.models["model"].tolist() == ["new", "v2"]
 
 
-def test_two_models_with_the_same_rule_show_no_change() -> None:
+def test_two_models_with_the_same_rule_show_no_change():
     people = simulated(5, 1000, tracks=2.0)
     score, rng = score_of(people["X"]), np.random.default_rng(0)
     v1, v2 = (np.where(score + rng.normal(size=1000) / 3 > 0, GRANTED, REFUSED) for _ in range(2))
@@ -232,7 +223,7 @@ def test_two_models_with_the_same_rule_show_no_change() -> None:
     assert len(found) == 1 + 2 * 3
 
 
-def test_equal_models_cannot_tell() -> None:
+def test_equal_models_cannot_tell():
     people = simulated(2, 300)
     finder = finder_of(people)
     found = audit.compare_models(
@@ -244,7 +235,7 @@ def test_equal_models_cannot_tell() -> None:
     assert len(found.people) == len(found.directions) == 0
 
 
-def test_one_class_too_few_people_and_missing_values_cannot_tell() -> None:
+def test_one_class_too_few_people_and_missing_values_cannot_tell():
     people = simulated(4, 300)
     town = np.where(np.arange(300) < 50, "a", None)
     finder = finder_of(people, town=town)
@@ -258,7 +249,7 @@ def test_one_class_too_few_people_and_missing_values_cannot_tell() -> None:
     assert found[(found["attribute"] == "town") & (found["test"] == "rates")]["n"].tolist() == [50]
 
 
-def test_predictions_as_names_and_probabilities() -> None:
+def test_predictions_as_names_and_probabilities():
     X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.1, 1.0]]
     finder = cfe.EvidenceFinder.from_vectors(X, ["no", "yes", "yes", "no"])
     shares = [[0.4, 0.6], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
@@ -266,7 +257,7 @@ def test_predictions_as_names_and_probabilities() -> None:
     assert found.directions["count"].tolist() == [1, 1, 1, 1]
 
 
-def test_errors() -> None:
+def test_errors():
     people = simulated(1, 60)
     finder, labels = finder_of(people), people["labels"]
     named = cfe.EvidenceFinder.from_vectors(people["X"], np.where(labels == 1, "yes", "no"))
@@ -310,15 +301,13 @@ def test_errors() -> None:
         ),
     ):
         with pytest.raises(error, match=message):
-            audit.compare_models(own, models, **options)  # type: ignore[arg-type]
+            audit.compare_models(own, models, **options)
 
 
 @pytest.mark.parametrize(
     "as_given", [np.asarray, list, lambda v: v.astype(float), lambda v: pd.Series(v)[::-1]]
 )
-def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(
-    as_given: Any, tmp_path: Path
-) -> None:
+def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given, tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"income": rng.normal(size=90), "sex": rng.choice(["f", "m"], 90)})
     decisions = np.arange(90) % 3 + 1
@@ -334,7 +323,7 @@ def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(
     assert [(row["before"], row["after"], row["count"]) for row in rows] == [("3", "2", 30)]
 
 
-def test_truth_values_are_names_in_a_table() -> None:
+def test_truth_values_are_names_in_a_table():
     table = pd.DataFrame({"income": np.arange(4.0)})
     finder = cfe.EvidenceFinder.from_table(table, [True] * 4, truth=[True, True, False, False])
     moved = audit.compare_models(finder, {"v2": np.array([True, True, True, False])}).directions

@@ -4,9 +4,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import faiss
 import numpy as np
@@ -25,22 +23,22 @@ class Object:
     made = 0
 
     @derived
-    def value(self) -> int:
+    def value(self):
         """Of anything."""
         Object.made += 1
         time.sleep(0.05)
         return Object.made
 
     @derived
-    def double(self) -> int:
+    def double(self):
         return 2 * self.value
 
 
-def at_once(call: Callable[[], Any], threads: int = 8) -> list[Any]:
+def at_once(call, threads=8):
     """Return the results of a call in several threads that begin together."""
     begin = threading.Barrier(threads)
 
-    def wait_and_call() -> Any:
+    def wait_and_call():
         begin.wait(20)
         return call()
 
@@ -48,7 +46,7 @@ def at_once(call: Callable[[], Any], threads: int = 8) -> list[Any]:
         return [each.result() for each in [pool.submit(wait_and_call) for _ in range(threads)]]
 
 
-def test_threads_that_come_first_make_a_value_once() -> None:
+def test_threads_that_come_first_make_a_value_once():
     Object.made, one = 0, Object()
     assert at_once(lambda: one.double) == [2] * 8
     assert vars(one) == {"value": 1, "double": 2}  # and no lock
@@ -57,8 +55,8 @@ def test_threads_that_come_first_make_a_value_once() -> None:
     assert Object.value.__doc__ == "Of anything."
 
 
-def test_an_error_is_not_kept() -> None:
-    values: dict[str, int] = {}
+def test_an_error_is_not_kept():
+    values = {}
     with pytest.raises(ZeroDivisionError):
         once(values, "a", lambda: 1 // 0)
     assert once(values, "a", lambda: 5) == 5
@@ -66,10 +64,10 @@ def test_an_error_is_not_kept() -> None:
     assert values == {"a": 5}
 
 
-def test_a_circle_is_an_error() -> None:
-    values: dict[str, int] = {}
+def test_a_circle_is_an_error():
+    values = {}
 
-    def circle() -> int:
+    def circle():
         return once(values, "a", circle)
 
     with pytest.raises(RuntimeError, match="cannot be changed while the same thread"):
@@ -79,20 +77,18 @@ def test_a_circle_is_an_error() -> None:
 @pytest.mark.parametrize(
     "kind", ["EvidenceFlat", "EvidenceIVF30,Flat", "EvidenceIVF30x2,Flat", "EvidenceIVF30,SQ8"]
 )
-def test_first_searches_side_by_side_prepare_once(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_searches_side_by_side_prepare_once(kind, monkeypatch):
     X, labels = clustered(3000, 16, 4)
-    index: Any = cfe.index_factory(16, kind)
+    index = cfe.index_factory(16, kind)
     if kind != "EvidenceFlat":
         index.train(X)
     index.add_with_labels(X, labels)
-    calls: list[str] = []
+    calls = []
 
-    def count(owner: Any, name: str) -> None:
+    def count(owner, name):
         real = getattr(owner, name)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args, **kwargs):
             calls.append(f"{owner.__name__}.{name}")
             time.sleep(0.01)  # the others come in meanwhile
             return real(*args, **kwargs)
@@ -108,7 +104,7 @@ def test_first_searches_side_by_side_prepare_once(
         count(owner, name)
     count(search_derived, "blocks_of")
 
-    def search() -> None:
+    def search():
         index.search_evidence(X[:1], labels[:1], 5)
         index.search_stored(k=3)
         if isinstance(index, faiss.IndexIVF):
@@ -122,12 +118,12 @@ def test_first_searches_side_by_side_prepare_once(
     assert len(set(calls)) >= 2
 
 
-def test_an_index_that_was_searched_is_freed_at_once() -> None:
+def test_an_index_that_was_searched_is_freed_at_once():
     X, labels = clustered(500, 8, 3)
     gc.disable()  # a reference cycle would keep it
     try:
         for kind in ("EvidenceFlat", "EvidenceIVF8,Flat"):
-            index: Any = cfe.index_factory(8, kind)
+            index = cfe.index_factory(8, kind)
             if kind != "EvidenceFlat":
                 index.train(X)
             index.add_with_labels(X, labels)

@@ -4,7 +4,6 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
@@ -18,13 +17,13 @@ NAMES = [peer.name for peer in PEERS if peer.name not in PAPER]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Any:
+def engine():
     """Return a function from a name to a module of the benchmark."""
     return lambda name: importlib.import_module(f"benchmarks.engine.{name}")
 
 
 @pytest.fixture(scope="module")
-def folder(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(engine, tmp_path_factory):
     """Return the folder of a graph with clusters that mix four classes."""
     rng = np.random.default_rng(0)
     n, d = 600, 12
@@ -38,17 +37,17 @@ def folder(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def in_process(engine, monkeypatch):
     """Run modules that the command starts in this process, which has loaded the packages once."""
     start = engine("run").child
 
-    def run_here(module: str, *arguments: str) -> None:
+    def run_here(module, *arguments):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", [module, *arguments])
             engine(module).main()
 
-    def patch_all(*modules: str) -> None:
-        def child(module: str, *arguments: str, timeout: float | None = None) -> str | None:
+    def patch_all(*modules):
+        def child(module, *arguments, timeout=None):
             return (
                 run_here(module, *arguments)
                 if module in modules
@@ -62,14 +61,14 @@ def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return patch_all
 
 
-def peer_named(name: str) -> Any:
+def peer_named(name):
     peer = next(peer for peer in PEERS if peer.name == name)
     if peer.needs:
         pytest.importorskip(peer.needs, reason=f"{peer.needs} is not installed (extra benchmarks)")
     return peer
 
 
-def test_a_graph_is_kept_whole(engine: Any, folder: Path) -> None:
+def test_a_graph_is_kept_whole(engine, folder):
     graph = engine("graphs").load(folder)
     assert graph.labels.min() == 0
     assert graph.labels.max() == 3
@@ -85,8 +84,8 @@ def test_a_graph_is_kept_whole(engine: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_peer_at_its_largest_setting_is_exact_even_after_a_round_trip(
-    engine: Any, folder: Path, name: str, tmp_path: Path
-) -> None:
+    engine, folder, name, tmp_path
+):
     graph, peer = engine("graphs").load(folder), peer_named(name)
     parameters = peer.grid(graph)[0]
     if "reorder" in parameters:
@@ -112,9 +111,7 @@ def test_a_peer_at_its_largest_setting_is_exact_even_after_a_round_trip(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_with_few_eligible_vectors_are_padded(
-    engine: Any, folder: Path, name: str, tmp_path: Path
-) -> None:
+def test_rows_with_few_eligible_vectors_are_padded(engine, folder, name, tmp_path):
     whole, peer = engine("graphs").load(folder), peer_named(name)
     labels = np.zeros(40, np.int64)
     labels[[0, 13, 39]] = 1
@@ -129,23 +126,21 @@ def test_rows_with_few_eligible_vectors_are_padded(
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_index_and_its_ablations_run(
-    engine: Any, folder: Path, name: str, tmp_path: Path
-) -> None:
+def test_the_papers_index_and_its_ablations_run(engine, folder, name, tmp_path):
     graph, peer = engine("graphs").load(folder), peer_named(name)
     records = engine("sweep").sweep(graph, peer, engine("sweep").Effort(0.01), tmp_path)
     assert {record["mode"] for record in records} == {"all", "single"}
     assert all(0 < record["recall"] < 1 for record in records)
 
 
-def test_the_summary_is_that_of_the_results(engine: Any) -> None:
+def test_the_summary_is_that_of_the_results(engine):
     summary = engine("summary")
     assert summary.PAGE.read_text() == summary.page(), "run python -m benchmarks.engine.summary"
 
 
 def test_one_command_writes_json_pictures_and_page_and_resumes(
-    engine: Any, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], in_process: Any
-) -> None:
+    engine, folder, tmp_path, capfd, in_process
+):
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     names = ["ours", "IVFFlat, bitmap"]
     command = ["short", "--graphs", "tiny", "--budget", "0.4", "--builds", "1", "--peers", *names]
@@ -176,9 +171,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     assert "tiny | IVFFlat" not in out
 
 
-def test_a_tie_counts_whatever_an_index_rounds_it_to(
-    engine: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_a_tie_counts_whatever_an_index_rounds_it_to(engine, folder, tmp_path):
     graphs, nodes = engine("graphs"), np.arange(60)
     # every vector three times
     X, labels = (np.repeat(graphs.load(folder).X[:20], 3, axis=0), nodes // 3 % 2)

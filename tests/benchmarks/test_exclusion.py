@@ -4,7 +4,6 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def exclusion() -> Any:
+def exclusion():
     """Make ``benchmarks`` importable, whatever started pytest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
@@ -23,7 +22,7 @@ def exclusion() -> Any:
 @pytest.mark.parametrize("position", [0, 60, 100])
 @pytest.mark.parametrize("sizes", ["equal", "zipf"])
 @pytest.mark.parametrize("groups", ["2", "50", "half"])
-def test_groups_are_as_named(exclusion: Any, position: int, sizes: str, groups: str) -> None:
+def test_groups_are_as_named(exclusion, position, sizes, groups):
     shape = exclusion("data").parse(f"groups-{position}-{sizes}-{groups}-16-2000")
     X, labels = exclusion("data").make(shape)
     assert (X.shape, X.dtype) == ((2000, 16), np.float32)
@@ -40,17 +39,17 @@ def test_groups_are_as_named(exclusion: Any, position: int, sizes: str, groups: 
     np.testing.assert_array_equal(labels, again[1])
 
 
-def test_the_readme_holds_the_number_of_the_newest_result(exclusion: Any) -> None:
+def test_the_readme_holds_the_number_of_the_newest_result(exclusion):
     page = exclusion("page")
     result = json.loads((ROOT / "benchmarks" / "results" / f"{page.NEWEST}.json").read_text())
     sentence = " ".join(page.in_short(result).split())
     assert sentence in " ".join((ROOT / "README.md").read_text().split())
 
 
-def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def run_in_this_process(monkeypatch):
     """Run the modules that the command starts here; test_engine.py starts their processes."""
 
-    def child(module: str, *arguments: str, timeout: float | None = None) -> None:
+    def child(module, *arguments, timeout=None):
         main = importlib.import_module(f"benchmarks.engine.{module}")
         if module == "graphs":
             main.prepare(arguments[0], Path(arguments[1]))
@@ -65,9 +64,7 @@ def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paired, "_MANY_ROUNDS", paired._ROUNDS)
 
 
-def test_a_run_writes_json_a_chart_and_a_page(
-    exclusion: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_writes_json_a_chart_and_a_page(exclusion, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     run_in_this_process(monkeypatch)
     name, peers = "groups-50-zipf-20-8-600", ["ours", "IVFFlat, drop own", "SQ fast scan, bitmap"]

@@ -3,7 +3,6 @@
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -68,7 +67,7 @@ class TestSome(unittest.TestCase):
 
 
 @pytest.fixture
-def script() -> Any:
+def script():
     """Make the scripts importable by name, as they import each other, and forget them afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
@@ -79,7 +78,7 @@ def script() -> Any:
             del sys.modules[name]
 
 
-def test_each_test_gets_its_verdict(script: Any, tmp_path: Path) -> None:
+def test_each_test_gets_its_verdict(script, tmp_path):
     run, reasons = script("run"), script("reasons")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_some.py").write_text(TESTS)

@@ -4,7 +4,6 @@ import importlib
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(autouse=True)
-def script() -> Any:
+def script():
     """Make the scripts importable by name, as they import each other, and forget them afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
@@ -28,14 +27,14 @@ def script() -> Any:
 
 
 @pytest.fixture(scope="module")
-def vectors() -> Any:
+def vectors():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 12))[rng.integers(0, 40, 1500)] + 0.4 * rng.normal(size=(1500, 12))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     return X.astype(np.float32), rng.integers(0, 3, 1500)
 
 
-def test_first_use_takes_every_step_twice_in_a_fresh_process(script: Any, tmp_path: Path) -> None:
+def test_first_use_takes_every_step_twice_in_a_fresh_process(script, tmp_path):
     first_use = script("first_use")
     rng = np.random.default_rng(0)
     edges, x = rng.integers(0, 300, (2, 2000)), rng.random((300, 8)).astype(np.float32)
@@ -48,9 +47,7 @@ def test_first_use_takes_every_step_twice_in_a_fresh_process(script: Any, tmp_pa
     assert set(first_use.fresh("--child-import")) == {"numpy and faiss", "cfe_faiss"}
 
 
-def test_small_adds_give_what_adding_at_once_gives(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_adds_give_what_adding_at_once_gives(script, monkeypatch):
     small_adds = script("small_adds")
     monkeypatch.setattr(small_adds, "QUERIES", 20)
     monkeypatch.setattr(small_adds, "SEARCHED", 10)
@@ -62,7 +59,7 @@ def test_small_adds_give_what_adding_at_once_gives(
     assert min(found["ivf"]["us_per_add_and_search"].values()) > 0
 
 
-def test_mining_gives_what_the_originals_give(script: Any) -> None:
+def test_mining_gives_what_the_originals_give(script):
     functions = script("mining").measure(600, 8, 1)["functions"]
     assert len(functions) >= 3
     assert all(
@@ -70,9 +67,7 @@ def test_mining_gives_what_the_originals_give(script: Any) -> None:
     )
 
 
-def test_updates_of_ks_vectors_equal_full_computations(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_updates_of_ks_vectors_equal_full_computations(script, monkeypatch):
     updates = script("ks_updates")
     monkeypatch.setattr(updates, "SIZES", (1, 3))
     rng = np.random.default_rng(0)
@@ -83,7 +78,7 @@ def test_updates_of_ks_vectors_equal_full_computations(
     assert all(run["same_bits"] for run in found["runs"])
 
 
-def test_metrics_are_compared_at_the_recall(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_are_compared_at_the_recall(script, monkeypatch):
     metrics = script("metrics")
     for name, value in {"SAMPLE": 40, "TIMED": 50, "SINGLE": 5, "REPEATS": 1}.items():
         monkeypatch.setattr(metrics, name, value)
@@ -98,7 +93,7 @@ def test_metrics_are_compared_at_the_recall(script: Any, monkeypatch: pytest.Mon
         assert min(rival.get("all_rows_us", 1) for rival in run["rivals"].values()) > 0
 
 
-def test_changes_give_the_results_of_a_copy(script: Any) -> None:
+def test_changes_give_the_results_of_a_copy(script):
     found = script("changes").measure(1200, 8, 1.0, 5)
     assert found["same_results_as_a_copy"]
     assert set(found["changes"]) == {"relabel", "remove", "add", "upsert", "update", "move"}
@@ -106,7 +101,7 @@ def test_changes_give_the_results_of_a_copy(script: Any) -> None:
         assert 0 < row["change"]["median_us"] <= row["change_and_search"]["max_us"]
 
 
-def test_drift_and_losses_rise_together(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drift_and_losses_rise_together(script, monkeypatch):
     drift, rng = script("drift"), np.random.default_rng(0)
     monkeypatch.setattr(drift, "QUERIES", 60)
     data = SimpleNamespace(
@@ -115,7 +110,7 @@ def test_drift_and_losses_rise_together(script: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(drift, "load", lambda name: data)
     monkeypatch.setattr(drift, "SHARES", (0.2,))
 
-    def ends_of(n: int, **how: bool) -> Any:
+    def ends_of(n, **how):
         labels, versions = drift.synthetic("clusters move", rng, n, **how)
         return labels, list(versions)[::7]
 
@@ -130,7 +125,7 @@ def test_drift_and_losses_rise_together(script: Any, monkeypatch: pytest.MonkeyP
         assert len(found["steps"]) == 2
 
 
-def test_a_store_returns_what_its_index_does(script: Any) -> None:
+def test_a_store_returns_what_its_index_does(script):
     pytest.importorskip("pyarrow", reason='needs pip install "cfe-faiss[store]"')
     found = script("store").measure(1200, 8, 6, 10, 1)
     assert found["single"]["complete"]
@@ -140,7 +135,7 @@ def test_a_store_returns_what_its_index_does(script: Any) -> None:
     assert set(found["seconds"]) == {"add", "save", "load"}
 
 
-def test_each_level_has_its_process(script: Any, vectors: Any, tmp_path: Path) -> None:
+def test_each_level_has_its_process(script, vectors, tmp_path):
     levels = script("levels")
     np.savez(tmp_path / "graph.npz", X=vectors[0], labels=vectors[1])
     (row,) = levels.run("generic", tmp_path / "graph.npz", [(20, 4)])
@@ -148,7 +143,7 @@ def test_each_level_has_its_process(script: Any, vectors: Any, tmp_path: Path) -
     assert row["digest"] == again["digest"]
 
 
-def test_the_papers_preset_is_timed_with_kmeans(script: Any, vectors: Any) -> None:
+def test_the_papers_preset_is_timed_with_kmeans(script, vectors):
     found = script("paper_preset").compare(*vectors, 3, 1)
     assert set(found["threads"]) == {"1", "2"}
     assert set(found["threads"]["1"]["ours_takes"]) == {
@@ -158,9 +153,7 @@ def test_the_papers_preset_is_timed_with_kmeans(script: Any, vectors: Any) -> No
     }
 
 
-def test_memory_is_reported_for_each_index_and_step(
-    script: Any, vectors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_reported_for_each_index_and_step(script, vectors, tmp_path, monkeypatch):
     memory = script("memory")
     assert memory.CODECS[:3] == ("Flat", "SQfp16", "SQ8")
     monkeypatch.setattr(memory, "CODECS", ("SQ8", "PQ32,RFlat"))  # each takes a process
@@ -170,9 +163,7 @@ def test_memory_is_reported_for_each_index_and_step(
         assert list(steps) == ["opened", "after single queries", "after all nodes"]
 
 
-def test_recall_kept_measures_means_and_lists(
-    script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recall_kept_measures_means_and_lists(script, vectors, monkeypatch):
     recall_kept = script("recall_kept")
     monkeypatch.setattr(recall_kept, "RECALLS", (0.95,))
     X, labels = vectors
@@ -184,9 +175,7 @@ def test_recall_kept_measures_means_and_lists(
         assert 1 <= cell["lists for the mean"] <= 20
 
 
-def test_the_langchain_stores_hold_the_same_and_recall_is_exact(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_langchain_stores_hold_the_same_and_recall_is_exact(script, monkeypatch):
     pytest.importorskip(
         "langchain_community", reason='needs pip install "cfe-faiss[test-integrations]"'
     )
@@ -207,9 +196,9 @@ def test_the_langchain_stores_hold_the_same_and_recall_is_exact(
     assert searches["search"]["theirs"]["recall"] == 1.0
 
 
-def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
+def test_calibration_counts_outcomes_and_goes_on(script):
     calibration, cells = script("calibration"), script("calibration_cells")
-    results: dict[str, Any] = {part: {} for part in ("cells", "families", "changes", "real")}
+    results = {part: {} for part in ("cells", "families", "changes", "real")}
     results["costs"] = {"3,000 x 12": [1.0, 0.9]}
     for name, runs in (("table_50", 1), ("graph_50", 1), ("flip_50", 2)):
         while calibration.run_cell(name, cells.CELLS[name], results, runs):
@@ -234,9 +223,7 @@ def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
     assert results["changes"]["better_flip_50"]["rates"] == {"advantaged": 1}
 
 
-def test_peers_under_constraints_find_what_we_find(
-    script: Any, vectors: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peers_under_constraints_find_what_we_find(script, vectors, monkeypatch):
     constraints = script("constraints")
     monkeypatch.setattr(constraints, "REPEATS", 1)
     X, labels = vectors
@@ -252,7 +239,7 @@ def test_peers_under_constraints_find_what_we_find(
         constraints.check("another", other, peer)
 
 
-def test_calibration_of_findings_counts_what_is_planted(script: Any) -> None:
+def test_calibration_of_findings_counts_what_is_planted(script):
     findings = script("calibration_findings")
     nothing, race = (findings.findings(planted, 600, 1) for planted in ("nothing", "race"))
     assert nothing["right"] + nothing["another"] == 1
@@ -262,12 +249,12 @@ def test_calibration_of_findings_counts_what_is_planted(script: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["calibration", "report", "scale_page"])
-def test_a_page_is_what_its_script_writes(script: Any, name: str) -> None:
+def test_a_page_is_what_its_script_writes(script, name):
     written_by = script(name)
     assert written_by.PAGE.read_text() == written_by.page(), f"run benchmarks/{name}.py"
 
 
-def test_calibration_of_rates_agrees_with_the_audit(script: Any) -> None:
+def test_calibration_of_rates_agrees_with_the_audit(script):
     rates = script("calibration_rates")
     # compares the first samples with compare_rates itself
     level = rates.level(("30, 100, 300, 1,000", 0.5, 30))
@@ -282,7 +269,7 @@ def test_calibration_of_rates_agrees_with_the_audit(script: Any) -> None:
     assert 0.2 < near["expected"] < 0.8
 
 
-def test_the_time_of_a_report_is_that_of_a_table_with_all_kinds_of_columns(script: Any) -> None:
+def test_the_time_of_a_report_is_that_of_a_table_with_all_kinds_of_columns(script):
     audit_report = script("audit_report")
     frame = audit_report.mixed(400, 24)
     assert frame.isna().any().any()

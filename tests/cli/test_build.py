@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import faiss
 import numpy as np
 import pytest
@@ -10,9 +8,7 @@ from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 
 
-def graph_index(
-    folder: Path, *, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF | None = None, **options
-):
+def graph_index(folder, *, index=None, **options):
     X = cfe.ks_vectors(np.load(folder / "x.npy"), np.load(folder / "e.npy"), **options)
     index = cfe.IndexEvidenceIDMap2(D) if index is None else index
     if not index.is_trained:
@@ -23,9 +19,7 @@ def graph_index(
 
 @pytest.mark.parametrize("edges", ["e.npy", "e.txt", "e.npz"])
 @pytest.mark.parametrize(("features", "classes"), [("x.npy", "y.npy"), ("x.csv", "y.txt")])
-def test_build_from_a_graph(
-    folder: Path, tmp_path: Path, output, features: str, edges: str, classes: str
-) -> None:
+def test_build_from_a_graph(folder, tmp_path, output, features, edges, classes):
     out = tmp_path / "graph.cfe"
     files = (
         "--features",
@@ -42,7 +36,7 @@ def test_build_from_a_graph(
     assert_same(out, graph_index(folder))
 
 
-def test_build_passes_the_options_on(folder: Path, tmp_path: Path, output) -> None:
+def test_build_passes_the_options_on(folder, tmp_path, output):
     files = (
         "--features",
         folder / "x.npy",
@@ -63,7 +57,7 @@ def test_build_passes_the_options_on(folder: Path, tmp_path: Path, output) -> No
     assert_same(tmp_path / "c", graph_index(folder, index=index))
 
 
-def test_build_from_vectors(folder: Path, tmp_path: Path, output) -> None:
+def test_build_from_vectors(folder, tmp_path, output):
     index = cfe.IndexEvidenceIDMap2(D)
     index.add_with_labels(np.load(folder / "x.npy"), np.load(folder / "y.npy"))
     for vectors in ("x.npy", "x.csv"):
@@ -79,7 +73,7 @@ def test_build_from_vectors(folder: Path, tmp_path: Path, output) -> None:
     assert faiss.read_index(str(tmp_path / "out")).ntotal == N
 
 
-def test_build_from_a_data_set(tmp_path: Path, output) -> None:
+def test_build_from_a_data_set(tmp_path, output):
     data = load("patients", seed=3)
     model = gcn(data, seed=3)
     train(model, data, seed=3)
@@ -105,7 +99,7 @@ def test_build_from_a_data_set(tmp_path: Path, output) -> None:
     assert_same(tmp_path / "out", expected)
 
 
-def test_build_german(tmp_path: Path, data_root: Path, output) -> None:
+def test_build_german(tmp_path, data_root, output):
     np.save(tmp_path / "y.npy", np.arange(1000) % 2)
     options = ("--data-root", data_root, "--predictions", tmp_path / "y.npy", "--index", "paper")
     text = output("build", tmp_path / "out", "--dataset", "german", *options)

@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,7 @@ READ = {
 JOB_THAT_EXISTS = {("scale", "resume"), ("scale", "status")}
 
 
-def commands(
-    top: argparse.ArgumentParser, words: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], object]]:
+def commands(top, words=()):
     below = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
     if not below:
         yield words, top
@@ -44,7 +41,7 @@ def commands(
 COMMANDS = dict(commands(PARSER))
 
 
-def named(command: argparse.ArgumentParser) -> list[argparse.Action]:
+def named(command):
     """The arguments that name files or folders, and --nodes, which may."""
     return [
         action
@@ -55,7 +52,7 @@ def named(command: argparse.ArgumentParser) -> list[argparse.Action]:
     ]
 
 
-def outputs(command: argparse.ArgumentParser) -> tuple[str, ...]:
+def outputs(command):
     return command.get_default("outputs") or ()
 
 
@@ -79,15 +76,15 @@ CASES = [
 ]
 
 
-def given(action: argparse.Action, value: str) -> list[str]:
+def given(action, value):
     several = [value] * (action.nargs if isinstance(action.nargs, int) else 1)
     return [*action.option_strings[-1:], *several]
 
 
-def line(words: tuple[str, ...], paths: dict[str, str]) -> list[str]:
+def line(words, paths):
     """A command line with these paths, and whatever else the parser demands; --features excludes --dataset."""
     command = COMMANDS[words]
-    excluded: set[str] = set()
+    excluded = set()
     wanted = dict(paths)
     for group in command._mutually_exclusive_groups:
         members = [action.dest for action in group._group_actions]
@@ -104,7 +101,7 @@ def line(words: tuple[str, ...], paths: dict[str, str]) -> list[str]:
     return [*words, *(part for some in parts for part in some)]
 
 
-def test_every_path_is_known_as_an_input_or_an_output() -> None:
+def test_every_path_is_known_as_an_input_or_an_output():
     for words, command in COMMANDS.items():
         paths = {action.dest for action in named(command)} - {"nodes"}
         unknown = paths - READ - set(outputs(command))
@@ -117,15 +114,7 @@ def test_every_path_is_known_as_an_input_or_an_output() -> None:
     CASES,
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
-def test_no_output_is_an_input(
-    words: tuple[str, ...],
-    output: str,
-    read: str,
-    how: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_output_is_an_input(words, output, read, how, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "mine.csv"
     if read == "data_root":
@@ -159,9 +148,7 @@ def test_no_output_is_an_input(
     }
 
 
-def test_the_report_of_a_table_does_not_replace_it(
-    own_folder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_of_a_table_does_not_replace_it(own_folder, monkeypatch, capsys):
     monkeypatch.chdir(own_folder.path)
     before = (own_folder.path / "people.csv").read_bytes()
     arguments = ["audit", *own_folder.options("features", "edges", "predictions")]
@@ -176,7 +163,7 @@ def test_the_report_of_a_table_does_not_replace_it(
     ]
 
 
-def test_files_of_a_data_set_are_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_data_set_are_inputs(tmp_path, capsys):
     folder = tmp_path / "nifty" / "bail"
     folder.mkdir(parents=True)
     (folder / "bail.csv").write_text("mine")
@@ -191,7 +178,7 @@ def test_files_of_a_data_set_are_inputs(tmp_path: Path, capsys: pytest.CaptureFi
     assert (folder / "bail.csv").read_text() == "mine"
 
 
-def test_a_foreign_picture_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_picture_is_kept(tmp_path, capsys):
     (tmp_path / "evidence.png").write_bytes(b"mine")
     assert main(["demo", "--out", str(tmp_path)]) == 2
     assert "evidence.png is a file that cfe_faiss has not written" in capsys.readouterr().err

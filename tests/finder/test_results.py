@@ -1,5 +1,3 @@
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,7 @@ from cfe_faiss.finder import PairEvidence
 from cfe_faiss.finder.results import _text
 
 
-def frame_of(**options: Any) -> pd.DataFrame:
+def frame_of(**options):
     """Return the frame of the pairs (0, 1) and (2, 0)."""
     labels = np.array([0, 1, 1], np.int32)
     index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(3)[:, :2], labels)
@@ -22,7 +20,7 @@ def frame_of(**options: Any) -> pd.DataFrame:
 
 @pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 @pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
-def test_classes_by_name() -> None:
+def test_classes_by_name():
     frame = frame_of(truth=[1, -1, 2], class_names=["bad", "good", "best"])
     assert frame["source_true"].tolist() == ["good", "best"]
     assert frame["target_true"].isna().tolist() == [True, False]
@@ -32,7 +30,7 @@ def test_classes_by_name() -> None:
 
 @pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 @pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
-def test_classes_by_number() -> None:
+def test_classes_by_number():
     frame = frame_of(truth=[1, -1, 2])
     assert frame["source_true"].tolist() == [1, 2]
     assert frame["target_true"].isna().tolist() == [True, False]
@@ -40,7 +38,7 @@ def test_classes_by_number() -> None:
     assert "source_class" not in frame
 
 
-def test_attributes_of_both_sides() -> None:
+def test_attributes_of_both_sides():
     people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
     frame = frame_of(features=people)
     assert list(frame.columns[5:]) == [
@@ -61,10 +59,10 @@ def test_attributes_of_both_sides() -> None:
 @pytest.mark.parametrize(
     ("names", "label", "text"), [(("a", "b"), 1, "b"), (("a",), 1, "class 1"), (None, 0, "class 0")]
 )
-def test_names(names: tuple[str, ...] | None, label: int, text: str) -> None:
+def test_names(names, label, text):
     assert class_name(names, label) == text
 
 
-def test_amounts_keep_all_digits_before_the_point() -> None:
+def test_amounts_keep_all_digits_before_the_point():
     shown = [_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)]
     assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "missing"]

@@ -1,5 +1,4 @@
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,14 +13,14 @@ from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import load
 from cfe_faiss.models import evaluate, gcn, predict
 
-PATIENTS: Any = load("patients")
+PATIENTS = load("patients")
 MODEL = gcn(PATIENTS)
 LABELS = predict(MODEL, PATIENTS)
 TEXTS = np.array(PATIENTS.class_names)[LABELS]
 with torch.no_grad():
     LOGITS = MODEL.eval()(PATIENTS.x, PATIENTS.edge_index).numpy()
 
-KINDS: dict[str, Any] = {
+KINDS = {
     "module": MODEL,
     "function": lambda x, edge_index: MODEL.eval()(x, edge_index),
     "of data": lambda data: MODEL.eval()(data.x, data.edge_index),
@@ -35,7 +34,7 @@ KINDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_the_predictions_are(kind: str) -> None:
+def test_whatever_the_predictions_are(kind):
     model = KINDS[kind]
     found = predictions_of(model, PATIENTS)
     assert_array_equal(found.labels, LABELS)
@@ -51,7 +50,7 @@ def test_whatever_the_predictions_are(kind: str) -> None:
         assert judged.auc == pytest.approx(evaluate(LOGITS, PATIENTS).auc)
 
 
-def test_an_estimator_wherever_predictions_are_asked_for() -> None:
+def test_an_estimator_wherever_predictions_are_asked_for():
     frame = pd.DataFrame(PATIENTS.x_raw[:, :4].numpy(), columns=PATIENTS.feature_names[:4])
     texts = np.array(PATIENTS.class_names)[PATIENTS.y]
     model = LogisticRegression(max_iter=5000).fit(frame, texts)
@@ -62,7 +61,7 @@ def test_an_estimator_wherever_predictions_are_asked_for() -> None:
     assert evaluate(model, PATIENTS, features=frame).auc > 0.9
 
 
-def test_no_torch_object_is_needed_without_a_call() -> None:
+def test_no_torch_object_is_needed_without_a_call():
     x = np.eye(4)
     data = SimpleNamespace(x=x, edge_index=[[0, 1], [1, 2]], class_names=["no", "yes"])
     assert_array_equal(predictions_of(["yes", "no", "no", "yes"], data).labels, [1, 0, 0, 1])
@@ -72,7 +71,7 @@ def test_no_torch_object_is_needed_without_a_call() -> None:
     assert_array_equal(predictions_of(lambda x, edge_index: x[:, :2], data).labels, [0, 1, 0, 0])
 
 
-def test_texts_are_not_guessed_to_be_true_classes() -> None:
+def test_texts_are_not_guessed_to_be_true_classes():
     data = Data(
         x=torch.eye(4), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0])
     )

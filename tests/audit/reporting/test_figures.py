@@ -5,12 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cfe_faiss.audit.reporting.document import Column, Neighbour, Plot, Side, Table
-from cfe_faiss.audit.reporting.files import (
-    as_file,
-    draw,
-    neighbourhood,
-    standalone_chart,
-)
+from cfe_faiss.audit.reporting.files import as_file, draw, neighbourhood, standalone_chart
 
 HOSTILE = "</svg><script>alert(1)</script>\ufffe"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -117,7 +117,7 @@ def test_without_anything_the_sections_say_what_is_missing(tmp_path):
             "consistency",
             "method",
             "subject",
-        ),
+        )
     ]
     assert "true classes" in missing["errors"]
     assert "No model" in missing["flip"]
@@ -212,7 +212,7 @@ def test_importing_audit_loads_no_heavy_package():
         (None, ""),
     ],
 )
-def test_every_kind_of_graph_and_own_vectors(tmp_path: Path, options, words: str) -> None:
+def test_every_kind_of_graph_and_own_vectors(tmp_path, options, words):
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(80, 4)).astype(np.float32), rng.integers(0, 2, 80)
     people = {"sex": rng.integers(0, 2, 80), "age": rng.integers(20, 60, 80)}
@@ -233,7 +233,7 @@ def test_every_kind_of_graph_and_own_vectors(tmp_path: Path, options, words: str
     )
 
 
-def people(n: int = 240, direct: float = 0.0, seed: int = 3) -> cfe.EvidenceFinder:
+def people(n=240, direct=0.0, seed=3):
     """Return a table of people of two sexes; ``direct`` shifts the decisions about one of them."""
     rng = np.random.default_rng(seed)
     X, sex = rng.normal(size=(n, 4)), rng.choice(["f", "m"], n)
@@ -244,7 +244,7 @@ def people(n: int = 240, direct: float = 0.0, seed: int = 3) -> cfe.EvidenceFind
     )
 
 
-def write(folder: Path, finder: cfe.EvidenceFinder, **options) -> audit.Report:
+def write(folder, finder, **options):
     """Return the report of a table."""
     options = {
         "sensitive": ["sex"],
@@ -257,7 +257,7 @@ def write(folder: Path, finder: cfe.EvidenceFinder, **options) -> audit.Report:
 
 
 @pytest.fixture(scope="module")
-def of_people(tmp_path_factory) -> audit.Report:
+def of_people(tmp_path_factory):
     return write(tmp_path_factory.mktemp("people"), people())
 
 
@@ -422,7 +422,7 @@ def test_braces_in_names_are_text(tmp_path):
     assert "{sex} = {{ 7 * 7 }} {% raw %} {# m #}" in text
 
 
-def made_people(n: int = 400) -> tuple[np.ndarray, dict, np.ndarray]:
+def made_people(n=400):
     rng = np.random.default_rng(0)
     X, people = (
         rng.normal(size=(n, 4)),
@@ -431,7 +431,7 @@ def made_people(n: int = 400) -> tuple[np.ndarray, dict, np.ndarray]:
     return X, people, np.where(X[:, 0] + 0.6 * (people["age"] < 50) > 0, "granted", "refused")
 
 
-def test_all_sections_cut_numbers_alike_where_some_rows_are_audited(tmp_path: Path) -> None:
+def test_all_sections_cut_numbers_alike_where_some_rows_are_audited(tmp_path):
     X, people, decisions = made_people()
     finder = cfe.EvidenceFinder.from_vectors(
         X, decisions, features=people, sensitive=["age"], nodes=people["age"] > 40
@@ -447,7 +447,7 @@ def test_all_sections_cut_numbers_alike_where_some_rows_are_audited(tmp_path: Pa
     assert {row["group"] for row in table_of(report, "tests", "all_tests")["rows"]} <= named[0]
 
 
-def test_other_attributes_may_be_cut_where_probabilities_are_known(tmp_path: Path) -> None:
+def test_other_attributes_may_be_cut_where_probabilities_are_known(tmp_path):
     X, people, decisions = made_people()
     shares = np.where(decisions == "granted", 0.7, 0.3)
     finder = cfe.EvidenceFinder.from_vectors(
@@ -469,7 +469,7 @@ def test_other_attributes_may_be_cut_where_probabilities_are_known(tmp_path: Pat
     assert groups == ["all people", "age = <= 30", "age = > 30"]
 
 
-def test_rows_without_a_predicted_class_are_not_audited(tmp_path: Path) -> None:
+def test_rows_without_a_predicted_class_are_not_audited(tmp_path):
     X, people, decisions = made_people()
     index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X[20:], (decisions == "granted")[20:].astype(int), ids=np.arange(20, 400))
@@ -480,7 +480,7 @@ def test_rows_without_a_predicted_class_are_not_audited(tmp_path: Path) -> None:
     assert sum(row["count"] for row in table_of(report, "groups", "rates")["rows"]) == 380
 
 
-def test_the_strongest_case_shows_a_finding_on_bins(tmp_path: Path) -> None:
+def test_the_strongest_case_shows_a_finding_on_bins(tmp_path):
     X, people, decisions = made_people(2000)
     finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["age"])
     report = audit.report(
@@ -497,7 +497,7 @@ def test_the_strongest_case_shows_a_finding_on_bins(tmp_path: Path) -> None:
     )
 
 
-def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Path) -> None:
+def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path):
     decisions = np.repeat(["granted", "refused", "granted", "refused"], [13, 27, 26, 14])
     X, people = np.random.default_rng(0).normal(size=(80, 4)), {"sex": np.repeat(["f", "m"], 40)}
     finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["sex"])
@@ -520,7 +520,7 @@ def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path: Path) -> None:
+def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
         {
@@ -553,7 +553,7 @@ def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path: Path) -> None
     assert {row["group"] for row in rows} == {"sex", "race", "sex & race"}
 
 
-def test_the_page_counts_the_tests_of_the_family(tmp_path: Path) -> None:
+def test_the_page_counts_the_tests_of_the_family(tmp_path):
     rng = np.random.default_rng(0)
     X, people = rng.normal(size=(500, 4)), {"sex": rng.choice(["f", "m"], 500)}
     first, other = (
@@ -578,7 +578,7 @@ def test_the_page_counts_the_tests_of_the_family(tmp_path: Path) -> None:
     assert f"adjusted for all {told} tests that can tell" in page
 
 
-def test_a_group_that_one_direct_test_can_tell_is_not_undetermined(tmp_path: Path) -> None:
+def test_a_group_that_one_direct_test_can_tell_is_not_undetermined(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
     people = {"town": rng.choice(["a", "b", "c"], 300)}

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -19,7 +17,7 @@ NUMBERS = Ids.of_column(
 ROWS = Ids.of_rows(3)
 
 
-def source(folder: Path, text: str, *columns: str, name: str = "e.csv") -> Source:
+def source(folder, text, *columns, name="e.csv"):
     (folder / name).write_text(text)
     return Source(folder / name, columns)
 
@@ -39,14 +37,12 @@ def source(folder: Path, text: str, *columns: str, name: str = "e.csv") -> Sourc
         ("from;to\n0;1\n2;0\n", (), "e.csv", ROWS),
     ],
 )
-def test_edge_lists(
-    tmp_path: Path, text: str, columns: tuple[str, ...], name: str, ids: Ids
-) -> None:
+def test_edge_lists(tmp_path, text, columns, name, ids):
     assert read_edges(source(tmp_path, text, *columns, name=name), ids).tolist() == [[0, 2], [1, 0]]
 
 
 @pytest.mark.parametrize("ids", [TEXTS, ROWS])
-def test_no_edges(tmp_path: Path, ids: Ids) -> None:
+def test_no_edges(tmp_path, ids):
     assert read_edges(source(tmp_path, "from,to\n"), ids).shape == (2, 0)
     pq.write_table(
         pa.table({"from": pa.array([], pa.string()), "to": pa.array([], pa.string())}),
@@ -57,7 +53,7 @@ def test_no_edges(tmp_path: Path, ids: Ids) -> None:
         read_edges(source(tmp_path, ""), ids)
 
 
-def test_arrays(tmp_path: Path) -> None:
+def test_arrays(tmp_path):
     np.save(tmp_path / "e.npy", [[0, 2], [1, 0]])
     assert read_edges(Source(tmp_path / "e.npy"), ROWS).tolist() == [[0, 2], [1, 0]]
     scipy.sparse.save_npz(tmp_path / "e.npz", scipy.sparse.eye_array(3, format="csr"))
@@ -77,12 +73,12 @@ def test_arrays(tmp_path: Path) -> None:
         ("from,to\na,b\n", ("from", "for"), "must name a column of .*got 'for'"),
     ],
 )
-def test_errors(tmp_path: Path, text: str, columns: tuple[str, ...], expected: str) -> None:
+def test_errors(tmp_path, text, columns, expected):
     with pytest.raises(ValueError, match=expected):
         read_edges(source(tmp_path, text, *columns), TEXTS)
 
 
-def test_nearest_neighbours() -> None:
+def test_nearest_neighbours():
     x = np.array([[0], [1], [3], [7]], np.float32)
     assert nearest_neighbours(x, 1).tolist() == [[0, 1, 2, 3], [1, 0, 1, 2]]
     for k in (0, 4):

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +10,7 @@ IDS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c", "d"]}), i
 ROWS = Ids.of_rows(4)
 
 
-def source(folder: Path, text: str, *columns: str, name: str = "n.csv") -> Source:
+def source(folder, text, *columns, name="n.csv"):
     (folder / name).write_text(text)
     return Source(folder / name, columns)
 
@@ -29,13 +27,11 @@ def source(folder: Path, text: str, *columns: str, name: str = "n.csv") -> Sourc
         ("c\nb\n", (), "n.txt", IDS, [2, 1]),
     ],
 )
-def test_masks_and_lists(
-    tmp_path: Path, text: str, columns: tuple, name: str, ids: Ids, expected: list
-) -> None:
+def test_masks_and_lists(tmp_path, text, columns, name, ids, expected):
     assert read_nodes(source(tmp_path, text, *columns, name=name), ids).tolist() == expected
 
 
-def test_arrays(tmp_path: Path) -> None:
+def test_arrays(tmp_path):
     np.save(tmp_path / "m.npy", [False, True, False, True])
     np.save(tmp_path / "l.npy", [3, 2])
     for ids in (IDS, ROWS):
@@ -53,12 +49,12 @@ def test_arrays(tmp_path: Path) -> None:
         ("id\na\nx\n", (), "line 3: id must be the id of a node, got 'x'"),
     ],
 )
-def test_errors(tmp_path: Path, text: str, columns: tuple[str, ...], expected: str) -> None:
+def test_errors(tmp_path, text, columns, expected):
     with pytest.raises(ValueError, match=expected):
         read_nodes(source(tmp_path, text, *columns), IDS)
 
 
-def test_splits(tmp_path: Path) -> None:
+def test_splits(tmp_path):
     train, val, test = read_split(source(tmp_path, "id,part\nd,test\nb,Validation\na,train\n"), IDS)
     wanted = ([True, False, False, False], [False, True, False, False], [False, False, False, True])
     assert (train.tolist(), val.tolist(), test.tolist()) == wanted

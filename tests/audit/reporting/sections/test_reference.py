@@ -1,8 +1,6 @@
 """Reference groups, truth that one decision shows, better ends, and sections to skip in a report."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,7 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 
 
-def people(n: int = 900, seed: int = 0) -> pd.DataFrame:
+def people(n=900, seed=0):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({"income": rng.normal(size=n), "debt": rng.normal(size=n)})
     frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
@@ -24,18 +22,15 @@ def people(n: int = 900, seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-def report(
-    frame: pd.DataFrame, folder: Path, truth: str | None = None, **options: Any
-) -> dict[str, Any]:
+def report(frame, folder, truth=None, **options):
     columns = frame if truth else frame.drop(columns="repaid")
     finder = cfe.EvidenceFinder.from_table(columns, "loan", truth=truth, sensitive=["sex"])
     options = {"favourable": "yes", "progress": False, "skip": ["sensitivity"]} | options
     audit.report(finder, folder / "r.html", **options)
-    numbers: dict[str, Any] = json.loads((folder / "r.json").read_text())
-    return numbers
+    return json.loads((folder / "r.json").read_text())
 
 
-def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path: Path) -> None:
+def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path):
     numbers = report(people(), tmp_path, require=["impact_ratio[sex]>=0.8"])
     checks = {check["group"]: check["outcome"] for check in numbers["conditions"]["rows"]}
     assert checks == {"f": "fail", "m": "pass"}
@@ -43,7 +38,7 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
-def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: Path) -> None:
+def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path):
     frame = people()
     frame.loc[frame["sex"] == "f", "loan"] = "no"  # nobody of the largest group is selected
     require = ["impact_ratio[sex]>=0.8", "selection_rate_difference[sex]>=-0.2"]
@@ -59,7 +54,7 @@ def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
+def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path):
     with pytest.warns(cfe.InputWarning, match="truth is known"):
         numbers = report(people(), tmp_path, truth="repaid")
     text = json.dumps(numbers)
@@ -78,7 +73,7 @@ def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -
         )
 
 
-def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path: Path) -> None:
+def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path):
     numbers = report(people(), tmp_path, better={"income": "high", "debt": "low"})
     (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
     rows = {row["attribute"]: row for row in case["tables"][0]["rows"]}
@@ -92,7 +87,7 @@ def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path: 
     )
 
 
-def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path: Path) -> None:
+def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path):
     numbers = report(people(), tmp_path, skip=["sensitivity", "balance"])
     assert not {"sensitivity", "balance"} & {section["id"] for section in numbers["sections"]}
     with pytest.raises(ValueError, match="skip"):
@@ -103,7 +98,7 @@ def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path: Pat
         report(people(), tmp_path, better={"wage": "high"})
 
 
-def test_columns_that_determine_the_decision_are_on_the_page(tmp_path: Path) -> None:
+def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
     frame = people()
     frame["outcome"] = np.where(frame["loan"] == "yes", "paid", None)
     with pytest.warns(cfe.InputWarning):
@@ -115,21 +110,19 @@ def test_columns_that_determine_the_decision_are_on_the_page(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_a_column_that_everybody_lacks_hides_no_case(tmp_path: Path) -> None:
+def test_a_column_that_everybody_lacks_hides_no_case(tmp_path):
     numbers = report(people().assign(empty=np.nan), tmp_path)
     (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
     assert case["tables"]
     assert not any("are left out" in line for line in case["findings"])
 
 
-def test_an_interrupted_report_prints_what_it_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_report_prints_what_it_has(tmp_path, monkeypatch, capsys):
     from cfe_faiss.audit.reporting import content
 
     make = content.make_section
 
-    def make_or_interrupt(part: Any, inputs: Any) -> Any:
+    def make_or_interrupt(part, inputs):
         if part.name == "counts":
             raise KeyboardInterrupt
         return make(part, inputs)
@@ -155,18 +148,18 @@ def test_an_interrupted_report_prints_what_it_has(
         {"skip": ["consistency"], "require": ["consistency<=0.2"]},
     ],
 )
-def test_options_without_effect_are_errors(options: dict[str, Any], tmp_path: Path) -> None:
+def test_options_without_effect_are_errors(options, tmp_path):
     with pytest.raises((TypeError, ValueError), match=next(iter(options))):
         report(people(), tmp_path, **options)
     assert not list(tmp_path.iterdir())
 
 
-def case_of(numbers: dict[str, Any]) -> dict[str, Any]:
+def case_of(numbers):
     (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
     return case
 
 
-def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path: Path) -> None:
+def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path):
     frame = people(400).drop(columns="sex").assign(sex="f")
     frame["debt"] = frame["debt"].round(1)
     better = {"debt": "low", "income": "high"}
@@ -175,7 +168,7 @@ def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path: 
     assert not case_of(report(frame, tmp_path, better=better, overwrite=True))["missing"]
 
 
-def test_a_page_says_that_no_refused_person_is_as_good(tmp_path: Path) -> None:
+def test_a_page_says_that_no_refused_person_is_as_good(tmp_path):
     frame = people(400)
     frame["loan"] = np.where(frame["income"] > 0.2, "yes", "no")
     with pytest.warns(cfe.InputWarning, match="determines"):
