@@ -75,28 +75,22 @@ def test_power_is_that_of_simulated_samples(rate, cases, groups):
     assert power == pytest.approx((z > critical_value(groups)).mean(), abs=0.025)
 
 
-def test_a_small_group_decides_nothing_about_the_others():
-    """A group of 63 people, all of them selected, was the reference, and no comparison with it could tell."""
-    successes, cases = np.array([300, 270, 63]), np.array([600, 540, 63])
-    compared = compare_rates(successes, cases, 0.95)
-    assert compared["reference"].tolist() == [True, False, False]
-    assert compared["verdict"].tolist() == ["", "no finding", "above 1.25"]
-
-
-def test_a_large_group_at_a_disadvantage_is_seen():
-    compared = compare_rates(np.array([120, 250]), np.array([600, 500]), 0.95)
-    assert compared["verdict"].tolist() == ["", "above 1.25"]
-
-
-def test_a_large_group_of_which_nobody_is_selected_is_seen():
-    compared = compare_rates(np.array([0, 250]), np.array([600, 500]), 0.95)
-    assert compared["verdict"].tolist() == ["", "above 1.25"]
-    assert compared["ratio"][1] == np.inf > compared["ratio_low"][1] > 1.25
-
-
-def test_a_reference_that_is_not_ranked_cannot_tell():
-    compared = compare_rates(np.array([10, 50, 60]), np.array([20, 100, 100]), 0.95, 0)
-    assert compared["verdict"].tolist() == ["", "cannot tell", "cannot tell"]
+@pytest.mark.parametrize(
+    ("successes", "cases", "reference", "verdicts"),
+    [
+        # all of a small group are selected
+        ([300, 270, 63], [600, 540, 63], None, ["", "no finding", "above 1.25"]),
+        ([120, 250], [600, 500], None, ["", "above 1.25"]),
+        ([0, 250], [600, 500], None, ["", "above 1.25"]),
+        ([10, 50, 60], [20, 100, 100], 0, ["", "cannot tell", "cannot tell"]),
+    ],
+)
+def test_the_largest_ranked_group_is_the_reference(successes, cases, reference, verdicts):
+    compared = compare_rates(np.array(successes), np.array(cases), 0.95, reference)
+    assert compared["verdict"].tolist() == verdicts
+    assert compared["reference"].tolist() == [True] + [False] * (len(cases) - 1)
+    if successes[0] == 0:
+        assert compared["ratio"][1] == np.inf > compared["ratio_low"][1] > 1.25
 
 
 def test_largest_gap_of_two_groups_is_their_difference():

@@ -11,7 +11,6 @@ from reference import with_rows
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.intervals import wilson
-from cfe_faiss.datasets import load
 
 VALUES = st.sampled_from(["a", "b", "c", None])
 
@@ -58,21 +57,6 @@ def test_counts_and_pairs_equal_brute_force(data, n, d):
     first = found.most_similar(5)
     assert list(zip(first.source, first.target, strict=True)) == sorted(different)[:5]
     assert first.total == len(different)
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_pairs_do_not_depend_on_the_block(size):
-    rng = np.random.default_rng(0)
-    table = {"sex": rng.integers(0, 2, 60), "job": rng.integers(0, 4, 60)}
-    found = only_in(table, ["sex"], rng.integers(0, 3, 60))
-    listed = [
-        pair for source, target in found._blocks(size) for pair in zip(source, target, strict=True)
-    ]
-    expected = [
-        pair for source, target in found.blocks() for pair in zip(source, target, strict=True)
-    ]
-    assert listed == expected
-    assert len(set(listed)) == len(listed) == found.different > 50
 
 
 def test_most_similar_pairs_of_a_finder_in_float64():
@@ -133,20 +117,6 @@ def test_a_set_of_nodes_is_one_case_for_the_interval():
     assert found.table["share"].tolist() == [0.5, 0]
     assert found.table["groups"].tolist() == [6, 12]
     assert found.table["nodes"].tolist() == [24, 24]
-
-
-def test_on_german(data_root):
-    data = load("german", data_root)
-    values = data.x_raw.numpy()
-    predicted = (np.arange(len(values)) % 3 == 0).astype(int)
-    column = data.feature_names.index("Gender")
-    rest = np.delete(values, column, axis=1)
-    same = (rest[:, None] == rest[None]).all(axis=2) & (
-        values[:, None, column] != values[None, :, column]
-    )
-    found = only_in(data, ["Gender"], predicted)
-    assert found.pairs == np.triu(same).sum()
-    assert found.different == np.triu(same & (predicted[:, None] != predicted)).sum()
 
 
 def test_attributes_of_many_values_are_compared_exactly():

@@ -119,15 +119,6 @@ def test_the_finders_sensitive_attributes_are_the_default(finder):
     assert effects.n == 150
 
 
-def test_nobody_with_a_known_value():
-    people = simulated(1, 100)
-    effects = audit.direct_effects(
-        finder_of(people, answer=np.full(100, None)), sensitive=["answer"], unfavourable=REFUSED
-    )
-    assert len(effects) == 0
-    assert effects.unknown == {"answer": 100}
-
-
 def test_errors(finder):
     for changes, error, message in (
         ({"sensitive": "sex"}, TypeError, "sensitive must be a sequence"),

@@ -149,16 +149,6 @@ def test_what_appears_disappears_and_stays_is_the_union(problem, k, threshold):
             assert (row["equal_before"], row["equal_after"]) == (row["appears"], row["disappears"])
 
 
-def test_listed_pairs_are_the_closest_that_changed(german):
-    finder, v2 = german
-    some, every = (
-        audit.compare_models(finder, {"v2": v2}, k=3, pairs=count).pairs for count in (40, 10**6)
-    )
-    assert len(some) == 40
-    assert some.equals(every.head(40))
-    assert (every["change"] == "stays").is_monotonic_increasing
-
-
 def test_the_finder_stays_as_it_was_also_after_an_error():
     people = simulated(1, 200)
     index = cfe.IndexEvidenceIVF(6, 8)
@@ -247,14 +237,6 @@ def test_one_class_too_few_people_and_missing_values_cannot_tell():
     assert (direct["verdict"] == "cannot tell").all()
     assert "all decisions are alike" in set(direct["reason"])
     assert found[(found["attribute"] == "town") & (found["test"] == "rates")]["n"].tolist() == [50]
-
-
-def test_predictions_as_names_and_probabilities():
-    X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.1, 1.0]]
-    finder = cfe.EvidenceFinder.from_vectors(X, ["no", "yes", "yes", "no"])
-    shares = [[0.4, 0.6], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
-    found = audit.compare_models(finder, {"v2": ["yes", "yes", "no", "no"], "v3": shares}, k=1)
-    assert found.directions["count"].tolist() == [1, 1, 1, 1]
 
 
 def test_errors():

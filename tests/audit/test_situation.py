@@ -5,7 +5,6 @@ import pytest
 from simulated_people import GRANTED, REFUSED, finder_of, simulated
 
 from cfe_faiss import audit
-from cfe_faiss.datasets import load
 
 situation = partial(audit.situation_test, attribute="sex", protected="f", unfavourable=REFUSED)
 
@@ -118,19 +117,6 @@ def test_groups_of_one_and_people_alike():
     assert np.isnan(test.expected)
     expected = "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
     assert repr(test) == expected
-
-
-def test_on_german_with_chosen_nodes(data_root):
-    import cfe_faiss as cfe
-
-    data = load("german", data_root)
-    predicted = (data.x_raw[:, data.feature_names.index("LoanAmount")] > 2000).int().numpy()
-    finder = cfe.EvidenceFinder.from_data(data, predicted, without=["Gender"])
-    half = np.arange(0, 1000, 2)
-    test = audit.situation_test(finder, attribute="Gender", protected=1, unfavourable=1, nodes=half)
-    assert set(test.table["node"]) <= set(half)
-    assert test.n_carriers + test.n_others + test.unknown == 500
-    assert (test.table[["n_protected", "n_rest"]] == 10).all(axis=None)
 
 
 def test_the_order_of_rows_does_not_matter():

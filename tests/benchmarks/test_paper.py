@@ -11,7 +11,6 @@ import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import cfe_faiss as cfe
@@ -112,50 +111,6 @@ def test_page_is_that_of_the_results(tmp_path, monkeypatch):
     assert module("report").write_page(tmp_path).read_text() == (PAPER / "README.md").read_text()
 
 
-def test_a_stopped_experiment_keeps_its_results_and_scalability_takes_given_vectors(
-    quick, tmp_path
-):
-    folder, vectors = shutil.copytree(quick, tmp_path / "quick"), tmp_path / "vectors"
-    sorted((folder / "cache" / "effectiveness").iterdir())[0].unlink()
-    vectors.mkdir()
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 7)).astype(np.float32)
-    np.save(vectors / "X.npy", X / np.linalg.norm(X, axis=1, keepdims=True))
-    np.save(vectors / "labels.npy", rng.integers(0, 3, 2000))
-    output = run(folder, "--only", "effectiveness", "scalability", "--amazon-folder", str(vectors))
-    assert output.count("  effectiveness cora-") == 1
-    assert "trained" not in output
-    assert result(folder, "effectiveness")["rows"] == result(quick, "effectiveness")["rows"]
-    assert {row["source"] for row in result(folder, "scalability")["rows"]} == {
-        "synthetic, of its shape"
-    }
-
-
-def test_exact_search_bounds_every_index_and_global_evidence_the_local_one(quick):
-    rows = result(quick, "effectiveness")["rows"]
-    for seed in (0, 1):
-        of = {row["index"]: row for row in rows if row["seed"] == seed}
-        exact = [point["AS"] for point in of["LocalCE-B"]["local"]]
-        assert exact == sorted(exact, reverse=True)
-        for name, row in of.items():
-            if row["local"]:
-                assert all(
-                    point["AS"] <= best + 1e-6
-                    for point, best in zip(row["local"], exact, strict=True)
-                ), name
-        assert of["all pairs"]["global"][0]["AS"] >= of["LocalCE-B"]["global"][0]["AS"] - 1e-6
-
-
-@pytest.mark.slow
-def test_evidence_is_of_another_class_and_explanations_change_the_prediction(every):
-    for row in result(every, "case_study")["rows"]:
-        assert 0 <= row["flips"] <= row["test_nodes"]
-        assert row["flipped_exist"] <= row["flips"]
-        for case in row["explained"]:
-            assert case["evidence"] != case["node"]
-            assert case["edge_deletion"] is None or case["edge_deletion"]["deleted"] >= 1
-
-
 @pytest.mark.parametrize(
     ("groups", "expected"),
     [
@@ -175,16 +130,6 @@ def test_verdict(groups, expected):
         assert verdict.Claim("", "", "", cases).verdict() == expected
     flipped = [verdict.Case("a case", [-v for v in values], most=0) for values in groups]
     assert verdict.Claim("", "", "", flipped).verdict() == expected
-
-
-def test_synthetic_graphs_are_named_and_not_counted():
-    verdict = module("verdict")
-    synthetic = verdict.Case("synthetic", [1.0, 1.0], least=0, counted=False)
-    real = verdict.Case("real", [-1.0, -1.0], least=0)
-    assert verdict.Claim("", "", "", [synthetic]).verdict() == "holds on synthetic graphs only"
-    assert verdict.Claim("", "", "", [synthetic, real]).verdict() == "does not hold"
-    assert verdict.tally([synthetic, real]) == "1 fails"
-    assert verdict.Claim("", "", "", []).verdict() == "not checked"
 
 
 @pytest.mark.parametrize("name", ["scalability", "complexity"])
