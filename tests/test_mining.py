@@ -60,26 +60,19 @@ def rows(draw):
     return X.astype(np.float32), rng.integers(0, draw(st.integers(1, 4)), n)
 
 
-@given(rows())
-def test_nearest_enemies_equal_brute_force(case):
+@given(rows(), st.sampled_from(METRICS))
+def test_nearest_enemies_equal_brute_force(case, metric):
     X, y = case
-    D, I = mining.nearest_enemies(X, y)
-    expected = np.where(y[:, None] != y, distances(X, X, "l2"), np.inf)
-    assert_allclose(D, expected.min(axis=1), rtol=1e-12)
+    D, I = mining.nearest_enemies(X, y, metric=metric)
+    expected = np.where(y[:, None] != y, distances(X, X, metric), np.inf)
+    tolerance = {"rtol": 1e-12} if metric == "l2" else {"atol": 1e-6}
+    assert_allclose(D, expected.min(axis=1), **tolerance)
     found = I >= 0
     assert_array_equal(found, np.isfinite(expected).any(axis=1))
-    assert_array_equal(I[found], expected.argmin(axis=1)[found])
-
-
-@given(rows())
-def test_nearest_enemies_by_cosine_equal_brute_force(case):
-    X, y = case
-    D, I = mining.nearest_enemies(X, y, metric="cosine")
-    expected = np.where(y[:, None] != y, distances(X, X, "cosine"), np.inf)
-    assert_allclose(D, expected.min(axis=1), atol=1e-6)
-    found = I >= 0
     answer = expected[np.flatnonzero(found), I[found]]
-    assert_allclose(answer, expected.min(axis=1)[found], atol=1e-6)
+    assert_allclose(answer, expected.min(axis=1)[found], **tolerance)
+    if metric == "l2":
+        assert_array_equal(I[found], expected.argmin(axis=1)[found])
 
 
 def links_of(X, y, metric="l2"):
@@ -97,13 +90,6 @@ def test_tomek_links_equal_brute_force(case):
     links = mining.tomek_links(X, y)
     assert links.dtype == np.int64
     assert_array_equal(links, links_of(X, y))
-
-
-def test_tomek_links_by_cosine():
-    X, y = load_iris(return_X_y=True)
-    X = np.unique(X, axis=0).astype(np.float32)
-    y = np.random.default_rng(0).integers(0, 3, len(X))
-    assert_array_equal(mining.tomek_links(X, y, metric="cosine"), links_of(X, y, "cosine"))
 
 
 @given(rows(), st.integers(1, 3), st.sampled_from(METRICS))
@@ -426,34 +412,6 @@ def test_hard_negatives_equal_sentence_transformers(options, positives):
         if number not in theirs[row["anchor"]]:
             theirs[row["anchor"]].append(number)
     assert listed(mining.hard_negatives(A, C, own, 3, **options)[1]) == list(theirs.values())
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_positives_by_group(options):
-    A, C, own = texts(30, 3)
-    groups = np.full(len(C), "other")
-    groups[own] = np.array([f"g{i}" for i in range(30)])[:, None]
-    asked = [f"g{i}" for i in range(30)]
-    options = {"range_max": options.get("range_min", 0) + 30} | options
-    D, I = mining.hard_negatives(A, C, (asked, groups), 3, **options)
-    # Listed positives take places in the pool of candidates, where they are ranked high enough.
-    expected = negatives(A, C, own, len(C), **(options | {"range_max": len(C)}))
-    last = options["range_max"]
-    for i, found in enumerate(listed(I)):
-        pool = [
-            row for row in np.argsort(-(C.astype(np.float64) @ A[i])).tolist() if row not in own[i]
-        ][:last]
-        first = options.get("range_min", 0)
-        allowed = set(negatives(A[i : i + 1], C, own[i : i + 1], len(C), **_cut(options))[0])
-        kept = [row for row in pool if row in allowed]
-        assert found == kept[first:][:3]
-    assert len(expected) == len(D)
-
-
-def _cut(options):
-    return {
-        name: one for name, one in options.items() if name not in ("range_min", "range_max")
-    } | {"range_max": 10**6}
 
 
 def test_anchors_without_positives():

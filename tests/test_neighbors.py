@@ -113,22 +113,6 @@ def test_fitted_rows_are_searched_as_queries(stored):
 
 
 @given(stored_vectors(least=1, arbitrary_ids=False))
-def test_order_of_samples_does_not_matter(stored):
-    assume(len(stored.xq) > 0)
-    order = np.random.default_rng(len(stored.X)).permutation(len(stored.X))
-    neighbors = fit(stored)
-    shuffled = fit(stored._replace(X=stored.X[order], labels=stored.labels[order]))
-    distances, indices = neighbors.kneighbors(stored.xq, labels=stored.labels_q)
-    other_distances, other_indices = shuffled.kneighbors(stored.xq, labels=stored.labels_q)
-    assert_array_equal(distances, other_distances)
-    # Ties go to the smaller index, which is another sample after shuffling; the last distance may tie with more.
-    inner = distances < distances[:, -1:]
-    other_indices = np.where(other_indices < 0, -1, order[other_indices])
-    for one, two, kept in zip(indices, other_indices, inner, strict=True):
-        assert set(one[kept]) == set(two[kept])
-
-
-@given(stored_vectors(least=1, arbitrary_ids=False))
 def test_any_neighbors_are_all_samples(stored):
     neighbors = cfe.EvidenceNeighbors(stored.k, neighbors="any").fit(stored.X)
     everyone = stored._replace(
@@ -185,26 +169,11 @@ def test_inverted_file_probed_fully_is_exact(stored):
     )
 
 
-def test_distances_are_scikit_learns_cosine_distances():
-    X, labels = clustered(200, 16, 3)
-    neighbors = cfe.EvidenceNeighbors(7).fit(X, labels)
-    distances, indices = neighbors.kneighbors()
-    far = np.where(labels[:, None] == labels, np.inf, cosine_distances(X))
-    assert_allclose(distances, np.sort(far, axis=1)[:, :7], atol=1e-6)
-    assert_allclose(distances, np.take_along_axis(far, indices, axis=1), atol=1e-6)
-
-
 def test_distances_stay_in_their_range():
     X = np.random.default_rng(0).normal(size=(300, 40))
-    same = (
-        cfe.EvidenceNeighbors(1).fit(X, np.arange(300) % 3).kneighbors(X, labels=np.full(300, 3))[0]
-    )
-    opposite = (
-        cfe.EvidenceNeighbors(300)
-        .fit(X, np.arange(300) % 3)
-        .kneighbors(-X, labels=np.full(300, 3))[0]
-    )
-    assert_allclose(same, 0, atol=1e-6)
+    neighbors, new = cfe.EvidenceNeighbors(300).fit(X, np.arange(300) % 3), np.full(300, 3)
+    same, opposite = (neighbors.kneighbors(x, labels=new)[0] for x in (X, -X))
+    assert_allclose(same[:, 0], 0, atol=1e-6)
     assert same.min() == 0
     assert_allclose(opposite[:, -1], 2, atol=1e-6)
     assert opposite.max() == 2
@@ -263,15 +232,6 @@ def test_query_parameters_are_read_at_query_time():
     assert found == (3, 2)
 
 
-@pytest.mark.parametrize("estimator", [cfe.EvidenceNeighbors(5), PROBED_FULLY])
-def test_pickles(estimator):
-    X, labels = clustered(80, 6, 3)
-    neighbors = clone(estimator).fit(X, labels)
-    copied = pickle.loads(pickle.dumps(neighbors))
-    assert_same_arrays(neighbors.kneighbors(X, labels=labels), copied.kneighbors(X, labels=labels))
-    assert copied.get_params() == estimator.get_params()
-
-
 def test_pandas():
     frame = pd.DataFrame(SAMPLES, columns=["age", "income"])
     neighbors = cfe.EvidenceNeighbors(2).fit(frame, pd.Series(NAMES, dtype="category"))
@@ -280,24 +240,6 @@ def test_pandas():
     assert_array_equal(found, neighbors.kneighbors()[1])
     with pytest.raises(ValueError, match="feature names should match"):
         neighbors.kneighbors(frame.rename(columns={"age": "height"}), labels=NAMES)
-
-
-def test_evidence_of_a_classifier_in_a_pipeline():
-    data = load_breast_cancer()
-    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(data.data, data.target)
-    scaled, predicted = model[0].transform(data.data), model.predict(data.data)
-    distances, indices = (
-        cfe.EvidenceNeighbors(3).fit(scaled, predicted).kneighbors(scaled, labels=predicted)
-    )
-    assert (predicted[indices] != predicted[:, None]).all()
-    assert (np.diff(distances, axis=1) >= 0).all()
-
-
-def test_samples_are_unchanged():
-    X = np.array([[3, 4], [4, 3]], np.float32)
-    neighbors = cfe.EvidenceNeighbors(1).fit(X, [0, 1])
-    neighbors.kneighbors(X, labels=[0, 1])
-    assert_array_equal(X, [[3, 4], [4, 3]])
 
 
 @pytest.mark.parametrize(
@@ -324,13 +266,6 @@ def test_wrong_queries(fitted, arguments, error, message):
     X, labels, n_neighbors = (*arguments, None, None)[:3]
     with pytest.raises(error, match=message):
         fitted.kneighbors(X, n_neighbors, labels=labels)
-
-
-def test_strings_are_no_numbers():
-    neighbors = cfe.EvidenceNeighbors(1).fit(SAMPLES, [0, 0, 1, 1])
-    for wrong in (["1"], [None]):
-        with pytest.raises(TypeError, match="labels must be numbers as in fit"):
-            neighbors.kneighbors([[1, 0]], labels=wrong)
 
 
 @pytest.mark.parametrize(
@@ -431,14 +366,6 @@ def test_graphs(method):
         getattr(neighbors, method)(mode="minkowski")
 
 
-def test_equal_samples_of_other_classes_are_entries_of_the_graph():
-    graph = (
-        cfe.EvidenceNeighbors(1).fit([[1.0, 0], [1, 0]], [0, 1]).kneighbors_graph(mode="distance")
-    )
-    assert graph.nnz == 2
-    assert_array_equal(graph.data, [0, 0])
-
-
 # --- sparse samples ---------------------------------------------------------------------------------------------------
 
 
@@ -447,25 +374,17 @@ def test_equal_samples_of_other_classes_are_entries_of_the_graph():
 def test_sparse_samples_are_as_dense_ones(layout, index, monkeypatch):
     rng = np.random.default_rng(0)
     X = random_array((90, 40), density=0.2, format=layout, rng=rng, dtype=np.float64)
-    labels, xq, labels_q = rng.integers(3, size=90), X.tocsr()[:17], rng.integers(3, size=17)
+    labels, labels_q = rng.integers(3, size=90), rng.integers(3, size=17)
+    dense = cfe.EvidenceNeighbors(4, radius=0.6, index=index).fit(X.toarray(), labels)
     monkeypatch.setattr("cfe_faiss.neighbors._BLOCK", 7 * 40)  # blocks of 7 rows
     sparse = cfe.EvidenceNeighbors(4, radius=0.6, index=index).fit(X, labels)
-    monkeypatch.undo()
-    dense = cfe.EvidenceNeighbors(4, radius=0.6, index=index).fit(X.toarray(), labels)
-    monkeypatch.setattr("cfe_faiss.neighbors._BLOCK", 7 * 40)
-    for one, two in [
-        (sparse.kneighbors(), dense.kneighbors()),
-        (
-            sparse.kneighbors(xq.asformat(layout), labels=labels_q),
-            dense.kneighbors(xq.toarray(), labels=labels_q),
-        ),
-    ]:
-        assert_same_arrays(one, two)
-    for arguments in ((None, None), (xq, labels_q)):
-        one = sparse.radius_neighbors_graph(arguments[0], mode="distance", labels=arguments[1])
-        two = dense.radius_neighbors_graph(
-            None if arguments[0] is None else xq.toarray(), mode="distance", labels=arguments[1]
-        )
+    xq = X.tocsr()[:17].asformat(layout)
+    for queries in ((None, None), (xq, labels_q)):
+        of_dense = None if queries[0] is None else xq.toarray()
+        found = sparse.kneighbors(queries[0], labels=queries[1])
+        assert_same_arrays(found, dense.kneighbors(of_dense, labels=queries[1]))
+        one = sparse.radius_neighbors_graph(queries[0], mode="distance", labels=queries[1])
+        two = dense.radius_neighbors_graph(of_dense, mode="distance", labels=queries[1])
         assert_array_equal(one.toarray(), two.toarray())
         assert one.nnz == two.nnz
 
@@ -500,14 +419,6 @@ def alone():
 def test_sparse_samples_are_never_all_dense_besides_the_index(alone):
     # A dense copy, its normalised copy and the index would be three.
     assert 1 < float(alone[2]) < 2.5
-
-
-def test_training_takes_no_more_rows_than_it_uses():
-    X, labels = clustered(1200, 6, 3)
-    neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
-    assert neighbors.index_.ntotal == 1200
-    found = neighbors.kneighbors()[1]
-    assert_array_equal(found, cfe.EvidenceNeighbors(5).fit(X, labels).kneighbors()[1])
 
 
 # --- with a classifier, in pipelines ----------------------------------------------------------------------------------
@@ -561,29 +472,6 @@ def test_pipeline_with_a_classifier_inside():
     assert_array_equal(copied.transform(data.data), found)
 
 
-def test_distances_to_evidence_are_features_for_what_follows():
-    data = load_breast_cancer()
-    evidence = cfe.EvidenceNeighbors(3, estimator=LogisticRegression())
-    pipeline = make_pipeline(StandardScaler(), evidence, LogisticRegression())
-    assert pipeline.fit(data.data, data.target).predict(data.data).shape == (569,)
-    assert pipeline[-1].n_features_in_ == 3
-
-
-def test_predictions_are_fitted_as_y_by_a_pipeline():
-    data = load_breast_cancer()
-    predicted = (
-        make_pipeline(StandardScaler(), LogisticRegression())
-        .fit(data.data, data.target)
-        .predict(data.data)
-    )
-    pipeline = make_pipeline(StandardScaler(), cfe.EvidenceNeighbors(3)).fit(data.data, predicted)
-    distances, indices = pipeline[-1].kneighbors(
-        pipeline[:-1].transform(data.data), labels=predicted
-    )
-    assert_array_equal(distances, pipeline.fit_transform(data.data, predicted))
-    assert (predicted[indices] != predicted[:, None]).all()
-
-
 class Weighed(LogisticRegression):
     """What it was fitted with is kept."""
 
@@ -610,15 +498,6 @@ def test_metadata_reaches_the_classifier_and_transform():
         assert_array_equal(pipeline.transform(X, labels=labels), pipeline[-1].kneighbors()[0])
     with pytest.raises(TypeError, match="fit takes sample_weight only for an estimator"):
         cfe.EvidenceNeighbors(2).fit(X, labels, sample_weight=weights)
-
-
-def test_grids_reach_the_classifier():
-    parameters = cfe.EvidenceNeighbors(estimator=LogisticRegression()).get_params()
-    assert parameters["estimator__C"] == 1
-    assert (
-        cfe.EvidenceNeighbors(estimator=LogisticRegression()).set_params(estimator__C=3).estimator.C
-        == 3
-    )
 
 
 def test_sparse_samples_reach_the_classifier():

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 from reference import (
     Stored,
     clustered,
@@ -71,15 +70,6 @@ def test_joined_pairs_of_clusters(d):
         expected = cfe.global_evidence(index, k)
         with joined():
             assert listed(cfe.global_evidence(index, k)) == listed(expected)
-
-
-def test_apart_classes_have_no_pair_in_a_block():
-    X, _ = clustered(800, 8, 1)
-    X[:400, 0] += 9
-    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, np.arange(800) // 400)
-    expected = cfe.global_evidence(index, 50)
-    with joined():
-        assert listed(cfe.global_evidence(index, 50)) == listed(expected)
 
 
 def test_all_is_compared_where_that_is_cheaper(monkeypatch):
@@ -192,40 +182,20 @@ def test_many_chunks_and_a_small_buffer(monkeypatch):
             assert listed(cfe.global_evidence(index, k)) == expected[:k]
 
 
-def test_pairs_have_a_length():
-    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
-    assert len(cfe.global_evidence(index, 5)) == 1
-
-
-@pytest.mark.parametrize(("k", "error"), [(0, ValueError), (1.5, TypeError), (-3, ValueError)])
-def test_bad_k(k, error):
-    with pytest.raises(error, match="k must be"):
-        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), k)
-
-
-def test_bad_nprobe():
-    with pytest.raises(ValueError, match="nprobe must be at least 1, got 0"):
-        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=False, nprobe=0)
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("search", "arguments", "error", "message"),
     [
-        ({"threshold": 1.5}, r"threshold must lie in \[-1, 1\], got 1.5"),
-        ({"threshold": float("nan")}, r"threshold must lie in \[-1, 1\], got nan"),
-        ({"threshold": 0.5, "block": 0}, "block must be at least 1, got 0"),
+        (cfe.global_evidence, {"k": 0}, ValueError, "k must be"),
+        (cfe.global_evidence, {"k": 1.5}, TypeError, "k must be"),
+        (cfe.global_evidence, {"k": 3, "exact": False, "nprobe": 0}, ValueError, "nprobe .* got 0"),
+        (cfe.evidence_pairs, {"threshold": 1.5}, ValueError, r"threshold must lie .* got 1.5"),
+        (cfe.evidence_pairs, {"threshold": np.nan}, ValueError, "threshold must lie .* got nan"),
+        (cfe.evidence_pairs, {"threshold": 0.5, "block": 0}, ValueError, "block .* got 0"),
     ],
 )
-def test_bad_arguments_of_evidence_pairs_at_once(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), **arguments)
-
-
-def test_nothing_stored_gives_no_pairs():
-    for exactly in (True, False):
-        found = cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source
-        assert_array_equal(found, [])
-    assert list(cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), 0.0)) == []
+def test_wrong_arguments_are_named_at_once(search, arguments, error, message):
+    with pytest.raises(error, match=message):
+        search(cfe.IndexEvidenceIDMap2(2), **arguments)
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF3,Flat", "EvidenceIVF3x2,SQ8"])
@@ -235,6 +205,8 @@ def test_an_empty_trained_index_has_no_pairs(kind):
     if kind != "EvidenceFlat":
         index.train(X)
     assert list(cfe.evidence_pairs(index, 0.5)) == []
+    for exactly in (True, False):
+        assert len(cfe.global_evidence(index, 3, exact=exactly)) == 0
     index.add_with_labels(X, labels)
     assert len(next(cfe.evidence_pairs(index, 0.5)))
     index.reset()

@@ -253,12 +253,6 @@ def test_copies_leave_with_the_attribute_and_proxies_are_named():
     assert both.copies == found.copies
 
 
-def test_many_proxies_are_cut_short():
-    data = table(age=AGE, **{f"copy {j}": AGE + 15 * RNG.normal(size=N) for j in range(8)})
-    assert len(removed(data, "age").proxies) == 8
-    assert repr(removed(data, "age")).endswith(" and 3 more)")
-
-
 def test_attributes_that_columns_hold_under_another_name():
     sex = np.array(["m", "f"])[FEMALE]
     data = table(age=AGE, gender=2 * FEMALE - 1, **one_hot("type", KIND, "abcd"))
@@ -272,14 +266,6 @@ def test_attributes_that_columns_hold_under_another_name():
     almost = np.where(RNG.random(N) < 0.1, 1 - FEMALE, FEMALE)
     with pytest.raises(ValueError, match="got 'almost', which no column equals: the nearest"):
         leave_out(data, as_attributes({"almost": almost}), ["almost"])
-
-
-def test_columns_without_names():
-    data = SimpleNamespace(x=np.stack([AGE, FEMALE, NOISE], axis=1))
-    x, _, found = leave_out(data, None, ["feature 1"])
-    assert_array_equal(x, data.x[:, [0, 2]])
-    assert found.columns == ("feature 1",)
-    assert removed(data, "sex", sex=np.array(["m", "f"])[FEMALE]).columns == ("feature 1",)
 
 
 def test_features_of_any_kind():
@@ -306,12 +292,6 @@ def test_features_of_any_kind():
 def test_faults_are_named(without, error, message):
     with pytest.raises(error, match=message):
         leave_out(table(age=AGE, noise=NOISE), None, without)
-
-
-def test_names_that_are_not_distinct():
-    data = SimpleNamespace(x=np.stack([AGE, FEMALE], axis=1), feature_names=["a", "a"])
-    with pytest.raises(ValueError, match=r"data\.feature_names .*got 'a' more than once"):
-        leave_out(data, None, ["a"])
 
 
 # --- proxies of any attribute -----------------------------------------------------------------------------------------
@@ -347,15 +327,6 @@ def test_german(data_root):
     )
     keep = [name not in finder.removed.columns for name in data.feature_names]
     assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, keep], data.edge_index))
-
-
-def test_bail(data_root):
-    data = load("bail", data_root)
-    finder = cfe.EvidenceFinder.from_data(
-        data, data.y, without=["WHITE"], index="EvidenceIVF20,Flat"
-    )
-    assert finder.removed == Removed(("WHITE",), ("WHITE",), (), ())
-    assert_array_equal(finder.vectors, cfe.ks_vectors(data.x[:, 1:], data.edge_index))
 
 
 @given(st.integers(0, 10**6), st.sets(st.integers(0, 4), min_size=1, max_size=3))

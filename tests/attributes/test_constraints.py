@@ -1,8 +1,6 @@
 import pickle
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import torch
 from hypothesis import given
@@ -15,7 +13,6 @@ from torch_geometric.data import Data
 import cfe_faiss as cfe
 from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
 from cfe_faiss.search import pairs as search_pairs
 from cfe_faiss.search import tiles
@@ -58,15 +55,6 @@ def test_local_equals_brute_force(case, seed):
             assert_array_equal(found.evidence, I)
             assert_array_equal(found.similarity, D)
             assert found.recall == 1.0
-
-
-@given(cases(undirected=True))
-def test_local_without_a_direction_equals_brute_force(case):
-    D, I = best_rows(case, np.arange(len(case.stored.ids)), case.stored.k)
-    for index in indexes(case):
-        found = finder_of(case, index).local(k=case.stored.k, where=case.given["where"])
-        assert_array_equal(found.evidence, I)
-        assert_array_equal(found.similarity, D)
 
 
 @given(st.one_of(cases(), cases(graph=False)))
@@ -154,16 +142,6 @@ def test_parameters_of_an_index_equal_brute_force(case, as_table, threshold):
         assert_array_equal(np.diff(lims), reached.sum(axis=1))
         assert_array_equal(range_I, every_I[reached])
         assert_array_equal(range_D, every_D[reached])
-
-
-def test_parameters_limit_how_often_evidence_is_used():
-    index = cfe.IndexEvidenceIDMap2(2)
-    index.add_with_labels(np.array([[1, 0], [0.8, 0.6]], np.float32), [1, 1])
-    xq = np.array([[0.9, 0.1], [1, 0]], np.float32)
-    params = cfe.EvidenceParameters(0, where=Constraints(replace=False))
-    assert_array_equal(index.search(xq, 2, params=params)[1], [[1, -1], [0, -1]])
-    with pytest.raises(ValueError, match="range search"):
-        index.range_search(xq, 0.5, params=params)
 
 
 def test_many_chunks(monkeypatch):
@@ -260,39 +238,6 @@ def test_every_kind_of_index(description):
         assert_same_arrays((found.similarity, found.evidence), expected)
 
 
-def test_bail(data_root):
-    data = load("bail", root=data_root)
-    labels = data.y.numpy().astype(np.int32)
-    finder = cfe.EvidenceFinder.from_data(data, labels)
-    where = Constraints(exact="WHITE", antiexact="MARRIED", caliper={"AGE": 60}, min_hops=2)
-    found = finder.local(k=10, where=where)
-    white, married, age = (finder.attributes[name].numbers for name in ("WHITE", "MARRIED", "AGE"))
-    some = np.random.default_rng(0).choice(len(labels), 300, replace=False)
-    for node in some:
-        allowed = (
-            (white == white[node]) & (married != married[node]) & (np.abs(age - age[node]) <= 60)
-        )
-        allowed &= labels != labels[node]
-        allowed[finder.graph.neighbors(node)] = False
-        rows = np.flatnonzero(allowed)
-        if not len(rows):
-            assert (found.evidence[node] == -1).all()
-            continue
-        best = finder.index.search(
-            finder.vectors[[node]],
-            10,
-            params=cfe.EvidenceParameters(labels[node], sel=cfe_selector(rows)),
-        )
-        assert_array_equal(found.evidence[node], best[1][0])
-        assert_array_equal(found.similarity[node], best[0][0])
-
-
-def cfe_selector(rows):
-    import faiss
-
-    return faiss.IDSelectorBatch(rows)
-
-
 # --- what is missing, and where attributes come from ------------------------------------------------------------------
 
 
@@ -334,19 +279,6 @@ def test_a_missing_value_differs_where_changes_are_counted(small):
     assert listed(pairs)[0][:2] == (0, 1)
     assert len(pairs) == 1
     assert pairs.missing == {}
-
-
-def test_attributes_in_any_form(small):
-    where = Constraints(caliper={"age": 4})
-    data = Data(x=torch.tensor([[30.0], [34.0], [40.0], [36.0]]), feature_names=["age"])
-    for table in (
-        {"age": [30, 34, 40, 36]},
-        pd.DataFrame({"age": [36, 40, 34, 30]}, index=[3, 2, 1, 0]),
-        pl.DataFrame({"age": [30, 34, 40, 36]}),
-        data,
-    ):
-        pairs = cfe.global_evidence(small, 9, where=where, attributes=table)
-        assert {pair[:2] for pair in listed(pairs)} == {(0, 1), (2, 3)}
 
 
 def test_a_graph_whose_last_nodes_have_no_edge(small):
@@ -591,16 +523,3 @@ def test_arguments_that_where_needs_or_excludes(small):
 
 def searched(index, **given):
     return index.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **given))
-
-
-def test_amounts_are_described_without_exponents():
-    where = cfe.Constraints(
-        caliper={"income": 2_500_000.5},
-        permitted={"debt": (1e6, 12_345_678)},
-        std_caliper={"a": 0.2},
-    )
-    assert where.describe() == [
-        "income at most 2,500,000.5 apart",
-        "a at most 0.2 standard deviations apart",
-        "evidence with debt from 1,000,000 to 12,345,678",
-    ]

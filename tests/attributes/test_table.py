@@ -68,14 +68,6 @@ def test_rows_by_node_id():
             table.take(np.array(ids))
 
 
-def test_frames_come_back():
-    table = tables()["pandas"]
-    frame = as_attributes(table).to_frame()
-    assert frame["sex"].isna().tolist() == [False, False, True, False]
-    assert frame["age"].tolist()[:2] == [20, 35]
-    assert frame.index.name == "node"
-
-
 def test_selection_and_names():
     found = as_attributes(tables()["mapping"])
     assert list(found.select(["age"])) == ["age"]
@@ -100,16 +92,6 @@ def test_selection_and_names():
 def test_what_is_wrong_is_named(features, error, message):
     with pytest.raises(error, match=message):
         as_attributes(features)
-
-
-def test_data_that_brings_its_attributes():
-    own = as_attributes({"sex": ["f", "m"]})
-    assert (
-        as_attributes(
-            SimpleNamespace(x=np.eye(2), feature_names=["sex=f", "sex=m"], attributes=own)
-        )
-        is own
-    )
 
 
 def test_attributes_of_all_nodes():

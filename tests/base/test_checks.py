@@ -29,11 +29,6 @@ def test_unit_rows_are_unit_and_stay_unchanged(matrix):
     assert not np.shares_memory(rows, matrix)
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16, bool])
-def test_any_real_numbers_do(kind):
-    assert_array_equal(checks.as_matrix("x", np.eye(3, dtype=kind)), np.eye(3, dtype=np.float32))
-
-
 def test_a_row_alone_gets_the_bits_that_it_gets_among_others():
     rows = np.random.default_rng(0).normal(size=(50, 37)).astype(np.float32)
     rows[0], rows[1] = 0, checks.as_unit_rows("x", rows[1:2])[0]
@@ -114,13 +109,6 @@ def test_tensors_lists_and_strided_arrays_do():
 def test_errors_name_argument_expectation_and_what_came(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_numbers_of_any_integer_type_do():
-    assert checks.as_count("k", np.int64(3)) == 3
-    assert checks.as_number("alpha", np.float32(0.5), 0, 1) == 0.5
-    assert_array_equal(checks.as_labels("y", np.uint8([0, 255]), 2), [0, 255])
-    assert_array_equal(checks.as_labels("y", [], 0), np.empty(0, np.int32))
 
 
 def test_names():

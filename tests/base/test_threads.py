@@ -56,12 +56,6 @@ def test_every_task_runs_once():
     threads.run(task, [])
 
 
-def test_one_task_starts_no_thread():
-    names = []
-    threads.run(lambda _: names.append(threading.current_thread().name), [0])
-    assert names == [threading.current_thread().name]
-
-
 def test_the_first_error_comes_out_and_the_rest_does_not_start():
     started = []
 
@@ -129,13 +123,6 @@ def test_an_interrupt_at_any_line_restores_the_threads_of_blas():
             assert time.monotonic() < deadline
         number += 1
     assert number > 10
-
-
-def test_blas_stays_as_it_is_where_no_task_calls_it():
-    before = blas_threads()
-    inside = []
-    threads.run(lambda _: inside.append(blas_threads()), range(20), blas=False)
-    assert inside == [before] * 20
 
 
 def test_the_number_of_threads_is_that_of_faiss():

@@ -60,11 +60,6 @@ def test_level_is_chosen_by_the_environment(level):
     assert (ours["instruction set"], ours["CFE_SIMD"]) == (level, level)
 
 
-def test_without_a_wish_the_best_level_is_chosen():
-    done = python("-c", "from cfe_faiss import _native; print(_native.level())", CFE_SIMD="")
-    assert done.stdout.split() == _native.available_levels()[-1:]
-
-
 IMPOSSIBLE = f"CFE_SIMD must be one of {', '.join(_native.available_levels())}, which this machine has, got 'sse9'"
 
 
@@ -77,14 +72,6 @@ def test_impossible_level_is_an_import_error():
 @pytest.mark.parametrize("options", [["-m", "cfe_faiss"], ["-X", "utf8", "-m", "cfe_faiss"]])
 def test_impossible_level_is_one_line_of_the_command(options):
     done = python(*options, "--version", CFE_SIMD="sse9")
-    expected = (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
-    assert (done.returncode, done.stdout, done.stderr) == expected
-
-
-def test_impossible_level_is_one_line_of_the_script():
-    # What pip writes as the command `cfe-faiss`.
-    script = "import sys; sys.argv[0] = '/usr/bin/cfe-faiss'; from cfe_faiss.cli import main; sys.exit(main())"
-    done = python("-c", script, CFE_SIMD="sse9")
     expected = (2, "", f"cfe-faiss: error: {IMPOSSIBLE}\n")
     assert (done.returncode, done.stdout, done.stderr) == expected
 

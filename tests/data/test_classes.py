@@ -17,11 +17,8 @@ from cfe_faiss.cli import main
 from cfe_faiss.cli.inputs import make_finder, read_inputs
 from cfe_faiss.cli.parser import PARSER, set_reading
 from cfe_faiss.data.classes import (
-    Predictions,
     as_predictions,
     check_names,
-    class_names_of,
-    node_count,
 )
 
 CLASSES = [2, 0, 1, 2]
@@ -111,16 +108,6 @@ def test_probabilities_and_logits(values):
     assert found.class_names == ("a", "b", "c")
 
 
-def test_columns_without_class_names_are_classes_in_their_order():
-    found = as_predictions(pd.DataFrame(SHARES, columns=["z", "y", "x"]), 4)
-    assert_array_equal(found.labels, CLASSES)
-    assert found.class_names is None
-
-
-def test_equal_scores_give_the_first_class():
-    assert_array_equal(as_predictions(np.ones((2, 3)), 2).labels, [0, 0])
-
-
 @given(st.lists(st.sampled_from(["x", "yy", "ä", "1"]), min_size=1))
 def test_texts_come_back(texts):
     found = as_predictions(texts, len(texts))
@@ -195,18 +182,6 @@ def test_texts_need_the_names_of_true_classes():
     message = r"data must have class_names, .*: the model predicts a, b"
     with pytest.raises(ValueError, match=message):
         check_names(texts, SimpleNamespace(y=CLASSES))
-
-
-def test_small_things():
-    assert class_names_of(SimpleNamespace(class_names=["a", 1])) == ("a", "1")
-    assert class_names_of(SimpleNamespace(class_names=np.array(["a", "b"]))) == ("a", "b")
-    assert class_names_of(None) is None
-    assert class_names_of(SimpleNamespace(class_names=[])) is None
-    assert node_count(SimpleNamespace(x=[1, 2])) == 2
-    assert node_count(SimpleNamespace(y=[1, 2, 3])) == 3
-    assert repr(as_predictions(SHARES, 4)) == "Predictions(4 nodes, 3 classes, scores (4, 3))"
-    expected = "Predictions(2 nodes, 1 class, no scores)"
-    assert repr(Predictions(np.zeros(2, np.int32), None, None)) == expected
 
 
 # --- both sides, in every way in --------------------------------------------------------------------------------------
@@ -388,22 +363,6 @@ def test_a_threshold_decides(tmp_path):
         cfe.EvidenceFinder.from_table(table, "a", threshold="score>5")
 
 
-def test_group_metrics_take_truth_in_other_words():
-    decisions = np.array(["refused", "standard", "prime"])[np.arange(N) % 3]
-    good = np.arange(N) % 7 > 2
-    outcomes = np.where(good, "repaid", "defaulted").astype(object)
-    outcomes[:4] = None
-    options = {"y_pred": decisions, "sensitive_features": {"sex": np.array(["f", "m"])[HALF]}}
-    options |= {"favourable": ["prime", "standard"]}
-    found = audit.group_metrics(**options, y_true=outcomes, truth_favourable="repaid").table.iloc[0]
-    granted = decisions != "refused"
-    judged = np.arange(N) >= 4
-    assert found["TP"] == (granted & good & judged).sum()
-    assert found["FP"] == (granted & ~good & judged).sum()
-    assert found["accuracy"] == (granted == good)[judged].mean()
-    assert found["judged"] == judged.sum()
-
-
 def test_masks_of_any_type(tmp_path):
     mask = np.arange(N) >= 40
     rows = np.flatnonzero(mask)
@@ -459,14 +418,6 @@ def test_texts_for_missing_values_are_unknown_classes(way, tmp_path):
     assert finder.class_names == ("no", "yes")
     assert (finder.labels == -1).sum() == (finder.truth == -1).sum() == 20
     assert [note for note in notes if "'?' 20" in note]
-
-
-def test_a_threshold_of_a_file_in_another_dialect(tmp_path):
-    path = tmp_path / "t.csv"
-    table_of(score=np.arange(N) / 2).to_csv(path, index=False, sep=";", decimal=",")
-    finder = cfe.EvidenceFinder.from_table(path, threshold="score>=10.5", decimal=",", ignore=["b"])
-    assert finder.labels.tolist() == [int(row >= 21) for row in range(N)]
-    assert list(finder.attributes or ()) == ["a"]
 
 
 def test_a_model_may_read_ignored_columns(tmp_path):

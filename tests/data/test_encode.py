@@ -64,16 +64,6 @@ def test_weights_multiply_the_distance():
     assert_allclose(distances(columns, scale={"n": 3, "t": 0.5}), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_as_is_keeps_numbers_in_their_units():
-    encoding = encode(as_attributes({"n": [1.0, 3.0, np.nan]}), as_is=True)
-    assert_array_equal(encoding.x, [[1, 0], [3, 0], [2, 1]])
-
-
-def test_constants_and_empty_columns_do_not_count():
-    columns = {"n": [0.1 + 0.2] * 4, "e": np.full(4, np.nan), "t": ["a"] * 4}
-    assert_array_equal(distances(columns), np.zeros((4, 4)))
-
-
 @pytest.mark.filterwarnings("ignore:missing values")
 def test_every_way_in_has_the_same_distances(tmp_path):
     rng = np.random.default_rng(1)

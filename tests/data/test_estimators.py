@@ -15,7 +15,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cfe_faiss.data.predict import is_estimator, predictions_of
+from cfe_faiss.data.predict import predictions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -23,13 +23,6 @@ Y = (X[:, 0] + X[:, 1] > 0).astype(int)
 NAMES = ["a", "b", "c"]
 FRAME = pd.DataFrame(X, columns=NAMES)
 DATA = SimpleNamespace(x=X, feature_names=NAMES)
-
-
-def test_what_is_an_estimator():
-    assert is_estimator(LogisticRegression())
-    assert not is_estimator(torch.nn.Linear(2, 2))
-    assert not is_estimator(lambda x, edge_index: x)
-    assert not is_estimator([0, 1])
 
 
 def test_fitted_on_a_matrix():
@@ -64,18 +57,6 @@ def test_columns_of_features_by_name(library):
     found = predictions_of(model, DATA, features)
     assert_array_equal(found.labels, model.predict(frame))
     assert len(set(found.labels)) == 2
-
-
-def test_dtypes_of_a_frame_stay():
-    frame = pd.DataFrame({"town": pd.Categorical(np.array(["x", "y"])[Y]), "rich": Y == 1})
-    model = make_pipeline(OneHotEncoder(), DecisionTreeClassifier()).fit(frame, Y)
-    assert_array_equal(predictions_of(model, DATA, frame).labels, Y)
-
-
-def test_features_come_before_x():
-    other = FRAME + 1
-    model = LogisticRegression().fit(other, Y)
-    assert_array_equal(predictions_of(model, DATA, other).labels, model.predict(other))
 
 
 def test_columns_that_nobody_has():

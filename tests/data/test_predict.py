@@ -132,19 +132,6 @@ def test_boosters(booster):
     np.testing.assert_allclose(finder.probabilities[:, 1] > 0.5, finder.labels == 1)
 
 
-@pytest.mark.parametrize(
-    "labels", [PAID == "yes", np.array(["a", "b", "c"])[PEOPLE["age"] % 3], PAID == "no"]
-)
-def test_kinds_of_classes_of_catboost(labels):
-    model = catboost(labels)
-    finder = cfe.EvidenceFinder.from_table(
-        PEOPLE[["age", "job", "debt", "my income"]], model, truth=labels
-    )
-    assert finder.class_names == tuple(map(str, np.unique(labels)))
-    expected = [str(value) for value in model.predict(X).ravel()]
-    assert [finder.class_name(label) for label in finder.labels] == expected
-
-
 def test_models_without_names_get_an_array():
     values = PEOPLE[NUMBERS].to_numpy()
     models = [LogisticRegression().fit(values, PAID)]
@@ -228,12 +215,3 @@ def test_outliers_are_minus_one():
     finder = cfe.EvidenceFinder.from_table(PEOPLE, model)
     assert finder.class_names == ("-1", "1")
     assert_array_equal(2 * finder.labels - 1, model.predict(PEOPLE[["debt", "age"]]))
-
-
-def test_a_table_that_lacks_columns_of_a_model_is_named_as_given():
-    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1.0, 0.0, 1.0, 0.0]})
-    model = LogisticRegression().fit(frame, [0, 0, 1, 1])
-    with pytest.raises(ValueError, match="that frame lacks, b: give a frame with all its columns"):
-        cfe.EvidenceFinder.from_table(frame[["a"]], model)
-    with pytest.raises(ValueError, match="hold, b: give features with all its columns"):
-        cfe.EvidenceFinder.from_vectors(frame, model, features=frame[["a"]])

@@ -131,21 +131,6 @@ def test_the_old_finder_answers_as_before(index):
     assert_same_evidence(pickle.loads(pickle.dumps(mirror.finder)), mirror.finder)
 
 
-def test_two_changes_of_one_finder_are_independent():
-    one, two = Mirror(8, "EvidenceIVF5,Flat", True), Mirror(8, "EvidenceIVF5,Flat", True)
-    first, _ = one.finder.updated(**one.change())
-    two.rng = np.random.default_rng(9)
-    second, _ = one.finder.updated(**two.change())
-    assert_same_evidence(first, one.expected())
-    assert_same_evidence(second, two.expected())
-    one.finder = two.finder = first
-    changes = one.change(), one.change()
-    third, _ = first.updated(**changes[0])
-    fourth, _ = third.updated(**changes[1])
-    assert_same_evidence(fourth, one.expected())
-    assert_same_evidence(third.updated(**changes[1])[0], fourth)
-
-
 def test_predictions_spare_the_call_of_the_model():
     data = drawn_data(1)
     finder = cfe.EvidenceFinder.from_data(data, model)
@@ -314,9 +299,3 @@ def test_an_error_at_any_line_leaves_the_finder_as_it_is(index, error, step):
         if not raised:
             break
         line += step
-
-
-def test_an_unknown_change_is_named_with_the_method():
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(3), [0, 1, 1])
-    with pytest.raises(TypeError, match=r"updated\(\) got an unexpected keyword argument 'edges'"):
-        finder.updated(edges=[[0], [1]])

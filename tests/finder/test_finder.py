@@ -15,9 +15,6 @@ from torch_geometric.transforms import ToSparseTensor
 
 import cfe_faiss as cfe
 import cfe_faiss.models
-from cfe_faiss.data.roles import Source
-from cfe_faiss.datasets.own import OwnFiles, read_own
-from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
 
 pytestmark = pytest.mark.filterwarnings(
@@ -180,13 +177,6 @@ def test_the_model_is_left_as_it_was(data):
     assert all((before[name] == value).all() for name, value in model.state_dict().items())
 
 
-def test_ready_predictions_need_no_torch_objects():
-    x, y = clustered(50, 4, 2)
-    plain = SimpleNamespace(x=x, edge_index=np.array([[0, 1], [1, 2]]))
-    finder = cfe.EvidenceFinder.from_data(plain, y.tolist(), num_layers=1, alpha=1.0)
-    assert len(finder.local([3], k=2).to_frame()) == 2
-
-
 @pytest.mark.parametrize(
     ("kwargs", "error", "message"),
     [
@@ -288,14 +278,6 @@ def test_frames_with_attributes_and_true_classes(data):
     assert frame["target_age"].tolist() == pairs.target.tolist()
 
 
-def test_nothing_known_of_the_nodes():
-    x, y = clustered(50, 4, 2)
-    finder = cfe.EvidenceFinder.from_data(SimpleNamespace(x=x, edge_index=[[0, 1], [1, 2]]), y)
-    with pytest.raises(ValueError, match="attributes=True needs a finder that knows attributes"):
-        finder.top_pairs(3).to_frame(attributes=True)
-    assert finder.class_name(1) == "class 1"
-
-
 def test_similarities_in_float64(data):
     finder = cfe.EvidenceFinder.from_data(data, np.arange(300) % 2, nodes=[0, 1, 2, 3, 4])
     local = finder.local(k=4)
@@ -313,15 +295,6 @@ def test_similarities_in_float64(data):
     assert_array_equal(pairs.to_frame()["similarity"], pairs.measure64())
 
 
-def test_results_made_by_hand(data):
-    found = cfe.EvidenceFinder.from_data(data, np.arange(300) % 2).top_pairs(3)
-    pairs = PairEvidence(found.source, found.target, found.similarity, found.labels)
-    assert_array_equal(pairs.to_frame()["similarity"], found.similarity)
-    assert_array_equal(pairs.measure64(), found.similarity)
-    with pytest.raises(ValueError, match="attributes=True needs a finder"):
-        pairs.to_frame(attributes=True)
-
-
 def test_texts_of_results_show_no_array_and_no_1_that_is_none():
     x = np.eye(4, dtype=np.float32)[[0, 0, 0, 1]]
     x[2, 2] = 1e-5
@@ -337,29 +310,6 @@ def test_texts_of_results_show_no_array_and_no_1_that_is_none():
     alone = cfe.EvidenceFinder.from_data(data, [0, 0, 0, 0])
     assert repr(alone.top_pairs(2)) == "PairEvidence(0 pairs)"
     assert len(alone.top_pairs(2).to_frame()) == 0
-
-
-def test_users_own_files(tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"id": [f"n{i}" for i in range(60)], "sex": rng.choice(["f", "m"], 60)})
-    frame["income"], frame["town"] = rng.normal(size=60), rng.choice(["x", "y", "z"], 60)
-    frame["predicted"] = rng.choice(["no", "yes"], 60)
-    frame.to_csv(tmp_path / "people.csv", index=False)
-    path = tmp_path / "people.csv"
-    files = OwnFiles(path, id="id", neighbours=3, predictions=Source(path, ("predicted",)))
-    own = read_own(files)
-    finder = cfe.EvidenceFinder.from_data(own, own.predicted, without=["town"])
-    assert finder.attributes is not None
-    assert set(finder.attributes) == {"sex", "income", "town"}
-    assert finder.class_names == ("no", "yes")
-    assert finder.removed is not None
-    assert finder.removed.columns == ("town=x", "town=y", "town=z")
-    keep = [name not in finder.removed.columns for name in own.feature_names]
-    assert_array_equal(finder.vectors, cfe.ks_vectors(own.x[:, keep], own.edge_index))
-    shown = finder.local(["n0"], k=1).to_frame(attributes=True)
-    assert shown["node"].tolist() == ["n0"]
-    assert shown["node_sex"].tolist() == [frame["sex"][0]]
-    assert shown["node_class"].tolist() == [frame["predicted"][0]]
 
 
 def test_predictions_by_batches(data, model):
@@ -512,14 +462,6 @@ def test_directed_edges_stay_directed(data, model):
     assert all(
         v not in undirected.neighbors(u) for v, u in zip(pairs.source, pairs.target, strict=True)
     )
-
-
-def test_directed_vectors_without_an_attribute(data):
-    named = data.clone()
-    named.feature_names = [f"f{j}" for j in range(10)]
-    finder = cfe.EvidenceFinder.from_data(named, np.arange(300) % 2, without=["f3"], directed=True)
-    kept = np.delete(data.x.numpy(), 3, axis=1)
-    assert_array_equal(finder.vectors, cfe.ks_vectors(kept, data.edge_index, directed=True))
 
 
 def test_weights_are_for_the_model_unless_they_are_asked_for(weighted, model):
@@ -725,14 +667,6 @@ def test_true_classes_of_one_column_and_of_floats(data):
         assert cfe.EvidenceFinder.from_data(column, predicted).truth is None
 
 
-def test_shares_that_miss_the_sum_of_1_are_named(data):
-    shares = np.full((len(data.x), 3), 0.33)
-    message = "sums up to 0.01 from 1, so they are taken for scores"
-    with pytest.warns(cfe.InputWarning, match=message):
-        assert cfe.EvidenceFinder.from_data(data, shares).probabilities is None
-    assert cfe.EvidenceFinder.from_data(data, shares / 0.99).probabilities is not None
-
-
 def test_booleans_are_classes_of_their_own_kind():
     X = np.eye(6)
     cases = (([True, 1, 0] * 2, None), ([0, 1, 0] * 2, [True, 1, 0] * 2), (["a", 1, 0] * 2, None))
@@ -751,14 +685,6 @@ def test_booleans_are_classes_of_their_own_kind():
     with pytest.warns(cfe.InputWarning, match="no true class for 2 of 6 rows"):
         finder = cfe.EvidenceFinder.from_vectors(X, lambda X: X[:, 0] > 0, truth=[1, -1, 0] * 2)
     assert finder.class_name(1) == "True"
-
-
-@pytest.mark.parametrize("kind", ["Int64", "string", "category"])
-def test_columns_of_pandas_without_an_index(kind):
-    values = pd.array([0, 2, 1] * 2, dtype="Int64").astype(kind)
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(6), values, truth=values)
-    assert_array_equal(finder.labels, [0, 2, 1] * 2)
-    assert_array_equal(finder.truth, finder.labels)
 
 
 _CELLS = {

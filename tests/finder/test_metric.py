@@ -65,11 +65,6 @@ def test_a_finder_takes_an_index_of_any_metric(metric):
         EvidenceFinder.from_vectors(X, labels, metric=metric, index=empty)
 
 
-def test_short_rows_have_an_infinite_distance():
-    finder = EvidenceFinder.from_vectors([[0.0], [3.0]], [0, 1], metric="l2")
-    assert_array_equal(finder.local(k=2).distance, [[3, np.inf], [3, np.inf]])
-
-
 def test_an_update_keeps_the_metric():
     X, labels = scattered(40)
     finder = EvidenceFinder.from_vectors(X, labels, metric="l2")
@@ -153,13 +148,6 @@ def test_the_nearest_of_each_class_decide_the_consistency():
     assert audit.consistency(finder)["closer"].tolist() == [int((other < same).sum())]
 
 
-def test_individual_bias_weighs_near_pairs():
-    finder = EvidenceFinder.from_vectors([[0.0], [1.0], [4.0]], [0, 1, 0], metric="l2")
-    graph = audit.similarity_graph(finder, 2).toarray()
-    expected = np.exp(-np.square([[0, 1, 4], [1, 0, 3], [4, 3, 0]]) / 2) - np.eye(3)
-    assert_allclose(graph, expected, rtol=1e-6)
-
-
 @pytest.mark.filterwarnings("ignore:column 'income' determines")
 def test_amounts_without_a_direct_effect_are_not_accused():
     """The decision is a threshold of one column that goes along with the attribute."""
@@ -222,12 +210,6 @@ def test_pairs_that_lack_a_column_on_both_sides_are_counted_and_never_the_strong
     ]
     assert len(places) == 1
     assert not both[places[0]].any()
-
-
-@pytest.mark.filterwarnings("ignore:missing values")
-def test_columns_that_are_left_out_do_not_count_as_lacking():
-    finder = EvidenceFinder.from_table(with_missing(), "loan", without=["income", "job"])
-    assert finder.top_pairs(40).both_lack == {}
 
 
 # --- columns that leave with an attribute -----------------------------------------------------------------------------

@@ -28,16 +28,6 @@ def test_classes_by_name():
     assert frame["source_class"].tolist() == ["bad", "good"]
 
 
-@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
-@pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
-def test_classes_by_number():
-    frame = frame_of(truth=[1, -1, 2])
-    assert frame["source_true"].tolist() == [1, 2]
-    assert frame["target_true"].isna().tolist() == [True, False]
-    assert frame["target_true"][1] == 1
-    assert "source_class" not in frame
-
-
 def test_attributes_of_both_sides():
     people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
     frame = frame_of(features=people)

@@ -46,15 +46,6 @@ def test_the_widest_pairs_above_a_similarity(seed, index, low, k):
     assert_array_equal(pairs.similarity, S[source, target][order])
 
 
-def test_many_rows_are_compared_block_by_block(monkeypatch):
-    finder = made(0)[0]
-    expected = finder.widest_pairs(7, similarity=0.2)
-    monkeypatch.setattr("cfe_faiss.finder.finder._ROWS_AT_ONCE", 7)
-    found = finder.widest_pairs(7, similarity=0.2)
-    for name in ("source", "target", "similarity"):
-        assert_array_equal(getattr(found, name), getattr(expected, name))
-
-
 def test_a_table_with_a_column_of_scores():
     frame = pd.DataFrame(
         {"rooms": [1, 2, 2, 9], "kind": list("abba"), "price": [100, 210, 320, 900]},

@@ -10,7 +10,6 @@ import torch
 from numpy.testing import assert_array_equal
 from weights import equal, weights
 
-from cfe_faiss.data.call import outputs
 from cfe_faiss.models import evaluate, gcn, predict
 
 
@@ -115,10 +114,6 @@ def test_outputs_that_a_model_may_give(patients, output):
     assert labels.dtype == np.int64
 
 
-def test_equal_logits_give_the_smaller_class(patients):
-    assert not predict(lambda x, edge_index: torch.ones(len(x), 3), patients).any()
-
-
 def test_one_logit_decides_between_two_classes(patients):
     logits = torch.linspace(-1, 1, 569)[:, None]
     assert_array_equal(predict(lambda x, edge_index: logits, patients), (logits > 0).flatten())
@@ -192,13 +187,3 @@ def test_predict_names_wrong_arguments(patients):
     del data.edge_index
     with pytest.raises(ValueError, match="data must have edge_index"):
         predict(gcn(patients), data)
-
-
-def test_outputs_unchanged(patients):
-    nan = torch.full((569, 2), math.nan, dtype=torch.bfloat16)
-    found = outputs(lambda x, edge_index: nan, patients)
-    assert found.dtype == np.float32
-    assert np.isnan(found).all()
-    assert_array_equal(outputs(lambda x, edge_index: EXPECTED, patients), EXPECTED)
-    with pytest.raises(TypeError, match=r"model must be callable .* got list"):
-        outputs([0, 1], patients)

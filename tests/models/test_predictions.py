@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_array_equal
-from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import Data
 
 import cfe_faiss as cfe
@@ -48,17 +47,6 @@ def test_whatever_the_predictions_are(kind):
     assert np.isnan(judged.auc) == (found.scores is None)
     if found.scores is not None:
         assert judged.auc == pytest.approx(evaluate(LOGITS, PATIENTS).auc)
-
-
-def test_an_estimator_wherever_predictions_are_asked_for():
-    frame = pd.DataFrame(PATIENTS.x_raw[:, :4].numpy(), columns=PATIENTS.feature_names[:4])
-    texts = np.array(PATIENTS.class_names)[PATIENTS.y]
-    model = LogisticRegression(max_iter=5000).fit(frame, texts)
-    expected = [PATIENTS.class_names.index(text) for text in model.predict(frame)]
-    assert_array_equal(predict(model, PATIENTS, features=frame), expected)
-    finder = cfe.EvidenceFinder.from_data(PATIENTS, model, features=frame)
-    assert_array_equal(finder.labels, expected)
-    assert evaluate(model, PATIENTS, features=frame).auc > 0.9
 
 
 def test_no_torch_object_is_needed_without_a_call():
