@@ -149,3 +149,10 @@ def own_folder(tmp_path_factory):
     pd.DataFrame({"patient": ids, "asked": test.astype(int)}).to_csv(path / "mask.csv", index=False)
     pd.DataFrame({"patient": ids[test]}).to_csv(path / "list.csv", index=False)
     return OwnFolder(path, data, ids, probabilities)
+
+
+@pytest.fixture
+def inside(own_folder, monkeypatch):
+    """The folder of the patients' files, and the process in it."""
+    monkeypatch.chdir(own_folder.path)
+    return own_folder

@@ -17,34 +17,25 @@ def graph_index(folder, *, index=None, **options):
     return index
 
 
+def graph_files(folder, features="x.npy", edges="e.npy", classes="y.npy"):
+    files = {"features": features, "edges": edges, "predictions": classes}
+    return [part for name, file in files.items() for part in (f"--{name}", folder / file)]
+
+
 @pytest.mark.parametrize("edges", ["e.npy", "e.txt", "e.npz"])
 @pytest.mark.parametrize(("features", "classes"), [("x.npy", "y.npy"), ("x.csv", "y.txt")])
 def test_build_from_a_graph(folder, tmp_path, output, features, edges, classes):
     out = tmp_path / "graph.cfe"
-    files = (
-        "--features",
-        folder / features,
-        "--edges",
-        folder / edges,
-        "--predictions",
-        folder / classes,
-    )
+    files = graph_files(folder, features, edges, classes)
     # A header makes a table, whose numbers are scaled by default.
-    files += ("--as-is",) if features == "x.csv" else ()
+    files += ["--as-is"] if features == "x.csv" else []
     expected = f"{out}: IndexEvidenceIDMap2(d={D}, ntotal={N}), 4 classes\n"
     assert output("build", out, *files) == expected
     assert_same(out, graph_index(folder))
 
 
 def test_build_passes_the_options_on(folder, tmp_path, output):
-    files = (
-        "--features",
-        folder / "x.npy",
-        "--edges",
-        folder / "e.npy",
-        "--predictions",
-        folder / "y.npy",
-    )
+    files = graph_files(folder)
     output("build", tmp_path / "a", *files, "--layers", 1, "--alpha", 0.2, "--directed")
     assert_same(tmp_path / "a", graph_index(folder, num_layers=1, alpha=0.2, directed=True))
     output("build", tmp_path / "b", *files, "--index", "EvidenceIVF7x3,Flat", "--seed", 5)
@@ -61,14 +52,8 @@ def test_build_from_vectors(folder, tmp_path, output):
     index = cfe.IndexEvidenceIDMap2(D)
     index.add_with_labels(np.load(folder / "x.npy"), np.load(folder / "y.npy"))
     for vectors in ("x.npy", "x.csv"):
-        output(
-            "build",
-            tmp_path / "out",
-            "--vectors",
-            folder / vectors,
-            "--predictions",
-            folder / "y.npy",
-        )
+        files = ("--vectors", folder / vectors, "--predictions", folder / "y.npy")
+        output("build", tmp_path / "out", *files)
         assert_same(tmp_path / "out", index)
     assert faiss.read_index(str(tmp_path / "out")).ntotal == N
 
@@ -85,16 +70,8 @@ def test_build_from_a_data_set(tmp_path, output):
     labels = predict(model, data)
     labels[::7] = 2
     np.save(tmp_path / "y.npy", labels)
-    output(
-        "build",
-        tmp_path / "out",
-        "--dataset",
-        "patients",
-        "--predictions",
-        tmp_path / "y.npy",
-        "--seed",
-        3,
-    )
+    options = ("--dataset", "patients", "--predictions", tmp_path / "y.npy", "--seed", 3)
+    output("build", tmp_path / "out", *options)
     expected = cfe.EvidenceFinder.from_data(data, labels, nodes=data.test_mask).index
     assert_same(tmp_path / "out", expected)
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from commands import column, records
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,13 +13,6 @@ import cfe_faiss as cfe
 from cfe_faiss.cli import main
 from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets.own import OwnFiles, read_own
-
-
-@pytest.fixture
-def inside(own_folder, monkeypatch):
-    """The folder of the files, and the process in it."""
-    monkeypatch.chdir(own_folder.path)
-    return own_folder
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +105,6 @@ def test_build_without_an_attribute(inside, tmp_path, output, capsys):
     assert_array_equal(found, finder.index.reconstruct_n())
 
 
-def test_build_joins_neighbours(inside, tmp_path, output):
-    options = inside.options("features", "predictions", "truth")
-    output("build", tmp_path / "out", *options, "--neighbours", 4, notes=CLASSES)
-    data = own(inside, edges=None, neighbours=4)
-    X = cfe.ks_vectors(data.x, data.edge_index)
-    assert_array_equal(cfe.read_index(tmp_path / "out").reconstruct_n(), X)
-
-
 def test_results_have_the_users_names(inside, index, output):
     names = inside.options("features", "predictions")
     plain = records(output("local", index, "--nodes", 5, 0, "-k", 3, "--json"), "json")
@@ -139,26 +123,6 @@ def test_results_have_the_users_names(inside, index, output):
     assert set(column(rows, "source", str)) <= set(inside.ids)
     rows = records(output("global", index, "-k", 4, *inside.options("features"), "--csv"), "csv")
     assert {row["source_label"] for row in rows} <= {"0", "1"}
-
-
-def test_integer_ids_stay_integers(inside, tmp_path, index, output):
-    frame = pd.read_csv("people.csv")
-    frame["patient"] = np.arange(len(frame)) * 3 + 7
-    frame.to_csv(tmp_path / "numbers.csv", index=False)
-    text = output(
-        "local",
-        index,
-        "--nodes",
-        7,
-        "-k",
-        2,
-        "--features",
-        tmp_path / "numbers.csv",
-        "--id",
-        "patient",
-        "--json",
-    )
-    assert [row["node"] for row in json.loads(text)] == [7, 7]
 
 
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv"])
@@ -215,18 +179,6 @@ def hostile(tmp_path, monkeypatch):
 
 
 GOOD = "--features bom.csv --id patient --edges edges.csv --predictions pred.csv"
-
-
-def test_byte_order_mark_and_carriage_returns(hostile, output):
-    notes = "cfe-faiss: note: classes: 0 is x, 1 is y\n"
-    output("build", "out", *GOOD.split(), "--truth", "bom.csv:y", notes=notes)
-    rows = records(
-        output(
-            "global", "out", "-k", 1, "--features", "bom.csv", "--id", "patient", "--csv", notes=""
-        ),
-        "csv",
-    )
-    assert {rows[0]["source"], rows[0]["target"]} <= {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,5 @@
-import pytest
-
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
-
-
-@pytest.fixture
-def inside(own_folder, monkeypatch):
-    monkeypatch.chdir(own_folder.path)
-    return own_folder
 
 
 def test_own_files(inside, tmp_path, output, capsys):

@@ -18,12 +18,6 @@ from cfe_faiss.cli.parser import PARSER
 SMALL = ["--pairs", "20", "--cases", "1"]
 
 
-@pytest.fixture
-def inside(own_folder, monkeypatch):
-    monkeypatch.chdir(own_folder.path)
-    return own_folder
-
-
 def written(folder):
     return {path.name for path in folder.iterdir()}
 
@@ -203,16 +197,6 @@ def test_models_of_a_data_set(tmp_path, capsys):
     models = next(part for part in rows if part["id"] == "models")["tables"][0]["rows"]
     assert models[1]["changed"] == sum((i % 2) != (i % 3 > 0) for i in range(569))
     capsys.readouterr()
-
-
-def test_classes_whose_names_are_numbers(table, tmp_path, capsys):
-    options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex"]
-    options += ["--favourable", "1"]
-    require = ["--require", "selection_rate[sex]<=0.3"]
-    assert main(["audit", *options, *require, "--out", str(tmp_path / "r.html"), *SMALL]) == 1
-    captured = capsys.readouterr().out
-    assert "pass: selection_rate[sex] <= 0.3, sex = f: " in captured
-    assert "fail: selection_rate[sex] <= 0.3, sex = m: " in captured
 
 
 def test_a_page_about_one_patient(inside, tmp_path, output):

@@ -53,20 +53,12 @@ def test_an_interrupt_during_imports_is_one_line(count, folder):
 
 @pytest.mark.parametrize("count", [1, pytest.param(60, marks=pytest.mark.slow)])
 def test_an_interrupt_of_a_report_leaves_all_files_or_none(count, folder, tmp_path):
-    graph = (
-        "--features",
-        folder / "x.csv",
-        "--edges",
-        folder / "e.npy",
-        "--predictions",
-        folder / "y.npy",
-    )
+    graph = ("--features", folder / "x.csv", "--edges", folder / "e.npy")
+    graph += ("--predictions", folder / "y.npy", "--pairs", 20, "--cases", 1)
     for number in range(count):
         place = tmp_path / str(number)
         place.mkdir()
-        with start(
-            "audit", *graph, "--out", place / "r.html", "--pairs", 20, "--cases", 1
-        ) as process:
+        with start("audit", *graph, "--out", place / "r.html") as process:
             is_over = assert_interrupted(process, RANDOM.uniform(0.5, 6))
         assert len([*place.iterdir()]) in ((4,) if is_over else (0, 4))
 

@@ -168,13 +168,6 @@ def test_distances_of_a_table(people, output, options, weight, unit):
     assert f"{expected[0]:.5g}" in page.partition("Distance")[2].partition("\n")[0]
 
 
-def test_a_table_is_not_compared_by_the_papers_index(people, capsys):
-    assert main(["build", "my.index", *NAMES, "--index", "paper"]) == 2
-    assert "compares by cosine" in capsys.readouterr().err
-    assert main(["build", "my.index", *NAMES, "--scale", "incomes=2"]) == 2
-    assert "did you mean 'income'?" in capsys.readouterr().err
-
-
 def test_classes_of_an_index_by_a_threshold_have_names(people, output, error):
     table = ["--features", "people.csv", "--id", "person", "--ignore", "loan"]
     threshold = ["--threshold", "income>=40"]
