@@ -25,11 +25,6 @@ def test_values_are_in_their_own_units():
     assert differing_features(PEOPLE, 1, 1) == []
 
 
-def test_equal_differences_keep_the_order_of_the_features():
-    data = SimpleNamespace(x=[[0, 1, 0, 5], [1, 0, 1, 5]])
-    assert [row.name for row in differing_features(data, 0, 1, 2)] == ["feature 0", "feature 1"]
-
-
 @given(
     x=arrays(
         np.float32, st.tuples(st.integers(2, 6), st.integers(1, 6)), elements=st.integers(-50, 50)

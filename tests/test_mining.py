@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays
 from scipy.spatial import cKDTree
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
@@ -441,30 +440,6 @@ def test_tomek_links_equal_imbalanced_learn():
         removed = np.setdiff1d(np.arange(len(data)), sampler.sample_indices_)
         assert len(removed)
         assert_array_equal(np.sort(mining.tomek_links(data, classes).ravel()), removed)
-
-
-def test_edited_nearest_neighbours_take_ours():
-    pytest.importorskip("imblearn")
-    from imblearn.under_sampling import EditedNearestNeighbours
-    from imblearn.under_sampling._prototype_selection.tests.test_edited_nearest_neighbours import (
-        X,
-        Y,
-    )
-
-    import cfe_faiss as cfe
-
-    ours = cfe.EvidenceNeighbors(4, neighbors="any")  # the first one is the sample itself
-    for data, classes in ((X, Y), load_iris(return_X_y=True)):
-        # Euclidean and cosine distances of unit vectors have the same order
-        units = np.unique(data, axis=0)
-        units = units / np.linalg.norm(units, axis=1, keepdims=True)
-        classes = np.random.default_rng(1).permutation(classes[: len(units)])
-        for kind in ("all", "mode"):
-            expected = EditedNearestNeighbours(kind_sel=kind).fit_resample(units, classes)
-            found = EditedNearestNeighbours(n_neighbors=ours, kind_sel=kind, n_jobs=1).fit_resample(
-                units, classes
-            )
-            assert_same_arrays(found, expected)
 
 
 def test_balanced_neighbors_equal_bbknn():

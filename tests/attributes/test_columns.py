@@ -2,8 +2,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -202,16 +200,6 @@ def test_one_hot_groups(separator):
     assert by_column.proxies == (Proxy("kind", expected[0], 1.0),)
 
 
-def test_one_hot_groups_that_are_scaled_or_lack_a_value():
-    columns = one_hot("kind", KIND, "abcd")
-    columns["kind_never"] = np.zeros(N)
-    del columns["kind_b"]
-    scaled = {
-        name: (values - values.mean()) / (values.std() or 1) for name, values in columns.items()
-    }
-    assert removed(table(**scaled, age=AGE), "kind").columns == tuple(columns)
-
-
 def test_nested_columns_are_one_attribute():
     data = table(balance_geq_0=AGE >= 30, balance_geq_200=AGE >= 60, noise=NOISE)
     assert removed(data, "balance").columns == ("balance_geq_0", "balance_geq_200")
@@ -266,18 +254,6 @@ def test_attributes_that_columns_hold_under_another_name():
     almost = np.where(RNG.random(N) < 0.1, 1 - FEMALE, FEMALE)
     with pytest.raises(ValueError, match="got 'almost', which no column equals: the nearest"):
         leave_out(data, as_attributes({"almost": almost}), ["almost"])
-
-
-def test_features_of_any_kind():
-    dense = np.stack([FEMALE, AGE, NOISE], axis=1).astype(np.float32)
-    for x in (
-        torch.from_numpy(dense),
-        torch.from_numpy(dense).to_sparse(),
-        scipy.sparse.csr_array(dense),
-    ):
-        kept, _, found = leave_out(SimpleNamespace(x=x), None, ["feature 0"])
-        assert_array_equal(kept, dense[:, 1:])
-        assert found.columns == ("feature 0",)
 
 
 @pytest.mark.parametrize(

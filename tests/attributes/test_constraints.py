@@ -273,26 +273,6 @@ def test_missing_values_are_counted_and_shown(small):
     assert finder.top_pairs(5).missing == {}
 
 
-def test_a_missing_value_differs_where_changes_are_counted(small):
-    table = {"a": ["x", "x", None, None], "b": [1, 1, 1, 1]}
-    pairs = cfe.global_evidence(small, 9, where=Constraints(max_changed=0), attributes=table)
-    assert listed(pairs)[0][:2] == (0, 1)
-    assert len(pairs) == 1
-    assert pairs.missing == {}
-
-
-def test_a_graph_whose_last_nodes_have_no_edge(small):
-    pairs = cfe.global_evidence(small, 9, where=Constraints(min_hops=2), graph=[[0], [1]])
-    assert {pair[:2] for pair in listed(pairs)} == {(0, 3), (1, 2), (2, 3)}
-    with pytest.raises(ValueError, match="2 nodes and the id 3"):
-        cfe.global_evidence(
-            small,
-            9,
-            where=Constraints(min_hops=2),
-            graph=Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2),
-        )
-
-
 def test_target_by_name():
     where = Constraints(target=["yes", 2])
     assert where.target == (2, "yes")

@@ -54,15 +54,6 @@ def test_two_groups_have_the_interval_of_koopman():
     assert (found["ratio_low"][0], found["ratio_high"][0]) == expected
 
 
-def test_without_cases_nothing_is_defined():
-    found = compare_rates(np.array([0, 0]), np.array([0, 0]), 0.95)
-    assert not found["reference"].any()
-    assert np.isnan(found["ratio"]).all()
-    assert found["verdict"].tolist() == ["cannot tell"] * 2
-    nobody = compare_rates(np.array([0, 0]), np.array([50, 60]), 0.95)
-    assert np.isnan([nobody["ratio"], nobody["ratio_low"], nobody["ratio_high"]]).all()
-
-
 @pytest.mark.parametrize(
     ("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)]
 )

@@ -52,33 +52,6 @@ def test_the_score_test_equals_the_formula():
     assert test.effect == pytest.approx(s @ (carries - e) / np.trace(W), rel=1e-3)
 
 
-def test_the_basis_spans_components_products_and_decisions():
-    people = simulated(4, 400)
-    X = people["X"].astype(np.float32)
-    B = direct_test.basis(X, people["labels"] == 0, persons=np.arange(len(X)))
-    assert 6 + 21 + 2 <= B.shape[1] <= 6 + 6 + 21 + 15, "hinges at equal quantiles are one column"
-    np.testing.assert_allclose(B.mean(axis=0), 0, atol=1e-9)
-    np.testing.assert_allclose(B.std(axis=0), 1)
-    constant = np.column_stack([np.full(400, 0.5, np.float32), X, X[:, :1]])
-    again = direct_test.basis(constant, people["labels"] == 0, persons=np.arange(len(X)))
-    assert again.shape == B.shape, "constant and repeated columns add no component"
-
-
-def test_signs_do_not_depend_on_which_value_is_named():
-    people = simulated(5, 500, harm=0.4)
-    X, refused = people["X"].astype(np.float32), people["labels"] == 0
-    B = direct_test.basis(X, refused, persons=np.arange(len(X)))
-    s = situation_contrast(X, refused, 10)
-    tests = []
-    for carries in (people["carries"], ~people["carries"]):
-        tests += direct_test.score_tests(
-            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B))
-        )
-    assert tests[0].statistic == pytest.approx(-tests[1].statistic, abs=1e-3)
-    expected = ["disadvantaged", "advantaged"]
-    assert [direct_test.verdict(test.statistic, test.p_value, 0.05) for test in tests] == expected
-
-
 def test_gamma_is_where_the_finding_ends():
     rng = np.random.default_rng(0)
     refused, granted = np.arange(0, 200, 2), np.arange(1, 200, 2)
@@ -106,19 +79,6 @@ def test_gamma_is_where_the_finding_ends():
     )
     even = direct_test.pair_counts(refused, granted, np.arange(200) % 4 < 2, chance, 0.05)
     assert (even["against"], even["in_favour"], even["gamma"]) == (0, 0, 1)
-
-
-def test_attribute_in_the_vectors_leaves_nobody_decisive():
-    people = simulated(6, 600)
-    X = np.column_stack([people["X"], people["carries"]]).astype(np.float32)
-    refused = people["labels"] == 0
-    B = direct_test.basis(X, refused, persons=np.arange(len(X)))
-    chance = direct_test.propensity(B, people["carries"])
-    s = situation_contrast(people["X"], refused, 10)
-    (test,) = direct_test.score_tests(B, people["carries"], chance, [s], np.ones(len(B)))
-    assert test.n_effective < direct_test.LEAST_EFFECTIVE
-    assert direct_test.verdict(test.statistic, test.p_value, 0.05) == "cannot tell"
-    assert "decisive carriers" in test.reason
 
 
 def amounts_that_decide(seed, n=1000):

@@ -96,20 +96,6 @@ def test_ids_and_class_names_are_the_users():
     assert test.pairs["unfavourable"].tolist() == expected
 
 
-def test_unfavourable_may_be_several_classes():
-    people = simulated(4, 600, harm=0.4)
-    one = direction(finder_of(people))
-    split = people | {
-        "labels": np.where(people["labels"] == REFUSED, np.arange(600) % 2 * 2, GRANTED)
-    }
-    both = audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=[0, 2])
-    assert (both.statistic, both.against) == (one.statistic, one.against)
-    assert (
-        audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=0).against
-        != one.against
-    )
-
-
 def test_unknown_values_are_left_out_before_anything_else():
     people = simulated(5, 600)
     sex = np.where(people["carries"], "f", "m").astype(object)

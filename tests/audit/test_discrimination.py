@@ -150,16 +150,6 @@ def test_sensitive_attributes_stand_first(graph):
         assert (np.diff(block["difference"].dropna()) <= 0).all()
 
 
-def test_values_of_one_node_and_of_all_nodes_score_as_expected():
-    index = with_rows(cfe.IndexEvidenceIDMap2(4), np.eye(4) + 0.1, [0, 1, 0, 1])
-    found = scores_of(index, {"one": list("abbb"), "same": list("cccc")}, k=2).set_index("value")
-    assert (
-        found.loc[["a", "c"], "score"].tolist()
-        == found.loc[["a", "c"], "expected"].tolist()
-        == [1, 0]
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -112,20 +112,6 @@ def test_expected_is_the_mean_over_exchanges_within_cells():
     assert (found["expected_low"], found["expected_high"]) == expected
 
 
-def test_without_features_only_the_line_of_all():
-    X, labels = clustered(200, 5, 2)
-    index = with_rows(cfe.IndexEvidenceIDMap2(5), X, labels)
-    assert shares(index)["feature"].tolist() == ["all"]
-
-
-def test_copies_are_as_close_as_can_be_and_not_closer():
-    index = cfe.IndexEvidenceIDMap2(3)
-    index.add_with_labels(
-        np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 4, axis=0), [0, 0, 1, 1] * 5
-    )
-    assert shares(index).loc[0, ["nodes", "closer"]].tolist() == [20, 0]
-
-
 @pytest.mark.parametrize("copies", [1, 2, 4, 40])
 def test_random_classes_of_copies_are_as_expected(copies):
     rng = np.random.default_rng(2)

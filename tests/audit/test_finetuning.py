@@ -120,16 +120,6 @@ def test_in_place_takes_the_first_seed(data, model, pairs, result):
     assert inplace.runs.equals(result.runs)
 
 
-def test_evidence_among_training_and_validation_nodes(data, model):
-    pairs = cfe.EvidenceFinder.from_data(data, model).top_pairs(200)
-    evidence = np.union1d(pairs.source, pairs.target)
-    assert data.val_mask[evidence].any()
-    runs = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
-    after = by_hand(model, data, pairs, 0)[1]
-    assert runs.loc[0, "after"] == pytest.approx(after.mean())
-    assert runs.loc[0, "nodes"] == len(after)
-
-
 def test_evidence_as_validation_nodes_chooses_the_weights(data, model, pairs):
     evidence = np.union1d(pairs.source, pairs.target)
     tuning, tuned = data.clone(), deepcopy(model)

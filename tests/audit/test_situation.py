@@ -119,15 +119,6 @@ def test_groups_of_one_and_people_alike():
     assert repr(test) == expected
 
 
-def test_the_order_of_rows_does_not_matter():
-    people = simulated(2, 500, harm=0.3)
-    order = np.argsort(people["carries"], kind="stable")
-    one = situation(finder_of(people))
-    other = situation(finder_of(people, order))
-    expected = (one.statistic, one.flagged, one.expected)
-    assert (other.statistic, other.flagged, other.expected) == expected
-
-
 def test_errors():
     finder = finder_of(simulated(9, 100))
     given = {"attribute": "sex", "protected": "f", "unfavourable": REFUSED}

@@ -54,18 +54,6 @@ def test_build_gives_the_index_of_the_api(inside, index):
     assert_allclose(built.reconstruct_n(), X, atol=1e-6)
 
 
-def test_build_without_any_edge(inside, tmp_path):
-    (tmp_path / "no_edges.csv").write_text("from,to\n")
-    options = inside.options("features", "predictions", "truth")
-    assert (
-        main(["build", str(tmp_path / "out"), *options, "--edges", str(tmp_path / "no_edges.csv")])
-        == 0
-    )
-    x = own(inside).x
-    units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert_allclose(cfe.read_index(tmp_path / "out").reconstruct_n(), units, atol=1e-6)
-
-
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv", "mask.csv:asked", "test"])
 def test_build_among_some_nodes(inside, tmp_path, output, nodes):
     split = inside.options("split") if nodes == "test" else []
@@ -73,19 +61,6 @@ def test_build_among_some_nodes(inside, tmp_path, output, nodes):
     output("build", tmp_path / "out", *options, "--nodes", nodes, *split, notes=CLASSES)
     expected = np.flatnonzero(inside.data.test_mask)
     assert_array_equal(cfe.read_index(tmp_path / "out").members().ids, expected)
-
-
-def test_build_from_parquet_is_the_same(inside, tmp_path, output, index):
-    files = (
-        "--features",
-        "people.parquet",
-        "--id",
-        "patient",
-        *inside.options("edges", "predictions"),
-    )
-    output("build", tmp_path / "out", *files, "--truth", "people.parquet:diagnosis", notes=CLASSES)
-    found = cfe.read_index(tmp_path / "out").reconstruct_n()
-    assert_array_equal(found, cfe.read_index(index).reconstruct_n())
 
 
 def test_build_without_an_attribute(inside, tmp_path, output, capsys):

@@ -183,38 +183,3 @@ def test_a_threshold_on_the_command_line(people, tmp_path):
     truth = table.assign(good=np.where(RNG.random(N) < 0.5, 1, 0))
     words = ["--threshold", "score>=5", "--truth", "@:good", "--truth-favourable", "1"]
     assert audited(tmp_path, truth, *words)[0] == 0
-
-
-def test_german_credit_and_unlabelled_people(people, tmp_path, capsys):
-    signs = np.where(people["granted"] == "yes", 1, -1)
-    table = people[["person", "income", "debt", "sex"]].assign(
-        credit=signs, truth=np.roll(signs, 3)
-    )
-    status, numbers = audited(
-        tmp_path, table, "--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1"
-    )
-    assert status == 0
-    assert capsys.readouterr().err == ""
-    found = numbers["subject"]["Predicted classes"].split(", ")
-    assert found == [f"-1 {(signs < 0).sum()}", f"1 {(signs > 0).sum()}"]
-    status, _ = audited(
-        tmp_path,
-        table.assign(
-            credit=(signs > 0).astype(int), truth=np.where(np.arange(N) < 20, -1, signs > 0)
-        ),
-        *("--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1"),
-    )
-    assert status == 0
-    assert "no true class for 20 of 240 rows" in capsys.readouterr().err
-
-
-def test_classes_of_one_side_only_are_one_warning():
-    frame = pd.DataFrame({"a": range(20), "loan": ["no", "yes"] * 10, "paid": ["good", "bad"] * 10})
-    words = (
-        "class 'no' is 50% of the predicted classes, class 'yes' is 50% of the predicted classes, class 'bad' is 50% "
-        "of the true classes, class 'good' is 50% of the true classes, and never among the others"
-    )
-    with pytest.warns(cfe.InputWarning) as warned:
-        cfe.EvidenceFinder.from_table(frame, "loan", truth="paid")
-    found = [str(one.message).partition(":")[0] for one in warned if "never" in str(one.message)]
-    assert found == [words]

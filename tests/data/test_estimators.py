@@ -12,7 +12,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from cfe_faiss.data.predict import predictions_of
@@ -90,13 +89,6 @@ def test_classes_with_gaps():
     assert_array_equal(found.labels, model.predict(X))
     assert_array_equal(found.scores[:, [1, 3]], model.predict_proba(X))
     assert_array_equal(found.scores[:, [0, 2]], 0)
-
-
-def test_a_class_that_is_predicted_is_the_models_own():
-    model = LinearSVC().fit(X, Y)
-    found = predictions_of(model, DATA)
-    assert_array_equal(found.labels, model.predict(X))
-    assert found.scores is None
 
 
 def test_what_is_refused():

@@ -264,36 +264,9 @@ def test_repeated_ids_have_a_remedy(tmp_path, are_options):
 
 
 def test_missing_texts_are_those_of_pandas(tmp_path):
-    words = [
-        "",
-        "#N/A",
-        "NA",
-        "N/A",
-        "NaN",
-        "nan",
-        "None",
-        "null",
-        "NULL",
-        "<NA>",
-        "n/a",
-        "-",
-        "?",
-        "missing",
-        "unknown",
-    ]
-    words += [
-        "#NA",
-        "-1.#IND",
-        "1.#QNAN",
-        "-nan",
-        "-NaN",
-        "1.#IND",
-        "-1.#QNAN",
-        "#N/A N/A",
-        "NONE",
-        "none",
-        "Na",
-    ]
+    words = ["", "#N/A", "NA", "N/A", "NaN", "nan", "None", "null", "NULL", "<NA>", "n/a", "-", "?"]
+    words += ["missing", "unknown", "#NA", "-1.#IND", "1.#QNAN", "-nan", "-NaN", "1.#IND"]
+    words += ["-1.#QNAN", "#N/A N/A", "NONE", "none", "Na"]
     path = written(tmp_path, "a,b\n" + "".join(f"{word},x\n" for word in words))
     assert [value is None for value in read(path)["a"]] == pd.read_csv(path)["a"].isna().tolist()
 

@@ -65,26 +65,6 @@ def test_local_and_pairs_equal_the_index_by_hand(data, model):
     assert_array_equal(per_node.source, cfe.global_evidence(index, 20, per_node=True).source)
 
 
-def test_frames(data):
-    labels = np.zeros(300, int)
-    labels[:2] = 1
-    finder = cfe.EvidenceFinder.from_data(data, labels)
-    frame = finder.local([0, 7], k=3).to_frame()
-    expected = ["node", "evidence", "rank", "similarity", "node_label", "evidence_label"]
-    assert list(frame.columns) == expected
-    assert frame["node"].tolist() == [0, 0, 0, 7, 7]
-    assert frame["rank"].tolist() == [1, 2, 3, 1, 2]
-    assert set(frame.loc[3:, "evidence"]) == {0, 1}
-    assert frame["node_label"].tolist() == [1, 1, 1, 0, 0]
-    assert frame["evidence_label"].tolist() == [0, 0, 0, 1, 1]
-    pairs = finder.top_pairs(k=10).to_frame()
-    assert isinstance(pairs, pd.DataFrame)
-    assert list(pairs.columns) == ["source", "target", "similarity", "source_label", "target_label"]
-    assert (pairs["source_label"] != pairs["target_label"]).all()
-    assert (pairs["source"] < pairs["target"]).all()
-    assert pairs["similarity"].is_monotonic_decreasing
-
-
 def test_nodes_restrict_the_search_but_not_the_vectors(data, model):
     mask = torch.zeros(300, dtype=torch.bool)
     mask[100:200] = True
@@ -98,14 +78,6 @@ def test_nodes_restrict_the_search_but_not_the_vectors(data, model):
     assert_array_equal(found.evidence, by_number.local(k=5).evidence)
     with pytest.raises(ValueError, match="nodes must be in the index, got 5"):
         by_mask.local([150, 5], k=1)
-
-
-def test_the_index_is_the_callers_choice(data, model):
-    flat = cfe.EvidenceFinder.from_data(data, model)
-    for index in ("EvidenceIVF8x2,Flat", cfe.IndexEvidenceIVF(10, 8, 2)):
-        ivf = cfe.EvidenceFinder.from_data(data, model, index=index)
-        assert isinstance(ivf.index, cfe.IndexEvidenceIVF)
-        assert_array_equal(ivf.local(k=5).evidence, flat.local(k=5).evidence)
 
 
 def test_how_hard_to_search(data, model, monkeypatch):
@@ -166,17 +138,6 @@ def test_ways_to_search_do_not_mix(data, model):
         finder.local(recall=1.5)
 
 
-def test_the_model_is_left_as_it_was(data):
-    model = GCN(10, 8, 2, 3, dropout=0.5).train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    one = cfe.EvidenceFinder.from_data(data, model)
-    two = cfe.EvidenceFinder.from_data(data, model)
-    assert_array_equal(one.labels, two.labels)
-    assert all(part.training for part in model.modules())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert all((before[name] == value).all() for name, value in model.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("kwargs", "error", "message"),
     [
@@ -220,16 +181,6 @@ def test_what_is_known_of_the_nodes(data):
     assert_array_equal(finder.attributes["f3"].numbers, data.x[:, 3])
     by_hand = cfe.EvidenceFinder(finder.vectors, finder.labels, finder.index)
     assert (by_hand.graph, by_hand.attributes, by_hand.truth, by_hand.class_names) == (None,) * 4
-
-
-def test_attributes_go_by_node(data):
-    labels = np.arange(300) % 2
-    frame = pd.DataFrame({"town": ["x", "y", "z"] * 100}, index=np.arange(300)[::-1])
-    finder = cfe.EvidenceFinder.from_data(data, labels, features=frame)
-    assert finder.attributes is not None
-    assert [finder.attributes["town"].of(node) for node in range(3)] == ["z", "y", "x"]
-    with pytest.raises(ValueError, match="the attributes must describe every node, got no row"):
-        cfe.EvidenceFinder.from_data(data, labels, features=frame[1:])
 
 
 @pytest.mark.parametrize("y", [np.zeros((300, 2), int), np.linspace(0, 1, 300)])
@@ -542,32 +493,6 @@ def test_graphs_without_edges(data, model):
     assert_array_equal(found, finder.top_pairs(5).source)
 
 
-@pytest.mark.parametrize("kind", ["scipy", "coo", "csr"])
-@TORCH_SPARSE
-def test_sparse_features(kind):
-    rng = np.random.default_rng(0)
-    dense = rng.random((60, 30)) * (rng.random((60, 30)) < 0.2)
-    x = {
-        "scipy": lambda: scipy.sparse.csr_array(dense),
-        "coo": lambda: torch.from_numpy(dense).to_sparse(),
-        "csr": lambda: torch.from_numpy(dense).to_sparse_csr(),
-    }[kind]()
-    edges, labels = rng.integers(0, 60, (2, 90)), np.arange(60) % 3
-    finder = cfe.EvidenceFinder.from_data(SimpleNamespace(x=x, edge_index=edges), labels)
-    assert_array_equal(finder.vectors, cfe.ks_vectors(dense, edges))
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.int64, torch.float64, torch.float16, torch.bfloat16]
-)
-def test_features_of_any_numbers(dtype):
-    x = torch.eye(6)[[0, 0, 1, 2, 1, 2]].to(dtype)
-    finder = cfe.EvidenceFinder.from_data(
-        Data(x=x, edge_index=torch.tensor([[0, 1], [2, 3]])), [0, 1, 0, 1, 0, 1]
-    )
-    assert_array_equal(finder.vectors, cfe.ks_vectors(x.double().numpy(), [[0, 1], [2, 3]]))
-
-
 # --- own vectors ---
 
 
@@ -665,26 +590,6 @@ def test_true_classes_of_one_column_and_of_floats(data):
     column.y = data.y.float()
     with pytest.warns(cfe.InputWarning, match="data.y holds floats, which are no true classes"):
         assert cfe.EvidenceFinder.from_data(column, predicted).truth is None
-
-
-def test_booleans_are_classes_of_their_own_kind():
-    X = np.eye(6)
-    cases = (([True, 1, 0] * 2, None), ([0, 1, 0] * 2, [True, 1, 0] * 2), (["a", 1, 0] * 2, None))
-    for given, truth in cases:
-        with pytest.raises(TypeError, match=r"must be .* all of one kind, got .* at position 0"):
-            cfe.EvidenceFinder.from_vectors(X, given, truth=truth)
-    data = SimpleNamespace(x=X, y=[True, 1, 0] * 2, edge_index=np.empty((2, 0), int))
-    with pytest.raises(TypeError, match=r"data\.y must be .* got True at position 0 and 1"):
-        cfe.EvidenceFinder.from_data(data, [0, 1] * 3)
-    values = np.array([True, False, False] * 2)
-    for truth in (values, values.tolist(), pd.array(values), values.astype(int)):
-        finder = cfe.EvidenceFinder.from_vectors(X, values, truth=truth)
-        assert finder.class_names == ("False", "True")
-        assert_array_equal(finder.labels, values)
-        assert_array_equal(finder.truth, values)
-    with pytest.warns(cfe.InputWarning, match="no true class for 2 of 6 rows"):
-        finder = cfe.EvidenceFinder.from_vectors(X, lambda X: X[:, 0] > 0, truth=[1, -1, 0] * 2)
-    assert finder.class_name(1) == "True"
 
 
 _CELLS = {

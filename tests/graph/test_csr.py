@@ -8,12 +8,12 @@ import scipy.sparse
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from reference import weight_matrix
 
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.csr import as_scipy, parts_for_the_model
+from cfe_faiss.graph.csr import parts_for_the_model
 
 with extra("gnn"):
     from torch_geometric import EdgeIndex
@@ -110,12 +110,6 @@ def test_every_form_gives_the_same_graph(form):
     assert (graph.indptr.dtype, graph.indices.dtype) == (np.int64, np.int32)
     assert as_graph(graph) is graph
     assert as_graph(graph, 6) is graph
-
-
-def test_undirected_networkx_graph_stays_undirected():
-    graph = networkx(directed=False)
-    assert neighbor_lists(as_graph(graph)) == NEIGHBORS
-    assert neighbor_lists(as_graph(graph, directed=True)) == NEIGHBORS
 
 
 edge_lists = st.integers(2, 12).flatmap(
@@ -317,16 +311,6 @@ def test_weights_match_the_edge_list(edges, directed, seed):
     assert_array_equal(again.weights, graph.weights)
 
 
-def test_more_weighted_edges_than_one_block():
-    rng = np.random.default_rng(0)
-    n, weights = 1500, rng.random(1_500_000) + 1
-    edges = rng.integers(0, n, (2, len(weights)))
-    for directed in (False, True):
-        graph = as_graph(edges, edge_weight=weights, directed=directed)
-        found = weights_of(graph)
-        assert_allclose(found, weight_matrix(n, edges, weights, directed=directed), rtol=1e-6)
-
-
 def test_a_graph_keeps_its_weights_unless_they_are_refused():
     graph = as_graph(MESSY, edge_weight=WEIGHTS)
     assert as_graph(graph) is as_graph(graph, edge_weight=True) is graph
@@ -399,13 +383,3 @@ def test_what_is_for_the_model_only():
     assert parts_for_the_model(SimpleNamespace(edge_index=sparse("csr"))) == (
         "values of edge_index",
     )
-
-
-def test_rectangular_matrices_as_scipy():
-    ends = np.array([[0, 1, 1], [3, 0, 2]])
-    for values in (None, np.array([1.0, 2.0, 3.0])):
-        matrix = as_scipy(SparseTensor(*ends, values, (2, 4)))
-        expected = scipy.sparse.coo_array(
-            (np.ones(3) if values is None else values, tuple(ends)), shape=(2, 4)
-        )
-        assert_array_equal(matrix.toarray(), expected.toarray())

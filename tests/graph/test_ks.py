@@ -92,14 +92,6 @@ def test_small_graphs_match_the_reference(problem, num_layers, alpha, directed):
     assert np.abs(X - reference(x, edge_index, num_layers, alpha, directed)).max() < TOLERANCE
 
 
-@pytest.mark.parametrize("d", [1, 7, 16, 33, 300])
-@pytest.mark.parametrize("directed", [False, True])
-def test_signed_features_match_the_reference(d, directed):
-    x, edge_index = random_problem(d=d, edges=900)
-    X = ks_vectors(x, edge_index, num_layers=4, alpha=0.3, directed=directed)
-    assert np.abs(X - reference(x, edge_index, 4, 0.3, directed)).max() < TOLERANCE
-
-
 @given(problems(), st.randoms(use_true_random=False))
 def test_numbering_of_the_nodes_does_not_matter(problem, random):
     x, edge_index = problem
@@ -179,19 +171,6 @@ def test_order_of_nodes_and_edges_does_not_matter_with_weights(problem, random):
     number = np.argsort(order)
     moved = ks_vectors(x[order], number[edge_index], edge_weight=weights)
     assert_allclose(moved, X[order], atol=TOLERANCE)
-
-
-def test_weights_that_a_graph_holds_itself():
-    x, edge_index = random_problem(n=60, edges=200)
-    weights = np.random.default_rng(1).random(200)
-    X = ks_vectors(x, edge_index, edge_weight=weights, directed=True)
-    matrix = scipy.sparse.coo_array((weights, tuple(edge_index)), shape=(60, 60))
-    graph = as_graph(matrix, edge_weight=True, directed=True)
-    for found in (ks_vectors(x, matrix, edge_weight=True, directed=True), ks_vectors(x, graph)):
-        assert_allclose(found, X, atol=1e-6)
-    plain = ks_vectors(x, edge_index, directed=True)
-    for form in (matrix, graph):
-        assert_array_equal(ks_vectors(x, form, edge_weight=False, directed=True), plain)
 
 
 def test_a_hub_is_as_exact_as_any_node():

@@ -56,15 +56,6 @@ def test_ways_to_write_a_step(data):
     assert edges(cfe.metapath_graph(data, [list(WRITES), WRITTEN])) == expected
 
 
-def test_one_edge_type_between_nodes_of_one_type(data):
-    data["paper", "cites", "paper"].edge_index = torch.tensor([[0, 2, 2], [1, 0, 0]])
-    graph = cfe.metapath_graph(data, [("paper", "cites", "paper")])
-    assert edges(graph) == [(0, 1), (2, 0)]
-    assert graph.num_nodes == 3
-    found = cfe.metapath_graph(data, [("paper", "paper")], weighted=True).edge_weight.tolist()
-    assert found == [1, 2]
-
-
 # PyG's sparse products by MKL end the process on some processors; those without MKL do not.
 @pytest.fixture(autouse=True, scope="module")
 def without_mkl():

@@ -37,14 +37,6 @@ def test_integers_are_ordered_as_numbers(tmp_path):
     assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == expected
 
 
-def test_integers_that_no_float_holds_are_different_classes(tmp_path):
-    large = str(2**53), str(2**53 + 1)
-    classes = read_classes(
-        source(tmp_path, f"id,class\na,{large[1]}\nb,{large[0]}\nc,1.0\n"), None, IDS
-    )
-    assert (tuple(classes.class_names), classes.predicted.tolist()) == (("1", *large), [2, 1, 0])
-
-
 def test_probabilities(tmp_path):
     predictions = source(tmp_path, 'id,no,"yes, sure"\nc,0.2,0.8\na,0.5,0.5\nb,1,0\n')
     truth = source(tmp_path, 'id,y\na,"yes, sure"\nb,no\n', name="t.csv")

@@ -1,11 +1,9 @@
 import numpy as np
-import pandas as pd
 import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.roles import Source
-from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import OwnFiles, read_own
 
 pytestmark = pytest.mark.filterwarnings("ignore:missing values")
@@ -57,23 +55,6 @@ def test_all_files_together(tmp_path):
     assert [
         mask.tolist().index(True) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)
     ] == [0, 1, 3]
-
-
-def test_parquet_and_csv_give_the_same(tmp_path):
-    data = load("patients")
-    frame = pd.DataFrame(data.x_raw.numpy().astype(float), columns=data.feature_names)
-    frame.insert(0, "id", np.arange(len(frame)) * 7 + 1)
-    frame["kind"] = np.array(["x", "y", None])[np.arange(len(frame)) % 3]
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    frame.to_parquet(tmp_path / "a.parquet", index=False)
-    one, other = (
-        read_own(OwnFiles(tmp_path / name, id="id", neighbours=5, missing="keep"))
-        for name in ("a.csv", "a.parquet")
-    )
-    np.testing.assert_array_equal(one.x, other.x)
-    np.testing.assert_array_equal(one.edge_index, other.edge_index)
-    assert one.node_ids.tolist() == other.node_ids.tolist() == frame["id"].tolist()
-    np.testing.assert_allclose(one.x[:, :30], data.x, atol=1e-5)
 
 
 def test_matrices_stay_unchanged(tmp_path):
@@ -185,16 +166,3 @@ def test_what_training_needs(tmp_path):
     ]
     with pytest.raises(ValueError, match="edges and neighbours exclude each other"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, edges=truth))
-
-
-def test_a_missing_number_is_marked_by_one_deviation_however_rare(tmp_path):
-    lines = [f"p{i},{i % 7 if i else ''},{'ab'[i % 2]}" for i in range(60)]
-    data = read_own(
-        OwnFiles(
-            written(tmp_path, "id,age,kind\n" + "\n".join(lines), "f.csv"), id="id", missing="keep"
-        )
-    )
-    assert data.feature_names == ["age", "age=(missing)", "kind=a", "kind=b"]
-    np.testing.assert_allclose(data.x.mean(axis=0), 0, atol=1e-6)
-    np.testing.assert_allclose(np.ptp(data.x, axis=0)[1:] ** 2, [1, 0.5, 0.5], rtol=1e-5)
-    assert data.x[1:, 0].std() == pytest.approx(1, abs=1e-5)

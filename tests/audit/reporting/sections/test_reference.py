@@ -76,20 +76,6 @@ def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path):
         )
 
 
-def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path):
-    numbers = report(people(), tmp_path, better={"income": "high", "debt": "low"})
-    case = section_of(numbers, "strongest_case")
-    rows = {row["attribute"]: row for row in case["tables"][0]["rows"]}
-    refused, granted = ("a", "b") if rows["Decision"]["a"] == "no" else ("b", "a")
-    if "income" in rows:
-        assert rows["income"][refused] >= rows["income"][granted]
-    if "debt" in rows:
-        assert rows["debt"][refused] <= rows["debt"][granted]
-    assert any(
-        "at least as good in income (high) and debt (low)" in line for line in case["findings"]
-    )
-
-
 def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
     frame = people()
     frame["outcome"] = np.where(frame["loan"] == "yes", "paid", None)
@@ -99,14 +85,6 @@ def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
         "outcome (known for “yes” only) determines the decision" in line
         for line in numbers["scope"]
     )
-
-
-@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_a_column_that_everybody_lacks_hides_no_case(tmp_path):
-    numbers = report(people().assign(empty=np.nan), tmp_path)
-    case = section_of(numbers, "strongest_case")
-    assert case["tables"]
-    assert not any("are left out" in line for line in case["findings"])
 
 
 def test_an_interrupted_report_prints_what_it_has(tmp_path, monkeypatch, capsys):
