@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from sklearn.datasets import load_digits, load_iris
-from sklearn.linear_model import LogisticRegression
 
 from cfe_faiss import mining
 
@@ -128,33 +126,6 @@ def test_trust_scores_are_ratios_of_distances(case, metric):
     else:
         sure = own > 1e-3
         assert_allclose(scores[sure], other[sure] / own[sure], rtol=2e-3, atol=1e-5)
-
-
-def test_trust_scores_of_a_classifier_equal_those_of_trees_by_class():
-    """The authors build one k-d tree for each class, and divide the least two distances."""
-    X, y = load_iris(return_X_y=True)
-    train = np.arange(len(X)) % 3 != 0
-    predicted = (
-        LogisticRegression(max_iter=1000).fit(X[train][:, :2], y[train]).predict(X[~train][:, :2])
-    )
-    X = X.astype(np.float32)
-    trees = [cKDTree(X[train & (y == one)]) for one in range(3)]
-    D = np.column_stack([tree.query(X[~train])[0] for tree in trees])
-    own = D[np.arange(len(D)), predicted]
-    D[np.arange(len(D)), predicted] = np.inf
-    scores = mining.trust_scores(X[train], y[train], X[~train], predicted)
-    assert_allclose(scores, D.min(axis=1) / (own + 1e-12), rtol=1e-9)
-    wrong = predicted != y[~train]
-    assert np.median(scores[wrong]) < np.median(scores[~wrong])
-
-
-def test_texts_are_classes():
-    X, y = load_iris(return_X_y=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    for one in (names, names.tolist(), names.astype(object)):
-        assert_array_equal(mining.tomek_links(X, one), mining.tomek_links(X, y))
-        found = mining.trust_scores(X, one, X[:5], names[-5:])
-        assert_array_equal(found, mining.trust_scores(X, y, X[:5], y[-5:]))
 
 
 @given(rows(), st.sampled_from(METRICS))

@@ -4,7 +4,6 @@ import sys
 
 import faiss
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -188,37 +187,6 @@ def test_short_rows_are_padded_with_infinity(fitted):
     assert_array_equal(only.kneighbors()[0], np.full((4, 2), np.inf))
 
 
-def test_new_label_leaves_nothing_out(fitted):
-    assert_array_equal(fitted.kneighbors([[1, 0]], 4, False, labels=["never seen"]), [[0, 1, 2, 3]])
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        [True, False, True, True],
-        [-3, 7, -3, -3],
-        [1.0, 0.0, 1.0, 1.0],
-        list("baab"),
-        pd.Series(list("baab")),
-    ],
-)
-def test_labels_of_any_kind(labels):
-    neighbors = cfe.EvidenceNeighbors(4).fit(SAMPLES, labels)
-    values = np.asarray(labels)
-    assert_array_equal(neighbors.classes_, np.unique(values))
-    _, indices = neighbors.kneighbors(SAMPLES, labels=labels)
-    for row, label in zip(indices, values, strict=True):
-        assert set(row[row >= 0]) == set(np.flatnonzero(values != label))
-
-
-def test_attributes(fitted):
-    assert list(fitted.classes_) == ["bad", "good"]
-    assert (fitted.n_features_in_, fitted.n_samples_fit_) == (2, 4)
-    assert isinstance(fitted.index_, cfe.IndexEvidenceIDMap2)
-    assert not hasattr(fitted, "feature_names_in_")
-    assert isinstance(clone(PROBED_FULLY).fit(*clustered(50, 4, 2)).index_, cfe.IndexEvidenceIVF)
-
-
 def test_query_parameters_are_read_at_query_time():
     X, labels = clustered(2000, 16, 3)
     neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF64,Flat", nprobe=1).fit(X, labels)
@@ -230,16 +198,6 @@ def test_query_parameters_are_read_at_query_time():
     assert few.mean() > truth.mean()
     found = neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape
     assert found == (3, 2)
-
-
-def test_pandas():
-    frame = pd.DataFrame(SAMPLES, columns=["age", "income"])
-    neighbors = cfe.EvidenceNeighbors(2).fit(frame, pd.Series(NAMES, dtype="category"))
-    assert list(neighbors.feature_names_in_) == ["age", "income"]
-    found = neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1]
-    assert_array_equal(found, neighbors.kneighbors()[1])
-    with pytest.raises(ValueError, match="feature names should match"):
-        neighbors.kneighbors(frame.rename(columns={"age": "height"}), labels=NAMES)
 
 
 @pytest.mark.parametrize(

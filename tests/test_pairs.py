@@ -9,7 +9,6 @@ from reference import (
     Stored,
     clustered,
     evidence,
-    similarities,
     stored_vectors,
     top_pairs,
     with_rows,
@@ -72,17 +71,6 @@ def test_joined_pairs_of_clusters(d):
             assert listed(cfe.global_evidence(index, k)) == listed(expected)
 
 
-def test_all_is_compared_where_that_is_cheaper(monkeypatch):
-    X, labels = clustered(500, 6, 3)
-    index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
-    expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
-    with joined():
-        monkeypatch.setattr(join, "_COARSE_PAIR", 1e9)
-        monkeypatch.setattr(join.JoinBlocks, "scans", None)
-        assert listed(cfe.global_evidence(index, 20)) == listed(expected[0])
-        assert list(map(listed, cfe.evidence_pairs(index, 0.5))) == list(map(listed, expected[1]))
-
-
 @given(
     stored_vectors(least=4, lowest_label=-1), st.sampled_from([-1, -0.5, 0, 1e-7, 0.3, 0.5, 0.9, 1])
 )
@@ -99,27 +87,6 @@ def test_pairs_above_a_threshold(stored, threshold):
             )
             every = [pair for pairs in blocks for pair in listed(pairs)]
             assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
-
-
-def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeypatch):
-    X, labels = clustered(2000, 10, 4)
-    index = with_rows(cfe.IndexEvidenceIDMap2(10), X, labels)
-    monkeypatch.setattr(tiles, "CHUNK", 64)
-    monkeypatch.setattr(tiles, "TILE", 64 * 64)
-    pending = []
-    run_until_full = exact.run_until_full
-    monkeypatch.setattr(
-        "cfe_faiss.pairs.run_until_full",
-        lambda *args: pending.append(len(args[0])) or run_until_full(*args),
-    )
-    blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
-    assert len(next(blocks)) == 1000
-    assert len(pending) == 1
-    total = 1000 + sum(len(pairs) for pairs in blocks)
-    S = np.triu(similarities(X, X), 1)
-    assert total == (S[labels[:, None] != labels] >= np.float32(1e-6)).sum()
-    assert len(pending) > 5
-    assert pending == sorted(pending, reverse=True)
 
 
 def test_an_index_must_not_change_while_its_pairs_are_iterated_over():

@@ -15,7 +15,6 @@ from cfe_faiss import audit, models
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.flipping import adjacency, independent_batches
 from cfe_faiss.audit.intervals import wilson
-from cfe_faiss.datasets import load
 
 # of models that do not predict one class only
 SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}
@@ -261,16 +260,6 @@ def test_an_estimator_sees_its_own_features_only():
         flip(model, bare, "sex", hops=1)
     with pytest.raises(ValueError, match="finder must have a model"):
         flip(None, bare, "sex")
-
-
-def test_on_german_equal_to_the_naive_loop(data_root):
-    data = load("german", data_root)
-    model = models.gcn(data, seed=0)
-    nodes = np.arange(0, 1000, 11)
-    test = flip(model, data, data.sensitive_name, nodes=nodes)
-    assert test.hops == 2
-    found = entries(test)
-    assert found == naive(model, data, nodes, column=data.feature_names.index(data.sensitive_name))
 
 
 @pytest.mark.filterwarnings(

@@ -1,18 +1,26 @@
 import math
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from scipy.stats import beta, binom, binomtest
+from scipy.stats import beta, binom, binomtest, false_discovery_control, studentized_range
 
 from cfe_faiss.audit.intervals import (
     bootstrap_mean,
     clustered_wilson,
+    compare_rates,
+    critical_value,
+    is_ranked,
+    largest_gap,
     newcombe,
     normal_quantile,
     paired_difference,
+    power_of_ratio,
+    rate_bounds,
+    ratio_bounds,
     risk_ratio,
     wilson,
 )
@@ -204,3 +212,169 @@ def test_a_paired_interval_covers(n, moved):
     low, high = paired_difference(counts[:, 0], counts[:, 1], np.full(4000, n))
     change = moved[0] - moved[1]
     assert ((low <= change) & (change <= high)).mean() > 0.94
+
+
+# --- groups compared ------------------------------------------------------------------------------------------------
+
+
+def test_critical_values():
+    assert [round(critical_value(g), 2) for g in (1, 2, 5, 10)] == [1.96, 1.96, 2.73, 3.16]
+    found = critical_value(5, 0.99)
+    assert found == pytest.approx(studentized_range.isf(0.01, 5, np.inf) / np.sqrt(2))
+
+
+def test_ranked_groups_have_cases_and_expected_outcomes_of_both_kinds():
+    # overall rate 0.1: 50 cases have 5 expected successes
+    cases = np.array([29, 30, 49, 50, 842])
+    successes = np.array([3, 3, 5, 5, 84])
+    assert is_ranked(successes, cases).tolist() == [False, False, False, True, True]
+    assert is_ranked(cases - successes, cases).tolist() == [False, False, False, True, True]
+    assert not is_ranked(np.array([0, 0]), np.array([500, 500])).any()
+
+
+@pytest.mark.parametrize("groups", [2, 5, 10])
+def test_the_interval_excludes_1_exactly_where_the_test_rejects(groups):
+    rng = np.random.default_rng(groups)
+    for _ in range(60):
+        cases = rng.integers(30, 300, groups)
+        successes = rng.binomial(cases, rng.uniform(0.4, 0.6, groups))
+        found = compare_rates(successes, cases, 0.95)
+        others = ~found["reference"]
+        excluded = (found["ratio_high"] < 1) | (found["ratio_low"] > 1)
+        assert (excluded == (found["p"] < 0.05))[others].all()
+        assert np.isnan(found["p"][found["reference"]]).all()
+        best = int(found["reference"].argmax())
+        assert cases[best] == cases[found["ranked"]].max()
+        z = critical_value(groups)
+        pooled = (successes + successes[best]) / (cases + cases[best])
+        spread = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / cases[best]))
+        rejected = abs(successes[best] / cases[best] - successes / cases) / spread > z
+        assert (rejected == (found["p"] < 0.05))[others].all()
+
+
+def test_two_groups_have_the_interval_of_koopman():
+    found = compare_rates(np.array([40, 60]), np.array([100, 100]), 0.95, 1)
+    low, high = risk_ratio(40, 100, 60, 100)
+    expected = pytest.approx((float(low), float(high)))
+    assert (found["ratio_low"][0], found["ratio_high"][0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("rate", "cases", "groups"), [(0.6, 100, 2), (0.6, 200, 5), (0.3, 100, 2), (0.3, 500, 10)]
+)
+def test_power_is_that_of_simulated_samples(rate, cases, groups):
+    rng = np.random.default_rng(int(100 * rate) + groups)
+    x = rng.binomial(cases, [0.7 * rate] + [rate] * (groups - 1), (20_000, groups)) / cases
+    pooled = (x[:, 0] + x[:, -1]) / 2
+    z = (x[:, -1] - x[:, 0]) / np.sqrt(pooled * (1 - pooled) * 2 / cases)
+    power = power_of_ratio(rate, np.full(groups, cases), groups - 1)[0]
+    assert power == pytest.approx((z > critical_value(groups)).mean(), abs=0.025)
+
+
+@pytest.mark.parametrize(
+    ("successes", "cases", "reference", "verdicts"),
+    [
+        # all of a small group are selected
+        ([300, 270, 63], [600, 540, 63], None, ["", "no finding", "above 1.25"]),
+        ([120, 250], [600, 500], None, ["", "above 1.25"]),
+        ([0, 250], [600, 500], None, ["", "above 1.25"]),
+        ([10, 50, 60], [20, 100, 100], 0, ["", "cannot tell", "cannot tell"]),
+    ],
+)
+def test_the_largest_ranked_group_is_the_reference(successes, cases, reference, verdicts):
+    compared = compare_rates(np.array(successes), np.array(cases), 0.95, reference)
+    assert compared["verdict"].tolist() == verdicts
+    assert compared["reference"].tolist() == [True] + [False] * (len(cases) - 1)
+    if successes[0] == 0:
+        assert compared["ratio"][1] == np.inf > compared["ratio_low"][1] > 1.25
+
+
+def test_largest_gap_of_two_groups_is_their_difference():
+    gap = largest_gap(np.array([80, 60]), np.array([100, 100]), 0.95)
+    assert gap["difference"] == pytest.approx(0.2)
+    assert gap["ratio"] == pytest.approx(0.75)
+    assert 0 < gap["difference_low"] < 0.2 < gap["difference_high"]
+    assert 0 < gap["ratio_low"] < 0.75 < gap["ratio_high"] < 1
+    equal = largest_gap(np.array([50, 50]), np.array([100, 100]), 0.95)
+    assert (equal["difference_low"], equal["ratio_high"]) == (0, 1)
+    assert np.isnan(list(largest_gap(np.array([5, 50]), np.array([10, 100]), 0.95).values())).all()
+
+
+@pytest.mark.parametrize(
+    "groups", [pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(10, marks=pytest.mark.slow)]
+)
+def test_found_in_few_samples_of_equal_groups(groups):
+    """Level: in at most 5 % of samples, and 3 Monte-Carlo errors, is some group below 1."""
+    rng = np.random.default_rng(groups)
+    cases = np.full(groups, 60)
+    least = [
+        np.nanmin(compare_rates(x, cases, 0.95)["p"]) for x in rng.binomial(60, 0.5, (300, groups))
+    ]
+    assert np.mean(np.array(least) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
+    # p-values of attributes can be adjusted together
+    assert (false_discovery_control(least) < 0.05).mean() <= 0.02
+
+
+# --- bounds of what is unknown --------------------------------------------------------------------------------------
+
+
+def ways(total, groups):
+    """Yield all ways to spread so many among the groups."""
+    if groups == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in ways(total - first, groups - 1):
+            yield (first, *rest)
+
+
+@given(
+    known=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(any), min_size=1, max_size=3
+    ),
+    unknown_selected=st.integers(0, 3),
+    fails=st.integers(0, 4),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_bounds_are_sharp(known, unknown_selected, fails, data):
+    g = len(known)
+    selected = np.array([right for right, _ in known])
+    nodes = selected + np.array([wrong for _, wrong in known])
+    reference = data.draw(st.integers(0, g - 1))
+    attained = [[] for _ in range(g)]
+    rates = [[] for _ in range(g)]
+    for right, wrong in product(ways(unknown_selected, g), ways(fails, g)):
+        x, n = selected + np.array(right), nodes + np.array(right) + np.array(wrong)
+        compared = x[reference] / n[reference]
+        for group in range(g):
+            rates[group].append(x[group] / n[group])
+            if compared > 0 or x[group] > 0:
+                attained[group].append(x[group] / n[group] / compared if compared > 0 else np.inf)
+    least, most = ratio_bounds(
+        selected, nodes, unknown_selected, unknown_selected + fails, reference
+    )
+    others = [group for group in range(g) if group != reference]
+    assert (least[reference], most[reference]) == (1, 1)
+    for group in others:
+        if np.isinf(max(attained[group], default=np.inf)):  # the reference may have the rate 0
+            assert np.isnan(most[group])
+        else:
+            bounds = min(attained[group]), max(attained[group])
+            assert (least[group], most[group]) == pytest.approx(bounds, rel=1e-12)
+    if g == 1:
+        return
+    low, high = rate_bounds(selected, nodes, unknown_selected, unknown_selected + fails)
+    expected = [[min(own), max(own)] for own in rates]
+    np.testing.assert_allclose(np.stack([low, high], axis=1), expected, rtol=1e-12)
+
+
+def test_nothing_unknown_leaves_the_ratio():
+    least, most = ratio_bounds(np.array([1, 3]), np.array([4, 4]), 0, 0, 1)
+    assert least.tolist() == most.tolist() == pytest.approx([1 / 3, 1])
+
+
+def test_a_group_that_nobody_is_known_to_belong_to_has_no_bounds():
+    least, most = ratio_bounds(np.array([1, 0]), np.array([4, 0]), 1, 2, 0)
+    assert np.isnan([least[1], most[1]]).all()
+    assert (least[0], most[0]) == (1, 1)

@@ -363,38 +363,23 @@ def test_a_threshold_decides(tmp_path):
         cfe.EvidenceFinder.from_table(table, "a", threshold="score>5")
 
 
-def test_masks_of_any_type(tmp_path):
+def test_masks_of_any_type():
     mask = np.arange(N) >= 40
     rows = np.flatnonzero(mask)
+    forms = [mask, mask.tolist(), *(mask.astype(kind) for kind in (np.uint8, int, float, object))]
+    forms += [pd.Series(mask), pd.Series(mask.astype(int), index=np.arange(N) + 5)]
+    forms += [pd.array(mask, dtype="boolean"), pl.Series(mask)]
+    forms += [torch.tensor(mask), torch.tensor(mask).to(torch.uint8), torch.tensor(mask).float()]
     table = table_of(d=HALF, id=[f"p{i}" for i in range(N)])
-    kinds = [
-        mask,
-        mask.tolist(),
-        mask.astype(np.uint8),
-        mask.astype(int),
-        mask.astype(float),
-        mask.astype(object),
-    ]
-    kinds += [
-        pd.Series(mask),
-        pd.Series(mask.astype(int), index=np.arange(N) + 5),
-        pd.array(mask, dtype="boolean"),
-    ]
-    kinds += [
-        torch.tensor(mask),
-        torch.tensor(mask).to(torch.uint8),
-        torch.tensor(mask).float(),
-        pl.Series(mask),
-    ]
+    graph = SimpleNamespace(x=X, edge_index=np.empty((2, 0), int))
     everyone = cfe.EvidenceFinder.from_table(table, "d", id="id")
-    for form in kinds:
-        finder = cfe.EvidenceFinder.from_table(table, "d", id="id", nodes=form)
-        assert_array_equal(finder.index.members().ids, rows)
-        found = cfe.EvidenceFinder.from_vectors(X, HALF, nodes=form).index.members().ids
-        assert_array_equal(found, rows)
-        data = SimpleNamespace(x=X, edge_index=np.empty((2, 0), int))
-        found = cfe.EvidenceFinder.from_data(data, HALF, nodes=form).index.members().ids
-        assert_array_equal(found, rows)
+    for form in forms:
+        for finder in (
+            cfe.EvidenceFinder.from_table(table, "d", id="id", nodes=form),
+            cfe.EvidenceFinder.from_vectors(X, HALF, nodes=form),
+            cfe.EvidenceFinder.from_data(graph, HALF, nodes=form),
+        ):
+            assert_array_equal(finder.index.members().ids, rows)
         assert_array_equal(everyone.local(form, k=1).nodes, rows)
         assert audit.consistency(everyone, nodes=form).iloc[0]["nodes"] == 20
     with pytest.raises(ValueError, match=r"nodes must have shape \(60,\) as a mask, got \(59,\)"):

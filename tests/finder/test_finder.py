@@ -15,6 +15,9 @@ from torch_geometric.transforms import ToSparseTensor
 
 import cfe_faiss as cfe
 import cfe_faiss.models
+from cfe_faiss.data.classes import class_name
+from cfe_faiss.finder import PairEvidence
+from cfe_faiss.finder.results import _text
 from cfe_faiss.graph import as_graph
 
 pytestmark = pytest.mark.filterwarnings(
@@ -634,3 +637,55 @@ def test_attributes_mean_the_same_as_columns_of_a_table(way, data):
     assert made.attributes["city"].values == ("here", "there")
     if way == "pandas":
         assert made.attributes["code"].numbers is None
+
+
+# --- frames of results ----------------------------------------------------------------------------------------------
+
+
+def frame_of(**options):
+    """Return the frame of the pairs (0, 1) and (2, 0)."""
+    labels = np.array([0, 1, 1], np.int32)
+    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(3)[:, :2], labels)
+    finder = cfe.EvidenceFinder.from_index(index, **options)
+    pairs = PairEvidence(np.array([0, 2]), np.array([1, 0]), np.float32([0, 0]), labels, finder)
+    return pairs.to_frame(attributes=True)
+
+
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+@pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
+def test_classes_by_name():
+    frame = frame_of(truth=[1, -1, 2], class_names=["bad", "good", "best"])
+    assert frame["source_true"].tolist() == ["good", "best"]
+    assert frame["target_true"].isna().tolist() == [True, False]
+    assert frame["target_true"][1] == "good"
+    assert frame["source_class"].tolist() == ["bad", "good"]
+
+
+def test_attributes_of_both_sides():
+    people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
+    frame = frame_of(features=people)
+    assert list(frame.columns[5:]) == [
+        "source_town",
+        "target_town",
+        "source_age",
+        "target_age",
+        "source_label (attribute)",
+        "target_label (attribute)",
+    ]
+    assert list(frame["source_town"]) == ["x", "y"]
+    assert pd.isna(frame["target_town"][0])
+    assert frame["target_town"][1] == "x"
+    np.testing.assert_array_equal(frame["source_age"], [20, np.nan])
+    assert list(frame["source_label (attribute)"]) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("names", "label", "text"), [(("a", "b"), 1, "b"), (("a",), 1, "class 1"), (None, 0, "class 0")]
+)
+def test_names(names, label, text):
+    assert class_name(names, label) == text
+
+
+def test_amounts_keep_all_digits_before_the_point():
+    shown = [_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)]
+    assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "missing"]
