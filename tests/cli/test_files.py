@@ -13,7 +13,11 @@ LINES = [
     *(f"audit --features other --figures TARGET {name} SOURCE" for name in [*FILES, "--compare"]),
     *(f"case other --features other --out TARGET {name} SOURCE" for name in FILES),
     *(f"build TARGET --features other {name} SOURCE" for name in FILES),
-    *(f"plot other other --features other --out TARGET {name} SOURCE" for name in FILES),
+    *(
+        f"plot other other --features other --out TARGET {name} SOURCE"
+        for name in FILES
+        if name != "--nodes"
+    ),
     "plot SOURCE other --features other --out TARGET",
     "build TARGET --vectors SOURCE",
     "demo --out TARGET --data-root SOURCE",
