@@ -144,17 +144,3 @@ def test_a_person_moves_as_most_rows_do():
     assert line["p"] == pytest.approx(2 * 0.5**30)
     with pytest.raises(ValueError, match="person"):
         audit.compare_models(finder, {"v2": other}, unfavourable="no", person=[1, 2])
-
-
-@pytest.mark.parametrize("times", [1, 3])
-def test_fewer_neighbours_are_the_first_of_more(times):
-    rng = np.random.default_rng(0)
-    person = np.repeat(np.arange(N), times)
-    X = rng.integers(0, 3, (len(person), 3))  # many are equally near
-    features = {"sex": rng.choice(["f", "m"], len(person))}
-    finder = cfe.EvidenceFinder.from_vectors(X, rng.integers(0, 2, len(person)), features=features)
-    asked = finder, "sex", ("value", "f"), 0, None, DEFAULT_BINS, person
-    sample, other = (question(*asked)[0] for _ in range(2))
-    sample.situation_contrast(20)
-    for k in (5, 20):
-        np.testing.assert_array_equal(sample.situation_contrast(k), other.situation_contrast(k))

@@ -105,8 +105,7 @@ mixed = st.lists(st.one_of(*KINDS.values()), max_size=8)
 
 @given(mixed, mixed)
 def test_mixed_kinds_stay_apart(items, more):
-    expected = [(type(one), one) for one in items]
-    assert plain(as_labels("y", items, len(items))) == expected
+    assert plain(as_labels("y", items, len(items))) == [(type(one), one) for one in items]
     first, second = group_numbers(
         ("g", items, len(items)), ("h", np.array([*more, None], object)[:-1], len(more))
     )

@@ -42,21 +42,8 @@ def test_from_csv_to_a_report_in_one_command(people, capsys):
     finder = cfe.EvidenceFinder.from_table("people.csv", "loan", id="person", sensitive=["sex"])
     best = finder.names(finder.top_pairs(1).source)[0]
     assert re.search(rf"\b{best}\b", page)
-    assert (
-        main(
-            [
-                "audit",
-                *NAMES,
-                *options,
-                "--mask-ids",
-                "--cut",
-                "income=30,50",
-                "--out",
-                "masked.html",
-            ]
-        )
-        == 0
-    )
+    masked = ["--mask-ids", "--cut", "income=30,50", "--out", "masked.html"]
+    assert main(["audit", *NAMES, *options, *masked]) == 0
     assert re.search(rf"\b{best}\b", Path("masked.html").read_text()) is None
 
 
@@ -93,12 +80,7 @@ def test_columns_of_any_name_and_problems_in_the_words_of_options(people, capsys
     table.loc[4, "age"] = "?"
     table.to_csv("t.csv")
     source = [
-        "--features",
-        "t.csv",
-        "--id",
-        "person",
-        "--predictions",
-        "t.csv",
+        *["--features", "t.csv", "--id", "person", "--predictions", "t.csv"],
         "loan, 2024: result",
     ]
     assert main(["build", "a.index", *source, "--without", "jobs"]) == 2

@@ -123,28 +123,9 @@ def test_truth_in_words_of_its_own(people, tmp_path):
 def audited(folder, table, *options):
     path, page = folder / "t.csv", folder / "r.html"
     table.to_csv(path, index=False)
-    words = [
-        "--features",
-        str(path),
-        "--id",
-        "person",
-        "--sensitive",
-        "sex",
-        "--out",
-        str(page),
-        "--overwrite",
-    ]
-    status = main(
-        [
-            "audit",
-            *words,
-            "--pairs",
-            "20",
-            "--cases",
-            "1",
-            *(text.replace("@", str(path)) for text in options),
-        ]
-    )
+    words = f"audit --features {path} --id person --sensitive sex --out {page} --overwrite".split()
+    words += ["--pairs", "20", "--cases", "1", *(text.replace("@", str(path)) for text in options)]
+    status = main(words)
     return status, json.loads(page.with_suffix(".json").read_text()) if status == 0 else {}
 
 

@@ -269,8 +269,7 @@ def test_blocks_on_disk_give_the_same_bits(memory, directed, weighted, tmp_path)
     out = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=x.shape)
     workspace = tmp_path / "work"
     workspace.mkdir()
-    found = ks_vectors(features, mapped, out=out, workspace=workspace, memory=memory)
-    assert found is out
+    assert ks_vectors(features, mapped, out=out, workspace=workspace, memory=memory) is out
     assert_array_equal(out, X)
     out.flush()
     assert_array_equal(np.load(tmp_path / "X.npy"), X)

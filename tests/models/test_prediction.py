@@ -94,17 +94,6 @@ LOGITS = torch.from_numpy(np.eye(3, dtype=np.float32)[EXPECTED])
         EXPECTED.tolist(),
         list(np.eye(3)[EXPECTED]),
     ],
-    ids=[
-        "float32",
-        "bfloat16",
-        "with gradients",
-        "array",
-        "minus infinity",
-        "classes",
-        "class array",
-        "class list",
-        "rows",
-    ],
 )
 def test_outputs_that_a_model_may_give(patients, output):
     labels = predict(lambda x, edge_index: output, patients)
@@ -154,21 +143,6 @@ def test_one_logit_in_batches(patients):
         ([LOGITS, LOGITS], TypeError, r"got list of Tensor \(569, 3\), Tensor"),
         (Dataclass(LOGITS, 0.5), TypeError, r"got Dataclass of logits=Tensor \(569, 3\)"),
         (SimpleNamespace(logits=LOGITS), TypeError, r"SimpleNamespace of logits=Tensor \(569, 3\)"),
-    ],
-    ids=[
-        "nodes",
-        "a column of classes",
-        "float classes",
-        "classes",
-        "negative",
-        "nan",
-        "none",
-        "dict",
-        "tuple",
-        "tuple with None",
-        "list",
-        "dataclass",
-        "namespace",
     ],
 )
 def test_outputs_that_are_refused(patients, output, error, message):
