@@ -223,20 +223,6 @@ def test_groups_of_other_kinds_stay_apart():
         mining.trust_scores(X, groups == 1, X[:2] + 1, [True, "1"])
 
 
-def test_positives_of_every_library():
-    A, C, own = texts(8, 2)
-    expected = mining.hard_negatives(A, C, own, 2)[1]
-    for positives in (
-        own.tolist(),
-        pd.Series(list(own)),
-        pa.array(own.tolist()),
-        [set(rows) for rows in own.tolist()],
-    ):
-        assert_array_equal(mining.hard_negatives(A, C, positives, 2)[1], expected)
-    with pytest.raises(TypeError, match="positives must be integers, got None"):
-        mining.hard_negatives(A, C, [[None]] * 8, 2)
-
-
 # --- near duplicates --------------------------------------------------------------------------------------------------
 
 

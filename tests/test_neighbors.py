@@ -111,25 +111,6 @@ def test_fitted_rows_are_searched_as_queries(stored):
     ).all()
 
 
-@given(stored_vectors(least=1, arbitrary_ids=False))
-def test_any_neighbors_are_all_samples(stored):
-    neighbors = cfe.EvidenceNeighbors(stored.k, neighbors="any").fit(stored.X)
-    everyone = stored._replace(
-        labels=np.zeros(len(stored.X), np.int64), labels_q=np.ones(len(stored.xq), np.int64)
-    )
-    if len(stored.xq):
-        assert_same_arrays(neighbors.kneighbors(stored.xq), expected(everyone))
-    alone = stored._replace(
-        labels=np.arange(len(stored.X)), xq=stored.X, labels_q=np.arange(len(stored.X))
-    )
-    assert_same_arrays(neighbors.kneighbors(), expected(alone))
-    near, rows = neighbors.radius_neighbors(radius=0.5)
-    D, I = expected(alone._replace(k=len(stored.X)))
-    for i, (one, two) in enumerate(zip(near, rows, strict=True)):
-        assert_array_equal(one, D[i][D[i] <= 0.5])
-        assert_array_equal(two, I[i][D[i] <= 0.5])
-
-
 def test_any_neighbors_take_no_labels():
     neighbors = cfe.EvidenceNeighbors(2, neighbors="any").fit(SAMPLES, NAMES)
     assert_array_equal(neighbors.kneighbors([[1, 0.1]], return_distance=False), [[0, 1]])
@@ -289,19 +270,6 @@ def test_radius_is_included_and_read_at_query_time(fitted):
     wide = clone(fitted).set_params(radius=np.inf).fit(SAMPLES, NAMES)
     assert [len(row) for row in wide.radius_neighbors()[0]] == [2, 2, 2, 2]
     assert [len(row) for row in wide.set_params(radius=0).radius_neighbors()[0]] == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8,SQfp16"])
-def test_fitted_rows_within_a_radius_match_queries(index):
-    X, labels = clustered(300, 8, 3)
-    neighbors = cfe.EvidenceNeighbors(radius=0.4, index=index).fit(X, labels)
-    stored = neighbors.index_.reconstruct_batch(np.arange(300))
-    for one, two in zip(
-        neighbors.radius_neighbors(), neighbors.radius_neighbors(stored, labels=labels), strict=True
-    ):
-        for own, asked, label in zip(one, two, labels, strict=True):
-            assert_array_equal(own, asked)
-            assert own.dtype == np.float64 or (labels[own] != label).all()
 
 
 @pytest.mark.parametrize("method", ["kneighbors_graph", "radius_neighbors_graph"])

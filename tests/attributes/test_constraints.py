@@ -321,15 +321,6 @@ def test_an_empty_index():
     assert_array_equal(index.range_search(np.eye(1, 2), 0, params=params)[0], [0, 0])
 
 
-def test_iterating_over_a_changed_index(small):
-    pairs = cfe.evidence_pairs(
-        small, -1, where=Constraints(antiexact="sex"), attributes={"sex": list("abab")}
-    )
-    small.remove_ids([3])
-    with pytest.raises(RuntimeError, match="changed"):
-        next(pairs)
-
-
 # --- the constraints themselves ---------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from torch_geometric.nn import APPNP, GCNConv, PairNorm
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.flipping import adjacency, independent_batches
+from cfe_faiss.audit.flipping import adjacency
 from cfe_faiss.audit.intervals import wilson
 
 # of models that do not predict one class only
@@ -281,25 +281,6 @@ def test_adj_t_and_directed_edges():
     test = flip(model, given, "sex")
     assert entries(test) == entries(flip(model, data, "sex")) == naive(model, data, range(60))
     assert (adjacency(given, 60) != adjacency(data, 60)).nnz == 0
-
-
-def test_batches_hold_no_two_nodes_within_reach():
-    data = graph(200, 250, seed=7)
-    joined = adjacency(data.edge_index, 200)
-    nodes = np.arange(0, 200, 3)
-    near = (np.linalg.matrix_power(joined.toarray(), 2) > 0) & ~np.eye(200, dtype=bool)
-    batches = independent_batches(nodes, joined, 2)
-    assert sorted(np.concatenate(batches).tolist()) == nodes.tolist()
-    assert len(batches) < len(nodes) / 2
-    for batch in batches:
-        assert not near[np.ix_(batch, batch)].any()
-    expected = [[0], [3], [6]]
-    assert [batch.tolist() for batch in independent_batches(nodes[:3], joined, None)] == expected
-    # All of a component: in each batch at most one node of it.
-    pieces = adjacency(np.array([[0, 2, 4], [1, 3, 5]]), 6)
-    expected = [[0, 2, 4], [1, 3, 5]]
-    assert [batch.tolist() for batch in independent_batches(np.arange(6), pieces, 6)] == expected
-    assert independent_batches(np.empty(0, np.int64), joined, 2) == []
 
 
 def test_what_is_refused():

@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,29 +61,6 @@ def test_weights_multiply_the_distance():
     plain, text = distances({"n": columns["n"]}), distances({"t": columns["t"]})
     expected = np.hypot(3 * plain, 0.5 * text)
     assert_allclose(distances(columns, scale={"n": 3, "t": 0.5}), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore:missing values")
-def test_every_way_in_has_the_same_distances(tmp_path):
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {"income": rng.normal(40, 9, 60).round(1), "job": rng.choice(["a", "b", "c"], 60)}
-    )
-    frame["vip"], frame["loan"] = rng.random(60) < 0.3, rng.choice(["no", "yes"], 60)
-    frame.loc[[3, 5], "income"] = np.nan
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    frame.to_parquet(tmp_path / "t.parquet")
-    forms = [
-        frame,
-        pl.from_pandas(frame),
-        tmp_path / "t.csv",
-        tmp_path / "t.parquet",
-        frame.astype({"job": "category"}),
-    ]
-    pairs = [cfe.EvidenceFinder.from_table(form, "loan").top_pairs(50).to_frame() for form in forms]
-    for other in pairs[1:]:
-        pd.testing.assert_frame_equal(pairs[0], other)
-    assert "distance" in pairs[0]
 
 
 def test_errors():

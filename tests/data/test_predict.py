@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.data.predict import column_names, columns_of, predictions_of
+from cfe_faiss.data.predict import columns_of, predictions_of
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -187,17 +187,6 @@ def test_other_tables_and_ways_in(tmp_path):
     )
     graph = cfe.EvidenceFinder.from_data(data, model)
     assert [graph.class_name(label) for label in graph.labels] == expected.tolist()
-
-
-def test_places_of_names():
-    booster = SimpleNamespace(feature_name=lambda: ["a", "b"])
-    assert column_names(booster) == ["a", "b"]
-    assert column_names(SimpleNamespace(feature_names=["a"])) == ["a"]
-    assert column_names(SimpleNamespace(feature_names=None)) is None
-    assert column_names(lambda X: X) is None
-    found = columns_of(SimpleNamespace(feature_names=["a_b", "c_d"]), ["c d", "a b", "a_b"])
-    assert found == ["a_b", "c d"]
-    assert columns_of(SimpleNamespace(feature_names_=["0", "1"]), ["1", "0"]) == ["0", "1"]
 
 
 def test_a_model_that_reads_truth_or_ids_is_named():

@@ -358,26 +358,6 @@ def test_columns_of_one_value_and_the_type_of_numbers_change_nothing(people):
     assert alone.vectors.shape == (4, 1)
 
 
-def test_a_function_may_return_truth_values(people):
-    table, rich = people.drop(columns=["person", "paid"]), (people["income"] > 40).to_numpy()
-
-    def model(frame):
-        return (frame["income"] > 40).to_numpy()
-
-    finder = cfe.EvidenceFinder.from_table(
-        table, model, truth=people["paid"] == "yes", sensitive=["sex"]
-    )
-    assert finder.class_names == ("False", "True")
-    np.testing.assert_array_equal(finder.labels, rich)
-    np.testing.assert_array_equal(finder.truth, people["paid"] == "yes")
-    named = cfe.EvidenceFinder.from_table(table, model, class_names=["poor", "rich"])
-    np.testing.assert_array_equal(named.labels, rich)
-    poor = cfe.EvidenceFinder.from_table(
-        table.assign(income=1.0), lambda frame: frame["sex"].to_numpy() > "z"
-    )
-    assert poor.class_names == ("False", "True")
-
-
 def test_ids_of_a_file_stay_as_they_are_written(tmp_path):
     path = tmp_path / "people.csv"
     path.write_text("person,income,price,loan\n007,1,1,a\n7,2,2,b\n12,3,5,a\n")
