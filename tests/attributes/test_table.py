@@ -74,6 +74,9 @@ def test_selection_and_names():
     assert repr(found) == "Attributes(4 nodes, 3 attributes: sex, age, married)"
     with pytest.raises(ValueError, match=r"columns .*got 'Sex'"):
         found.known("columns", "Sex")
+    frame = found.to_frame()
+    assert frame["sex"].isna().tolist() == [False, False, True, False]
+    assert (frame.index.name, frame["age"].tolist()[:2]) == ("node", [20, 35])
 
 
 @pytest.mark.parametrize(

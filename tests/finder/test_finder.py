@@ -83,6 +83,14 @@ def test_nodes_restrict_the_search_but_not_the_vectors(data, model):
         by_mask.local([150, 5], k=1)
 
 
+def test_the_index_is_the_callers_choice(data, model):
+    flat = cfe.EvidenceFinder.from_data(data, model)
+    for index in ("EvidenceIVF8x2,Flat", cfe.IndexEvidenceIVF(10, 8, 2)):
+        ivf = cfe.EvidenceFinder.from_data(data, model, index=index)
+        assert isinstance(ivf.index, cfe.IndexEvidenceIVF)
+        assert_array_equal(ivf.local(k=5).evidence, flat.local(k=5).evidence)
+
+
 def test_how_hard_to_search(data, model, monkeypatch):
     flat = cfe.EvidenceFinder.from_data(data, model).local(k=5)
     expected = (1.0, None, "LocalEvidence(300 nodes, k=5, exact)")
@@ -373,6 +381,30 @@ def test_graphs_of_one_node_type_have_no_metapath(data, model):
         cfe.EvidenceFinder.from_data(data, model, node_type="author")
     with pytest.raises(ValueError, match="metapath is for HeteroData, got metapath="):
         cfe.EvidenceFinder.from_data(data, model, metapath=[WRITES, WRITTEN])
+
+
+@pytest.mark.filterwarnings("ignore:(no true class|class .* never among):cfe_faiss.InputWarning")
+def test_frames_need_attributes_or_true_classes_which_may_have_no_names():
+    x = np.eye(4, dtype=np.float32)
+    plain = cfe.EvidenceFinder.from_vectors(x, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="attributes=True needs a finder that knows attributes"):
+        plain.top_pairs(3).to_frame(attributes=True)
+    found = plain.top_pairs(3)
+    by_hand = PairEvidence(found.source, found.target, found.similarity, found.labels)
+    assert_array_equal(by_hand.to_frame()["similarity"], found.similarity)
+    finder = cfe.EvidenceFinder.from_vectors(x, [0, 1, 0, 1], truth=[1, -1, 2, 0])
+    frame = finder.top_pairs(9).to_frame(attributes=True).set_index(["source", "target"])
+    assert frame.loc[(1, 2), "source_true"] is pd.NA
+    assert frame.loc[(1, 2), "target_true"] == 2
+    assert "source_class" not in frame
+
+
+def test_shares_that_miss_the_sum_of_1_are_named(data):
+    shares = np.full((len(data.x), 3), 0.33)
+    message = "sums up to 0.01 from 1, so they are taken for scores"
+    with pytest.warns(cfe.InputWarning, match=message):
+        assert cfe.EvidenceFinder.from_data(data, shares).probabilities is None
+    assert cfe.EvidenceFinder.from_data(data, shares / 0.99).probabilities is not None
 
 
 # --- kinds of graphs ---

@@ -110,6 +110,9 @@ def test_every_form_gives_the_same_graph(form):
     assert (graph.indptr.dtype, graph.indices.dtype) == (np.int64, np.int32)
     assert as_graph(graph) is graph
     assert as_graph(graph, 6) is graph
+    for v in (-1, 6):
+        with pytest.raises(ValueError, match=rf"v must lie in 0\.\.5, got {v}"):
+            graph.neighbors(v)
 
 
 edge_lists = st.integers(2, 12).flatmap(

@@ -132,6 +132,9 @@ def test_data_that_are_refused(data):
     data[WRITES].edge_weight = torch.ones(3)
     with pytest.raises(ValueError, match=r"data .*got edge_weight"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
+    del data["paper"].num_nodes
+    with pytest.raises(ValueError, match=r"data\['paper'\].num_nodes is not set"):
+        cfe.metapath_graph(data, [WRITES, WRITTEN])
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
