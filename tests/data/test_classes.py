@@ -50,6 +50,7 @@ def test_class_numbers(values):
     assert_array_equal(found.labels, CLASSES)
     assert found.labels.dtype == np.int32
     assert (found.scores, found.class_names) == (None, None)
+    assert repr(found) == "Predictions(4 nodes, 3 classes, no scores)"
 
 
 @pytest.mark.parametrize(

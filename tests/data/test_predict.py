@@ -132,6 +132,17 @@ def test_boosters(booster):
     np.testing.assert_allclose(finder.probabilities[:, 1] > 0.5, finder.labels == 1)
 
 
+@pytest.mark.parametrize(
+    "labels", [PAID == "yes", np.array(["a", "b", "c"])[PEOPLE["age"] % 3], PAID == "no"]
+)
+def test_kinds_of_classes_of_catboost(labels):
+    model, table = catboost(labels), PEOPLE[["age", "job", "debt", "my income"]]
+    finder = cfe.EvidenceFinder.from_table(table, model, truth=labels)
+    assert finder.class_names == tuple(map(str, np.unique(labels)))
+    expected = [str(value) for value in model.predict(X).ravel()]
+    assert [finder.class_name(label) for label in finder.labels] == expected
+
+
 def test_models_without_names_get_an_array():
     values = PEOPLE[NUMBERS].to_numpy()
     models = [LogisticRegression().fit(values, PAID)]
