@@ -150,6 +150,15 @@ def test_distances_of_a_table(people, output, options, weight, unit):
     assert f"{expected[0]:.5g}" in page.partition("Distance")[2].partition("\n")[0]
 
 
+def test_wrong_indexes_and_scales_of_a_table_are_named(people, capsys):
+    for options, message in (
+        (["--index", "paper"], "compares by cosine"),
+        (["--scale", "incomes=2"], "did you mean 'income'?"),
+    ):
+        assert main(["build", "my.index", *NAMES, *options]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_classes_of_an_index_by_a_threshold_have_names(people, output, error):
     table = ["--features", "people.csv", "--id", "person", "--ignore", "loan"]
     threshold = ["--threshold", "income>=40"]

@@ -35,6 +35,15 @@ def test_eight_nodes_counted_by_hand():
     assert math.isnan(found.auc)
 
 
+def test_only_the_mask_counts():
+    data = graph([1, 0, 1, 0], [0, 1, 0, 1], [True, True, False, False])
+    predictions = np.array([1, 0, 0, 1])
+    assert evaluate(predictions, data).accuracy == 1
+    assert evaluate(predictions, data, ~data.test_mask).accuracy == 0
+    everything = evaluate(predictions, data, np.ones(4, dtype=bool))
+    assert (everything.n, everything.accuracy, everything.group_sizes) == (4, 0.5, (2, 2))
+
+
 @given(seed=st.integers(0, 10_000))
 def test_auc_is_the_share_of_pairs_in_the_right_order(seed):
     rng = np.random.default_rng(seed)
