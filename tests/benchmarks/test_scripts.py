@@ -23,22 +23,18 @@ def script():
             del sys.modules[name]
 
 
-def vectors(n=1500, d=12):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, d))[rng.integers(0, 40, n)] + 0.4 * rng.normal(size=(n, d))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    return X.astype(np.float32), rng.integers(0, 3, n)
-
-
-def recall_kept(script, folder):
+def recall_kept(script):
     script.RECALLS = (0.95,)  # the module is forgotten after the test
-    X, labels = vectors()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 12))[rng.integers(0, 40, 1500)] + 0.4 * rng.normal(size=(1500, 12))
+    X = (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
+    labels = rng.integers(0, 3, 1500)
     one = script.Set("x", "a set", X, labels, X[:50], labels[:50], "EvidenceIVF20,Flat")
     for cell in script.measured(one)["asked for"]["0.95"].values():
         assert 0.9 < cell["mean"] <= 1
 
 
-def calibration(script, folder):
+def calibration(script):
     cells = importlib.import_module("calibration_cells")
     results = {part: {} for part in ("cells", "families", "changes", "real")}
     results["costs"] = {"3,000 x 12": [1.0, 0.9]}
@@ -49,13 +45,13 @@ def calibration(script, folder):
     assert results["changes"]["better_flip_50"]["rates"] == {"advantaged": 1}
 
 
-def calibration_findings(script, folder):
+def calibration_findings(script):
     nothing, race = (script.findings(planted, 600, 1) for planted in ("nothing", "race"))
     assert nothing["right"] + nothing["another"] == 1
     assert race["named"] >= race["stand"]
 
 
-def calibration_rates(script, folder):
+def calibration_rates(script):
     # compares the first samples with compare_rates itself
     assert 0 <= script.level(("30, 100, 300, 1,000", 0.5, 30))["differs"] <= 0.2
     assert script.power((0.6, 2, 500, 30))["stated"] > 0.9
@@ -63,12 +59,12 @@ def calibration_rates(script, folder):
     assert 0.2 < script.neighbours(("0.5 everywhere", 60, 3, 2))["expected"] < 0.8
 
 
-def audit_report(script, folder):
+def audit_report(script):
     found = script.measure("mixed", 400, 24)
     assert (found["rows"], found["columns"]) == (400, 24)
 
 
-def synthetic_graphs(script, folder):
+def synthetic_graphs(script):
     for data in (script.amazon_shape(5000, seed=3, homophily=0.4), script.pubmed_shape()):
         n = data.graph.num_nodes
         sources = np.repeat(np.arange(n), np.diff(data.graph.indptr))
@@ -81,7 +77,7 @@ def synthetic_graphs(script, folder):
     assert data.to_data(seed=2).validate()
 
 
-def fair_models(script, folder):
+def fair_models(script):
     models = importlib.import_module("cfe_faiss.models")
     data = models_data()
     plain, fair = models.gcn(data), script.fairgnn(data)
@@ -115,8 +111,8 @@ RUNS += [synthetic_graphs, fair_models]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)
-def test_a_small_run(script, run, tmp_path):
-    run(script(run.__name__), tmp_path)
+def test_a_small_run(script, run):
+    run(script(run.__name__))
 
 
 @pytest.mark.parametrize("name", ["calibration", "report", "scale_page"])
