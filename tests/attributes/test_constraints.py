@@ -273,6 +273,25 @@ def test_missing_values_are_counted_and_shown(small):
     assert finder.top_pairs(5).missing == {}
 
 
+def test_a_graph_whose_last_nodes_have_no_edge(small):
+    options = {"where": Constraints(min_hops=2)}
+    pairs = cfe.global_evidence(small, 9, graph=[[0], [1]], **options)
+    assert {pair[:2] for pair in listed(pairs)} == {(0, 3), (1, 2), (2, 3)}
+    graph = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    with pytest.raises(ValueError, match="2 nodes and the id 3"):
+        cfe.global_evidence(small, 9, graph=graph, **options)
+
+
+def test_parameters_limit_how_often_evidence_is_used():
+    index = cfe.IndexEvidenceIDMap2(2)
+    index.add_with_labels(np.array([[1, 0], [0.8, 0.6]], np.float32), [1, 1])
+    xq = np.array([[0.9, 0.1], [1, 0]], np.float32)
+    params = cfe.EvidenceParameters(0, where=Constraints(replace=False))
+    assert_array_equal(index.search(xq, 2, params=params)[1], [[1, -1], [0, -1]])
+    with pytest.raises(ValueError, match="range search"):
+        index.range_search(xq, 0.5, params=params)
+
+
 def test_target_by_name():
     where = Constraints(target=["yes", 2])
     assert where.target == (2, "yes")

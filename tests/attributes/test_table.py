@@ -40,6 +40,8 @@ def test_every_table_gives_the_same(kind):
     assert found["sex"].of(2) is None
     assert found["sex"].of(1) == "m"
     assert as_attributes(found) is found
+    flags = as_attributes({"flag": torch.tensor([True, False])})["flag"]
+    assert flags.numbers.tolist() == [1, 0]
 
 
 def test_data_of_pyg_with_a_sensitive_attribute():

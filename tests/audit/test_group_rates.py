@@ -221,6 +221,15 @@ def test_classes_by_name_and_together():
     assert each.table["accuracy"].isna().all()
 
 
+def test_truth_may_have_other_words_than_decisions():
+    decisions = ["refused", "standard", "prime", "refused", "prime"]
+    outcomes = ["repaid", "repaid", "defaulted", "defaulted", None]
+    options = {"favourable": ["prime", "standard"], "truth_favourable": "repaid"}
+    found = measured(decisions, {"g": list("aabba")}, y_true=outcomes, **options).table.iloc[0]
+    assert found[["TP", "FP", "TN", "FN", "judged"]].tolist() == [1, 1, 1, 1, 4]
+    assert found["accuracy"] == 0.5
+
+
 NUMBERS = np.array([0, 1, 1, 1])
 TEXTS = ["no", "yes", "yes", "yes"]
 

@@ -275,6 +275,8 @@ def test_suspicious_columns_are_named_with_the_remedy(people):
     (text,) = suspicions(bare.assign(nr=np.arange(1, 201)), model="paid")
     assert "column 'nr' has another value in every row" in text
     assert "--id nr" in text
+    (text,) = suspicions(bare.assign(place=np.arange(1, 201)), model="paid")
+    assert "column 'place' has another value in every row" in text
     (text,) = suspicions(
         bare.assign(copy=people["paid"].map({"yes": "settled", "no": "open"})), model="paid"
     )

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from weights import equal, weights
 
 import cfe_faiss as cfe
+from cfe_faiss.data.call import outputs
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import load
 from cfe_faiss.models import evaluate, gcn, predict
@@ -155,6 +156,8 @@ def test_predict_names_wrong_arguments(patients):
         predict(torch.nn.Linear, patients)
     with pytest.raises(ValueError, match=r"model \(the predictions\) must be .* got shape \(2,\)"):
         predict([1, 2], patients)
+    with pytest.raises(TypeError, match=r"model must be callable .* got list"):
+        outputs([0, 1], patients)
     data = patients.clone()
     del data.edge_index
     with pytest.raises(ValueError, match="data must have edge_index"):
