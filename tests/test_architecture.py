@@ -16,11 +16,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def text() -> str:
+def text():
     return PAGE.read_text(encoding="utf-8")
 
 
-def find(path: str) -> list[Path]:
+def find(path):
     """Return the files or folders that a path of the page stands for: in the package, its core, or the repository."""
     return [
         place
@@ -29,13 +29,13 @@ def find(path: str) -> list[Path]:
     ]
 
 
-def test_files_are_there() -> None:
+def test_files_are_there():
     paths = set(re.findall(r"`([\w*]+(?:/[\w.*]+)+/?|\w+\.(?:py|pyi|h|cpp|toml)|\w+/)`", text()))
     assert len(paths) > 20
     assert [path for path in sorted(paths) if not find(path)] == []
 
 
-def test_names_are_there() -> None:
+def test_names_are_there():
     sources = [path for end in ("py", "pyi", "h", "cpp") for path in PACKAGE.rglob(f"*.{end}")]
     words = {
         word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ def test_names_are_there() -> None:
     assert sorted(named - words - {"cfe_faiss", "cpp", "py", "pyi", "md", "toml"}) == []
 
 
-def test_names_are_in_the_files_that_are_said() -> None:
+def test_names_are_in_the_files_that_are_said():
     said = re.findall(
         r"`([\w.:]+)`(?: keeps it)? \(`([\w/]+\.(?:py|h|cpp))`", " ".join(text().split())
     )

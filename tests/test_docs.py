@@ -58,15 +58,15 @@ class Block:
     code: str
 
     @property
-    def is_session(self) -> bool:
+    def is_session(self):
         return self.code.lstrip().startswith(">>>")
 
 
-def name_of(page: Path) -> str:
+def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Return the blocks of a page that are run: all but those under a comment "not run: REASON"."""
     text = page.read_text(encoding="utf-8")
     found, skipped = [], False
@@ -80,23 +80,23 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def needs(text: str) -> list[str]:
+def needs(text):
     """Return the modules of the page's front matter, ``needs: NAME NAME``."""
     found = re.match(r"---\n(?:.*\n)*?needs: *(.*)\n(?:.*\n)*?---\n", text)
     return found[1].split() if found else []
 
 
-def run_session(block: Block, names: dict[str, object], page: Path) -> None:
+def run_session(block, names, page):
     test = doctest.DocTestParser().get_doctest(block.code, {}, page.name, str(page), block.line - 1)
     test.globs = names
-    complaints: list[str] = []
+    complaints = []
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     doctest.DocTestRunner(optionflags=options).run(test, out=complaints.append, clear_globs=False)
     if complaints:
         pytest.fail("".join(complaints), pytrace=False)
 
 
-def run_python(block: Block, names: dict[str, object], page: Path) -> None:
+def run_python(block, names, page):
     code = compile(
         block.code, f"{page}, block of line {block.line}", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     )
@@ -105,7 +105,7 @@ def run_python(block: Block, names: dict[str, object], page: Path) -> None:
         asyncio.run(result)
 
 
-def run_sh(block: Block, page: Path) -> None:
+def run_sh(block, page):
     """Run the commands of a block, without those that install something.
 
     Commands of cfe-faiss alone, and variables for them, run in this process, which has loaded the packages once. Bash
@@ -118,7 +118,7 @@ def run_sh(block: Block, page: Path) -> None:
     if not all(re.match(r"cfe-faiss |\w+=", command) for command in commands):
         run_bash(kept, block, page)
         return
-    variables: dict[str, str] = {}
+    variables = {}
     for command in commands:
         words = shlex.split(string.Template(command).substitute(variables), comments=True)
         if words[0] != "cfe-faiss":
@@ -135,7 +135,7 @@ def run_sh(block: Block, page: Path) -> None:
             Path(target).write_text(output.getvalue(), encoding="utf-8")
 
 
-def run_bash(commands: str, block: Block, page: Path) -> None:
+def run_bash(commands, block, page):
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         env={
@@ -164,11 +164,11 @@ def run_bash(commands: str, block: Block, page: Path) -> None:
         if blocks(page)
     ],
 )
-def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_runs(page, tmp_path, monkeypatch):
     for module in needs(page.read_text(encoding="utf-8")):
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "sh":
             run_sh(block, page)
@@ -178,7 +178,7 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             run_python(block, names, page)
 
 
-def test_blocks_that_are_not_run_say_why() -> None:
+def test_blocks_that_are_not_run_say_why():
     reasons = {
         name_of(page): re.findall(r"<!-- not run: (.*?) -->", page.read_text(encoding="utf-8"))
         for page in PAGES
@@ -189,7 +189,7 @@ def test_blocks_that_are_not_run_say_why() -> None:
     assert sum(map(len, reasons.values())) < 10
 
 
-def listed() -> list[str]:
+def listed():
     """Return the full names in the autosummary lists of the reference."""
     names = []
     for page in sorted((DOCS / "reference").glob("*.md")):
@@ -203,13 +203,13 @@ def listed() -> list[str]:
     return names
 
 
-def test_each_name_is_listed_once() -> None:
+def test_each_name_is_listed_once():
     twice = [name for name, count in Counter(listed()).items() if count > 1]
     assert twice == []
 
 
 @pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in listed()}))
-def test_listed_names_are_there(module: str) -> None:
+def test_listed_names_are_there(module):
     try:
         found = importlib.import_module(module)
     except ImportError as error:
@@ -218,7 +218,7 @@ def test_listed_names_are_there(module: str) -> None:
     assert [name for name in names if not hasattr(found, name)] == []
 
 
-def public_modules() -> list[str]:
+def public_modules():
     """Return the modules that users import by name and that say what is public in them."""
     integrations = [
         f"cfe_faiss.integrations.{path.parent.name if path.name == '__init__.py' else path.stem}"
@@ -231,7 +231,7 @@ def public_modules() -> list[str]:
 
 
 @pytest.mark.parametrize("module", public_modules())
-def test_public_names_are_listed(module: str) -> None:
+def test_public_names_are_listed(module):
     try:
         names = importlib.import_module(module).__all__
     except ImportError as error:
@@ -242,24 +242,26 @@ def test_public_names_are_listed(module: str) -> None:
 # numpydoc's codes for what is wrong in any docstring: sections unknown or out of order, parameters that do not exist or
 # are documented wrongly, a summary that is missing or longer than a line. (Types are in signatures, hence no PR04.)
 WRONG = {
-    "GL03",
-    "GL06",
-    "GL07",
-    "GL08",
-    "GL10",
-    "PR02",
-    "PR05",
-    "PR06",
-    "PR07",
-    "PR08",
-    "PR09",
-    "PR10",
+    *[
+        "GL03",
+        "GL06",
+        "GL07",
+        "GL08",
+        "GL10",
+        "PR02",
+        "PR05",
+        "PR06",
+        "PR07",
+        "PR08",
+        "PR09",
+        "PR10",
+    ]
 }
 WRONG |= {"RT02", "RT05", "SS02", "SS03", "SS04", "SS05", "SS06", "YD01"}
 
 
 @pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in listed()}))
-def test_docstrings_are_numpydoc(module: str) -> None:
+def test_docstrings_are_numpydoc(module):
     validate = pytest.importorskip("numpydoc.validate").validate
     try:
         importlib.import_module(module)
@@ -272,7 +274,7 @@ def test_docstrings_are_numpydoc(module: str) -> None:
     assert [complaint for complaint in complaints if complaint[1] in WRONG - hidden] == []
 
 
-def functions(name: str) -> dict[str, object]:
+def functions(name):
     """Return the function of that name, or the public methods of the class, by their full names."""
     module, _, item = name.rpartition(".")
     found = getattr(importlib.import_module(module), item)
@@ -290,7 +292,7 @@ def functions(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in listed()}))
-def test_help_has_60_lines_at_most(module: str) -> None:
+def test_help_has_60_lines_at_most(module):
     names = [name for name in listed() if name.rpartition(".")[0] == module]
     try:
         found = {full: value for name in names for full, value in functions(name).items()}
@@ -306,7 +308,7 @@ def test_help_has_60_lines_at_most(module: str) -> None:
 @pytest.mark.parametrize(
     "name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors"]
 )
-def test_help_names_unions(name: str) -> None:
+def test_help_names_unions(name):
     text = pydoc.render_doc(f"cfe_faiss.{name}", renderer=pydoc.plaintext)
     assert "ArrayLike" in text
     assert "_array_like" not in text

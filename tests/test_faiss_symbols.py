@@ -12,7 +12,7 @@ PACKAGE = Path(cfe_faiss.__file__).parent
 HOME = "rows/faiss_functions.py"
 
 
-def private_symbols(source: str) -> set[str]:
+def private_symbols(source):
     """Return the private symbols in a module: the compiled module, and what SWIG adds to its classes."""
     found = set()
     for node in ast.walk(ast.parse(source)):
@@ -44,11 +44,11 @@ def private_symbols(source: str) -> set[str]:
         ("index.thisown = False\nindex.__swig_destroy__", {"thisown", "__swig_destroy__"}),
     ],
 )
-def test_private_symbols_are_found(source: str, symbols: set[str]) -> None:
+def test_private_symbols_are_found(source, symbols):
     assert private_symbols(source) == symbols
 
 
-def test_private_symbols_are_used_in_one_module() -> None:
+def test_private_symbols_are_used_in_one_module():
     used = {}
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
@@ -57,7 +57,7 @@ def test_private_symbols_are_used_in_one_module() -> None:
     assert used.keys() <= {HOME}, used
 
 
-def test_symbols_that_are_used_are_checked_at_import() -> None:
+def test_symbols_that_are_used_are_checked_at_import():
     tree = ast.parse((PACKAGE / HOME).read_text(encoding="utf-8"))
     used = {
         node.attr

@@ -40,14 +40,14 @@ print(*index.search_stored([5], 2, nprobe=4)[1][0])
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 
 
-def _heed_permissions() -> None:
+def _heed_permissions():
     """Run in the child before it becomes Python: root, too, may then not write where permissions forbid it."""
     if os.geteuid() == 0:
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
 @pytest.fixture
-def read_only(tmp_path: Path):
+def read_only(tmp_path):
     """A folder that nobody may write to, with a copy of the package in it."""
     copy = tmp_path / "site" / "cfe_faiss"
     leave = shutil.ignore_patterns("__pycache__", "native", "*.so")
@@ -67,7 +67,7 @@ def read_only(tmp_path: Path):
 @pytest.mark.parametrize(
     "home", [pytest.param(None, marks=pytest.mark.slow), "missing"]
 )  # nobody may make it there
-def test_read_only_installation_without_home(read_only: Path, home: str | None) -> None:
+def test_read_only_installation_without_home(read_only, home):
     environment = {name: value for name, value in os.environ.items() if name != "HOME"}
     if home is not None:
         environment["HOME"] = str(read_only / home)
@@ -92,7 +92,7 @@ clone = pytest.mark.skipif(
 
 @clone
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
-def test_make_says_what_to_install(tmp_path: Path) -> None:
+def test_make_says_what_to_install(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in ("find", "sh"):
@@ -117,7 +117,7 @@ def test_make_says_what_to_install(tmp_path: Path) -> None:
 
 @clone
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is missing")
-def test_cmake_says_what_to_install(tmp_path: Path) -> None:
+def test_cmake_says_what_to_install(tmp_path):
     command = ["cmake", "-S", str(ROOT / "cfe_faiss" / "native"), "-B", str(tmp_path)]
     environment = os.environ | {"CXX": "/nonexistent"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

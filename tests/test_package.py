@@ -11,7 +11,7 @@ import pytest
 import cfe_faiss as cfe
 
 
-def test_import_is_light_and_first_use_compiles_nothing() -> None:
+def test_import_is_light_and_first_use_compiles_nothing():
     code = (
         "import sys, numpy as np, cfe_faiss as cfe\n"
         "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'networkx', 'sklearn', 'scipy.stats', 'rich'}\n"
@@ -31,7 +31,7 @@ def test_import_is_light_and_first_use_compiles_nothing() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_public_names_are_there_and_documented() -> None:
+def test_public_names_are_there_and_documented():
     for name in cfe.__all__:
         assert getattr(cfe, name) is not None
         if name not in (
@@ -48,7 +48,7 @@ def test_public_names_are_there_and_documented() -> None:
             )
 
 
-def test_metadata() -> None:
+def test_metadata():
     assert version("cfe-faiss") == cfe.__version__
     assert metadata("cfe-faiss")["License-Expression"] == "MIT"
     assert files("cfe_faiss").joinpath("py.typed").is_file()
@@ -65,9 +65,7 @@ def test_metadata() -> None:
         (["faiss-1.14.0.dist-info", "faiss_cpu-1.15.1.dist-info"], ["faiss", "faiss-cpu"]),
     ],
 )
-def test_two_distributions_of_faiss_are_warned_of(
-    tmp_path: Path, folders: list[str], names: list[str] | None
-) -> None:
+def test_two_distributions_of_faiss_are_warned_of(tmp_path, folders, names):
     installed = Path(faiss.__file__).parents[1]
     for package in ("faiss", "faiss_cpu.libs"):
         if (installed / package).exists():

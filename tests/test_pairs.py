@@ -1,30 +1,24 @@
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import faiss
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 from reference import (
     Stored,
     clustered,
     evidence,
-    similarities,
     stored_vectors,
     top_pairs,
     with_rows,
 )
 
 import cfe_faiss as cfe
-from cfe_faiss import pairs as module
-from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join, tiles
 
 
-def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
+def both_indexes(stored):
     flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
@@ -35,7 +29,7 @@ def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvid
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def joined():
     """Let all pairs be found by blocks of a few rows, however few vectors there are and whatever it costs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_WORTH_BLOCKS", -1)
@@ -46,18 +40,18 @@ def joined() -> Iterator[None]:
         yield
 
 
-def listed(pairs: cfe.Pairs) -> list[tuple[int, int, np.float32]]:
+def listed(pairs):
     return list(zip(pairs.source.tolist(), pairs.target.tolist(), pairs.similarity, strict=True))
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_exact_pairs_equal_brute_force(stored: Stored) -> None:
+def test_exact_pairs_equal_brute_force(stored):
     for index in both_indexes(stored):
         assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
+def test_joined_pairs_equal_brute_force(stored):
     for index in both_indexes(stored):
         with joined():
             assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
@@ -66,7 +60,7 @@ def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
 @pytest.mark.parametrize(
     "d", [2, 16, 90, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 40))]
 )
-def test_joined_pairs_of_clusters(d: int) -> None:
+def test_joined_pairs_of_clusters(d):
     X, labels = clustered(500, d, 4, seed=d)
     X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
     index = with_rows(cfe.IndexEvidenceIDMap2(d), X, labels)
@@ -76,30 +70,10 @@ def test_joined_pairs_of_clusters(d: int) -> None:
             assert listed(cfe.global_evidence(index, k)) == listed(expected)
 
 
-def test_apart_classes_have_no_pair_in_a_block() -> None:
-    X, _ = clustered(800, 8, 1)
-    X[:400, 0] += 9
-    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, np.arange(800) // 400)
-    expected = cfe.global_evidence(index, 50)
-    with joined():
-        assert listed(cfe.global_evidence(index, 50)) == listed(expected)
-
-
-def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, labels = clustered(500, 6, 3)
-    index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
-    expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
-    with joined():
-        monkeypatch.setattr(join, "_COARSE_PAIR", 1e9)
-        monkeypatch.setattr(join.JoinBlocks, "scans", None)
-        assert listed(cfe.global_evidence(index, 20)) == listed(expected[0])
-        assert list(map(listed, cfe.evidence_pairs(index, 0.5))) == list(map(listed, expected[1]))
-
-
 @given(
     stored_vectors(least=4, lowest_label=-1), st.sampled_from([-1, -0.5, 0, 1e-7, 0.3, 0.5, 0.9, 1])
 )
-def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
+def test_pairs_above_a_threshold(stored, threshold):
     expected = [pair for pair in top_pairs(stored) if pair[2] >= np.float32(threshold)]
     for index in both_indexes(stored):
         with joined():
@@ -114,30 +88,7 @@ def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
             assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
 
 
-def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    X, labels = clustered(2000, 10, 4)
-    index = with_rows(cfe.IndexEvidenceIDMap2(10), X, labels)
-    monkeypatch.setattr(tiles, "CHUNK", 64)
-    monkeypatch.setattr(tiles, "TILE", 64 * 64)
-    pending = []
-    run_until_full = exact.run_until_full
-    monkeypatch.setattr(
-        "cfe_faiss.pairs.run_until_full",
-        lambda *args: pending.append(len(args[0])) or run_until_full(*args),
-    )
-    blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
-    assert len(next(blocks)) == 1000
-    assert len(pending) == 1
-    total = 1000 + sum(len(pairs) for pairs in blocks)
-    S = np.triu(similarities(X, X), 1)
-    assert total == (S[labels[:, None] != labels] >= np.float32(1e-6)).sum()
-    assert len(pending) > 5
-    assert pending == sorted(pending, reverse=True)
-
-
-def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
+def test_an_index_must_not_change_while_its_pairs_are_iterated_over():
     X, labels = clustered(300, 5, 4)
     index = with_rows(cfe.IndexEvidenceIDMap2(5), X, labels)
     blocks = cfe.evidence_pairs(index, 0.0, block=10)
@@ -148,7 +99,7 @@ def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored: Stored) -> None:
+def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored):
     for index in both_indexes(stored):
         pairs = cfe.global_evidence(
             index, stored.k, exact=False, nprobe=8 if index.has_lists else None
@@ -157,7 +108,7 @@ def test_searched_pairs_are_the_exact_ones_when_the_search_is_exact(stored: Stor
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_per_node_is_algorithm_3(stored: Stored) -> None:
+def test_per_node_is_algorithm_3(stored):
     D, I = evidence(
         stored._replace(xq=stored.X, labels_q=np.where(stored.labels < 0, -2, stored.labels), k=1)
     )
@@ -178,7 +129,7 @@ def test_per_node_is_algorithm_3(stored: Stored) -> None:
         )
 
 
-def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_chunks_and_a_small_buffer(monkeypatch):
     monkeypatch.setattr(tiles, "CHUNK", 64)
     monkeypatch.setattr(tiles, "TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
@@ -197,61 +148,43 @@ def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None
             assert listed(cfe.global_evidence(index, k)) == expected[:k]
 
 
-def test_pairs_have_a_length() -> None:
-    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
-    assert len(cfe.global_evidence(index, 5)) == 1
-
-
-@pytest.mark.parametrize(("k", "error"), [(0, ValueError), (1.5, TypeError), (-3, ValueError)])
-def test_bad_k(k: object, error: type[Exception]) -> None:
-    with pytest.raises(error, match="k must be"):
-        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), k)  # type: ignore[arg-type]
-
-
-def test_bad_nprobe() -> None:
-    with pytest.raises(ValueError, match="nprobe must be at least 1, got 0"):
-        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=False, nprobe=0)
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("search", "arguments", "error", "message"),
     [
-        ({"threshold": 1.5}, r"threshold must lie in \[-1, 1\], got 1.5"),
-        ({"threshold": float("nan")}, r"threshold must lie in \[-1, 1\], got nan"),
-        ({"threshold": 0.5, "block": 0}, "block must be at least 1, got 0"),
+        (cfe.global_evidence, {"k": 0}, ValueError, "k must be"),
+        (cfe.global_evidence, {"k": 1.5}, TypeError, "k must be"),
+        (cfe.global_evidence, {"k": 3, "exact": False, "nprobe": 0}, ValueError, "nprobe .* got 0"),
+        (cfe.evidence_pairs, {"threshold": 1.5}, ValueError, r"threshold must lie .* got 1.5"),
+        (cfe.evidence_pairs, {"threshold": np.nan}, ValueError, "threshold must lie .* got nan"),
+        (cfe.evidence_pairs, {"threshold": 0.5, "block": 0}, ValueError, "block .* got 0"),
     ],
 )
-def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), **arguments)  # type: ignore[arg-type]
-
-
-def test_nothing_stored_gives_no_pairs() -> None:
-    for exactly in (True, False):
-        found = cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source
-        assert_array_equal(found, [])
-    assert list(cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), 0.0)) == []
+def test_wrong_arguments_are_named_at_once(search, arguments, error, message):
+    with pytest.raises(error, match=message):
+        search(cfe.IndexEvidenceIDMap2(2), **arguments)
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF3,Flat", "EvidenceIVF3x2,SQ8"])
-def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
+def test_an_empty_trained_index_has_no_pairs(kind):
     X, labels = clustered(60, 4, 2)
     index = cfe.index_factory(4, kind)
     if kind != "EvidenceFlat":
         index.train(X)
     assert list(cfe.evidence_pairs(index, 0.5)) == []
+    for exactly in (True, False):
+        assert len(cfe.global_evidence(index, 3, exact=exactly)) == 0
     index.add_with_labels(X, labels)
     assert len(next(cfe.evidence_pairs(index, 0.5)))
     index.reset()
     assert list(cfe.evidence_pairs(index, 0.5)) == []
 
 
-def current(index: cfe.EvidenceIndex) -> Snapshot:
+def current(index):
     with index.holding() as snapshot:
         return snapshot
 
 
-def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
+def test_an_index_that_faiss_trains_meanwhile_is_another_state():
     index = cfe.IndexEvidenceIVF(4, 3)
     before = current(index)
     assert current(index) is before
@@ -263,7 +196,7 @@ def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
 @pytest.mark.parametrize(
     "wrong", [faiss.IndexFlatIP(4), cfe.index_factory(4, "L2norm,EvidenceFlat"), None]
 )
-def test_only_evidence_indexes_have_pairs(wrong: Any) -> None:
+def test_only_evidence_indexes_have_pairs(wrong):
     for use in (
         lambda: cfe.global_evidence(wrong, 3),
         lambda: cfe.evidence_pairs(wrong, 0.5),

@@ -184,13 +184,6 @@ def test_same_features():
     assert_clear(figure)
 
 
-def test_one_feature():
-    data = SimpleNamespace(x=[[1.0], [1.5], [2.0]], edge_index=[[0, 1], [2, 2]])
-    figure = evidence_figure(data, 0, 1, [0, 1, 0])
-    assert "1 of 1 differ" in texts(figure)
-    assert_clear(figure)
-
-
 @pytest.mark.parametrize(
     ("classes", "max_neighbors"), [(9, 12), pytest.param(30, 14, marks=pytest.mark.slow), (200, 24)]
 )
@@ -218,17 +211,6 @@ def test_many_classes_with_long_names(classes, max_neighbors):
     assert len(looks) == len({look[1:] for look in looks}) == len(shown)
     legend = figure.findobj(lambda artist: type(artist).__name__ == "Legend")[0]
     assert len(legend.get_texts()) == len(shown) + 1  # and one that explains the thick outline
-
-
-def test_pyg_data():
-    torch = pytest.importorskip("torch")
-    data_module = pytest.importorskip("torch_geometric.data")
-    x = torch.tensor([[1.0], [2.0], [4.0]], requires_grad=True)
-    data = data_module.Data(
-        x=x, edge_index=torch.tensor([[0, 1], [2, 2]]), y=torch.tensor([1, 1, 0])
-    )
-    words = texts(evidence_figure(data, 0, 1, torch.tensor([0, 1, 0])))
-    assert words.count("True class: class 1") == 2
 
 
 def test_figure_leaves_matplotlib_as_it_was():

@@ -17,19 +17,19 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def read(name: str) -> str:
+def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def pins() -> dict[str, str]:
+def pins():
     return dict(re.findall(r"^([\w.-]+)==(\S+)$", read("constraints.txt"), re.MULTILINE))
 
 
-def test_citation_has_the_version() -> None:
+def test_citation_has_the_version():
     assert f"\nversion: {cfe.__version__}\n" in read("CITATION.cff")
 
 
-def test_hooks_run_the_tools_that_checks_run() -> None:
+def test_hooks_run_the_tools_that_checks_run():
     hooks = re.findall(
         r"additional_dependencies: \[([\w-]+)==([\d.]+)\]", read(".pre-commit-config.yaml")
     )
@@ -37,14 +37,14 @@ def test_hooks_run_the_tools_that_checks_run() -> None:
     assert {name: version for name, version in hooks if pins().get(name, version) != version} == {}
 
 
-def test_each_extra_is_tried_before_a_release() -> None:
+def test_each_extra_is_tried_before_a_release():
     extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
     together = {"all", "integrations", "benchmarks", "test", "test-integrations", "docs", "dev"}
     for script in (".ci/smoke.py", ".ci/try_wheel.py"):
         assert {extra for extra in extras if f'"{extra}"' in read(script)} == set(extras) - together
 
 
-def test_what_is_installed_directly_is_pinned() -> None:
+def test_what_is_installed_directly_is_pinned():
     project = tomllib.loads(read("pyproject.toml"))["project"]
     wanted = {
         requirement for extra in project["optional-dependencies"].values() for requirement in extra
@@ -58,7 +58,7 @@ def test_what_is_installed_directly_is_pinned() -> None:
     assert found == {"cfe-faiss"}
 
 
-def test_dependencies_without_faiss_are_documented() -> None:
+def test_dependencies_without_faiss_are_documented():
     dependencies = tomllib.loads(read("pyproject.toml"))["project"]["dependencies"]
     page = read("docs/getting_started/install.md")
     documented = re.search(
@@ -70,15 +70,15 @@ def test_dependencies_without_faiss_are_documented() -> None:
     assert len(others) == len(dependencies) - 1
 
 
-def test_torch_that_runs_code_from_files_is_refused() -> None:
+def test_torch_that_runs_code_from_files_is_refused():
     """``weights_only=True`` holds from version 2.10 on (CVE-2026-24747)."""
     extras = tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"]
     (bound,) = (requirement for requirement in extras["gnn"] if re.match(r"torch\b", requirement))
     assert tuple(map(int, re.fullmatch(r"torch>=(\d+)\.(\d+)", bound).groups())) >= (2, 10)
 
 
-def test_actions_are_pinned_by_commit_and_the_same_everywhere() -> None:
-    versions: dict[str, set[str]] = {}
+def test_actions_are_pinned_by_commit_and_the_same_everywhere():
+    versions = {}
     for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
         for action in re.findall(
             r"uses: (.+)$", workflow.read_text(encoding="utf-8"), re.MULTILINE
@@ -90,7 +90,7 @@ def test_actions_are_pinned_by_commit_and_the_same_everywhere() -> None:
     assert [name for name, used in versions.items() if len(used) > 1] == []
 
 
-def test_version_check_finds_what_disagrees() -> None:
+def test_version_check_finds_what_disagrees():
     done = subprocess.run(
         [sys.executable, ROOT / ".ci" / "check_version.py", "v9.9.9"],
         capture_output=True,

@@ -1,13 +1,10 @@
 """EvidenceNeighbors and EvidenceTransformer give what scikit-learn's neighbours give, and their clients take them."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.cluster import DBSCAN, SpectralClustering
 from sklearn.linear_model import LogisticRegression
@@ -21,7 +18,7 @@ import cfe_faiss as cfe
 METRICS = ("euclidean", "sqeuclidean", "cosine")
 
 
-def samples(n: int = 120, d: int = 6, seed: int = 0) -> NDArray[np.float64]:
+def samples(n=120, d=6, seed=0):
     """Return samples in float32 precision, without equal distances."""
     return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32).astype(np.float64)
 
@@ -29,12 +26,12 @@ def samples(n: int = 120, d: int = 6, seed: int = 0) -> NDArray[np.float64]:
 @parametrize_with_checks(
     [cfe.EvidenceTransformer(), cfe.EvidenceTransformer(2, mode="connectivity", metric="cosine")]
 )
-def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 @given(st.sampled_from(METRICS), st.integers(1, 8), st.integers(0, 50))
-def test_neighbors_equal_those_of_scikit_learn(metric: Any, k: int, seed: int) -> None:
+def test_neighbors_equal_those_of_scikit_learn(metric, k, seed):
     X = samples(40, 3, seed)
     ours = cfe.EvidenceNeighbors(k, neighbors="any", metric=metric).fit(X)
     theirs = NearestNeighbors(n_neighbors=k, metric=metric).fit(X)
@@ -62,16 +59,16 @@ def test_neighbors_equal_those_of_scikit_learn(metric: Any, k: int, seed: int) -
         assert (np.diff(one) >= 0).all()
 
 
-def test_a_radius_of_zero_finds_equal_samples() -> None:
+def test_a_radius_of_zero_finds_equal_samples():
     X = np.vstack([samples(5), samples(5)])
     y = np.repeat([0, 1], 5)
     for metric in ("euclidean", "sqeuclidean", "l2"):
-        neighbors = cfe.EvidenceNeighbors(metric=metric, radius=0).fit(X, y)  # type: ignore[arg-type]
+        neighbors = cfe.EvidenceNeighbors(metric=metric, radius=0).fit(X, y)
         expected = [[i + 5] for i in range(5)] + [[i] for i in range(5)]
         assert [row.tolist() for row in neighbors.radius_neighbors()[1]] == expected
 
 
-def test_labels_have_one_kind() -> None:
+def test_labels_have_one_kind():
     for y, wrong in (
         ([True, False, True], [1]),
         ([1, 0, 1], [True]),
@@ -84,7 +81,7 @@ def test_labels_have_one_kind() -> None:
         assert set(neighbors.kneighbors(np.eye(3), 2, labels=y)[1][0].tolist()) == {1, -1}
 
 
-def test_predictions_are_those_of_the_estimator() -> None:
+def test_predictions_are_those_of_the_estimator():
     X = samples()
     y = X[:, 0] > 0
     neighbors = cfe.EvidenceNeighbors(1, estimator=LogisticRegression()).fit(X, y)
@@ -97,7 +94,7 @@ def test_predictions_are_those_of_the_estimator() -> None:
 
 @pytest.mark.parametrize("mode", ["distance", "connectivity"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_graphs_equal_those_of_scikit_learn(mode: Any, metric: Any) -> None:
+def test_graphs_equal_those_of_scikit_learn(mode, metric):
     X = samples()
     ours = cfe.EvidenceTransformer(4, mode=mode, metric=metric)
     theirs = KNeighborsTransformer(n_neighbors=4, mode=mode, metric=metric)
@@ -113,7 +110,7 @@ def test_graphs_equal_those_of_scikit_learn(mode: Any, metric: Any) -> None:
     assert ours.get_feature_names_out().tolist()[:2] == expected
 
 
-def test_graphs_of_other_classes() -> None:
+def test_graphs_of_other_classes():
     X, y = samples(), np.arange(120) % 3
     transformer = cfe.EvidenceTransformer(2, neighbors="other", metric="cosine")
     graph = transformer.fit_transform(X, y)
@@ -122,7 +119,7 @@ def test_graphs_of_other_classes() -> None:
     assert_array_equal(transformer.transform(X[:5], y[:5]).toarray(), graph.toarray()[:5])
 
 
-def test_estimators_take_precomputed_graphs() -> None:
+def test_estimators_take_precomputed_graphs():
     X = samples()
     pipeline = make_pipeline(
         cfe.EvidenceTransformer(10), Isomap(n_neighbors=10, metric="precomputed")
@@ -146,7 +143,7 @@ def test_estimators_take_precomputed_graphs() -> None:
     ).labels_.shape == (120,)
 
 
-def test_samplers_of_imbalanced_learn_take_transformers() -> None:
+def test_samplers_of_imbalanced_learn_take_transformers():
     pytest.importorskip("imblearn")
     from imblearn.over_sampling import ADASYN, SMOTE
     from imblearn.under_sampling import EditedNearestNeighbours, NearMiss

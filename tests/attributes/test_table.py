@@ -40,6 +40,8 @@ def test_every_table_gives_the_same(kind):
     assert found["sex"].of(2) is None
     assert found["sex"].of(1) == "m"
     assert as_attributes(found) is found
+    flags = as_attributes({"flag": torch.tensor([True, False])})["flag"]
+    assert flags.numbers.tolist() == [1, 0]
 
 
 def test_data_of_pyg_with_a_sensitive_attribute():
@@ -68,20 +70,15 @@ def test_rows_by_node_id():
             table.take(np.array(ids))
 
 
-def test_frames_come_back():
-    table = tables()["pandas"]
-    frame = as_attributes(table).to_frame()
-    assert frame["sex"].isna().tolist() == [False, False, True, False]
-    assert frame["age"].tolist()[:2] == [20, 35]
-    assert frame.index.name == "node"
-
-
 def test_selection_and_names():
     found = as_attributes(tables()["mapping"])
     assert list(found.select(["age"])) == ["age"]
     assert repr(found) == "Attributes(4 nodes, 3 attributes: sex, age, married)"
     with pytest.raises(ValueError, match=r"columns .*got 'Sex'"):
         found.known("columns", "Sex")
+    frame = found.to_frame()
+    assert frame["sex"].isna().tolist() == [False, False, True, False]
+    assert (frame.index.name, frame["age"].tolist()[:2]) == ("node", [20, 35])
 
 
 @pytest.mark.parametrize(
@@ -102,17 +99,7 @@ def test_what_is_wrong_is_named(features, error, message):
         as_attributes(features)
 
 
-def test_data_that_brings_its_attributes() -> None:
-    own = as_attributes({"sex": ["f", "m"]})
-    assert (
-        as_attributes(
-            SimpleNamespace(x=np.eye(2), feature_names=["sex=f", "sex=m"], attributes=own)
-        )
-        is own
-    )
-
-
-def test_attributes_of_all_nodes() -> None:
+def test_attributes_of_all_nodes():
     frame = pd.DataFrame({"age": [30, 20]}, index=[1, 0])
     np.testing.assert_array_equal(attributes_of(frame, 2)["age"].numbers, [20, 30])
     with pytest.raises(ValueError, match=r"features must describe the nodes 0\.\.0, got 2 rows"):

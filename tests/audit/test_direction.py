@@ -1,5 +1,4 @@
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +10,12 @@ from cfe_faiss import audit
 direction = partial(audit.direction_test, attribute="sex", value="f", unfavourable=REFUSED)
 
 
-def greedy_pairs(
-    X: np.ndarray[Any, Any], refused: np.ndarray[Any, Any], number: int
-) -> list[tuple[int, int]]:
+def greedy_pairs(X, refused, number):
     """Return the most similar pairs with different decisions, each person once, by comparing all."""
     U, F = np.flatnonzero(refused), np.flatnonzero(~refused)
     order = np.argsort(-(X[U] @ X[F].T), axis=None)
-    used: set[int] = set()
-    pairs: list[tuple[int, int]] = []
+    used = set()
+    pairs = []
     for a, b in zip(*np.unravel_index(order, (len(U), len(F))), strict=True):
         i, j = int(U[a]), int(F[b])
         if not used & {i, j}:
@@ -29,7 +26,7 @@ def greedy_pairs(
     return pairs
 
 
-def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> None:
+def test_pairs_are_the_closest_with_different_decisions_each_person_once():
     people = simulated(0, 300)
     finder = finder_of(people)
     test = direction(finder)
@@ -45,16 +42,9 @@ def test_pairs_are_the_closest_with_different_decisions_each_person_once() -> No
     assert (test.n_carriers, test.n_others, test.unknown) == (carries.sum(), (~carries).sum(), 0)
 
 
-def test_no_more_pairs_than_people_on_the_smaller_side() -> None:
-    people = simulated(1, 400)
-    people["labels"] = np.where(np.arange(400) % 20 == 0, REFUSED, GRANTED)
-    test = direction(finder_of(people))
-    assert len(test.pairs) == 20
-
-
 @pytest.mark.parametrize("tracks", [pytest.param(0.0, marks=pytest.mark.slow), 2.0])
-def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
-    verdicts: dict[float, list[str]] = {0.0: [], 0.5: []}
+def test_planted_bias_is_found_and_none_is_not(tracks):
+    verdicts = {0.0: [], 0.5: []}
     for harm, found in verdicts.items():
         for seed in range(5):
             finder = finder_of(simulated(seed, tracks=tracks, harm=harm))
@@ -63,7 +53,7 @@ def test_planted_bias_is_found_and_none_is_not(tracks: float) -> None:
     assert verdicts[0.5].count("disadvantaged") >= 4
 
 
-def test_the_other_group_is_advantaged_with_the_same_strength() -> None:
+def test_the_other_group_is_advantaged_with_the_same_strength():
     finder = finder_of(simulated(7, harm=0.6))
     f, m = (
         audit.direction_test(finder, attribute="sex", value=v, unfavourable=REFUSED) for v in "fm"
@@ -75,7 +65,7 @@ def test_the_other_group_is_advantaged_with_the_same_strength() -> None:
     assert repr(f) == f"DirectionTest(sex = f: disadvantaged, p={f.p_value:.2g})"
 
 
-def test_the_order_of_rows_does_not_matter() -> None:
+def test_the_order_of_rows_does_not_matter():
     people = simulated(2, 600, harm=0.3)
     rng = np.random.default_rng(0)
     one = direction(finder_of(people))
@@ -90,7 +80,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
         assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
 
 
-def test_ids_and_class_names_are_the_users() -> None:
+def test_ids_and_class_names_are_the_users():
     people = simulated(3, 300)
     finder = cfe.EvidenceFinder.from_vectors(
         people["X"],
@@ -106,21 +96,7 @@ def test_ids_and_class_names_are_the_users() -> None:
     assert test.pairs["unfavourable"].tolist() == expected
 
 
-def test_unfavourable_may_be_several_classes() -> None:
-    people = simulated(4, 600, harm=0.4)
-    one = direction(finder_of(people))
-    split = people | {
-        "labels": np.where(people["labels"] == REFUSED, np.arange(600) % 2 * 2, GRANTED)
-    }
-    both = audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=[0, 2])
-    assert (both.statistic, both.against) == (one.statistic, one.against)
-    assert (
-        audit.direction_test(finder_of(split), attribute="sex", value="f", unfavourable=0).against
-        != one.against
-    )
-
-
-def test_unknown_values_are_left_out_before_anything_else() -> None:
+def test_unknown_values_are_left_out_before_anything_else():
     people = simulated(5, 600)
     sex = np.where(people["carries"], "f", "m").astype(object)
     sex[::7] = None
@@ -134,7 +110,7 @@ def test_unknown_values_are_left_out_before_anything_else() -> None:
     assert among.statistic == alone.statistic
 
 
-def test_values_may_be_several_numbers_bins_or_intersections() -> None:
+def test_values_may_be_several_numbers_bins_or_intersections():
     people = simulated(6, 600)
     age = np.random.default_rng(0).integers(18, 80, 600)
     finder = finder_of(people, age=age, level=np.arange(600) % 3)
@@ -151,47 +127,42 @@ def test_values_may_be_several_numbers_bins_or_intersections() -> None:
         assert test.n_carriers == carries.sum()
 
 
-def test_it_cannot_tell() -> None:
+def test_it_cannot_tell():
     people = simulated(8, 400)
     few = np.arange(400) < 19
-    for changes, reason in (
-        ({"few": few.astype(int)}, "fewer than 20 people carry the value: 19"),
-        ({"few": (~few).astype(int)}, "fewer than 20 people do not carry the value: 19"),
+    rng = np.random.default_rng(0)
+    one_refused = {"labels": np.where(np.arange(400) == 7, REFUSED, GRANTED)}
+    with_sex = {"X": np.column_stack([people["X"], people["carries"]])}
+    alike = "all decisions are alike"
+    for changes, features, options, reason in (
+        ({}, few, {}, "fewer than 20 people carry the value: 19"),
+        ({}, ~few, {}, "fewer than 20 people do not carry the value: 19"),
+        ({}, people["carries"], {"unfavourable": [REFUSED, GRANTED]}, alike),
+        (one_refused, people["carries"], {}, ""),
+        (
+            {"X": rng.standard_normal((400, 41))},
+            people["carries"],
+            {},
+            "41 dimensions are more than a tenth of 400 people",
+        ),
+        ({"X": np.ones((400, 3))}, people["carries"], {}, "all vectors are alike"),
+        (with_sex, people["carries"], {}, "decisive carriers"),
     ):
-        finder = finder_of(people, **changes)
-        test = audit.direction_test(finder, attribute="few", value=1, unfavourable=REFUSED)
+        finder = finder_of(people | changes, few=features.astype(int))
+        options = {"attribute": "few", "value": 1, "unfavourable": REFUSED} | options
+        test = audit.direction_test(finder, **options)
         assert test.verdict == "cannot tell"
         assert reason in test.reason
-        assert np.isnan([test.p_value, test.statistic, test.gamma, test.expected]).all()
-        assert repr(test) == f"DirectionTest(few = 1: cannot tell, {test.reason})"
-    alike = audit.direction_test(
-        finder_of(people), attribute="sex", value="f", unfavourable=[REFUSED, GRANTED]
-    )
-    expected = ("cannot tell", "all decisions are alike", 0)
-    assert (alike.verdict, alike.reason, len(alike.pairs)) == expected
-    labels = np.where(np.arange(400) == 7, REFUSED, GRANTED)
-    lonely = audit.direction_test(
-        finder_of(people | {"labels": labels}), attribute="sex", value="f", unfavourable=0
-    )
-    assert (lonely.verdict, len(lonely.pairs)) == ("cannot tell", 1)
-    wide = people | {"X": np.random.default_rng(0).standard_normal((400, 41))}
-    test = direction(finder_of(wide))
-    assert test.reason == "41 dimensions are more than a tenth of 400 people"
-    same = audit.direction_test(
-        finder_of(people | {"X": np.ones((400, 3))}),
-        attribute="sex",
-        value="f",
-        unfavourable=REFUSED,
-    )
-    assert same.reason == "all vectors are alike"
-    inside = people | {"X": np.column_stack([people["X"], people["carries"]])}
-    test = direction(finder_of(inside))
-    assert (test.verdict, test.n_effective < 5) == ("cannot tell", True)
+        if "fewer than" in reason:
+            assert np.isnan([test.p_value, test.statistic, test.gamma, test.expected]).all()
+            assert repr(test) == f"DirectionTest(few = 1: cannot tell, {test.reason})"
+        if changes is one_refused or reason == alike:
+            assert len(test.pairs) == (reason != alike)
 
 
-def test_errors() -> None:
+def test_errors():
     finder = finder_of(simulated(9, 100))
-    given: dict[str, Any] = {"attribute": "sex", "value": "f", "unfavourable": REFUSED}
+    given = {"attribute": "sex", "value": "f", "unfavourable": REFUSED}
     for changes, message in (
         ({"attribute": "Sex"}, "must name attributes .*did you mean 'sex'"),
         ({"value": "F"}, "value must be among the values of 'sex' .*did you mean 'f'"),

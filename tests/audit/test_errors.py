@@ -1,12 +1,11 @@
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from reference import Stored, clustered, stored_vectors, top_pairs, with_rows
+from reference import clustered, stored_vectors, top_pairs, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
@@ -19,12 +18,12 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def curve(index: Any, y: Any, **options: Any) -> Any:
+def curve(index, y, **options):
     return error_rate_by_evidence(cfe.EvidenceFinder.from_index(index, truth=y), **options)
 
 
 @given(stored=stored_vectors(lowest_label=-1, arbitrary_ids=False), draw=st.data())
-def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
+def test_against_pair_by_pair(stored, draw):
     n = len(stored.ids)
     y = np.array(draw.draw(st.lists(st.integers(-1, 3), min_size=n, max_size=n)), np.int64)
     ks = draw.draw(st.lists(st.integers(1, 40), max_size=4))
@@ -53,7 +52,7 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
         assert not row.expected > row.expected_high + 1e-12
 
 
-def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
+def test_expected_is_the_mean_over_exchanges_of_errors_within_cells():
     X, labels = clustered(90, 4, 3)
     rng = np.random.default_rng(0)
     y = np.where(rng.random(90) < 0.3, (labels + 1) % 3, labels)
@@ -75,7 +74,7 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
         assert (row["expected_low"], row["expected_high"]) == expected
 
 
-def test_errors_at_the_border_are_above_their_range() -> None:
+def test_errors_at_the_border_are_above_their_range():
     X = np.random.default_rng(0).normal(size=(600, 3))
     index = with_rows(cfe.IndexEvidenceIDMap2(3), X, (X[:, 0] > 0).astype(int))
     shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[
@@ -87,7 +86,7 @@ def test_errors_at_the_border_are_above_their_range() -> None:
     assert row["expected_low"] <= row["accuracy"] <= row["expected_high"]
 
 
-def test_ways_to_find_the_pairs() -> None:
+def test_ways_to_find_the_pairs():
     X, labels = clustered(300, 6, 3)
     y = np.where(np.arange(300) % 7, labels, 0)
     index = with_rows(cfe.IndexEvidenceIVF(6, 20), X, labels)
@@ -114,7 +113,7 @@ def test_ways_to_find_the_pairs() -> None:
         ({"confidence": 0}, ValueError, "confidence must lie"),
     ],
 )
-def test_faults(change: dict, error: type[Exception], message: str) -> None:
+def test_faults(change, error, message):
     index = with_rows(cfe.IndexEvidenceIDMap2(3), np.eye(3), [0, 1, 0])
     with pytest.raises(error, match=message):
         curve(**({"index": index, "y": [0, 1, 1]} | change))

@@ -1,7 +1,6 @@
 import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,16 +13,15 @@ from torch_geometric.nn import APPNP, GCNConv, PairNorm
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.flipping import adjacency, independent_batches, measure_hops
+from cfe_faiss.audit.flipping import adjacency
 from cfe_faiss.audit.intervals import wilson
-from cfe_faiss.datasets import load
 
 # of models that do not predict one class only
 SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}
 NAMES = ["sex", "a", "b", "c"]
 
 
-def graph(n: int, edges: int, seed: int = 0) -> Data:
+def graph(n, edges, seed=0):
     rng = np.random.default_rng(seed)
     raw = rng.standard_normal((n, 4)).astype(np.float32)
     raw[:, 0] = rng.integers(0, 2, n)
@@ -39,7 +37,7 @@ def graph(n: int, edges: int, seed: int = 0) -> Data:
     )
 
 
-def flip(model: Any, data: Any, name: str, **options: Any) -> audit.FlipTest:
+def flip(model, data, name, **options):
     """Return the test of a finder without KS vectors, which a flip does not need."""
     labels = np.zeros(len(data.x), np.int32)
     finder = cfe.EvidenceFinder(
@@ -50,9 +48,7 @@ def flip(model: Any, data: Any, name: str, **options: Any) -> audit.FlipTest:
     )
 
 
-def naive(
-    model: Any, data: Data, nodes: Any, values: Any = None, column: int = 0
-) -> list[tuple[int, float, int]]:
+def naive(model, data, nodes, values=None, column=0):
     """Return node, value given and class after, one pass of the model for each."""
     raw = data.x_raw[:, column].numpy()
     scaled = {
@@ -71,15 +67,17 @@ def naive(
     return found
 
 
-def entries(test: audit.FlipTest) -> list[tuple[int, float, int]]:
+def entries(test):
     return list(zip(test.node.tolist(), test.flipped.tolist(), test.after.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("kind", models.NAMES)
-def test_one_at_a_time_equals_the_naive_loop(kind: str) -> None:
+def test_one_at_a_time_equals_the_naive_loop(kind):
     data = graph(80, 64)
     model = models.build(kind, data, seed=SEEDS[kind])
+    features = data.x.clone()
     test = flip(model, data, "sex")
+    assert torch.equal(data.x, features)
     assert entries(test) == naive(model, data, range(80))
     assert 1 <= test.hops <= 4
     np.testing.assert_array_equal(test.before, models.predict(model, data)[test.node])
@@ -90,26 +88,26 @@ def test_one_at_a_time_equals_the_naive_loop(kind: str) -> None:
 class Deep(torch.nn.Module):
     """Ten steps of propagation in one layer."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.linear, self.steps = torch.nn.Linear(4, 2), APPNP(10, 0.1)
 
-    def forward(self, x: Any, edge_index: Any) -> Any:
+    def forward(self, x, edge_index):
         return self.steps(self.linear(x), edge_index)
 
 
 class Normed(torch.nn.Module):
     """A layer whose normalisation sees all nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.conv, self.norm = GCNConv(4, 2), PairNorm()
 
-    def forward(self, x: Any, edge_index: Any) -> Any:
+    def forward(self, x, edge_index):
         return self.norm(self.conv(x, edge_index))
 
 
-def test_reach_is_that_of_the_model() -> None:
+def test_reach_is_that_of_the_model():
     torch.manual_seed(0)
     chain = graph(60, 0)
     ends = torch.arange(59)
@@ -135,10 +133,10 @@ def test_reach_is_that_of_the_model() -> None:
     assert found == naive(lambda x, edge_index: (x[:, 0] > x[:, 1]).long(), chain, range(60))
 
 
-def test_hops_that_are_too_few_are_found_out() -> None:
+def test_hops_that_are_too_few_are_found_out():
     data = graph(40, 60)
 
-    def neighbours(x: Any, edge_index: Any) -> Any:
+    def neighbours(x, edge_index):
         total = torch.zeros(len(x)).index_add(0, edge_index[1], x[edge_index[0], 0])
         return torch.stack([total, torch.zeros(len(x))], dim=1)
 
@@ -147,7 +145,7 @@ def test_hops_that_are_too_few_are_found_out() -> None:
     assert entries(flip(neighbours, data, "sex", hops=1)) == naive(neighbours, data, range(40))
 
 
-def test_all_at_once_exchanges_two_values() -> None:
+def test_all_at_once_exchanges_two_values():
     data = graph(100, 150)
     model = models.gcn(data, seed=2)
     test = flip(model, data, "sex", at_once=True)
@@ -162,15 +160,7 @@ def test_all_at_once_exchanges_two_values() -> None:
         flip(model, data, "sex", at_once=True, hops=2)
 
 
-def test_data_and_model_are_left_as_they_were() -> None:
-    data = graph(30, 40)
-    kept = data.x.clone()
-    model = models.gcn(data, seed=0)
-    flip(model, data, "sex")
-    assert torch.equal(data.x, kept)
-
-
-def test_more_values_and_some_nodes() -> None:
+def test_more_values_and_some_nodes():
     data = graph(80, 100)
     rng = np.random.default_rng(3)
     data.x_raw[:, 2] = torch.tensor(rng.integers(1, 4, 80) * 10.0)
@@ -194,7 +184,7 @@ def test_more_values_and_some_nodes() -> None:
         flip(model, data, "b", values=[15])
 
 
-def test_columns_of_one_attribute_move_together() -> None:
+def test_columns_of_one_attribute_move_together():
     rng = np.random.default_rng(5)
     n = 40
     colour = rng.integers(0, 3, n)
@@ -212,7 +202,7 @@ def test_columns_of_one_attribute_move_together() -> None:
     )
     seen = []
 
-    def model(x: Any, edge_index: Any) -> Any:
+    def model(x, edge_index):
         seen.append(x.clone())
         return torch.stack([x[:, 0], x[:, 1] + x[:, 2]], dim=1)
 
@@ -228,7 +218,7 @@ def test_columns_of_one_attribute_move_together() -> None:
     pd.testing.assert_frame_equal(flip(model, data, "colour").to_frame(), test.to_frame())
 
 
-def test_rates_by_direction_and_group() -> None:
+def test_rates_by_direction_and_group():
     raw = np.array([[0, 5], [0, 5], [0, 9], [1, 9], [1, 5], [np.nan, 5]], np.float32)
     data = SimpleNamespace(
         x=torch.tensor(np.nan_to_num(raw, nan=0.5)),
@@ -237,7 +227,7 @@ def test_rates_by_direction_and_group() -> None:
         feature_names=["sex", "age"],
     )
 
-    def model(x: Any, edge_index: Any) -> Any:
+    def model(x, edge_index):
         return torch.stack([x[:, 0] * (x[:, 1] < 6), torch.full((len(x),), 0.7)], dim=1)
 
     test = flip(model, data, "sex", by=["age"])
@@ -255,7 +245,7 @@ def test_rates_by_direction_and_group() -> None:
     assert test.changed_nodes.tolist() == [0, 1, 4]
 
 
-def test_an_estimator_sees_its_own_features_only() -> None:
+def test_an_estimator_sees_its_own_features_only():
     data = graph(120, 100, seed=6)
     x = data.x.numpy()
     model = LogisticRegression().fit(x, x[:, 0] + x[:, 1] > 0)
@@ -272,20 +262,10 @@ def test_an_estimator_sees_its_own_features_only() -> None:
         flip(None, bare, "sex")
 
 
-def test_on_german_equal_to_the_naive_loop(data_root: Any) -> None:
-    data = load("german", data_root)
-    model = models.gcn(data, seed=0)
-    nodes = np.arange(0, 1000, 11)
-    test = flip(model, data, data.sensitive_name, nodes=nodes)
-    assert test.hops == 2
-    found = entries(test)
-    assert found == naive(model, data, nodes, column=data.feature_names.index(data.sensitive_name))
-
-
 @pytest.mark.filterwarnings(
     "ignore:Sparse CSR tensor support is in beta", "ignore:Sparse invariant checks"
 )
-def test_adj_t_and_directed_edges() -> None:
+def test_adj_t_and_directed_edges():
     data = graph(60, 90)
     # some edges lead in one direction only
     data.edge_index = torch.unique(data.edge_index[:, ::2], dim=1)
@@ -303,56 +283,27 @@ def test_adj_t_and_directed_edges() -> None:
     assert (adjacency(given, 60) != adjacency(data, 60)).nnz == 0
 
 
-def test_batches_hold_no_two_nodes_within_reach() -> None:
-    data = graph(200, 250, seed=7)
-    joined = adjacency(data.edge_index, 200)
-    nodes = np.arange(0, 200, 3)
-    near = (np.linalg.matrix_power(joined.toarray(), 2) > 0) & ~np.eye(200, dtype=bool)
-    batches = independent_batches(nodes, joined, 2)
-    assert sorted(np.concatenate(batches).tolist()) == nodes.tolist()
-    assert len(batches) < len(nodes) / 2
-    for batch in batches:
-        assert not near[np.ix_(batch, batch)].any()
-    expected = [[0], [3], [6]]
-    assert [batch.tolist() for batch in independent_batches(nodes[:3], joined, None)] == expected
-    # All of a component: in each batch at most one node of it.
-    pieces = adjacency(np.array([[0, 2, 4], [1, 3, 5]]), 6)
-    expected = [[0, 2, 4], [1, 3, 5]]
-    assert [batch.tolist() for batch in independent_batches(np.arange(6), pieces, 6)] == expected
-    assert independent_batches(np.empty(0, np.int64), joined, 2) == []
-
-
-def test_a_reach_that_the_graph_ends_first_is_the_whole_component() -> None:
-    triangle = adjacency(np.array([[0, 1, 2], [1, 2, 0]]), 4)
-    everything = np.array([True, True, True, False])
-    assert measure_hops(lambda node: everything if node < 3 else np.arange(4) == 3, triangle) == 4
-    assert measure_hops(lambda node: np.ones(4, bool), triangle) is None
-    assert measure_hops(lambda node: np.zeros(4, bool), triangle) is None
-
-
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     data = graph(20, 20)
     model = models.gcn(data, seed=0)
-    with pytest.raises(ValueError, match="name must be a feature"):
-        flip(model, data, "age")
-    with pytest.raises(ValueError, match="columns must name features"):
-        flip(model, data, "colour", columns={"red": "red"})
-    with pytest.raises(ValueError, match="nodes must lie in"):
-        flip(model, data, "sex", nodes=[20])
-    with pytest.raises(TypeError, match="by must be a sequence"):
-        flip(model, data, "sex", by="a")
     constant, scaled = copy.copy(data), copy.copy(data)
     constant.x_raw = torch.zeros(20, 4)
     scaled.x = data.x + torch.arange(20)[:, None]
-    with pytest.raises(ValueError, match="two values at least"):
-        flip(model, constant, "sex")
-    with pytest.raises(ValueError, match="one value for each of"):
-        flip(model, scaled, "sex")
-    with pytest.raises(ValueError, match="data must have edge_index"):
-        flip(model, SimpleNamespace(x=data.x_raw, edge_index=None, feature_names=NAMES), "sex")
+    lone = SimpleNamespace(x=data.x_raw, edge_index=None, feature_names=NAMES)
+    for of, name, options, error, message in (
+        (data, "age", {}, ValueError, "name must be a feature"),
+        (data, "colour", {"columns": {"red": "red"}}, ValueError, "columns must name features"),
+        (data, "sex", {"nodes": [20]}, ValueError, "nodes must lie in"),
+        (data, "sex", {"by": "a"}, TypeError, "by must be a sequence"),
+        (constant, "sex", {}, ValueError, "two values at least"),
+        (scaled, "sex", {}, ValueError, "one value for each of"),
+        (lone, "sex", {}, ValueError, "data must have edge_index"),
+    ):
+        with pytest.raises(error, match=message):
+            flip(model, of, name, **options)
 
 
-def test_values_of_a_table_may_be_given_as_they_are() -> None:
+def test_values_of_a_table_may_be_given_as_they_are():
     table = pd.DataFrame(
         {"member": [True, False] * 4, "code": pd.Categorical([1, 2] * 4), "income": np.arange(8.0)}
     )

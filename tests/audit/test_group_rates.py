@@ -1,5 +1,3 @@
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -10,9 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from cfe_faiss import audit
-from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.intervals import newcombe, ratio_bounds, risk_ratio
-from cfe_faiss.datasets import load
+from cfe_faiss.audit.intervals import newcombe, risk_ratio
 
 PEOPLE = pd.DataFrame(
     {
@@ -24,7 +20,11 @@ PREDICTED = [1, 0, 0, 0, 1, 1, 1, 0, 1, 0]
 TRUTH = [1, 1, 0, 0, 0, 1, 0, 0, 1, -1]
 
 
-def line(metrics: audit.GroupMetrics, feature: str, value: str, label: str = "class 1") -> Any:
+def measured(y_pred, sensitive_features, **options):
+    return audit.group_metrics(y_pred=y_pred, sensitive_features=sensitive_features, **options)
+
+
+def line(metrics, feature, value, label="class 1"):
     table = metrics.table
     found = table[
         (table["class"] == label) & (table["feature"] == feature) & (table["value"] == value)
@@ -33,14 +33,9 @@ def line(metrics: audit.GroupMetrics, feature: str, value: str, label: str = "cl
     return found.iloc[0]
 
 
-def test_hand_made_values() -> None:
-    metrics = audit.group_metrics(
-        y_true=TRUTH,
-        y_pred=PREDICTED,
-        sensitive_features=PEOPLE,
-        favourable=1,
-        reference={"sex": "m"},
-    )
+def test_hand_made_values():
+    options = {"favourable": 1, "reference": {"sex": "m"}}
+    metrics = measured(PREDICTED, PEOPLE, y_true=TRUTH, **options)
     f, m = line(metrics, "sex", "f"), line(metrics, "sex", "m")
     assert (f["count"], f["selected"], f["rate"]) == (5, 2, 0.4)
     assert (m["count"], m["selected"], m["rate"]) == (4, 3, 0.75)
@@ -71,12 +66,12 @@ def test_hand_made_values() -> None:
 
 
 @given(data=st.data(), n=st.integers(2, 60), classes=st.integers(2, 4))
-def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) -> None:
+def test_equal_to_independent_code(data, n, classes):
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     sex = rng.choice(np.array(["f", "m", "d", None], dtype=object), n)
     predicted, truth = rng.integers(0, classes, n), rng.integers(-1, classes, n)
     people = pl.DataFrame({"sex": pl.Series(sex.tolist(), dtype=pl.String)})
-    table = audit.group_metrics(y_true=truth, y_pred=predicted, sensitive_features=people).table
+    table = measured(predicted, people, y_true=truth).table
     lines = {
         (found["class"], found["value"]): found
         for found in table[table["feature"] == "sex"].to_dict("records")
@@ -96,8 +91,8 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
                 (judged & ~positive & ~actual).sum(),
                 (judged & ~positive & actual).sum(),
             ]
-            wanted = expected
-            assert [found[name] for name in ("count", "selected", "TP", "FP", "TN", "FN")] == wanted
+            names = ("count", "selected", "TP", "FP", "TN", "FN")
+            assert [found[name] for name in names] == expected
             negatives, positives = (judged & ~actual).sum(), actual.sum()
             fpr = (judged & positive & ~actual).sum() / negatives if negatives else np.nan
             fnr = (~positive & actual).sum() / positives if positives else np.nan
@@ -119,17 +114,15 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
                 assert found["ratio"] <= found["ratio_most"] + 1e-9
 
 
-def counts(*groups: tuple[str | None, int, int], **options: Any) -> audit.GroupMetrics:
+def counts(*groups, **options):
     """Return the metrics of groups of (value, people, selected)."""
     group = [value for value, count, _ in groups for _ in range(count)]
     decisions = [int(place < selected) for _, count, selected in groups for place in range(count)]
     features = {"group": np.array(group, dtype=object)}
-    return audit.group_metrics(
-        y_pred=decisions, sensitive_features=features, favourable=1, **options
-    )
+    return measured(decisions, features, favourable=1, **options)
 
 
-def test_small_groups_are_listed_and_not_ranked() -> None:
+def test_small_groups_are_listed_and_not_ranked():
     metrics = counts(("a", 60, 30), ("b", 400, 160), ("c", 29, 29), ("d", 30, 0))
     c = line(metrics, "group", "c")
     expected = (False, False, "cannot tell", 2.5)
@@ -162,7 +155,7 @@ def test_small_groups_are_listed_and_not_ranked() -> None:
         ),
     ],
 )
-def test_verdicts(groups: list[tuple[str, int, int]], verdict: str) -> None:
+def test_verdicts(groups, verdict):
     metrics = counts(*groups)
     found = metrics.summary.iloc[0]
     assert found["verdict"] == verdict == line(metrics, "group", "b")["verdict"]
@@ -172,7 +165,7 @@ def test_verdicts(groups: list[tuple[str, int, int]], verdict: str) -> None:
     assert (found["power"] < 0.5) == (verdict == "cannot tell")
 
 
-def test_the_attribute_has_the_strongest_verdict_of_its_groups() -> None:
+def test_the_attribute_has_the_strongest_verdict_of_its_groups():
     metrics = counts(("a", 1000, 600), ("b", 1000, 450), ("c", 31, 22), ("d", 31, 12))
     expected = ["", "below 1", "cannot tell", "cannot tell"]
     assert [line(metrics, "group", value)["verdict"] for value in "abcd"] == expected
@@ -181,7 +174,7 @@ def test_the_attribute_has_the_strongest_verdict_of_its_groups() -> None:
     assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == expected
 
 
-def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary() -> None:
+def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary():
     metrics = counts(("f", 600, 120), ("m", 500, 250))
     assert line(metrics, "group", "m")["verdict"] == "above 1.25"
     found, m = metrics.summary.iloc[0], line(metrics, "group", "m")
@@ -193,7 +186,7 @@ def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary() -> None:
     assert found["difference"] == pytest.approx(-0.3)
 
 
-def test_the_summary_takes_the_side_that_is_selected_less_often() -> None:
+def test_the_summary_takes_the_side_that_is_selected_less_often():
     """Also where the interval at a high confidence holds 1, while p is small."""
     metrics = counts(("f", 300, 120), ("m", 250, 130), confidence=0.999)
     assert line(metrics, "group", "m")["verdict"] in ("no finding", "cannot tell")
@@ -203,7 +196,7 @@ def test_the_summary_takes_the_side_that_is_selected_less_often() -> None:
     assert found["ratio"] == pytest.approx(0.4 / 0.52)
 
 
-def test_the_user_names_the_reference() -> None:
+def test_the_user_names_the_reference():
     groups = ("a", 300, 150), ("b", 500, 160), ("c", 20, 10)
     assert line(counts(*groups), "group", "b")["reference"]
     metrics = counts(*groups, reference={"group": "a"})
@@ -216,29 +209,25 @@ def test_the_user_names_the_reference() -> None:
             counts(*groups, reference=reference)
 
 
-def test_bounds_compare_with_the_same_groups() -> None:
-    metrics = counts(("a", 60, 30), ("b", 40, 12), ("c", 1, 1), (None, 9, 4))
-    least, most = ratio_bounds(np.array([30, 12, 1]), np.array([60, 40, 1]), 4, 9, 0)
-    own = metrics.table[(metrics.table["feature"] == "group") & ~metrics.table["unknown"]]
-    assert own["ranked"].tolist() == [True, True, False]
-    assert own["ratio_least"].tolist() == least.tolist()
-    assert own["ratio_most"].tolist() == most.tolist()
-
-
-def test_classes_by_name_and_together() -> None:
-    options: Any = {
-        "y_pred": [0, 1, 2, 2],
-        "sensitive_features": {"g": [0, 0, 1, 1]},
-        "class_names": ["bad", "good", "better"],
-    }
-    metrics = audit.group_metrics(**options, favourable=["good", 2])
+def test_classes_by_name_and_together():
+    given = [0, 1, 2, 2], {"g": [0, 0, 1, 1]}
+    names = ["bad", "good", "better"]
+    metrics = measured(*given, class_names=names, favourable=["good", 2])
     assert metrics.classes == ("good or better",)
     assert metrics.table["selected"].tolist() == [3, 1, 2]
-    each = audit.group_metrics(**options)
-    assert each.classes == ("bad", "good", "better")
-    assert each.summary["class"].tolist() == list(each.classes)
+    each = measured(*given, class_names=names)
+    assert each.summary["class"].tolist() == list(each.classes) == names
     assert each.table["TP"].sum() == 0
     assert each.table["accuracy"].isna().all()
+
+
+def test_truth_may_have_other_words_than_decisions():
+    decisions = ["refused", "standard", "prime", "refused", "prime"]
+    outcomes = ["repaid", "repaid", "defaulted", "defaulted", None]
+    options = {"favourable": ["prime", "standard"], "truth_favourable": "repaid"}
+    found = measured(decisions, {"g": list("aabba")}, y_true=outcomes, **options).table.iloc[0]
+    assert found[["TP", "FP", "TN", "FN", "judged"]].tolist() == [1, 1, 1, 1, 4]
+    assert found["accuracy"] == 0.5
 
 
 NUMBERS = np.array([0, 1, 1, 1])
@@ -268,30 +257,12 @@ TEXTS = ["no", "yes", "yes", "yes"]
         ),
     ],
 )
-def test_classes_in_every_form(y_pred: Any, y_true: Any) -> None:
-    expected = audit.group_metrics(
-        y_true=[0, 0, -1, 1],
-        y_pred=NUMBERS,
-        sensitive_features=[0, 0, 1, 1],
-        favourable=1,
-        class_names=["no", "yes"],
-    )
-    found = audit.group_metrics(
-        y_true=y_true,
-        y_pred=y_pred,
-        sensitive_features=[0, 0, 1, 1],
-        favourable=1,
-        class_names=["no", "yes"],
-    )
+def test_classes_in_every_form(y_pred, y_true):
+    groups, options = [0, 0, 1, 1], {"favourable": 1, "class_names": ["no", "yes"]}
+    expected = measured(NUMBERS, groups, y_true=[0, 0, -1, 1], **options)
+    found = measured(y_pred, groups, y_true=y_true, **options)
     pd.testing.assert_frame_equal(found.table, expected.table)
     assert found.table["judged"].tolist() == [3, 2, 1]
-
-
-def test_class_names_come_from_both_columns() -> None:
-    metrics = audit.group_metrics(
-        y_true=["no", "yes"], y_pred=["yes", "yes"], sensitive_features=["a", "b"], favourable="yes"
-    )
-    assert metrics.table[["TP", "FP"]].iloc[0].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -311,31 +282,27 @@ def test_class_names_come_from_both_columns() -> None:
         (pl.DataFrame({"sex": ["f", "m", "m"], "race": ["x", "x", "y"]}), ["sex", "race"]),
     ],
 )
-def test_sensitive_features_in_every_form(features: Any, names: list[str]) -> None:
+def test_sensitive_features_in_every_form(features, names):
     metrics = audit.group_metrics(y_pred=[1, 0, 1], sensitive_features=features, favourable=1)
     assert metrics.names == tuple(names)
     own = metrics.table[metrics.table["feature"] == names[0]]
     assert own[["value", "count", "selected"]].values.tolist() == [["f", 1, 1], ["m", 2, 1]]
 
 
-def test_rates_of_fairlearn() -> None:
+def test_equalised_odds_are_those_of_fairlearn():
     rng = np.random.default_rng(5)
     sex = rng.choice(["f", "m", "d"], 900)
-    truth = rng.integers(0, 2, 900)
-    predicted = rng.integers(0, 2, 900)
-    metrics = audit.group_metrics(
-        y_true=truth, y_pred=predicted, sensitive_features=sex, favourable=1
-    )
-    rates = {name: [] for name in ("tpr", "fpr")}
-    for value in np.unique(sex):
-        for name, known in (("tpr", 1), ("fpr", 0)):
-            rates[name].append(predicted[(sex == value) & (truth == known)].mean())
-    found = metrics.summary.iloc[0]
+    truth, predicted = rng.integers(0, 2, 900), rng.integers(0, 2, 900)
+    found = measured(predicted, sex, y_true=truth, favourable=1).summary.iloc[0]
+    by_class = [
+        [predicted[(sex == value) & (truth == known)].mean() for value in np.unique(sex)]
+        for known in (1, 0)
+    ]
     # fairlearn.metrics.equalized_odds_difference and _ratio with their defaults
-    answer = found["equalised_odds_difference"]
-    assert answer == pytest.approx(max(np.ptp(own) for own in rates.values()))
-    answer = found["equalised_odds_ratio"]
-    assert answer == pytest.approx(min(min(own) / max(own) for own in rates.values()))
+    difference = max(np.ptp(group_rates) for group_rates in by_class)
+    ratio = min(min(group_rates) / max(group_rates) for group_rates in by_class)
+    assert found["equalised_odds_difference"] == pytest.approx(difference)
+    assert found["equalised_odds_ratio"] == pytest.approx(ratio)
     for name in (
         "tpr_difference",
         "fpr_difference",
@@ -343,25 +310,23 @@ def test_rates_of_fairlearn() -> None:
         "equalised_odds_ratio",
     ):
         assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
-    without = audit.group_metrics(y_pred=predicted, sensitive_features=sex, favourable=1).summary
+    without = measured(predicted, sex, favourable=1).summary
     assert without.filter(like="equalised").isna().all(axis=None)
 
 
-def test_three_attributes_and_chosen_intersections() -> None:
+def test_three_attributes_and_chosen_intersections():
     rng = np.random.default_rng(0)
     table = {name: rng.integers(0, 2, 200) for name in "abc"}
     predicted = rng.integers(0, 2, 200)
-    metrics = audit.group_metrics(y_pred=predicted, sensitive_features=table, favourable=1)
+    metrics = measured(predicted, table, favourable=1)
     assert list(dict.fromkeys(metrics.table["feature"])) == ["all", "a", "b", "c", "a & b & c"]
     assert metrics.summary["feature"].tolist() == ["a", "b", "c", "a & b & c"]
-    chosen = audit.group_metrics(
-        y_pred=predicted, sensitive_features=table, intersections=[("b", "c")], favourable=1
-    )
+    chosen = measured(predicted, table, intersections=[("b", "c")], favourable=1)
     assert list(dict.fromkeys(chosen.table["feature"])) == ["all", "a", "b", "c", "b & c"]
     assert chosen.table[chosen.table["feature"] == "b & c"]["count"].sum() == 200
 
 
-def test_tables_of_local_law_144() -> None:
+def test_tables_of_local_law_144():
     rng = np.random.default_rng(1)
     n = 400
     sex = np.where(np.arange(n) % 2 == 0, "Female", "Male").astype(object)
@@ -369,7 +334,7 @@ def test_tables_of_local_law_144() -> None:
     race[:4], race[4:8] = "Native American or Alaska Native", None
     predicted = rng.integers(0, 2, n)
     people = {"race": race, "sex": sex}
-    metrics = audit.group_metrics(y_pred=predicted, sensitive_features=people, favourable=1)
+    metrics = measured(predicted, people, favourable=1)
     tables = metrics.local_law_144("sex", "race")
     assert list(tables) == ["Sex", "Race/Ethnicity", "Intersectional"]
     assert tables["Sex"]["category"].tolist() == ["Male", "Female", "Unknown"]
@@ -392,34 +357,14 @@ def test_tables_of_local_law_144() -> None:
     assert both["applicants"].sum() == n
     with pytest.raises(ValueError, match="sex and race must name attributes of the table"):
         metrics.local_law_144("gender", "race")
-    each = audit.group_metrics(y_pred=predicted, sensitive_features=people)
+    each = measured(predicted, people)
     with pytest.raises(ValueError, match="favourable must name one of the classes"):
         each.local_law_144("sex", "race")
     expected = tables["Sex"]
     pd.testing.assert_frame_equal(each.local_law_144("sex", "race", "class 1")["Sex"], expected)
-    alone = audit.group_metrics(y_pred=predicted, sensitive_features=people, intersections=[])
+    alone = measured(predicted, people, intersections=[])
     with pytest.raises(ValueError, match="must hold the intersection"):
         alone.local_law_144("sex", "race", "class 1")
-
-
-def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
-    data = load("german", data_root)
-    predicted = np.random.default_rng(0).integers(0, 2, len(data.y))
-    people = as_attributes(data).select(["Gender", "Age"])
-    metrics = audit.group_metrics(
-        y_true=data.y,
-        y_pred=predicted,
-        sensitive_features=people,
-        favourable=1,
-        class_names=data.class_names,
-    )
-    for value in (0, 1):
-        own = data.sensitive.numpy() == value
-        found = line(metrics, "Gender", str(value), data.class_names[1])
-        assert found["selected"] == predicted[own].sum()
-        wrong = own & (data.y.numpy() == 1)
-        assert found["fnr"] == pytest.approx(1 - predicted[wrong].mean())
-    assert metrics.table[metrics.table["feature"] == "Age"]["count"].sum() == len(predicted)
 
 
 @pytest.mark.parametrize(
@@ -453,15 +398,15 @@ def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
         ({"class_names": ["a", "a"]}, ValueError, "class_names must be distinct"),
     ],
 )
-def test_what_is_refused(options: Any, error: type[Exception], words: str) -> None:
+def test_what_is_refused(options, error, words):
     with pytest.raises(error, match=words):
         audit.group_metrics(**{"y_pred": [0, 1], "sensitive_features": {"g": [0, 1]}} | options)
     with pytest.raises(TypeError, match="positional"):
-        audit.group_metrics([0, 1], [0, 1])  # type: ignore[misc]
+        audit.group_metrics([0, 1], [0, 1])
 
 
 @pytest.mark.parametrize("kind", ["category", "str", "int"])
-def test_a_number_is_a_name_where_all_names_are_numbers(kind: str) -> None:
+def test_a_number_is_a_name_where_all_names_are_numbers(kind):
     y_pred = pd.Series([1, 1, 2, 1]).astype(kind)
     metrics = audit.group_metrics(
         y_pred=y_pred, sensitive_features={"g": list("aabb")}, favourable=1
@@ -470,19 +415,13 @@ def test_a_number_is_a_name_where_all_names_are_numbers(kind: str) -> None:
 
 
 @pytest.mark.parametrize("favourable", [True, "True", {"True"}, pd.Series([True])])
-def test_truth_values_of_texts_are_names(favourable: Any) -> None:
-    predicted = ["True", "True", "False", "True"]
+def test_truth_values_of_texts_are_names(favourable):
     for names in (None, ["True", "False"]):
-        options = {"sensitive_features": {"g": list("aabb")}, "class_names": names}
-        assert (
-            audit.group_metrics(y_pred=predicted, favourable=favourable, **options).table[
-                "selected"
-            ][0]
-            == 3
-        )
-    options = {"sensitive_features": {"g": list("aa")}}
+        predicted, options = ["True", "True", "False", "True"], {"class_names": names}
+        table = measured(predicted, {"g": list("aabb")}, favourable=favourable, **options).table
+        assert table["selected"][0] == 3
     with pytest.raises(ValueError, match="favourable must be among the classes"):
-        audit.group_metrics(y_pred=["True", "True"], favourable=False, **options)
+        measured(["True", "True"], {"g": list("aa")}, favourable=False)
 
 
 @pytest.mark.parametrize(
@@ -493,19 +432,14 @@ def test_truth_values_of_texts_are_names(favourable: Any) -> None:
         [True, np.nan, False, True],
     ],
 )
-def test_true_classes_may_be_truth_values_and_missing(y_true: Any) -> None:
-    predicted = np.array([True, True, False, False])
-    metrics = audit.group_metrics(
-        y_true=y_true,
-        y_pred=predicted,
-        sensitive_features={"g": ["a", "a", pd.NA, "b"]},
-        favourable=1,
-    )
-    assert metrics.table[["judged", "TP", "FN"]].iloc[0].tolist() == [3, 1, 1]
-    assert metrics.table["count"].tolist() == [4, 2, 1, 1]
+def test_true_classes_may_be_truth_values_and_missing(y_true):
+    groups = {"g": ["a", "a", pd.NA, "b"]}
+    table = measured([True, True, False, False], groups, y_true=y_true, favourable=1).table
+    assert table[["judged", "TP", "FN"]].iloc[0].tolist() == [3, 1, 1]
+    assert table["count"].tolist() == [4, 2, 1, 1]
 
 
-def test_names_of_groups_tell_them_apart() -> None:
+def test_names_of_groups_tell_them_apart():
     features = {"a": ["x", "x & y", "x & y"], "b": ["y & z", "z", "z"]}
     table = audit.group_metrics(y_pred=[0, 1, 1], sensitive_features=features).table
     expected = ["'x' & 'y & z'", "'x & y' & 'z'"]
@@ -521,24 +455,17 @@ def test_names_of_groups_tell_them_apart() -> None:
 
 
 @pytest.mark.parametrize("rare", [0, 1])
-def test_equalised_odds_need_both_true_classes(rare: int) -> None:
+def test_equalised_odds_need_both_true_classes(rare):
     rng = np.random.default_rng(0)
     sex, truth = rng.choice(["f", "m"], 400), np.where(np.arange(400) < 6, rare, 1 - rare)
-    metrics = audit.group_metrics(
-        y_true=truth, y_pred=rng.integers(0, 2, 400), sensitive_features={"sex": sex}, favourable=1
-    )
-    line = metrics.summary.iloc[0]
+    summary = measured(rng.integers(0, 2, 400), {"sex": sex}, y_true=truth, favourable=1).summary
     known, lacking = ("fpr", "tpr") if rare else ("tpr", "fpr")
-    assert line[f"{known}_difference"] >= 0
-    names = [
-        f"equalised_odds_{name}{end}"
-        for name in ("difference", "ratio")
-        for end in ("", "_low", "_high")
-    ]
-    assert line[[f"{lacking}_difference", *names]].isna().all()
+    assert summary[f"{known}_difference"][0] >= 0
+    assert summary[f"{lacking}_difference"].isna().all()
+    assert summary.filter(like="equalised_odds").isna().all(axis=None)
 
 
-def test_truth_that_only_one_decision_shows_gives_no_error_rates() -> None:
+def test_truth_that_only_one_decision_shows_gives_no_error_rates():
     rng = np.random.default_rng(0)
     sex, granted = rng.choice(["f", "m"], 600), rng.random(600) < 0.5
     repaid = rng.random(600) < np.where(sex == "f", 0.9, 0.7)

@@ -1,5 +1,3 @@
-from typing import Any
-
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
@@ -9,14 +7,14 @@ from cfe_faiss.audit import calibration_curves, threshold_curves
 
 
 @pytest.fixture
-def people() -> dict[str, Any]:
+def people():
     rng = np.random.default_rng(0)
     prob = rng.beta(1, 2, 500).round(2)
     sex = rng.choice(np.array(["f", "m", None], dtype=object), 500, p=[0.5, 0.4, 0.1])
     return {"y_true": rng.random(500) < prob, "y_prob": prob, "sensitive_features": {"sex": sex}}
 
 
-def test_calibration_equals_scikit_learn(people: dict[str, Any]) -> None:
+def test_calibration_equals_scikit_learn(people):
     curves = calibration_curves(**people, n_bins=8)
     sex = people["sensitive_features"]["sex"]
     cases = (("all", "", np.ones(500, bool)), ("sex", "f", sex == "f"), ("sex", "m", sex == "m"))
@@ -33,7 +31,7 @@ def test_calibration_equals_scikit_learn(people: dict[str, Any]) -> None:
     assert set(curves["value"]) == {"", "f", "m"}
 
 
-def test_unknown_outcomes_are_not_counted(people: dict[str, Any]) -> None:
+def test_unknown_outcomes_are_not_counted(people):
     known = np.arange(500) % 3 > 0
     truth = np.where(known, people["y_true"], -1)
     curves = calibration_curves(**people | {"y_true": truth})
@@ -46,7 +44,7 @@ def test_unknown_outcomes_are_not_counted(people: dict[str, Any]) -> None:
     assert some["tpr"][0] == pytest.approx(chosen[known & people["y_true"]].mean())
 
 
-def test_thresholds_equal_the_roc_curve(people: dict[str, Any]) -> None:
+def test_thresholds_equal_the_roc_curve(people):
     own = people["sensitive_features"]["sex"] == "f"
     fpr, tpr, thresholds = roc_curve(
         people["y_true"][own], people["y_prob"][own], drop_intermediate=False
@@ -58,7 +56,7 @@ def test_thresholds_equal_the_roc_curve(people: dict[str, Any]) -> None:
     assert lines["rate"].iloc[-1] == 1
 
 
-def test_without_truth_there_are_no_error_rates(people: dict[str, Any]) -> None:
+def test_without_truth_there_are_no_error_rates(people):
     del people["y_true"]
     curves = threshold_curves(**people)
     assert curves[["tpr", "fpr"]].isna().all(axis=None)
@@ -78,13 +76,13 @@ def test_without_truth_there_are_no_error_rates(people: dict[str, Any]) -> None:
         ({"confidence": 2}, "confidence must lie"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], words: str) -> None:
+def test_what_is_refused(options, words):
     given = {"y_true": [0, 1], "y_prob": [0.2, 0.4], "sensitive_features": ["a", "b"]} | options
     with pytest.raises(ValueError, match=words):
         calibration_curves(**given)
 
 
-def test_a_probability_at_a_default_threshold_is_selected() -> None:
+def test_a_probability_at_a_default_threshold_is_selected():
     prob = np.array([0.15, 0.3, 0.35, 0.6, 0.7, 0.85, 0.95])
     curves = threshold_curves(y_prob=prob, sensitive_features={"g": ["a"] * 7})
     of_all = curves[curves["feature"] == "all"]

@@ -17,7 +17,7 @@ MATRICES = hnp.arrays(
 
 
 @given(MATRICES)
-def test_unit_rows_are_unit_and_stay_unchanged(matrix: np.ndarray) -> None:
+def test_unit_rows_are_unit_and_stay_unchanged(matrix):
     before = matrix.copy()
     rows = checks.as_unit_rows("x", matrix)
     norms = np.linalg.norm(rows.astype(np.float64), axis=1)
@@ -29,12 +29,7 @@ def test_unit_rows_are_unit_and_stay_unchanged(matrix: np.ndarray) -> None:
     assert not np.shares_memory(rows, matrix)
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16, bool])
-def test_any_real_numbers_do(kind: type) -> None:
-    assert_array_equal(checks.as_matrix("x", np.eye(3, dtype=kind)), np.eye(3, dtype=np.float32))
-
-
-def test_a_row_alone_gets_the_bits_that_it_gets_among_others() -> None:
+def test_a_row_alone_gets_the_bits_that_it_gets_among_others():
     rows = np.random.default_rng(0).normal(size=(50, 37)).astype(np.float32)
     rows[0], rows[1] = 0, checks.as_unit_rows("x", rows[1:2])[0]
     for row, expected in zip(rows, checks.as_unit_rows("x", rows), strict=True):
@@ -46,7 +41,7 @@ def test_a_row_alone_gets_the_bits_that_it_gets_among_others() -> None:
 
 
 @given(st.integers(1, 70), st.integers(0, 2**32 - 1))
-def test_norms_are_summed_in_the_order_of_similarities(d: int, seed: int) -> None:
+def test_norms_are_summed_in_the_order_of_similarities(d, seed):
     rng = np.random.default_rng(seed)
     row = (rng.normal(size=(1, d)) * 10.0 ** rng.integers(-8, 8, d)).astype(np.float32)
     norm = np.sqrt(sum_of_squares(row[0]))
@@ -54,7 +49,7 @@ def test_norms_are_summed_in_the_order_of_similarities(d: int, seed: int) -> Non
     assert_array_equal(found, (row[0].astype(np.float64) / norm).astype(np.float32))
 
 
-def sum_of_squares(row: np.ndarray) -> float:
+def sum_of_squares(row):
     squares = row.astype(np.float64) ** 2
     whole = len(row) // 16 * 16
     lanes = np.zeros(16)
@@ -70,7 +65,7 @@ def sum_of_squares(row: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("label", [-2, -1, 0, 1, 2**31 - 2, 2**31 - 1, 2**31, 2**40])
-def test_a_label_alone_is_one_that_would_be_taken_among_others(label: int) -> None:
+def test_a_label_alone_is_one_that_would_be_taken_among_others(label):
     try:
         checks.as_labels("y", np.array([label, 0]), 2)
     except ValueError:
@@ -79,7 +74,7 @@ def test_a_label_alone_is_one_that_would_be_taken_among_others(label: int) -> No
         assert checks.is_label(label)
 
 
-def test_tensors_lists_and_strided_arrays_do() -> None:
+def test_tensors_lists_and_strided_arrays_do():
     expected = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert_array_equal(checks.as_matrix("x", torch.tensor(expected, requires_grad=True)), expected)
     assert_array_equal(checks.as_matrix("x", expected.tolist()), expected)
@@ -111,21 +106,12 @@ def test_tensors_lists_and_strided_arrays_do() -> None:
         (lambda: checks.as_number("alpha", 1.5, 0, 1), ValueError, "alpha .*got 1.5"),
     ],
 )
-def test_errors_name_argument_expectation_and_what_came(
-    call: object, error: type[Exception], message: str
-) -> None:
+def test_errors_name_argument_expectation_and_what_came(call, error, message):
     with pytest.raises(error, match=message):
-        call()  # type: ignore[operator]
+        call()
 
 
-def test_numbers_of_any_integer_type_do() -> None:
-    assert checks.as_count("k", np.int64(3)) == 3
-    assert checks.as_number("alpha", np.float32(0.5), 0, 1) == 0.5
-    assert_array_equal(checks.as_labels("y", np.uint8([0, 255]), 2), [0, 255])
-    assert_array_equal(checks.as_labels("y", [], 0), np.empty(0, np.int32))
-
-
-def test_names() -> None:
+def test_names():
     assert checks.as_names("names", ["a", 1, "a"]) == ("a", "1")
     assert checks.as_names("names", (name for name in "ab")) == ("a", "b")
     for wrong in ("a", b"a", None, 5):
@@ -133,7 +119,7 @@ def test_names() -> None:
             checks.as_names("names", wrong)
 
 
-def test_dense() -> None:
+def test_dense():
     dense = np.array([[0.0, 2.0], [0.0, 0.0]])
     cases = (dense, dense.tolist(), torch.from_numpy(dense), torch.from_numpy(dense).to_sparse())
     for values in cases:
@@ -141,7 +127,7 @@ def test_dense() -> None:
     np.testing.assert_array_equal(checks.as_dense("x", scipy.sparse.csc_matrix(dense)), dense)
 
 
-def test_a_tensor_of_a_type_that_numpy_lacks_is_named() -> None:
+def test_a_tensor_of_a_type_that_numpy_lacks_is_named():
     message = r"x must be an array of real numbers, got Tensor: .*Float8"
     with pytest.raises(TypeError, match=message):
         checks.as_array("x", torch.ones(2).to(torch.float8_e4m3fn))

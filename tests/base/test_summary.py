@@ -42,11 +42,11 @@ class Record:
         (Record(0.5), "Record(value=0.5)"),
     ],
 )
-def test_values(value: object, text: str) -> None:
+def test_values(value, text):
     assert repr(Record(value)) == f"Record(value={text})"
 
 
-def test_what_users_see_is_short() -> None:
+def test_what_users_see_is_short():
     data = load("patients")
     model = gcn(data)
     report = train(model, data, epochs=5)

@@ -30,12 +30,12 @@ similarities = st.floats(-1, 1, exclude_max=True)
         (math.nan, ""),
     ],
 )
-def test_texts(value: float, text: str) -> None:
+def test_texts(value, text):
     assert format_similarity(value) == text
 
 
 @given(similarities)
-def test_a_text_is_as_near_as_it_says_and_never_1(value: float) -> None:
+def test_a_text_is_as_near_as_it_says_and_never_1(value):
     text = format_similarity(value)
     assert Decimal(text) < 1
     unit = Decimal(1).scaleb(Decimal(text).as_tuple().exponent)
@@ -45,13 +45,13 @@ def test_a_text_is_as_near_as_it_says_and_never_1(value: float) -> None:
 
 
 @given(similarities, similarities)
-def test_texts_keep_the_order(one: float, two: float) -> None:
+def test_texts_keep_the_order(one, two):
     low, high = sorted((one, two))
     step = Decimal(1).scaleb(Decimal(format_similarity(low)).as_tuple().exponent)
     assert Decimal(format_similarity(low)) <= Decimal(format_similarity(high)) + step
 
 
-def test_the_bound_holds_for_vectors_that_are_moved_by_its_error() -> None:
+def test_the_bound_holds_for_vectors_that_are_moved_by_its_error():
     x, _ = clustered(200, 16, 4)
     rng = np.random.default_rng(0)
     exact = x.astype(np.float64)

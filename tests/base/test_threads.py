@@ -1,11 +1,6 @@
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from itertools import count
-from types import FrameType
-from typing import Any
 
 import faiss
 import numpy as np
@@ -15,7 +10,7 @@ from threadpoolctl import ThreadpoolController
 from cfe_faiss.base import threads
 
 
-def libraries() -> list[Any]:
+def libraries():
     return [
         one
         for one in ThreadpoolController().lib_controllers
@@ -23,12 +18,12 @@ def libraries() -> list[Any]:
     ]
 
 
-def blas_threads() -> set[int]:
+def blas_threads():
     return {library.num_threads for library in libraries()}
 
 
-def use_blas_threads(number: int) -> None:
-    def use() -> None:
+def use_blas_threads(number):
+    def use():
         for library in libraries():
             library.set_num_threads(number)
 
@@ -40,7 +35,7 @@ def use_blas_threads(number: int) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def two_threads() -> Iterator[None]:
+def two_threads():
     """Let BLAS have two threads here; in the other tests it has one."""
     (before,) = blas_threads()
     use_blas_threads(2)
@@ -48,10 +43,10 @@ def two_threads() -> Iterator[None]:
     use_blas_threads(before)
 
 
-def test_every_task_runs_once() -> None:
+def test_every_task_runs_once():
     done = np.zeros(1000, int)
 
-    def task(i: int) -> None:
+    def task(i):
         done[i] += 1
 
     threads.run(task, range(1000))
@@ -59,16 +54,10 @@ def test_every_task_runs_once() -> None:
     threads.run(task, [])
 
 
-def test_one_task_starts_no_thread() -> None:
-    names = []
-    threads.run(lambda _: names.append(threading.current_thread().name), [0])
-    assert names == [threading.current_thread().name]
-
-
-def test_the_first_error_comes_out_and_the_rest_does_not_start() -> None:
+def test_the_first_error_comes_out_and_the_rest_does_not_start():
     started = []
 
-    def task(i: int) -> None:
+    def task(i):
         started.append(i)
         if i == 3:
             raise KeyboardInterrupt
@@ -78,11 +67,11 @@ def test_the_first_error_comes_out_and_the_rest_does_not_start() -> None:
     assert len(started) < 100_000
 
 
-def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
+def test_blas_has_one_thread_inside_and_what_it_had_outside():
     before = blas_threads()
-    inside: list[set[int]] = []
+    inside = []
 
-    def caller() -> None:
+    def caller():
         threads.run(lambda _: inside.append(blas_threads()), range(20))
 
     callers = [threading.Thread(target=caller) for _ in range(4)]
@@ -97,57 +86,13 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside() -> None:
     assert blas_threads() == before
 
 
-def test_an_interrupt_at_any_line_restores_the_threads_of_blas() -> None:
-    before = blas_threads()
-    limit = threads._Limit
-    functions = (threads.single_threaded_blas.__wrapped__, threads._apply_limits)
-    codes = {function.__code__ for function in (*functions, limit.start, limit.end)}
-
-    def interrupt(number: int) -> bool:
-        """Use BLAS with an interrupt at a line; return whether there is such a line."""
-        lines = count(1)
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            if frame.f_code not in codes:
-                return None
-            if event == "line" and next(lines) == number:
-                raise KeyboardInterrupt
-            return trace
-
-        sys.settrace(trace)
-        try:
-            with threads.single_threaded_blas():
-                pass
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(None)
-        return False
-
-    number = 1
-    while interrupt(number):
-        # after an interrupt, nothing waits for the thread that restores the number
-        deadline = time.monotonic() + 60
-        while blas_threads() != before:
-            assert time.monotonic() < deadline
-        number += 1
-    assert number > 10
-
-
-def test_blas_stays_as_it_is_where_no_task_calls_it() -> None:
-    before = blas_threads()
-    inside: list[set[int]] = []
-    threads.run(lambda _: inside.append(blas_threads()), range(20), blas=False)
-    assert inside == [before] * 20
-
-
-def test_the_number_of_threads_is_that_of_faiss() -> None:
+def test_the_number_of_threads_is_that_of_faiss():
     before = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(1)
         names, inside = set(), []
 
-        def task(_: int) -> None:
+        def task(_):
             names.add(threading.current_thread().name)
             inside.append(blas_threads())
 
@@ -159,15 +104,15 @@ def test_the_number_of_threads_is_that_of_faiss() -> None:
     assert threads.num_threads() == before
 
 
-def test_one_thread_may_use_the_threads_of_blas_if_faiss_may_have_more() -> None:
+def test_one_thread_may_use_the_threads_of_blas_if_faiss_may_have_more():
     before = blas_threads()
-    inside: list[set[int]] = []
+    inside = []
     threads.run(lambda _: inside.append(blas_threads()), [0])
     threads.run(lambda _: inside.append(blas_threads()), range(2), work=1.0)
     assert inside == [before] * 3
 
 
-def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards() -> None:
+def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards():
     before = faiss.omp_get_max_threads()
     with threads.limit_faiss_threads(threads.num_threads(1000.0)):
         assert faiss.omp_get_max_threads() == 1
@@ -178,7 +123,7 @@ def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards() -> No
     assert faiss.omp_get_max_threads() == before
 
 
-def test_threads_of_the_core_are_worth_it_for_less_work() -> None:
+def test_threads_of_the_core_are_worth_it_for_less_work():
     before = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(3)
@@ -188,7 +133,7 @@ def test_threads_of_the_core_are_worth_it_for_less_work() -> None:
         faiss.omp_set_num_threads(before)
 
 
-def test_progress_is_quiet_when_it_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_quiet_when_it_is_not_a_terminal(capsys):
     threads.run(lambda _: None, range(50), progress="Working")
     assert capsys.readouterr() == ("", "")
 
@@ -223,7 +168,7 @@ other.join()
 """
 
 
-def test_a_fork_waits_until_the_threads_of_blas_are_set() -> None:
+def test_a_fork_waits_until_the_threads_of_blas_are_set():
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SETS_WHILE_IT_FORKS],
         capture_output=True,

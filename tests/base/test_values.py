@@ -1,8 +1,5 @@
 """Values of every library become the same labels, groups and ids; each error names the value and its position."""
 
-from enum import IntEnum, StrEnum
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 
 from cfe_faiss.base import values
 from cfe_faiss.base.values import (
@@ -24,17 +20,17 @@ from cfe_faiss.base.values import (
     group_numbers,
 )
 
-KINDS: dict[str, Any] = {
+KINDS = {
     "integers": st.integers(0, 2**63 - 1) | st.integers(0, 3),
     "texts": st.text(min_size=1, max_size=4).filter(lambda text: text[-1] != "\0"),
     "booleans": st.booleans(),
 }
 
 
-def columns(items: list[Any]) -> dict[str, Any]:
+def columns(items):
     """Return known and missing values of one kind in the forms of all libraries."""
     known = [one for one in items if one is not None]
-    forms: dict[str, Any] = {
+    forms = {
         "list": items,
         "tuple": tuple(items),
         "objects": np.array([*items, None], object)[:-1],
@@ -65,13 +61,13 @@ def columns(items: list[Any]) -> dict[str, Any]:
     return forms
 
 
-def plain(labels: Any) -> list[tuple[type, Any]]:
+def plain(labels):
     return [(type(one), one) for one in labels.tolist()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-def test_labels_of_every_library(kind: str, data: Any) -> None:
+def test_labels_of_every_library(kind, data):
     items = data.draw(st.lists(KINDS[kind] | st.none(), max_size=6))
     unknown = -1 if all(type(one) is int for one in items if one is not None) else None
     expected = [(type(one), one) for one in (unknown if one is None else one for one in items)]
@@ -88,7 +84,7 @@ def test_labels_of_every_library(kind: str, data: Any) -> None:
             assert form
 
 
-def test_an_integer_column_with_missing_values_is_of_floats() -> None:
+def test_an_integer_column_with_missing_values_is_of_floats():
     series = pd.Series([3, None, 0])
     assert series.dtype == np.float64
     assert as_labels("y", series, 3, unknown=True).tolist() == [3, -1, 0]
@@ -104,19 +100,12 @@ def test_an_integer_column_with_missing_values_is_of_floats() -> None:
     )
 
 
-def test_subclasses_are_plain_values() -> None:
-    names, numbers = StrEnum("names", "a b"), IntEnum("numbers", "A B")
-    expected = [(str, "b"), (int, 2), (bool, True), (str, "x")]
-    assert plain(as_labels("y", [names.b, numbers.B, np.True_, np.str_("x")], 4)) == expected
-
-
 mixed = st.lists(st.one_of(*KINDS.values()), max_size=8)
 
 
 @given(mixed, mixed)
-def test_mixed_kinds_stay_apart(items: list[Any], more: list[Any]) -> None:
-    expected = [(type(one), one) for one in items]
-    assert plain(as_labels("y", items, len(items))) == expected
+def test_mixed_kinds_stay_apart(items, more):
+    assert plain(as_labels("y", items, len(items))) == [(type(one), one) for one in items]
     first, second = group_numbers(
         ("g", items, len(items)), ("h", np.array([*more, None], object)[:-1], len(more))
     )
@@ -126,7 +115,7 @@ def test_mixed_kinds_stay_apart(items: list[Any], more: list[Any]) -> None:
     assert set(numbers) == set(range(len(set(keys))))
 
 
-def test_integers_of_all_widths_stay_apart() -> None:
+def test_integers_of_all_widths_stay_apart():
     big = np.array([2**63, 2**64 - 1, 5], np.uint64)
     for other in (
         np.array([5, -1, 2**62]),
@@ -142,7 +131,7 @@ def test_integers_of_all_widths_stay_apart() -> None:
     assert len({*near[0].tolist(), *near[1].tolist()}) == 3
 
 
-WRONG: list[tuple[Any, type[Exception], str]] = [
+WRONG = [
     ([1.0, 2.0], TypeError, "y must be integers, got dtype float64"),
     (["a", 1.5], TypeError, "y must be integers, texts or booleans, got 1.5 at position 1"),
     (["a", object], TypeError, "y must be integers, texts or booleans, got type.* at position 1"),
@@ -165,15 +154,9 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given_values", "error", "message"), WRONG)
-def test_wrong_labels_are_named(given_values: Any, error: type[Exception], message: str) -> None:
+def test_wrong_labels_are_named(given_values, error, message):
     with pytest.raises(error, match=f"^{message}"):
         as_labels("y", given_values, 2)
-
-
-def test_errors_stay_short() -> None:
-    with pytest.raises(TypeError) as caught:
-        as_labels("y", [1, [0] * 100_000], 2)
-    assert len(str(caught.value)) < 300
 
 
 # --- ids --------------------------------------------------------------------------------------------------------------
@@ -199,16 +182,10 @@ def test_errors_stay_short() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-def test_ids_of_every_library(given_values: Any) -> None:
+def test_ids_of_every_library(given_values):
     ids = as_ids("ids", given_values)
     assert (ids.dtype, ids.tolist()) == (np.dtype(np.int64), [3, 0])
     assert as_nodes("nodes", given_values, 4).tolist() == [0, 3]
-
-
-def test_a_set_and_nothing_are_ids() -> None:
-    assert sorted(as_ids("ids", {3, 0}).tolist()) == [0, 3]
-    assert_array_equal(as_ids("ids", []), np.empty(0, np.int64))
-    assert_array_equal(as_ids("ids", set()), np.empty(0, np.int64))
 
 
 @pytest.mark.parametrize(
@@ -228,12 +205,12 @@ def test_a_set_and_nothing_are_ids() -> None:
         ("12", TypeError, "ids must be integers, got '12' at position 0"),
     ],
 )
-def test_wrong_ids_are_named(given_values: Any, error: type[Exception], message: str) -> None:
+def test_wrong_ids_are_named(given_values, error, message):
     with pytest.raises(error, match=message):
         as_ids("ids", given_values)
 
 
-def test_nodes_are_numbers_or_a_mask() -> None:
+def test_nodes_are_numbers_or_a_mask():
     assert as_nodes("nodes", None, 3).tolist() == [0, 1, 2]
     assert as_nodes("nodes", torch.tensor([True, False, True]), 3).tolist() == [0, 2]
     assert as_nodes("nodes", pd.Series([True, False, True]), 3).tolist() == [0, 2]
@@ -245,7 +222,7 @@ def test_nodes_are_numbers_or_a_mask() -> None:
             as_nodes("nodes", odd, 3)
 
 
-def test_lists_of_plain_values() -> None:
+def test_lists_of_plain_values():
     for one in (
         np.array([1, 2]),
         torch.tensor([1, 2]),
@@ -267,7 +244,7 @@ def test_lists_of_plain_values() -> None:
     st.lists(st.one_of(*KINDS.values()), max_size=8),
     st.lists(st.one_of(*KINDS.values()), max_size=8),
 )
-def test_tables_find_labels(known: list[Any], asked: list[Any]) -> None:
+def test_tables_find_labels(known, asked):
     labels = as_labels("y", known, len(known))
     table = LabelKeys(np.empty(0, np.int64), np.empty(0, np.int32)).with_labels(labels)
     code_of = {

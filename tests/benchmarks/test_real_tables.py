@@ -8,7 +8,6 @@ import importlib
 import shlex
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ GOLDEN = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def benchmark() -> Any:
+def benchmark():
     """Make ``benchmarks`` importable, whatever started pytest."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
@@ -34,10 +33,10 @@ def benchmark() -> Any:
 
 
 @pytest.fixture(scope="module")
-def original(benchmark: Any) -> Any:
+def original(benchmark):
     """Return a function from a table's name to its original file; it skips where that lacks."""
 
-    def path(name: str) -> Path:
+    def path(name):
         files = benchmark("files")
         table = files.tables()[name]
         if not files.is_available(table):
@@ -48,23 +47,23 @@ def original(benchmark: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def compas(original: Any) -> Any:
+def compas(original):
     return pd.read_csv(original("compas"))
 
 
 @pytest.fixture(scope="module")
-def loans(original: Any) -> Any:
+def loans(original):
     numbers = ["appinc", "loanamt", "dep", "emp", "obrat", "loanprc", "pubrec"]
     columns = [*numbers, "married", "male", "black", "approve"]
     return pd.read_csv(original("loanapp"))[columns].dropna().reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")
-def arrests(original: Any) -> Any:
+def arrests(original):
     return pd.read_csv(original("arrests"), compression="zip")
 
 
-def fitted(frame: Any, target: str, left_out: tuple[str, ...] = ()) -> Any:
+def fitted(frame, target, left_out=()):
     """Return a pipeline for numbers and texts, fitted to a column."""
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.linear_model import LogisticRegression
@@ -80,7 +79,7 @@ def fitted(frame: Any, target: str, left_out: tuple[str, ...] = ()) -> Any:
 
 
 @pytest.mark.parametrize("sensitive", [["race"], ["sex"], ["race", "sex"]])
-def test_rates_and_errors_of_groups_are_fairlearns(compas: Any, sensitive: list[str]) -> None:
+def test_rates_and_errors_of_groups_are_fairlearns(compas, sensitive):
     metrics = pytest.importorskip("fairlearn.metrics", reason="needs fairlearn")
     decision = np.where(compas.score_text == "Low", "low", "not low")
     truth = np.where(compas.two_year_recid == 0, "low", "not low")
@@ -108,7 +107,7 @@ def test_rates_and_errors_of_groups_are_fairlearns(compas: Any, sensitive: list[
             assert found[name] == pytest.approx(row[name], abs=1e-12), (group, name)
 
 
-def test_golden_rates_of_the_command_are_fairlearns(benchmark: Any, arrests: Any) -> None:
+def test_golden_rates_of_the_command_are_fairlearns(benchmark, arrests):
     metrics = pytest.importorskip("fairlearn.metrics", reason="needs fairlearn")
     golden = benchmark("golden").load("arrests")["groups"]
     frame = arrests[["colour", "sex"]]
@@ -128,7 +127,7 @@ def test_golden_rates_of_the_command_are_fairlearns(benchmark: Any, arrests: Any
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden_rates_are_those_of_plain_pandas(benchmark: Any, original: Any, name: str) -> None:
+def test_golden_rates_are_those_of_plain_pandas(benchmark, original, name):
     recorded = benchmark("golden").load(name)
     if recorded is None:
         pytest.skip(f"{name} has no golden numbers")
@@ -154,17 +153,17 @@ def test_golden_rates_are_those_of_plain_pandas(benchmark: Any, original: Any, n
     assert compared > 0.9 * len(frame)
 
 
-@pytest.mark.parametrize("name", ["colour", "employed"])
-def test_flips_of_arrests_equal_a_loop(arrests: Any, name: str) -> None:
-    _check_flips(arrests, "released", name)
-
-
-@pytest.mark.parametrize("name", ["black", "married"])
-def test_flips_of_loans_equal_a_loop(loans: Any, name: str) -> None:
-    _check_flips(loans, "approve", name)
-
-
-def _check_flips(frame: Any, target: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "target", "name"),
+    [
+        ("arrests", "released", "colour"),
+        ("arrests", "released", "employed"),
+        ("loans", "approve", "black"),
+        ("loans", "approve", "married"),
+    ],
+)
+def test_flips_equal_a_loop(request, table, target, name):
+    frame = request.getfixturevalue(table)
     model = fitted(frame, target)
     inputs = frame.drop(columns=target)
     finder = cfe.EvidenceFinder.from_table(inputs, model)
@@ -183,7 +182,7 @@ def _check_flips(frame: Any, target: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["black", "male"])
-def test_comparisons_of_models_equal_a_loop(loans: Any, group: str) -> None:
+def test_comparisons_of_models_equal_a_loop(loans, group):
     frame = loans.astype({"approve": str})
     inputs = frame.drop(columns="approve")
     first, second = fitted(frame, "approve"), fitted(frame, "approve", left_out=("pubrec", "obrat"))
@@ -210,7 +209,7 @@ def test_comparisons_of_models_equal_a_loop(loans: Any, group: str) -> None:
     assert changes.stays == len(before & after)
 
 
-def evidence_by_loop(finder: Any, labels: Any, k: int) -> set[tuple[int, int]]:
+def evidence_by_loop(finder, labels, k):
     """Return the k nearest rows of other classes of every row; the smaller row wins a tie."""
     X = np.asarray(finder.vectors, np.float64)
     is_distance = finder.index.metric_type == 1
@@ -223,7 +222,7 @@ def evidence_by_loop(finder: Any, labels: Any, k: int) -> set[tuple[int, int]]:
     return pairs
 
 
-def test_a_file_and_a_frame_mean_the_same(original: Any, arrests: Any, tmp_path: Path) -> None:
+def test_a_file_and_a_frame_mean_the_same(original, arrests, tmp_path):
     path = tmp_path / "arrests.csv"
     with zipfile.ZipFile(original("arrests")) as archive:
         path.write_bytes(archive.read(archive.namelist()[0]))
@@ -233,7 +232,7 @@ def test_a_file_and_a_frame_mean_the_same(original: Any, arrests: Any, tmp_path:
     np.testing.assert_array_equal(from_path.labels, from_frame.labels)
 
 
-def test_every_table_has_a_pinned_package_and_a_license(benchmark: Any) -> None:
+def test_every_table_has_a_pinned_package_and_a_license(benchmark):
     files = benchmark("files")
     tables, pins = files.tables(), files.pins()
     assert len(tables) >= 10
@@ -247,7 +246,7 @@ def test_every_table_has_a_pinned_package_and_a_license(benchmark: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_command_gives_the_golden_numbers(benchmark: Any, original: Any, name: str) -> None:
+def test_a_command_gives_the_golden_numbers(benchmark, original, name):
     run, golden = benchmark("run"), benchmark("golden")
     original(name)
     table = benchmark("files").tables()[name]

@@ -18,7 +18,7 @@ from cfe_faiss.models import gcn, train
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with a graph, vectors and predicted classes, and the index files of two kinds made from them."""
     folder = tmp_path_factory.mktemp("cli")
     rng = np.random.default_rng(0)
@@ -42,10 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def output(capsys: pytest.CaptureFixture[str]):
+def output(capsys):
     """Run a command that succeeds, and return what it writes to standard output; it says nothing else."""
 
-    def run(*arguments: object, notes: str = "") -> str:
+    def run(*arguments, notes=""):
         assert main([str(argument) for argument in arguments]) == 0
         captured = capsys.readouterr()
         assert captured.err == notes
@@ -55,10 +55,10 @@ def output(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.fixture
-def error(capsys: pytest.CaptureFixture[str]):
+def error(capsys):
     """Run a command that fails, and return its only line of complaint."""
 
-    def run(*arguments: object) -> str:
+    def run(*arguments):
         assert main([str(argument) for argument in arguments]) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
@@ -69,7 +69,7 @@ def error(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.fixture(scope="module")
-def people(folder: Path) -> pd.DataFrame:
+def people(folder):
     """Attributes of the nodes of the index files, and in ``people.csv``."""
     rng = np.random.default_rng(1)
     people = pd.DataFrame(
@@ -84,7 +84,7 @@ def people(folder: Path) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def patients(tmp_path_factory):
     """An index of the patients, built by the command."""
     path = tmp_path_factory.mktemp("patients") / "patients.cfe"
     found = main(["build", str(path), "--dataset", "patients", "--model", "sage", "--seed", "2"])
@@ -101,7 +101,7 @@ class OwnFolder:
     ids: np.ndarray
     probabilities: np.ndarray
 
-    def options(self, *names: str) -> list[str]:
+    def options(self, *names):
         """The options of the command line that name files."""
         known = {
             "features": ["--features", "people.csv", "--id", "patient"],
@@ -114,7 +114,7 @@ class OwnFolder:
 
 
 @pytest.fixture(scope="session")
-def own_folder(tmp_path_factory: pytest.TempPathFactory) -> OwnFolder:
+def own_folder(tmp_path_factory):
     """Tables of the patients in shuffled orders, with ids that are texts, and a class with a comma in its name."""
     path = tmp_path_factory.mktemp("own")
     data = load("patients")
@@ -149,3 +149,10 @@ def own_folder(tmp_path_factory: pytest.TempPathFactory) -> OwnFolder:
     pd.DataFrame({"patient": ids, "asked": test.astype(int)}).to_csv(path / "mask.csv", index=False)
     pd.DataFrame({"patient": ids[test]}).to_csv(path / "list.csv", index=False)
     return OwnFolder(path, data, ids, probabilities)
+
+
+@pytest.fixture
+def inside(own_folder, monkeypatch):
+    """The folder of the patients' files, and the process in it."""
+    monkeypatch.chdir(own_folder.path)
+    return own_folder

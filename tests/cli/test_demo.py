@@ -26,7 +26,7 @@ def show(folder: Path, dataset: str = "patients", root: Path | None = None, **op
     return output.getvalue()
 
 
-def expected(nodes: str, seed: int):
+def expected(nodes, seed):
     data = load("patients", None, seed)
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed)
@@ -36,7 +36,7 @@ def expected(nodes: str, seed: int):
     return SimpleNamespace(data=data, report=report, finder=finder, pairs=finder.top_pairs(3))
 
 
-def cards(text: str) -> list[SimpleNamespace]:
+def cards(text):
     """The pairs of the table, with the lines below each as (name, value, value)."""
     return [
         SimpleNamespace(
@@ -50,23 +50,21 @@ def cards(text: str) -> list[SimpleNamespace]:
     ]
 
 
-def classes_of(data, pairs, labels, rank: int) -> list[str]:
+def classes_of(data, pairs, labels, rank):
     return [
         class_name(data, int(labels[node])) for node in (pairs.source[rank], pairs.target[rank])
     ]
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def shown(tmp_path_factory):
     """The text of a demo, and the folder of its picture."""
     folder = tmp_path_factory.mktemp("demo") / "new" / "folder"
     return show(folder), folder
 
 
 @pytest.mark.parametrize(("nodes", "seed"), [("test", 0), ("all", 1)])
-def test_text_holds_the_results_of_the_api(
-    shown: tuple[str, Path], tmp_path: Path, nodes: str, seed: int
-) -> None:
+def test_text_holds_the_results_of_the_api(shown, tmp_path, nodes, seed):
     text = shown[0] if nodes == "test" else show(tmp_path, nodes=nodes, seed=seed)
     true = expected(nodes=nodes, seed=seed)
     pairs = cards(text)
@@ -98,7 +96,7 @@ def test_text_holds_the_results_of_the_api(
     assert len({len(line) for line in table}) == 1
 
 
-def test_picture_of_the_first_pair(shown: tuple[str, Path]) -> None:
+def test_picture_of_the_first_pair(shown):
     text, folder = shown
     wanted = f"A picture of pair 1 and its neighbours: {folder / 'evidence.png'}"
     assert text.splitlines()[-1] == wanted
@@ -110,7 +108,7 @@ def test_picture_of_the_first_pair(shown: tuple[str, Path]) -> None:
 
 
 @pytest.mark.slow
-def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
+def test_german_shows_its_units(tmp_path, data_root):
     text = show(tmp_path, "german", data_root, pairs=1)
     (card,) = cards(text)
     data = load("german", data_root)
@@ -121,14 +119,14 @@ def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_columns_without_a_meaning_are_left_out(tmp_path: Path, data_root: Path) -> None:
+def test_columns_without_a_meaning_are_left_out(tmp_path, data_root):
     text = show(tmp_path, "cora", data_root, pairs=2)
     wanted = [["predicted class", "true class"]] * 2
     assert [[line[0] for line in card.lines] for card in cards(text)] == wanted
     assert "own units" not in text
 
 
-def test_one_class_everywhere_is_not_an_error(tmp_path: Path) -> None:
+def test_one_class_everywhere_is_not_an_error(tmp_path):
     folder = tmp_path / "nifty" / "german"
     folder.mkdir(parents=True)
     rows = "\n".join(f"{1 if i % 4 else -1},Male,7" for i in range(16))
@@ -140,7 +138,7 @@ def test_one_class_everywhere_is_not_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "evidence.png").exists()
 
 
-def test_bad_arguments(tmp_path: Path) -> None:
+def test_bad_arguments(tmp_path):
     with pytest.raises(ValueError, match="pairs must be at least 1, got 0"):
         show(tmp_path, pairs=0)
     with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path))):

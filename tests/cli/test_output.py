@@ -10,7 +10,7 @@ from cfe_faiss.cli.output import write
 HOSTILE = np.array(['a,"b"', "c\nd", "\x1b[2J", "é"], object)
 
 
-def test_csv_and_json_hold_every_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_and_json_hold_every_text(capsys):
     columns = {"a,b": HOSTILE, "n": np.array([1, 2, 3, 4])}
     write(columns, "csv")
     header, *rows = csv.reader(io.StringIO(capsys.readouterr().out, newline=""))
@@ -34,7 +34,7 @@ def test_csv_and_json_hold_every_text(capsys: pytest.CaptureFixture[str]) -> Non
         "-5 to 3+cmd|' /C calc'!A0",
     ],
 )
-def test_csv_holds_no_formula(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_csv_holds_no_formula(capsys, text):
     write({text: np.array([text, "-2.5", "-5 to 3"], object)}, "csv")
     header, first, *numbers = csv.reader(io.StringIO(capsys.readouterr().out, newline=""))
     assert header[0].startswith("'")
@@ -42,7 +42,7 @@ def test_csv_holds_no_formula(capsys: pytest.CaptureFixture[str], text: str) -> 
     assert numbers == [["-2.5"], ["-5 to 3"]]
 
 
-def test_tables_have_one_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_have_one_line_for_each_row(capsys):
     write({"text": HOSTILE, "x": np.array([0.5, np.nan, 1, 2])}, None)
     lines = capsys.readouterr().out.splitlines()
     assert len({len(line) for line in lines}) == 1
@@ -50,7 +50,7 @@ def test_tables_have_one_line_for_each_row(capsys: pytest.CaptureFixture[str]) -
     assert lines[3].split() == ["\\x1b[2J", "1.0000"]
 
 
-def test_missing_values_and_booleans(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_values_and_booleans(capsys):
     columns = {
         "known": np.array([1, None], object),
         "text": np.array(["x", None], object),
@@ -66,7 +66,7 @@ def test_missing_values_and_booleans(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == "known,text,flag,share\n1,x,True,0.25\n,,False,nan\n"
 
 
-def test_similarities_read_1_for_equal_vectors_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_similarities_read_1_for_equal_vectors_only(capsys):
     write({"similarity": np.array([1.0, 1 - 1e-9, 0.5])}, None)
     assert capsys.readouterr().out.split() == ["similarity", "1", "0.9999999990", "0.500000"]
     write({"similarity": np.array([1.0, 0.5], np.float32)}, None)

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from commands import column, records
 from numpy.testing import assert_allclose, assert_array_equal
@@ -16,15 +15,8 @@ from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets.own import OwnFiles, read_own
 
 
-@pytest.fixture
-def inside(own_folder, monkeypatch: pytest.MonkeyPatch):
-    """The folder of the files, and the process in it."""
-    monkeypatch.chdir(own_folder.path)
-    return own_folder
-
-
 @pytest.fixture(scope="module")
-def index(own_folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def index(own_folder, tmp_path_factory):
     """An index of all patients, built by the command."""
     out = tmp_path_factory.mktemp("index") / "all.cfe"
     with pytest.MonkeyPatch.context() as patch:
@@ -42,7 +34,7 @@ def index(own_folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def own(folder, **options) -> object:
+def own(folder, **options):
     files = {
         "edges": Source(folder.path / "edges.csv"),
         "predictions": Source(folder.path / "pred.csv"),
@@ -54,7 +46,7 @@ def own(folder, **options) -> object:
 CLASSES = "cfe-faiss: note: classes: 0 is malignant, sure, 1 is benign\n"
 
 
-def test_build_gives_the_index_of_the_api(inside, index: Path) -> None:
+def test_build_gives_the_index_of_the_api(inside, index):
     built = cfe.read_index(index)
     labels = inside.probabilities.argmax(axis=1)
     assert_array_equal(built.members().labels, labels)
@@ -62,20 +54,8 @@ def test_build_gives_the_index_of_the_api(inside, index: Path) -> None:
     assert_allclose(built.reconstruct_n(), X, atol=1e-6)
 
 
-def test_build_without_any_edge(inside, tmp_path: Path) -> None:
-    (tmp_path / "no_edges.csv").write_text("from,to\n")
-    options = inside.options("features", "predictions", "truth")
-    assert (
-        main(["build", str(tmp_path / "out"), *options, "--edges", str(tmp_path / "no_edges.csv")])
-        == 0
-    )
-    x = own(inside).x
-    units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert_allclose(cfe.read_index(tmp_path / "out").reconstruct_n(), units, atol=1e-6)
-
-
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv", "mask.csv:asked", "test"])
-def test_build_among_some_nodes(inside, tmp_path: Path, output, nodes: str) -> None:
+def test_build_among_some_nodes(inside, tmp_path, output, nodes):
     split = inside.options("split") if nodes == "test" else []
     options = inside.options("features", "edges", "predictions", "truth")
     output("build", tmp_path / "out", *options, "--nodes", nodes, *split, notes=CLASSES)
@@ -83,20 +63,7 @@ def test_build_among_some_nodes(inside, tmp_path: Path, output, nodes: str) -> N
     assert_array_equal(cfe.read_index(tmp_path / "out").members().ids, expected)
 
 
-def test_build_from_parquet_is_the_same(inside, tmp_path: Path, output, index: Path) -> None:
-    files = (
-        "--features",
-        "people.parquet",
-        "--id",
-        "patient",
-        *inside.options("edges", "predictions"),
-    )
-    output("build", tmp_path / "out", *files, "--truth", "people.parquet:diagnosis", notes=CLASSES)
-    found = cfe.read_index(tmp_path / "out").reconstruct_n()
-    assert_array_equal(found, cfe.read_index(index).reconstruct_n())
-
-
-def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> None:
+def test_build_without_an_attribute(inside, tmp_path, output, capsys):
     options = inside.options("features", "edges", "predictions", "truth")
     arguments = ["build", str(tmp_path / "out"), *options, "--without", "sex", "mean area"]
     assert main(arguments) == 0
@@ -113,15 +80,7 @@ def test_build_without_an_attribute(inside, tmp_path: Path, output, capsys) -> N
     assert_array_equal(found, finder.index.reconstruct_n())
 
 
-def test_build_joins_neighbours(inside, tmp_path: Path, output) -> None:
-    options = inside.options("features", "predictions", "truth")
-    output("build", tmp_path / "out", *options, "--neighbours", 4, notes=CLASSES)
-    data = own(inside, edges=None, neighbours=4)
-    X = cfe.ks_vectors(data.x, data.edge_index)
-    assert_array_equal(cfe.read_index(tmp_path / "out").reconstruct_n(), X)
-
-
-def test_results_have_the_users_names(inside, index: Path, output) -> None:
+def test_results_have_the_users_names(inside, index, output):
     names = inside.options("features", "predictions")
     plain = records(output("local", index, "--nodes", 5, 0, "-k", 3, "--json"), "json")
     asked = inside.ids[[5, 0]]
@@ -141,28 +100,8 @@ def test_results_have_the_users_names(inside, index: Path, output) -> None:
     assert {row["source_label"] for row in rows} <= {"0", "1"}
 
 
-def test_integer_ids_stay_integers(inside, tmp_path: Path, index: Path, output) -> None:
-    frame = pd.read_csv("people.csv")
-    frame["patient"] = np.arange(len(frame)) * 3 + 7
-    frame.to_csv(tmp_path / "numbers.csv", index=False)
-    text = output(
-        "local",
-        index,
-        "--nodes",
-        7,
-        "-k",
-        2,
-        "--features",
-        tmp_path / "numbers.csv",
-        "--id",
-        "patient",
-        "--json",
-    )
-    assert [row["node"] for row in json.loads(text)] == [7, 7]
-
-
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv"])
-def test_nodes_from_a_file(inside, index: Path, output, nodes: str) -> None:
+def test_nodes_from_a_file(inside, index, output, nodes):
     rows = records(
         output("local", index, "--nodes", nodes, "-k", 1, *inside.options("features"), "--csv"),
         "csv",
@@ -176,7 +115,7 @@ def test_nodes_from_a_file(inside, index: Path, output, nodes: str) -> None:
     assert column(rows, "node", int).tolist() == np.flatnonzero(inside.data.test_mask).tolist()
 
 
-def test_a_model_is_trained(inside, tmp_path: Path, output) -> None:
+def test_a_model_is_trained(inside, tmp_path, output):
     options = inside.options("features", "edges", "truth", "split")
     notes = "cfe-faiss: note: classes: 0 is benign, 1 is malignant, sure\n"
     output("build", tmp_path / "out", *options, "--model", "gcn", "--seed", 4, notes=notes)
@@ -207,7 +146,7 @@ HOSTILE = {
 
 
 @pytest.fixture
-def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hostile(tmp_path, monkeypatch):
     for name, text in HOSTILE.items():
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     monkeypatch.chdir(tmp_path)
@@ -215,18 +154,6 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 GOOD = "--features bom.csv --id patient --edges edges.csv --predictions pred.csv"
-
-
-def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
-    notes = "cfe-faiss: note: classes: 0 is x, 1 is y\n"
-    output("build", "out", *GOOD.split(), "--truth", "bom.csv:y", notes=notes)
-    rows = records(
-        output(
-            "global", "out", "-k", 1, "--features", "bom.csv", "--id", "patient", "--csv", notes=""
-        ),
-        "csv",
-    )
-    assert {rows[0]["source"], rows[0]["target"]} <= {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -251,7 +178,7 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
         ("--categorical z", "--categorical must name a column of bom.csv"),
     ],
 )
-def test_one_wrong_option_of_build(hostile: Path, error, wrong: str, expected: str) -> None:
+def test_one_wrong_option_of_build(hostile, error, wrong, expected):
     # The last of two equal options counts.
     assert re.search(expected, error("build", "out", *GOOD.split(), *wrong.split()))
     assert not (hostile / "out").exists()
@@ -278,7 +205,7 @@ NAMES = "--features bom.csv --id patient"
         (f"plot good {NAMES} --edges edges.csv", "needs --predictions, or --model with --truth"),
     ],
 )
-def test_errors_are_one_line(hostile: Path, error, capsys, line: str, expected: str) -> None:
+def test_errors_are_one_line(hostile, error, capsys, line, expected):
     if "good" in line or "some" in line:
         (hostile / "some.txt").write_text("a\nc\n")
         assert main(["build", "good", *GOOD.split(), "--truth", "bom.csv:y"]) == 0

@@ -1,18 +1,8 @@
-from pathlib import Path
-
-import pytest
-
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
 
 
-@pytest.fixture
-def inside(own_folder, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(own_folder.path)
-    return own_folder
-
-
-def test_own_files(inside, tmp_path: Path, output, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_files(inside, tmp_path, output, capsys):
     options = inside.options("features", "edges", "predictions", "truth")
     assert main(["build", str(tmp_path / "index"), *options]) == 0
     capsys.readouterr()
@@ -28,7 +18,7 @@ def test_own_files(inside, tmp_path: Path, output, capsys: pytest.CaptureFixture
     assert (tmp_path / "pair.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_data_sets(patients: Path, tmp_path: Path, output) -> None:
+def test_data_sets(patients, tmp_path, output):
     out = tmp_path / "pair.pdf"
     output("plot", patients, "--dataset", "patients", "--model", "sage", "--seed", 2, "--out", out)
     assert out.read_bytes().startswith(b"%PDF")

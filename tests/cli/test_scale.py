@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("shared_workers")
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> list[str]:
+def inputs(tmp_path):
     rng = np.random.default_rng(0)
     arrays = {
         "features": rng.normal(size=(300, 6)).astype(np.float32),
@@ -27,9 +26,7 @@ def inputs(tmp_path: Path) -> list[str]:
     return [part for name in arrays for part in (f"--{name}", str(tmp_path / f"{name}.npy"))]
 
 
-def test_a_job_is_run_looked_at_and_resumed(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_is_run_looked_at_and_resumed(inputs, tmp_path, capsys):
     folder = str(tmp_path / "job")
     options = [
         "-k",
@@ -80,13 +77,11 @@ def test_a_job_is_run_looked_at_and_resumed(
         (7260, "2 h 01 min"),
     ],
 )
-def test_times_have_units(value: float, text: str) -> None:
+def test_times_have_units(value, text):
     assert scale._time(value) == text
 
 
-def test_errors_are_one_line(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_line(inputs, tmp_path, capsys):
     assert main(["scale", "status", str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     np.save(tmp_path / "features.npy", np.full((300, 6), np.nan))

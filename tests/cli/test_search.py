@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ GLOBAL = ["source", "target", "similarity", "source_label", "target_label"]
     ("name", "options"),
     [("flat", {}), ("ivf", {}), ("ivf", {"nprobe": 2}), ("ivf", {"recall": 0.9})],
 )
-def test_local_writes_the_results_of_the_api(
-    folder: Path, output, name: str, options: dict, style: str
-) -> None:
+def test_local_writes_the_results_of_the_api(folder, output, name, options, style):
     nodes, k = [70, 250, 70, 0], 4
     flags = [part for option, value in options.items() for part in (f"--{option}", value)]
     flags += [] if style == "table" else [f"--{style}"]
@@ -41,7 +38,7 @@ def test_local_writes_the_results_of_the_api(
     assert_array_equal(found, [known[node] for node in I.ravel().tolist()])
 
 
-def test_local_without_nodes_searches_all(folder: Path, output) -> None:
+def test_local_without_nodes_searches_all(folder, output):
     rows = records(output("local", folder / "flat.cfe", "-k", 2, "--csv"), "csv")
     index = cfe.read_index(folder / "flat.cfe")
     _, I = index.search_stored(None, 2)
@@ -50,7 +47,7 @@ def test_local_without_nodes_searches_all(folder: Path, output) -> None:
     assert_similarities(rows, "csv", index, np.repeat(np.arange(N) * 10, 2), I.ravel())
 
 
-def test_local_notes_missing_evidence(folder: Path, output) -> None:
+def test_local_notes_missing_evidence(folder, output):
     eligible = int((np.load(folder / "y.npy") != np.load(folder / "y.npy")[3]).sum())
     note = f"cfe-faiss: note: fewer than {N} found for 1 of 1 nodes\n"
     text = output("local", folder / "ivf.cfe", "--nodes", 3, "-k", N, "--json", notes=note)
@@ -60,9 +57,7 @@ def test_local_notes_missing_evidence(folder: Path, output) -> None:
 @pytest.mark.parametrize(
     ("metric", "expected"), [("cosine", [1, 0]), ("ip", [2, 0]), ("l2", [1, 10**0.5])]
 )
-def test_similarities_are_those_of_the_metric(
-    tmp_path: Path, output, metric: str, expected: list[float]
-) -> None:
+def test_similarities_are_those_of_the_metric(tmp_path, output, metric, expected):
     index = cfe.IndexEvidenceIDMap2(2, metric=metric)
     index.add_with_labels([[1, 0], [2, 0], [0, 3]], [0, 1, 1])
     cfe.write_index(index, tmp_path / "one")
@@ -71,7 +66,7 @@ def test_similarities_are_those_of_the_metric(
     assert column(rows, name, float).tolist() == expected
 
 
-def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:
+def test_nothing_found_is_an_empty_result(tmp_path, output):
     index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [1, 1])
     cfe.write_index(index, tmp_path / "one")
     local = "cfe-faiss: note: fewer than 10 found for 2 of 2 nodes\n"
@@ -95,9 +90,7 @@ def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:
         ),
     ],
 )
-def test_global_writes_the_results_of_the_api(
-    folder: Path, output, flags: list, options: dict, style: str
-) -> None:
+def test_global_writes_the_results_of_the_api(folder, output, flags, options, style):
     flags = flags + ([] if style == "table" else [f"--{style}"])
     rows = records(output("global", folder / "ivf.cfe", "-k", 20, *flags), style)
     index = cfe.read_index(folder / "ivf.cfe")
@@ -111,7 +104,7 @@ def test_global_writes_the_results_of_the_api(
     assert_array_equal(column(rows, "target_label", int), labels[pairs.target])
 
 
-def test_long_results_are_whole(folder: Path, output, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_results_are_whole(folder, output, monkeypatch):
     in_one_go = {
         style: output("local", folder / "flat.cfe", f"--{style}") for style in ("csv", "json")
     }
@@ -120,7 +113,7 @@ def test_long_results_are_whole(folder: Path, output, monkeypatch: pytest.Monkey
         assert output("local", folder / "flat.cfe", f"--{style}") == text
 
 
-def test_info(folder: Path, output) -> None:
+def test_info(folder, output):
     counts = np.bincount(np.load(folder / "y.npy")).tolist()
     facts = json.loads(output("info", folder / "ivf.cfe", "--json"))
     assert facts == {
@@ -148,7 +141,7 @@ def test_info(folder: Path, output) -> None:
     assert "nlist" not in lines
 
 
-def test_info_counts_unknown_classes(tmp_path: Path, output) -> None:
+def test_info_counts_unknown_classes(tmp_path, output):
     index = cfe.IndexEvidenceIDMap2(3, metric="l2")
     index.add(np.eye(3))
     index.relabel([4], ids=[1])

@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ import cfe_faiss as cfe
 RANDOM = random.Random(0)
 
 
-def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+def start(*arguments, **options):
     # A parent that ignores interrupts would pass that on.
     restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     command = [sys.executable, "-m", "cfe_faiss", *map(str, arguments)]
@@ -32,7 +30,7 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def assert_interrupted(process: subprocess.Popen[str], wait: float) -> bool:
+def assert_interrupted(process, wait):
     """Interrupt the group of a process, as a terminal does; return whether it was over before."""
     time.sleep(wait)
     os.killpg(process.pid, signal.SIGINT)
@@ -47,36 +45,26 @@ def assert_interrupted(process: subprocess.Popen[str], wait: float) -> bool:
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.slow)])
-def test_an_interrupt_during_imports_is_one_line(count: int, folder: Path) -> None:
+def test_an_interrupt_during_imports_is_one_line(count, folder):
     for _ in range(count):
         with start("info", folder / "flat.cfe") as process:
             assert_interrupted(process, RANDOM.uniform(0.1, 1))
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(60, marks=pytest.mark.slow)])
-def test_an_interrupt_of_a_report_leaves_all_files_or_none(
-    count: int, folder: Path, tmp_path: Path
-) -> None:
-    graph = (
-        "--features",
-        folder / "x.csv",
-        "--edges",
-        folder / "e.npy",
-        "--predictions",
-        folder / "y.npy",
-    )
+def test_an_interrupt_of_a_report_leaves_all_files_or_none(count, folder, tmp_path):
+    graph = ("--features", folder / "x.csv", "--edges", folder / "e.npy")
+    graph += ("--predictions", folder / "y.npy", "--pairs", 20, "--cases", 1)
     for number in range(count):
         place = tmp_path / str(number)
         place.mkdir()
-        with start(
-            "audit", *graph, "--out", place / "r.html", "--pairs", 20, "--cases", 1
-        ) as process:
+        with start("audit", *graph, "--out", place / "r.html") as process:
             is_over = assert_interrupted(process, RANDOM.uniform(0.5, 6))
         assert len([*place.iterdir()]) in ((4,) if is_over else (0, 4))
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(30, marks=pytest.mark.slow)])
-def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count: int, tmp_path: Path) -> None:
+def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count, tmp_path):
     rng = np.random.default_rng(0)
     arrays = {
         "features": rng.normal(size=(500, 4)),
@@ -92,9 +80,7 @@ def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count: int, tmp_p
                 break
 
 
-def test_an_interrupt_of_an_evaluated_text_has_the_same_status(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_an_interrupt_of_an_evaluated_text_has_the_same_status(folder, tmp_path):
     """Python ends by the signal after such an interrupt, whoever catches it."""
     text = "import argparse\nargparse.ArgumentParser.parse_args = lambda *_: exec('raise KeyboardInterrupt')\n"
     (tmp_path / "sitecustomize.py").write_text(text)
@@ -117,9 +103,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize(("command", "closed"), [*zip(COMMANDS, CLOSED, strict=True), *SLOW])
-def test_a_closed_stream_is_no_traceback(
-    command: str, closed: str, folder: Path, tmp_path: Path
-) -> None:
+def test_a_closed_stream_is_no_traceback(command, closed, folder, tmp_path):
     out = tmp_path / "out.cfe"
     build = f"--vectors {folder / 'x.npy'} --predictions {folder / 'y.npy'}"
     line = command.format(flat=folder / "flat.cfe", out=out, build=build)
@@ -138,7 +122,7 @@ def test_a_closed_stream_is_no_traceback(
 
 
 @pytest.mark.parametrize("command", ["--help", "local {flat} -k 50", "global {flat} -k 9 2>&1"])
-def test_a_reader_that_leaves_early_is_no_traceback(command: str, folder: Path) -> None:
+def test_a_reader_that_leaves_early_is_no_traceback(command, folder):
     line = f"{sys.executable} -m cfe_faiss {command.format(flat=folder / 'flat.cfe')} | true"
     done = subprocess.run(
         ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"],

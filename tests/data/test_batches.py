@@ -46,16 +46,6 @@ def test_with_all_neighbours_predictions_match_the_whole_graph(graph, kind, hops
     np.testing.assert_array_equal(predict(model, graph, loader=loader), whole)
 
 
-def test_gcn_needs_one_hop_more(graph):
-    model = network(GCN)
-    with torch.no_grad():
-        whole = model(graph.x, graph.edge_index)
-        for hops, equal in ((2, False), (3, True)):
-            batch = next(iter(all_neighbors(graph, hops, batch_size=200 // 4)))
-            found = model(batch.x, batch.edge_index)[: batch.batch_size]
-            assert torch.allclose(found, whole[batch.n_id[: batch.batch_size]], atol=1e-5) == equal
-
-
 def test_edge_values_come_with_their_edges(graph):
     weighted = graph.clone()
     weighted.edge_weight = torch.rand(900, generator=torch.Generator().manual_seed(5))
@@ -112,15 +102,6 @@ def test_node_types_by_batches(typed):
     assert found.scores is None
     with pytest.raises(ValueError, match="got HeteroData without batch_size in batch 0"):
         predict(model, typed, node_type="v1", loader=loader)
-
-
-@pytest.mark.skipif(not COMPILED, reason="NeighborLoader needs pyg-lib or torch-sparse")
-@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without:UserWarning")
-def test_neighbor_loader_of_node_types(typed):
-    model = typed_network(typed)
-    loader = NeighborLoader(typed, num_neighbors=[-1, -1], input_nodes="v0", batch_size=7)
-    found = predict(model, typed, node_type="v0", loader=loader)
-    np.testing.assert_array_equal(found, predict(model, typed, node_type="v0"))
 
 
 def test_a_model_may_return_rows_of_the_first_nodes_only(graph):
@@ -251,9 +232,3 @@ def test_loaders_that_are_refused(graph):
         predict([0, 1, 0, 1], SMALL, loader=[SMALL])
     with pytest.raises(ValueError, match="RandomNodeLoader cut edges"):
         predict(lambda x: x, graph, loader=RandomNodeLoader(graph, num_parts=4))
-
-
-def test_a_loader_of_some_nodes_only(graph):
-    loader = all_neighbors(graph, 1, input_nodes=torch.arange(5, 200), batch_size=50)
-    with pytest.raises(ValueError, match=r"no batch with node 0 .*\(5 of 200 nodes are missing\)"):
-        predict(network(GraphSAGE), graph, loader=loader)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, GraphNorm, RGCNConv, Sequential, global_mean_pool
-from torch_geometric.nn.models import GAT, GCN, GIN, MLP, PNA, EdgeCNN, GraphSAGE, LabelPropagation
+from torch_geometric.nn import GCNConv, GraphNorm, global_mean_pool
+from torch_geometric.nn.models import GAT, GCN, GIN, MLP, PNA, EdgeCNN, GraphSAGE
 
 from cfe_faiss.data.call import arguments, call
 from cfe_faiss.models import gcn, mpnn, predict, train
@@ -102,26 +102,6 @@ def test_adj_t_in_place_of_edge_index(data, model, args, kwargs):
     assert taken(model, only) == (args, kwargs)
 
 
-def test_adj_t_and_edge_index(data):
-    data.adj_t = torch.eye(4).to_sparse()
-    assert taken(lambda x, adj_t: x, data) == (["x", "adj_t"], {})
-    assert taken(lambda x, edge_index: x, data) == (["x", "edge_index"], {})
-    assert taken(lambda x, edge_index, adj_t: x, data) == (["x", "edge_index"], {"adj_t": "adj_t"})
-
-
-def test_weights_count():
-    x, weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), torch.tensor([3.0, 1.0])
-    data = Data(x=x, edge_index=torch.tensor([[0, 1], [2, 2]]), edge_weight=weights)
-
-    def summed(x, edge_index, edge_weight=None):
-        messages = x[edge_index[0]] * (1 if edge_weight is None else edge_weight[:, None])
-        return torch.zeros_like(x).index_add(0, edge_index[1], messages)
-
-    assert predict(summed, data)[2] == 0
-    data.edge_weight = weights.flip(0)
-    assert predict(summed, data)[2] == 1
-
-
 @pytest.mark.parametrize("name", ["edge_weight", "edge_type"])
 @pytest.mark.parametrize(
     "model",
@@ -164,30 +144,6 @@ def test_models_without_edge_attr_are_called_without_it(data):
         torch.testing.assert_close(call(model, data), expected)
 
 
-def test_relations(data):
-    class Relational(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = RGCNConv(4, 2, num_relations=2)
-
-        def forward(self, x, edge_index, edge_type):
-            return self.layer(x, edge_index, edge_type)
-
-    with pytest.raises(ValueError, match="data must have edge_type, which the model requires"):
-        call(Relational(), data)
-    data.edge_type = torch.tensor([0, 1, 0, 1])
-    assert call(Relational(), data).shape == (4, 2)
-
-
-def test_pygs_sequential(weighted):
-    convolution = GCNConv(4, 2)
-    model = Sequential(
-        "x, edge_index, edge_weight", [(convolution, "x, edge_index, edge_weight -> x")]
-    )
-    expected = convolution(weighted.x, EDGES, weighted.edge_weight)
-    assert torch.equal(call(model, weighted), expected)
-
-
 def test_ways_around(weighted):
     model = gcn(weighted)
     with pytest.raises(ValueError, match="data has edge_weight, which OnMatrix does not take"):
@@ -204,13 +160,6 @@ def test_training_ignores_no_weights_either(weighted, build):
         weighted[mask] = torch.ones(4, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"data has edge_weight, which .* does not take"):
         train(build(weighted), weighted, epochs=1)
-
-
-def test_training_with_weights(weighted):
-    for mask in ("train_mask", "val_mask", "test_mask"):
-        weighted[mask] = torch.ones(4, dtype=torch.bool)
-    report = train(GCN(4, 8, 2, 2), weighted, epochs=2)
-    assert report.epochs == 2
 
 
 def test_what_data_lacks(data):
@@ -314,11 +263,3 @@ class Lit(torch.nn.Module):
 def test_modules_as_lightning_has_them(data):
     model = Lit()
     assert predict(model, data).tolist() == predict(model.network, data).tolist()
-
-
-def test_label_propagation_takes_labels_for_features(data):
-    model = LabelPropagation(num_layers=2, alpha=0.5)
-    expected = model(data.y, data.edge_index).argmax(dim=1)
-    assert predict(lambda data: model(data.y, data.edge_index), data).tolist() == expected.tolist()
-    with pytest.raises(TypeError, match="output must be logits of shape"):
-        predict(lambda data: (model(data.y, data.edge_index), data.y), data)

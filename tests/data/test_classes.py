@@ -1,7 +1,5 @@
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +17,8 @@ from cfe_faiss.cli import main
 from cfe_faiss.cli.inputs import make_finder, read_inputs
 from cfe_faiss.cli.parser import PARSER, set_reading
 from cfe_faiss.data.classes import (
-    Predictions,
     as_predictions,
     check_names,
-    class_names_of,
-    node_count,
 )
 
 CLASSES = [2, 0, 1, 2]
@@ -50,11 +45,12 @@ SHARES = np.array([[0.1, 0.2, 0.7], [0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.0, 0.4,
     ],
     ids=str,
 )
-def test_class_numbers(values: Any) -> None:
+def test_class_numbers(values):
     found = as_predictions(values, 4)
     assert_array_equal(found.labels, CLASSES)
     assert found.labels.dtype == np.int32
     assert (found.scores, found.class_names) == (None, None)
+    assert repr(found) == "Predictions(4 nodes, 3 classes, no scores)"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +73,7 @@ def test_class_numbers(values: Any) -> None:
     ],
     ids=str,
 )
-def test_texts(values: Any) -> None:
+def test_texts(values):
     found = as_predictions(values, 4)
     assert_array_equal(found.labels, CLASSES)
     assert found.class_names == ("a", "b", "c")
@@ -104,7 +100,7 @@ def test_texts(values: Any) -> None:
     ],
     ids=str,
 )
-def test_probabilities_and_logits(values: Any) -> None:
+def test_probabilities_and_logits(values):
     found = as_predictions(values, 4, ["a", "b", "c"])
     assert_array_equal(found.labels, CLASSES)
     assert found.scores is not None
@@ -113,18 +109,8 @@ def test_probabilities_and_logits(values: Any) -> None:
     assert found.class_names == ("a", "b", "c")
 
 
-def test_columns_without_class_names_are_classes_in_their_order() -> None:
-    found = as_predictions(pd.DataFrame(SHARES, columns=["z", "y", "x"]), 4)
-    assert_array_equal(found.labels, CLASSES)
-    assert found.class_names is None
-
-
-def test_equal_scores_give_the_first_class() -> None:
-    assert_array_equal(as_predictions(np.ones((2, 3)), 2).labels, [0, 0])
-
-
 @given(st.lists(st.sampled_from(["x", "yy", "ä", "1"]), min_size=1))
-def test_texts_come_back(texts: list[str]) -> None:
+def test_texts_come_back(texts):
     found = as_predictions(texts, len(texts))
     assert found.class_names is not None
     assert [found.class_names[label] for label in found.labels] == texts
@@ -166,13 +152,13 @@ def test_texts_come_back(texts: list[str]) -> None:
         ([[1, 2], [3]], ValueError, "p must be a rectangular array"),
     ],
 )
-def test_faults_are_named(values: Any, error: type[Exception], message: str) -> None:
+def test_faults_are_named(values, error, message):
     with pytest.raises(error, match=message):
         as_predictions(values, 4, name="p")
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor, pd.Series, pd.array, pl.Series])
-def test_booleans_have_names(kind: Any) -> None:
+def test_booleans_have_names(kind):
     values = kind([True, False, True, True])
     found = as_predictions(values, 4)
     assert_array_equal(found.labels, [1, 0, 1, 1])
@@ -181,7 +167,7 @@ def test_booleans_have_names(kind: Any) -> None:
     assert_array_equal(as_predictions(values, 4, ["no", "yes"]).labels, [1, 0, 1, 1])
 
 
-def test_names_that_do_not_fit() -> None:
+def test_names_that_do_not_fit():
     with pytest.raises(ValueError, match=r"p .*got 'c' for node 0"):
         as_predictions(TEXTS, 4, ["a", "b"], "p")
     frame = pd.DataFrame(SHARES, columns=["a", "b", "z"])
@@ -189,7 +175,7 @@ def test_names_that_do_not_fit() -> None:
         as_predictions(frame, 4, ["a", "b", "c"], "p")
 
 
-def test_texts_need_the_names_of_true_classes() -> None:
+def test_texts_need_the_names_of_true_classes():
     texts, numbers = as_predictions(TEXTS, 4), as_predictions(CLASSES, 4)
     check_names(texts, SimpleNamespace(x=SHARES))
     check_names(texts, SimpleNamespace(y=CLASSES, class_names=["a", "b", "c"]))
@@ -199,18 +185,6 @@ def test_texts_need_the_names_of_true_classes() -> None:
         check_names(texts, SimpleNamespace(y=CLASSES))
 
 
-def test_small_things() -> None:
-    assert class_names_of(SimpleNamespace(class_names=["a", 1])) == ("a", "1")
-    assert class_names_of(SimpleNamespace(class_names=np.array(["a", "b"]))) == ("a", "b")
-    assert class_names_of(None) is None
-    assert class_names_of(SimpleNamespace(class_names=[])) is None
-    assert node_count(SimpleNamespace(x=[1, 2])) == 2
-    assert node_count(SimpleNamespace(y=[1, 2, 3])) == 3
-    assert repr(as_predictions(SHARES, 4)) == "Predictions(4 nodes, 3 classes, scores (4, 3))"
-    expected = "Predictions(2 nodes, 1 class, no scores)"
-    assert repr(Predictions(np.zeros(2, np.int32), None, None)) == expected
-
-
 # --- both sides, in every way in --------------------------------------------------------------------------------------
 
 N = 60
@@ -218,38 +192,36 @@ X = np.random.default_rng(0).normal(size=(N, 3))
 HALF = np.arange(N) % 2
 
 
-def warned(run: Any) -> tuple[Any, list[str]]:
+def warned(run):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", cfe.InputWarning)
         result = run()
     return result, [str(one.message) for one in caught]
 
 
-def table_of(**columns: Any) -> pd.DataFrame:
+def table_of(**columns):
     return pd.DataFrame({"a": X[:, 0], "b": X[:, 1], **columns})
 
 
-def from_frame(decisions: Any, truth: Any, tmp_path: Path, **options: Any) -> cfe.EvidenceFinder:
+def from_frame(decisions, truth, tmp_path, **options):
     return cfe.EvidenceFinder.from_table(table_of(d=decisions, t=truth), "d", truth="t", **options)
 
 
-def from_arrays(decisions: Any, truth: Any, tmp_path: Path, **options: Any) -> cfe.EvidenceFinder:
+def from_arrays(decisions, truth, tmp_path, **options):
     return cfe.EvidenceFinder.from_vectors(X, decisions, truth=truth, **options)
 
 
-def from_path(decisions: Any, truth: Any, tmp_path: Path, **options: Any) -> cfe.EvidenceFinder:
+def from_path(decisions, truth, tmp_path, **options):
     table_of(d=decisions, t=truth).to_csv(tmp_path / "t.csv", index=False)
     return cfe.EvidenceFinder.from_table(tmp_path / "t.csv", "d", truth="t", **options)
 
 
-def from_graph(decisions: Any, truth: Any, tmp_path: Path, **options: Any) -> cfe.EvidenceFinder:
+def from_graph(decisions, truth, tmp_path, **options):
     data = SimpleNamespace(x=X, edge_index=np.empty((2, 0), int), y=np.array(truth), **options)
     return cfe.EvidenceFinder.from_data(data, decisions)
 
 
-def from_files(
-    decisions: Any, truth: Any, tmp_path: Path, unknown: Any = None
-) -> cfe.EvidenceFinder:
+def from_files(decisions, truth, tmp_path, unknown=None):
     path = tmp_path / "t.csv"
     table_of(d=decisions, t=truth).to_csv(path, index=False)
     words = ["audit", "--features", str(path), "--predictions", f"{path}:d", "--truth", f"{path}:t"]
@@ -264,13 +236,13 @@ def from_files(
 WAYS = [from_frame, from_arrays, from_path, from_graph, from_files]
 
 
-def texts_of(finder: cfe.EvidenceFinder, codes: Any) -> list[str | None]:
+def texts_of(finder, codes):
     names = finder.class_names or [str(code) for code in range(finder.class_count)]
     return [None if code < 0 else names[code] for code in codes.tolist()]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_minus_one_is_unknown_beside_other_classes(way: Any, tmp_path: Path) -> None:
+def test_minus_one_is_unknown_beside_other_classes(way, tmp_path):
     truth = np.where(np.arange(N) % 5 == 0, -1, HALF)
     finder, notes = warned(lambda: way(HALF, truth, tmp_path))
     assert texts_of(finder, finder.truth) == [None if value < 0 else str(value) for value in truth]
@@ -286,7 +258,7 @@ def test_minus_one_is_unknown_beside_other_classes(way: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_minus_one_is_a_class_beside_one_only(way: Any, tmp_path: Path) -> None:
+def test_minus_one_is_a_class_beside_one_only(way, tmp_path):
     signs = 2 * HALF - 1
     for truth in (signs, np.ones(N, int), np.roll(signs, 1)):
         finder, notes = warned(lambda truth=truth: way(signs, truth, tmp_path))
@@ -300,7 +272,7 @@ def test_minus_one_is_a_class_beside_one_only(way: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", [from_frame, from_arrays, from_path, from_files])
-def test_unknown_decides(way: Any, tmp_path: Path) -> None:
+def test_unknown_decides(way, tmp_path):
     codes = np.arange(N) % 3 - 1
     texts = np.array(["low", "mid", "high"])[np.arange(N) % 3]
     finder, notes = warned(lambda: way(texts, texts, tmp_path, unknown=["mid"]))
@@ -315,7 +287,7 @@ def test_unknown_decides(way: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("blank", [None, "", "  ", np.nan])
-def test_blanks_are_unknown(way: Any, blank: Any, tmp_path: Path) -> None:
+def test_blanks_are_unknown(way, blank, tmp_path):
     texts = np.array(["no", "yes"], object)[HALF]
     truth = texts.copy()
     truth[:6] = blank
@@ -326,7 +298,7 @@ def test_blanks_are_unknown(way: Any, blank: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_classes_of_one_side_only_are_named(way: Any, tmp_path: Path) -> None:
+def test_classes_of_one_side_only_are_named(way, tmp_path):
     _, notes = warned(lambda: way(HALF + 1, HALF, tmp_path))
     assert [note for note in notes if "class '2' is 50% of the predicted classes" in note]
     assert [note for note in notes if "class '0' is 50% of the true classes" in note]
@@ -338,9 +310,7 @@ def test_classes_of_one_side_only_are_named(way: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", [from_frame, from_arrays, from_path, from_files])
 @pytest.mark.parametrize("decisions", [HALF, np.array(["no", "yes"])[HALF], HALF == 1])
 @pytest.mark.parametrize("outcomes", [np.array(["bad", "good"])[HALF], HALF + 5, HALF == 1])
-def test_truth_may_have_words_of_its_own(
-    way: Any, decisions: Any, outcomes: Any, tmp_path: Path
-) -> None:
+def test_truth_may_have_words_of_its_own(way, decisions, outcomes, tmp_path):
     finder, _ = warned(lambda: way(decisions, outcomes, tmp_path))
     assert finder.truth is not None
     first, second = (finder.class_name(code).removeprefix("class ") for code in finder.truth[:2])
@@ -351,7 +321,7 @@ def test_truth_may_have_words_of_its_own(
     assert len({first, second}) == 2
 
 
-def test_kinds_stay_apart() -> None:
+def test_kinds_stay_apart():
     table = table_of()
     for mixed in ([1, "1"] * 30, [True, 1] * 30, ["yes", 0] * 30):
         with pytest.raises(TypeError, match="all of one kind"):
@@ -368,7 +338,7 @@ def test_kinds_stay_apart() -> None:
     assert_array_equal(finder.truth, np.arange(N) % 3)
 
 
-def test_a_threshold_decides(tmp_path: Path) -> None:
+def test_a_threshold_decides(tmp_path):
     scores = np.arange(N, dtype=float)
     scores[7] = np.nan
     table = table_of(score=scores)
@@ -394,61 +364,30 @@ def test_a_threshold_decides(tmp_path: Path) -> None:
         cfe.EvidenceFinder.from_table(table, "a", threshold="score>5")
 
 
-def test_group_metrics_take_truth_in_other_words() -> None:
-    decisions = np.array(["refused", "standard", "prime"])[np.arange(N) % 3]
-    good = np.arange(N) % 7 > 2
-    outcomes = np.where(good, "repaid", "defaulted").astype(object)
-    outcomes[:4] = None
-    options = {"y_pred": decisions, "sensitive_features": {"sex": np.array(["f", "m"])[HALF]}}
-    options |= {"favourable": ["prime", "standard"]}
-    found = audit.group_metrics(**options, y_true=outcomes, truth_favourable="repaid").table.iloc[0]
-    granted = decisions != "refused"
-    judged = np.arange(N) >= 4
-    assert found["TP"] == (granted & good & judged).sum()
-    assert found["FP"] == (granted & ~good & judged).sum()
-    assert found["accuracy"] == (granted == good)[judged].mean()
-    assert found["judged"] == judged.sum()
-
-
-def test_masks_of_any_type(tmp_path: Path) -> None:
+def test_masks_of_any_type():
     mask = np.arange(N) >= 40
     rows = np.flatnonzero(mask)
+    forms = [mask, mask.tolist(), *(mask.astype(kind) for kind in (np.uint8, int, float, object))]
+    forms += [pd.Series(mask), pd.Series(mask.astype(int), index=np.arange(N) + 5)]
+    forms += [pd.array(mask, dtype="boolean"), pl.Series(mask)]
+    forms += [torch.tensor(mask), torch.tensor(mask).to(torch.uint8), torch.tensor(mask).float()]
     table = table_of(d=HALF, id=[f"p{i}" for i in range(N)])
-    kinds = [
-        mask,
-        mask.tolist(),
-        mask.astype(np.uint8),
-        mask.astype(int),
-        mask.astype(float),
-        mask.astype(object),
-    ]
-    kinds += [
-        pd.Series(mask),
-        pd.Series(mask.astype(int), index=np.arange(N) + 5),
-        pd.array(mask, dtype="boolean"),
-    ]
-    kinds += [
-        torch.tensor(mask),
-        torch.tensor(mask).to(torch.uint8),
-        torch.tensor(mask).float(),
-        pl.Series(mask),
-    ]
+    graph = SimpleNamespace(x=X, edge_index=np.empty((2, 0), int))
     everyone = cfe.EvidenceFinder.from_table(table, "d", id="id")
-    for form in kinds:
-        finder = cfe.EvidenceFinder.from_table(table, "d", id="id", nodes=form)
-        assert_array_equal(finder.index.members().ids, rows)
-        found = cfe.EvidenceFinder.from_vectors(X, HALF, nodes=form).index.members().ids
-        assert_array_equal(found, rows)
-        data = SimpleNamespace(x=X, edge_index=np.empty((2, 0), int))
-        found = cfe.EvidenceFinder.from_data(data, HALF, nodes=form).index.members().ids
-        assert_array_equal(found, rows)
+    for form in forms:
+        for finder in (
+            cfe.EvidenceFinder.from_table(table, "d", id="id", nodes=form),
+            cfe.EvidenceFinder.from_vectors(X, HALF, nodes=form),
+            cfe.EvidenceFinder.from_data(graph, HALF, nodes=form),
+        ):
+            assert_array_equal(finder.index.members().ids, rows)
         assert_array_equal(everyone.local(form, k=1).nodes, rows)
         assert audit.consistency(everyone, nodes=form).iloc[0]["nodes"] == 20
     with pytest.raises(ValueError, match=r"nodes must have shape \(60,\) as a mask, got \(59,\)"):
         everyone.local(mask[:-1])
 
 
-def test_ids_that_are_no_integers_are_errors() -> None:
+def test_ids_that_are_no_integers_are_errors():
     numbered = cfe.EvidenceFinder.from_table(table_of(d=HALF, id=np.arange(N) + 100), "d", id="id")
     plain = cfe.EvidenceFinder.from_vectors(X, HALF)
     assert numbered.rows("nodes", [101, 100]).tolist() == [1, 0]
@@ -459,7 +398,7 @@ def test_ids_that_are_no_integers_are_errors() -> None:
 
 
 @pytest.mark.parametrize("way", [from_frame, from_path])
-def test_texts_for_missing_values_are_unknown_classes(way: Any, tmp_path: Path) -> None:
+def test_texts_for_missing_values_are_unknown_classes(way, tmp_path):
     texts = np.array(["no", "?", "yes"])[np.arange(N) % 3]
     finder, notes = warned(lambda: way(texts, texts, tmp_path, na=["?"]))
     assert finder.class_names == ("no", "yes")
@@ -467,15 +406,7 @@ def test_texts_for_missing_values_are_unknown_classes(way: Any, tmp_path: Path) 
     assert [note for note in notes if "'?' 20" in note]
 
 
-def test_a_threshold_of_a_file_in_another_dialect(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    table_of(score=np.arange(N) / 2).to_csv(path, index=False, sep=";", decimal=",")
-    finder = cfe.EvidenceFinder.from_table(path, threshold="score>=10.5", decimal=",", ignore=["b"])
-    assert finder.labels.tolist() == [int(row >= 21) for row in range(N)]
-    assert list(finder.attributes or ()) == ["a"]
-
-
-def test_a_model_may_read_ignored_columns(tmp_path: Path) -> None:
+def test_a_model_may_read_ignored_columns(tmp_path):
     table = table_of()
     model = LogisticRegression().fit(table[["b", "a"]], HALF)
     table.to_csv(tmp_path / "t.csv", index=False)
@@ -485,7 +416,7 @@ def test_a_model_may_read_ignored_columns(tmp_path: Path) -> None:
         assert finder.labels.tolist() == model.predict(table[["b", "a"]]).tolist()
 
 
-def test_unknown_classes_of_an_index_are_those_of_its_files(tmp_path: Path, capsys: Any) -> None:
+def test_unknown_classes_of_an_index_are_those_of_its_files(tmp_path, capsys):
     path, index = tmp_path / "t.csv", str(tmp_path / "t.index")
     texts = np.array(["?", "no", "yes"])[np.arange(N) % 3]
     table_of(d=texts).to_csv(path, index=False)

@@ -6,12 +6,12 @@ from cfe_faiss.data.columns import Table
 from cfe_faiss.data.roles import Ids
 
 
-def table(**columns: list[str]) -> Table:
+def table(**columns):
     frame = pd.DataFrame(columns, dtype=object)
     return Table("t.csv", frame, is_text=True, lines=range(2, len(frame) + 2))
 
 
-def test_texts_and_integers() -> None:
+def test_texts_and_integers():
     ids = Ids.of_column(table(id=["10", "-3", "7"]), "id")
     assert ids.names.dtype == np.int64
     assert ids.names.tolist() == [10, -3, 7]
@@ -21,7 +21,7 @@ def test_texts_and_integers() -> None:
         assert ids.find([texts[1], "x", texts[0]]).tolist() == [1, -1, 0]
 
 
-def test_numbers_of_rows() -> None:
+def test_numbers_of_rows():
     ids = Ids.of_rows(3)
     expected = [2, -1, -1, -1, 1, -1, -1]
     assert ids.find(["2", "3", "-1", "x", "1.0", "1.5", "9" * 40]).tolist() == expected
@@ -32,7 +32,7 @@ def test_numbers_of_rows() -> None:
         ids.nodes_of(table(a=["0", "3"]), "a")
 
 
-def test_rows_go_by_the_column() -> None:
+def test_rows_go_by_the_column():
     ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
     other = table(id=["c", "a"], value=["1", "2"])
     assert ids.rows(other).tolist() == [2, 0]
@@ -44,7 +44,7 @@ def test_rows_go_by_the_column() -> None:
     ("texts", "expected"),
     [(["a", ""], "line 3: no id"), (["a", "b", "a"], "line 4: id 'a' again, as in line 2")],
 )
-def test_bad_ids(texts: list[str], expected: str) -> None:
+def test_bad_ids(texts, expected):
     with pytest.raises(ValueError, match=expected):
         Ids.of_column(table(id=texts), "id")
 
@@ -58,7 +58,7 @@ def test_bad_ids(texts: list[str], expected: str) -> None:
         ({"name": ["a"]}, r"must name a column of .*t\.csv \(name\), got 'id'"),
     ],
 )
-def test_bad_rows(columns: dict[str, list[str]], expected: str) -> None:
+def test_bad_rows(columns, expected):
     ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
     with pytest.raises(ValueError, match=expected):
         ids.rows(table(**columns))

@@ -1,5 +1,4 @@
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ MATRIX = np.array([[1.5, -2.0], [3e-5, 4.0], [0.0, 1e10]])
 PAIRS = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])
 
 
-def write(path: Path, text: str) -> Path:
+def write(path, text):
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -25,11 +24,11 @@ def write(path: Path, text: str) -> Path:
         ("x.txt", "1.5 -2\n3e-5\t4\n0  1e10\n"),
     ],
 )
-def test_matrix_from_text(tmp_path: Path, name: str, text: str) -> None:
+def test_matrix_from_text(tmp_path, name, text):
     np.testing.assert_array_equal(read_matrix(write(tmp_path / name, text)), MATRIX)
 
 
-def test_matrix_from_npy_is_mapped_not_read(tmp_path: Path) -> None:
+def test_matrix_from_npy_is_mapped_not_read(tmp_path):
     np.save(tmp_path / "x.npy", MATRIX)
     read = read_matrix(tmp_path / "x.npy")
     assert isinstance(read, np.memmap)
@@ -44,18 +43,18 @@ def test_matrix_from_npy_is_mapped_not_read(tmp_path: Path) -> None:
         ("e.csv", "source,target\n0,1\n1,2\n2,0\n2,3\n"),
     ],
 )
-def test_graph_from_text_has_an_edge_per_line(tmp_path: Path, name: str, text: str) -> None:
+def test_graph_from_text_has_an_edge_per_line(tmp_path, name, text):
     edges = read_graph(write(tmp_path / name, text))
     assert edges.dtype == np.int64
     np.testing.assert_array_equal(edges, PAIRS.T)
 
 
-def test_graph_from_npy_is_an_edge_index(tmp_path: Path) -> None:
+def test_graph_from_npy_is_an_edge_index(tmp_path):
     np.save(tmp_path / "e.npy", PAIRS.T)
     np.testing.assert_array_equal(read_graph(tmp_path / "e.npy"), PAIRS.T)
 
 
-def test_graph_from_npz_is_a_sparse_matrix(tmp_path: Path) -> None:
+def test_graph_from_npz_is_a_sparse_matrix(tmp_path):
     matrix = scipy.sparse.coo_matrix((np.ones(4), PAIRS.T), shape=(4, 4)).tocsr()
     scipy.sparse.save_npz(tmp_path / "e.npz", matrix)
     assert (read_graph(tmp_path / "e.npz") != matrix).nnz == 0
@@ -78,19 +77,19 @@ def test_graph_from_npz_is_a_sparse_matrix(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_faults_name_the_file(tmp_path: Path, read, name: str, text: str, expected: str) -> None:
+def test_faults_name_the_file(tmp_path, read, name, text, expected):
     path = write(tmp_path / name, text)
     with pytest.raises(ValueError, match=f"{re.escape(str(path))}.* {expected}"):
         read(path)
 
 
-def test_pickles_are_not_opened(tmp_path: Path) -> None:
+def test_pickles_are_not_opened(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="must be a NumPy array of numbers"):
         read_matrix(tmp_path / "x.npy")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     for read, name in ((read_matrix, "x.npy"), (read_matrix, "x.csv"), (read_graph, "e.npz")):
         with pytest.raises(FileNotFoundError):
             read(tmp_path / name)

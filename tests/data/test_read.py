@@ -11,7 +11,6 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,13 +30,13 @@ from cfe_faiss.datasets.own import OwnFiles, read_own
 MANY = "".join(f"{i},x\n" for i in range(40))
 
 
-def written(folder: Path, data: str | bytes, name: str = "t.csv") -> Path:
+def written(folder, data, name="t.csv"):
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
 
 
-def read(path: Path, **options: Any) -> dict[str, list[Any]]:
+def read(path, **options):
     """The columns of a file, None where missing."""
     with warnings.catch_warnings(action="ignore"):
         table = read_table(path, Reading(**options))
@@ -48,7 +47,7 @@ def read(path: Path, **options: Any) -> dict[str, list[Any]]:
     }
 
 
-def zipped(text: str) -> bytes:
+def zipped(text):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("t.csv", text)
@@ -60,7 +59,7 @@ UV = {"1": ["u", "v"], "2": [1, 2]}
 NUMBERED = {"1": [1, 2], "2": ["x", "y"], "3": ["u", "v"]}
 
 
-def case(data: str | bytes, expected: Any = AB, name: str = "t.csv", **options: Any) -> Any:
+def case(data, expected=AB, name="t.csv", **options):
     return data, name, options, expected
 
 
@@ -141,17 +140,11 @@ FILES = {
 
 
 @pytest.mark.parametrize(("data", "name", "options", "expected"), FILES.values(), ids=FILES)
-def test_files_as_people_have_them(
-    tmp_path: Path,
-    data: str | bytes,
-    name: str,
-    options: dict[str, Any],
-    expected: dict[str, list[Any]],
-) -> None:
+def test_files_as_people_have_them(tmp_path, data, name, options, expected):
     assert read(written(tmp_path, data, name), **options) == expected
 
 
-REFUSED: list[tuple[str | bytes, dict[str, Any], str]] = [
+REFUSED = [
     ("", {}, "got an empty file"),
     ("a,b\n", {}, "must hold a row below its header"),
     (
@@ -184,9 +177,7 @@ REFUSED: list[tuple[str | bytes, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("data", "options", "expected"), REFUSED)
-def test_files_with_several_meanings_are_refused(
-    tmp_path: Path, data: str | bytes, options: dict[str, Any], expected: str
-) -> None:
+def test_files_with_several_meanings_are_refused(tmp_path, data, options, expected):
     with pytest.raises(ValueError, match=expected):
         read(written(tmp_path, data), **options)
 
@@ -204,7 +195,7 @@ def test_files_with_several_meanings_are_refused(
         ),
     ],
 )
-def test_other_kinds_of_files_are_refused(tmp_path: Path, data: bytes, name: str) -> None:
+def test_other_kinds_of_files_are_refused(tmp_path, data, name):
     path = written(tmp_path, data, name)
     message = r"must be a file of the kind .*\.csv, .*\.bz2, .*text"
     with pytest.raises(ValueError, match=message) as caught:
@@ -212,13 +203,7 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path, data: bytes, name: str
     assert "\n" not in str(caught.value)
 
 
-def test_a_comment_does_not_hide_a_missing_header(tmp_path: Path) -> None:
-    path = written(tmp_path, "|1x3\n25, x, u\n26, y, v\n27, x, v\n", "adult.test")
-    with pytest.raises(ValueError, match=r"line 2: the header looks like a row .*header='none'"):
-        read(path)
-
-
-def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
+def test_problems_of_one_kind_are_one_sentence(tmp_path):
     n = 150
     names = [f"n{i}" for i in range(n)]
     table = {
@@ -262,7 +247,7 @@ def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("are_options", [False, True])
-def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
+def test_repeated_ids_have_a_remedy(tmp_path, are_options):
     text = "nr,x,y\n" + "".join(f"{i // 3},{i},{'ab'[i % 2]}\n" for i in range(30))
     path = written(tmp_path, text)
     ignore = "--ignore nr .*--without nr" if are_options else r"ignore=\['nr'\].*without=\['nr'\]"
@@ -278,42 +263,15 @@ def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
             cfe.EvidenceFinder.from_table(path, "y", id=[1, 1] * 15, ignore=["nr"])
 
 
-def test_missing_texts_are_those_of_pandas(tmp_path: Path) -> None:
-    words = [
-        "",
-        "#N/A",
-        "NA",
-        "N/A",
-        "NaN",
-        "nan",
-        "None",
-        "null",
-        "NULL",
-        "<NA>",
-        "n/a",
-        "-",
-        "?",
-        "missing",
-        "unknown",
-    ]
-    words += [
-        "#NA",
-        "-1.#IND",
-        "1.#QNAN",
-        "-nan",
-        "-NaN",
-        "1.#IND",
-        "-1.#QNAN",
-        "#N/A N/A",
-        "NONE",
-        "none",
-        "Na",
-    ]
+def test_missing_texts_are_those_of_pandas(tmp_path):
+    words = ["", "#N/A", "NA", "N/A", "NaN", "nan", "None", "null", "NULL", "<NA>", "n/a", "-", "?"]
+    words += ["missing", "unknown", "#NA", "-1.#IND", "1.#QNAN", "-nan", "-NaN", "1.#IND"]
+    words += ["-1.#QNAN", "#N/A N/A", "NONE", "none", "Na"]
     path = written(tmp_path, "a,b\n" + "".join(f"{word},x\n" for word in words))
     assert [value is None for value in read(path)["a"]] == pd.read_csv(path)["a"].isna().tolist()
 
 
-def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path):
     rows = "".join(f"p{i % 130},n{i},{i}," + ('"1,5"\n' if i % 2 else "2\n") for i in range(140))
     path = written(tmp_path, f"person,name,age,rate\n{rows}p9,n9,?,1\n")
     with pytest.raises(ValueError, match="problems") as caught:
@@ -322,7 +280,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
-def test_a_path_and_a_frame_mean_the_same(tmp_path: Path) -> None:
+def test_a_path_and_a_frame_mean_the_same(tmp_path):
     rng = np.random.default_rng(0)
     n = 200
     frame = pd.DataFrame(
@@ -354,7 +312,7 @@ def test_a_path_and_a_frame_mean_the_same(tmp_path: Path) -> None:
     assert finder.attributes["sex"].values == ("f", "m")
 
 
-def test_notes_count_what_was_changed(tmp_path: Path) -> None:
+def test_notes_count_what_was_changed(tmp_path):
     text = f"Loans\n,a,b,b\n{''.join(f'{i},{i},x,NA' + chr(10) for i in range(30))}30,n/a,x,z\n"
     path = written(tmp_path, text)
     with warnings.catch_warnings(record=True) as caught:
@@ -369,7 +327,7 @@ def test_notes_count_what_was_changed(tmp_path: Path) -> None:
     assert all(issubclass(warning.category, cfe.InputWarning) for warning in caught)
 
 
-def test_roles(tmp_path: Path) -> None:
+def test_roles(tmp_path):
     frame = pd.DataFrame(
         {"x": [1.0, 2, 3, 4], "note": ["?", "1", "2", "3"], "w": [1, 2, 0, 1], "y": list("abab")}
     )
@@ -396,7 +354,7 @@ def test_roles(tmp_path: Path) -> None:
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
 
-def test_excel(tmp_path: Path) -> None:
+def test_excel(tmp_path):
     frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
     frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
     path = tmp_path / "t.xlsx"
@@ -416,7 +374,7 @@ def test_excel(tmp_path: Path) -> None:
     assert read(path) == expected
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(tmp_path):
     frame = pd.DataFrame(
         {"whole": [1, 2], "real": [0.5, None], "text": [" x", None], "flag": [True, False]}
     )
@@ -434,7 +392,7 @@ def test_parquet(tmp_path: Path) -> None:
         read(path)
 
 
-def test_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, 'a,"b,c",d: e,x=y\n1,2,3,4\n')
     cases = (("t.csv:b,c", ("b,c",)), ("t.csv:a,x=y", ("a", "x=y")), ("t.csv:d: e", ("d: e",)))
@@ -446,7 +404,7 @@ def test_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Source.parse("t.csv:z").read()
 
 
-def test_matrices_and_tables(tmp_path: Path) -> None:
+def test_matrices_and_tables(tmp_path):
     for text, name, expected in (
         ("1,2\n3,4\n", "t.csv", False),
         ("1,5;2\n3;4\n", "t.csv", False),
@@ -468,7 +426,7 @@ def test_matrices_and_tables(tmp_path: Path) -> None:
 # --- damaged and hostile files ----------------------------------------------------------------------------------------
 
 
-def far_cell() -> bytes:
+def far_cell():
     """An Excel file with a cell in row 99,999,999."""
     buffer = io.BytesIO()
     pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
@@ -486,7 +444,7 @@ def far_cell() -> bytes:
     return changed.getvalue()
 
 
-def broken_sheet() -> bytes:
+def broken_sheet():
     buffer = io.BytesIO()
     pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
     changed = io.BytesIO()
@@ -496,7 +454,7 @@ def broken_sheet() -> bytes:
     return changed.getvalue()
 
 
-def bomb(name: str) -> bytes:
+def bomb(name):
     buffer = io.BytesIO()
     with (
         zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -506,7 +464,7 @@ def bomb(name: str) -> bytes:
     return buffer.getvalue()
 
 
-def expanding_texts() -> bytes:
+def expanding_texts():
     buffer = io.BytesIO()
     codes = pa.array(np.zeros(10_000, np.int32))
     pq.write_table(
@@ -515,7 +473,7 @@ def expanding_texts() -> bytes:
     return buffer.getvalue()
 
 
-def repeated_numbers() -> bytes:
+def repeated_numbers():
     buffer = io.BytesIO()
     block = pa.table({"a": np.zeros(1 << 18, np.int64)})
     with pq.ParquetWriter(buffer, block.schema) as writer:
@@ -524,7 +482,7 @@ def repeated_numbers() -> bytes:
     return buffer.getvalue()
 
 
-HOSTILE: list[tuple[str, Any, str]] = [
+HOSTILE = [
     ("encrypted.xlsx", lambda: bytes.fromhex("d0cf11e0a1b11ae1") + bytes(4096), "is encrypted"),
     ("broken.xlsx", lambda: far_cell()[:-300], "must be an Excel file"),
     (
@@ -563,7 +521,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_damaged_and_hostile_files_are_one_line_within_bounds(tmp_path: Path) -> None:
+def test_damaged_and_hostile_files_are_one_line_within_bounds(tmp_path):
     for name, make, _ in HOSTILE:
         written(tmp_path, make(), name)
     names = [name for name, *_ in HOSTILE]
@@ -576,7 +534,7 @@ def test_damaged_and_hostile_files_are_one_line_within_bounds(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.xlsx", "t.parquet", "t.npy", "t.txt"])
-def test_pipes_and_devices_are_refused(tmp_path: Path, name: str) -> None:
+def test_pipes_and_devices_are_refused(tmp_path, name):
     os.mkfifo(tmp_path / name)
     (tmp_path / f"zero{name}").symlink_to("/dev/zero")
     for path in (tmp_path / name, tmp_path / f"zero{name}"):
@@ -586,15 +544,7 @@ def test_pipes_and_devices_are_refused(tmp_path: Path, name: str) -> None:
                     reader(path)
 
 
-def test_wide_headers(tmp_path: Path) -> None:
-    names = [f"column{i:06}" for i in range(15_000)]
-    path = written(
-        tmp_path, "\n".join(",".join(line) for line in (names, ["1"] * 15_000, ["2"] * 15_000))
-    )
-    assert len(read_table(path).columns) == 15_000
-
-
-def test_unknown_kinds_of_tables() -> None:
+def test_unknown_kinds_of_tables():
     with pytest.raises(TypeError, match="frame must be a table of pandas, polars or PyArrow"):
         as_table(3, Reading())
     with pytest.raises(ValueError, match="frame must have rows"):

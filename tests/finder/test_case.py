@@ -1,5 +1,4 @@
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +8,12 @@ from cfe_faiss.datasets import load
 
 
 @pytest.fixture(scope="module")
-def finder(data_root: Any) -> cfe.EvidenceFinder:
+def finder(data_root):
     data = load("german", data_root)
     return cfe.EvidenceFinder.from_data(data, data.y.numpy()[::-1].copy())
 
 
-def test_german_case(finder: cfe.EvidenceFinder) -> None:
+def test_german_case(finder):
     case = finder.case(17, 4)
     found = finder.local([17], k=4)
     assert case.table.columns.tolist() == ["17", *map(str, found.evidence[0])]
@@ -42,7 +41,7 @@ def test_german_case(finder: cfe.EvidenceFinder) -> None:
         assert (np.asarray(finder.attributes[name].numbers)[rows] == float(value)).all()
 
 
-def test_text_and_page_hold_the_same(finder: cfe.EvidenceFinder) -> None:
+def test_text_and_page_hold_the_same(finder):
     case = finder.case(17, 4)
     text, page = str(case), case.to_html()
     assert text.startswith("17: decided '")
@@ -61,7 +60,7 @@ def test_text_and_page_hold_the_same(finder: cfe.EvidenceFinder) -> None:
     assert repr(case) == f"Case({case.title}, 4 decided otherwise)"
 
 
-def test_hostile_texts_missing_values_and_probabilities() -> None:
+def test_hostile_texts_missing_values_and_probabilities():
     bad = "<b>\x1b[2J\u202e" + "x" * 100
     people = {
         "job": [bad, "b", None],
@@ -91,7 +90,7 @@ def test_hostile_texts_missing_values_and_probabilities() -> None:
     assert max(map(len, text.splitlines())) < 120
 
 
-def test_a_page_has_room_for_40_lines() -> None:
+def test_a_page_has_room_for_40_lines():
     X = np.random.default_rng(0).normal(size=(30, 100))
     finder = cfe.EvidenceFinder.from_vectors(
         X, np.arange(30) % 2, features={f"f{i:02}": X[:, i] for i in range(100)}
@@ -102,7 +101,7 @@ def test_a_page_has_room_for_40_lines() -> None:
     assert "62 more attributes differ less." in str(case)
 
 
-def test_nobody_decided_otherwise_and_no_attributes() -> None:
+def test_nobody_decided_otherwise_and_no_attributes():
     alone = cfe.EvidenceFinder.from_vectors(np.eye(3), [0, 0, 0], features={"a": [1, 2, 3]}).case(1)
     assert alone.table.columns.tolist() == ["1"]
     assert "Nobody is decided otherwise." in str(alone)
@@ -112,7 +111,7 @@ def test_nobody_decided_otherwise_and_no_attributes() -> None:
     assert plain.agreeing == {}
 
 
-def test_conditions_and_errors(finder: cfe.EvidenceFinder) -> None:
+def test_conditions_and_errors(finder):
     case = finder.case(17, where=cfe.Constraints(exact=["Gender"]))
     assert "Gender" in case.agreeing
     for arguments, message in (((5000,), "id must"), ((17, 0), "k must be at least 1")):

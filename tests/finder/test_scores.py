@@ -1,7 +1,5 @@
 """Scores in place of classes: similar rows whose scores differ."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,9 +14,7 @@ N, D = 60, 4
 KINDS = ["EvidenceFlat", "EvidenceIVF6,Flat"]
 
 
-def made(
-    seed: int, index: str = "EvidenceFlat"
-) -> tuple[cfe.EvidenceFinder, np.ndarray, np.ndarray]:
+def made(seed, index="EvidenceFlat"):
     """Return a finder, all similarities and all differences of scores."""
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 5, N) / 4
@@ -29,7 +25,7 @@ def made(
 
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS), st.sampled_from([0.25, 0.6, 1.0]))
-def test_local_evidence_differs_by_the_gap(seed: int, index: str, gap: float) -> None:
+def test_local_evidence_differs_by_the_gap(seed, index, gap):
     finder, S, gaps = made(seed, index)
     found = finder.local(k=5, min_gap=gap)
     S[gaps < gap] = -np.inf
@@ -40,7 +36,7 @@ def test_local_evidence_differs_by_the_gap(seed: int, index: str, gap: float) ->
 
 
 @given(st.integers(0, 10**6), st.sampled_from(KINDS), st.floats(-1, 1), st.integers(1, 9))
-def test_the_widest_pairs_above_a_similarity(seed: int, index: str, low: float, k: int) -> None:
+def test_the_widest_pairs_above_a_similarity(seed, index, low, k):
     finder, S, gaps = made(seed, index)
     pairs = finder.widest_pairs(k, similarity=low)
     source, target = np.nonzero(np.triu((np.float32(low) <= S) & (gaps > 0)))
@@ -50,16 +46,7 @@ def test_the_widest_pairs_above_a_similarity(seed: int, index: str, low: float, 
     assert_array_equal(pairs.similarity, S[source, target][order])
 
 
-def test_many_rows_are_compared_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    finder = made(0)[0]
-    expected = finder.widest_pairs(7, similarity=0.2)
-    monkeypatch.setattr("cfe_faiss.finder.finder._ROWS_AT_ONCE", 7)
-    found = finder.widest_pairs(7, similarity=0.2)
-    for name in ("source", "target", "similarity"):
-        assert_array_equal(getattr(found, name), getattr(expected, name))
-
-
-def test_a_table_with_a_column_of_scores() -> None:
+def test_a_table_with_a_column_of_scores():
     frame = pd.DataFrame(
         {"rooms": [1, 2, 2, 9], "kind": list("abba"), "price": [100, 210, 320, 900]},
         index=list("wxyz"),
@@ -100,6 +87,6 @@ X = np.random.default_rng(1).normal(size=(5, D))
         (lambda of: of(X, [0, 1, 0, 1, 0]).widest_pairs(similarity=0.5), "widest_pairs"),
     ],
 )
-def test_wrong_arguments(use: Any, message: str) -> None:
+def test_wrong_arguments(use, message):
     with pytest.raises(ValueError, match=message):
         use(cfe.EvidenceFinder.from_vectors)

@@ -62,32 +62,16 @@ def test_reading_runs_nothing(patients, tmp_path):
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a file of torch", b"PK\x03\x04 cut off"])
-def test_files_of_another_kind_are_refused(patients, tmp_path, content):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ValueError, match="must be a file that this package saved"):
-        load(gcn(patients), tmp_path / "file")
-
-
-def test_a_cut_file_is_refused(patients, tmp_path):
+def test_files_of_another_kind_are_refused(patients, tmp_path):
     path = tmp_path / "weights"
     save(gcn(patients), path)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match="must be a file that this package saved"):
-        load(gcn(patients), path)
-
-
-def test_a_list_is_no_weights(patients, tmp_path):
-    torch.save([torch.ones(3)], tmp_path / "file")
+    for content in (path.read_bytes()[:-200], b"", b"not a file of torch", b"PK\x03\x04 cut off"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="must be a file that this package saved"):
+            load(gcn(patients), path)
+    torch.save([torch.ones(3)], path)
     with pytest.raises(ValueError, match="got list"):
-        load(gcn(patients), tmp_path / "file")
-
-
-def test_missing_files_and_folders(patients, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        load(gcn(patients), tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
-        save(gcn(patients), tmp_path / "none" / "weights")
+        load(gcn(patients), path)
 
 
 def test_foreign_files_are_replaced_only_when_asked(patients, tmp_path):

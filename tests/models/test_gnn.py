@@ -4,8 +4,7 @@ import pytest
 import torch
 from weights import equal, weights
 
-from cfe_faiss.datasets import load
-from cfe_faiss.models import NAMES, build, gat, gcn, predict, train
+from cfe_faiss.models import NAMES, build, gat, gcn, train
 from cfe_faiss.models.gnn import EdgeFunction
 
 
@@ -14,16 +13,6 @@ def test_gcn_has_the_layers_asked_for(patients):
     expected = [(30, 7), (7, 7), (7, 2)]
     assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == expected
     assert model(patients.x, patients.edge_index).shape == (569, 2)
-
-
-def test_first_weights_follow_the_seed_alone(patients):
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    first = weights(gcn(patients, seed=1))
-    assert bool((torch.get_rng_state() == before).all())
-    torch.manual_seed(4)
-    assert equal(first, weights(gcn(patients, seed=1)))
-    assert not equal(first, weights(gcn(patients, seed=2)))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +53,6 @@ def test_names_and_heads_that_are_refused(patients):
         gat(patients, heads=3)
 
 
-def test_attention_heads_share_the_hidden_width(patients):
-    model = gat(patients, hidden=16, heads=4)
-    assert [(conv.heads, conv.out_channels) for conv in model.convs] == [(4, 4), (4, 2)]
-
-
 def test_an_edge_function_is_that_of_its_docstring():
     """m_vu = relu(A h_v + B h_u + b), h'_v = C h_v + D mean_u(m_vu), by a loop over the edges."""
     torch.manual_seed(0)
@@ -82,29 +66,3 @@ def test_an_edge_function_is_that_of_its_docstring():
         ]
         expected[v] = expected[v] + layer.of_messages(sum(messages) / len(messages))
     torch.testing.assert_close(layer(x, torch.stack([source, target])), expected)
-
-
-def test_an_edge_function_weighs_neighbours_by_both_ends():
-    """What a neighbour contributes depends on the receiver: no model that sums per source alone can do that."""
-    torch.manual_seed(0)
-    layer = EdgeFunction(2, 4)
-    a, b, u = torch.randn(3, 2)
-
-    def contribution(receiver):
-        x = torch.stack([receiver, u])
-        return (layer(x, torch.tensor([[1], [0]])) - layer.of_itself(x))[0]
-
-    assert not torch.allclose(contribution(a), contribution(b))
-
-
-def test_patients_have_near_pairs_that_the_model_treats_differently(patients, trained):
-    model, _ = trained
-    labels = predict(model, patients)
-    source, target = patients.edge_index.numpy()
-    assert (labels[source] != labels[target]).sum() > 20
-    assert 150 < (labels == 0).sum() < 260
-
-
-def test_cora(data_root):
-    data = load("cora", data_root)
-    assert train(gcn(data, hidden=16), data, epochs=40).test_accuracy > 0.85

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_array_equal
+from torch_geometric.data import Data
 from weights import equal, weights
 
+import cfe_faiss as cfe
 from cfe_faiss.data.call import outputs
+from cfe_faiss.data.predict import predictions_of
+from cfe_faiss.datasets import load
 from cfe_faiss.models import evaluate, gcn, predict
 
 
@@ -67,13 +72,6 @@ def test_the_model_is_left_as_it_was_found(patients, fails):
     assert torch.is_grad_enabled()
 
 
-def test_a_random_model_predicts_the_same_every_time(patients):
-    labels = predict(lambda x, edge_index: torch.rand(len(x), 3), patients)
-    assert set(labels) == {0, 1, 2}
-    torch.manual_seed(5)
-    assert_array_equal(predict(lambda x, edge_index: torch.rand(len(x), 3), patients), labels)
-
-
 @dataclass
 class Dataclass:
     logits: torch.Tensor
@@ -97,26 +95,11 @@ LOGITS = torch.from_numpy(np.eye(3, dtype=np.float32)[EXPECTED])
         EXPECTED.tolist(),
         list(np.eye(3)[EXPECTED]),
     ],
-    ids=[
-        "float32",
-        "bfloat16",
-        "with gradients",
-        "array",
-        "minus infinity",
-        "classes",
-        "class array",
-        "class list",
-        "rows",
-    ],
 )
 def test_outputs_that_a_model_may_give(patients, output):
     labels = predict(lambda x, edge_index: output, patients)
     assert_array_equal(labels, EXPECTED)
     assert labels.dtype == np.int64
-
-
-def test_equal_logits_give_the_smaller_class(patients):
-    assert not predict(lambda x, edge_index: torch.ones(len(x), 3), patients).any()
 
 
 def test_one_logit_decides_between_two_classes(patients):
@@ -162,21 +145,6 @@ def test_one_logit_in_batches(patients):
         (Dataclass(LOGITS, 0.5), TypeError, r"got Dataclass of logits=Tensor \(569, 3\)"),
         (SimpleNamespace(logits=LOGITS), TypeError, r"SimpleNamespace of logits=Tensor \(569, 3\)"),
     ],
-    ids=[
-        "nodes",
-        "a column of classes",
-        "float classes",
-        "classes",
-        "negative",
-        "nan",
-        "none",
-        "dict",
-        "tuple",
-        "tuple with None",
-        "list",
-        "dataclass",
-        "namespace",
-    ],
 )
 def test_outputs_that_are_refused(patients, output, error, message):
     with pytest.raises(error, match=message):
@@ -188,17 +156,69 @@ def test_predict_names_wrong_arguments(patients):
         predict(torch.nn.Linear, patients)
     with pytest.raises(ValueError, match=r"model \(the predictions\) must be .* got shape \(2,\)"):
         predict([1, 2], patients)
+    with pytest.raises(TypeError, match=r"model must be callable .* got list"):
+        outputs([0, 1], patients)
     data = patients.clone()
     del data.edge_index
     with pytest.raises(ValueError, match="data must have edge_index"):
         predict(gcn(patients), data)
 
 
-def test_outputs_unchanged(patients):
-    nan = torch.full((569, 2), math.nan, dtype=torch.bfloat16)
-    found = outputs(lambda x, edge_index: nan, patients)
-    assert found.dtype == np.float32
-    assert np.isnan(found).all()
-    assert_array_equal(outputs(lambda x, edge_index: EXPECTED, patients), EXPECTED)
-    with pytest.raises(TypeError, match=r"model must be callable .* got list"):
-        outputs([0, 1], patients)
+# --- every kind of predictions --------------------------------------------------------------------------------------
+
+
+PATIENTS = load("patients")
+GCN = gcn(PATIENTS)
+GCN_LABELS = predict(GCN, PATIENTS)
+TEXTS = np.array(PATIENTS.class_names)[GCN_LABELS]
+with torch.no_grad():
+    GCN_LOGITS = GCN.eval()(PATIENTS.x, PATIENTS.edge_index).numpy()
+
+KINDS = {
+    "module": GCN,
+    "function": lambda x, edge_index: GCN.eval()(x, edge_index),
+    "of data": lambda data: GCN.eval()(data.x, data.edge_index),
+    "numbers": GCN_LABELS,
+    "texts": TEXTS,
+    "logits": GCN_LOGITS,
+    "probabilities": torch.from_numpy(GCN_LOGITS).softmax(dim=1),
+    "frame": pd.DataFrame(GCN_LOGITS, columns=PATIENTS.class_names)[["benign", "malignant"]],
+    "series": pd.Series(TEXTS).sample(frac=1, random_state=0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_the_predictions_are(kind):
+    model = KINDS[kind]
+    found = predictions_of(model, PATIENTS)
+    assert_array_equal(found.labels, GCN_LABELS)
+    assert found.class_names == ("malignant", "benign")
+    assert_array_equal(predict(model, PATIENTS), GCN_LABELS)
+    finder = cfe.EvidenceFinder.from_data(PATIENTS, model)
+    assert_array_equal(finder.labels, GCN_LABELS)
+    assert finder.class_names == ("malignant", "benign")
+    judged = evaluate(model, PATIENTS)
+    assert judged.accuracy == evaluate(GCN_LABELS, PATIENTS).accuracy
+    assert np.isnan(judged.auc) == (found.scores is None)
+    if found.scores is not None:
+        assert judged.auc == pytest.approx(evaluate(GCN_LOGITS, PATIENTS).auc)
+
+
+def test_no_torch_object_is_needed_without_a_call():
+    x = np.eye(4)
+    data = SimpleNamespace(x=x, edge_index=[[0, 1], [1, 2]], class_names=["no", "yes"])
+    assert_array_equal(predictions_of(["yes", "no", "no", "yes"], data).labels, [1, 0, 0, 1])
+    finder = cfe.EvidenceFinder.from_data(data, ["yes", "no", "no", "yes"])
+    assert finder.class_name(finder.labels[0]) == "yes"
+    # a function of NumPy arrays
+    assert_array_equal(predictions_of(lambda x, edge_index: x[:, :2], data).labels, [0, 1, 0, 0])
+
+
+def test_texts_are_not_guessed_to_be_true_classes():
+    data = Data(
+        x=torch.eye(4), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1, 1, 0])
+    )
+    data.test_mask = torch.ones(4, dtype=torch.bool)
+    for ask in (cfe.EvidenceFinder.from_data, lambda data, model: evaluate(model, data)):
+        with pytest.raises(ValueError, match=r"data must have class_names, .*: the model predicts"):
+            ask(data, ["yes", "no", "no", "yes"])

@@ -32,11 +32,11 @@ class Audit:
     report: audit.Report
 
     @property
-    def page(self) -> str:
+    def page(self):
         return self.report.files[0].read_text(encoding="utf-8")
 
 
-def make_data(n: int = 150) -> tuple[Data, pd.DataFrame]:
+def make_data(n=150):
     rng = np.random.default_rng(0)
     x = np.column_stack(
         [rng.integers(0, 2, n), rng.normal(size=n), rng.integers(18, 80, n) / 40]
@@ -69,7 +69,7 @@ def make_data(n: int = 150) -> tuple[Data, pd.DataFrame]:
 
 
 @pytest.fixture(scope="session")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def audited(tmp_path_factory):
     data, people = make_data()
     finder = cfe.EvidenceFinder.from_data(data, model, features=people)
     folder = tmp_path_factory.mktemp("report")

@@ -1,6 +1,5 @@
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,37 +11,14 @@ from cfe_faiss.audit.reporting.conditions import as_conditions, check_all
 Rows = dict[str, list[dict[str, Any]]]
 
 
-def ratio(
-    attribute: str, group: str, value: float, n: int, *bounds: float, ranked: bool = True
-) -> dict[str, Any]:
-    low, high = bounds or (None, None)
-    row = {
-        "attribute": attribute,
-        "place": group,
-        "ratio": value,
-        "count": n,
-        "ranked": ranked,
-        "judged": 0,
-    }
-    return row | {"ratio_low": low, "ratio_high": high, "accuracy": None}
+def measure(name, cases, attribute, group, value, n, low=None, high=None, ranked=True):
+    row = {"attribute": attribute, "place": group, "ranked": ranked, "ratio": None, "count": 0}
+    row |= {"accuracy": None, "judged": 0}
+    return row | {name: value, cases: n, f"{name}_low": low, f"{name}_high": high}
 
 
-def accuracy(
-    attribute: str | None, group: str, value: float | None, n: int, *bounds: float
-) -> dict[str, Any]:
-    low, high = bounds or (None, None)
-    row = {
-        "attribute": attribute,
-        "place": group,
-        "accuracy": value,
-        "judged": n,
-        "ranked": True,
-        "ratio": None,
-    }
-    return row | {"accuracy_low": low, "accuracy_high": high, "count": 0}
-
-
-RATIOS: Rows = {
+ratio, accuracy = partial(measure, "ratio", "count"), partial(measure, "accuracy", "judged")
+RATIOS = {
     "groups": [
         ratio("sex", "f", 0.75, 40, 0.7, 0.79),
         ratio("sex", "m", 1.0, 60),
@@ -50,21 +26,19 @@ RATIOS: Rows = {
         ratio("city", "A", 0.5, 10, 0.4, 0.6),
     ]
 }
-ACCURACIES: Rows = {
-    "groups": [accuracy(None, "all people", 0.9, 100, 0.84, 0.95), accuracy("sex", "x", None, 50)],
+ACCURACIES = {
+    "groups": [accuracy(None, "all people", 0.9, 100, 0.84, 0.95), accuracy("sex", "x", None, 50)]
 }
 
 
-def outcomes(
-    condition: Condition, sensitive: Sequence[str] = ("sex",)
-) -> list[tuple[str | None, str, str]]:
+def outcomes(condition, sensitive=("sex",)):
     return [
         (check.attribute, check.group, check.outcome)
         for check in check_all([condition], RATIOS, sensitive)
     ]
 
 
-def test_each_group_is_checked() -> None:
+def test_each_group_is_checked():
     condition = Condition("impact_ratio", at_least=0.8)
     found = [("sex", "f", "fail"), ("sex", "m", "pass"), ("sex", "d", "cannot tell")]
     assert outcomes(condition) == found
@@ -90,9 +64,7 @@ def test_each_group_is_checked() -> None:
         ({"at_least": 0.8, "at_most": 1.25}, (0.1, 0.7), "fail"),
     ],
 )
-def test_the_whole_interval_decides(
-    bounds: Any, interval: tuple[float, float], outcome: str
-) -> None:
+def test_the_whole_interval_decides(bounds, interval, outcome):
     low, high = interval
     (check,) = check_all(
         [Condition("accuracy", **bounds)],
@@ -103,15 +75,15 @@ def test_the_whole_interval_decides(
     assert (check.reason == "") == (outcome != "cannot tell")
 
 
-def test_a_count_without_an_interval_decides_alone() -> None:
+def test_a_count_without_an_interval_decides_alone():
     for share, outcome in ((0.1, "pass"), (0.11, "fail")):
         row = {"attribute": "sex", "place": "f to m", "share": share, "nodes": 100}
         (check,) = check_all([Condition("flipped", "sex", at_most=0.1)], {"flip": [row]}, ["sex"])
         assert check.outcome == outcome
 
 
-def test_few_cases_and_undefined_numbers_cannot_tell() -> None:
-    def reasons(condition: Condition, rows: Rows = RATIOS) -> list[str]:
+def test_few_cases_and_undefined_numbers_cannot_tell():
+    def reasons(condition, rows=RATIOS):
         return [check.reason for check in check_all([condition], rows, ["sex"])]
 
     assert reasons(Condition("accuracy", at_least=0.8), ACCURACIES) == [
@@ -128,7 +100,7 @@ def test_few_cases_and_undefined_numbers_cannot_tell() -> None:
     assert Condition("accuracy", at_least=0.8).min_cases == 30
 
 
-def test_a_line_names_attribute_and_value() -> None:
+def test_a_line_names_attribute_and_value():
     lines = [
         str(check)
         for check in check_all([Condition("impact_ratio", at_least=0.8)], RATIOS, ["sex"])
@@ -141,8 +113,8 @@ def test_a_line_names_attribute_and_value() -> None:
     ]
 
 
-def test_outcome_of_a_report(tmp_path: Path) -> None:
-    def outcome(rows: Rows, *require: str) -> tuple[str, bool]:
+def test_outcome_of_a_report(tmp_path):
+    def outcome(rows, *require):
         report = Report((tmp_path,), check_all(as_conditions(require), rows, ["sex"]), {})
         return report.outcome, report.passed
 
@@ -153,7 +125,7 @@ def test_outcome_of_a_report(tmp_path: Path) -> None:
     assert (report.outcome, report.passed) == ("pass", True)
 
 
-def test_a_model_is_the_bound_of_the_others() -> None:
+def test_a_model_is_the_bound_of_the_others():
     counts = {"v1": 100.0, "v2": 90.0, "v3": 101.0}
     rows = [
         {"attribute": None, "place": name, "evidence": count, "n": 500}
@@ -171,16 +143,6 @@ def test_a_model_is_the_bound_of_the_others() -> None:
     assert [check.outcome for check in check_all([both], measures, ())] == ["fail", "fail"]
     (check,) = check_all([Condition("evidence_pairs", at_most=99)], {"models": rows[:1]}, ())
     assert check.outcome == "fail"
-
-
-def test_texts_and_objects_are_conditions() -> None:
-    condition = Condition("accuracy", at_least=0.5)
-    assert as_conditions(["impact_ratio[sex]>=0.8", condition]) == (
-        Condition("impact_ratio", "sex", at_least=0.8),
-        condition,
-    )
-    with pytest.raises(TypeError, match="require must hold texts or Condition objects, got float"):
-        as_conditions([0.8])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -203,15 +165,10 @@ def test_parse(text, condition):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "impact_ratio",
-            "impact_ratio>0.8",
-            "impact_ratio>=",
-            "impact_ratio>=1.2.3",
-            "impact_ratio>=nan",
-        ),
-        *("impact_ratio>=inf", "impact_ratio>=v1", "evidence_pairs>=", "evidence_pairs>v1"),
+        "",
+        "impact_ratio",
+        *(f"impact_ratio{end}" for end in (">0.8", ">=", ">=1.2.3", ">=nan", ">=inf", ">=v1")),
+        *("evidence_pairs>=", "evidence_pairs>v1"),
     ],
 )
 def test_parse_refuses(text):

@@ -11,7 +11,6 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,15 +27,15 @@ from cfe_faiss import audit
 FOLDER = Path(__file__).with_name("golden")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 Sample = tuple[cfe.EvidenceFinder, dict[str, Any]]
-SAMPLES: dict[str, Callable[[], Sample]] = {}
+SAMPLES = {}
 
 
-def sample(build: Callable[[], Sample]) -> Callable[[], Sample]:
+def sample(build):
     SAMPLES[build.__name__] = build
     return build
 
 
-def graph_model(x: Any, edge_index: Any) -> Any:
+def graph_model(x, edge_index):
     import torch
 
     score = x[:, 1] + 0.3 * x[:, 0]
@@ -45,7 +44,7 @@ def graph_model(x: Any, edge_index: Any) -> Any:
 
 
 @sample
-def graph() -> Sample:
+def graph():
     """A model on a graph, hostile and long names, unknown values, one flip in turn and all at once."""
     import torch
     from torch_geometric.data import Data
@@ -94,7 +93,7 @@ def graph() -> Sample:
     }
 
 
-def applicants(n: int) -> tuple[pd.DataFrame, Any]:
+def applicants(n):
     """Return a table, and the probabilities of a model that reads the attribute beside the income."""
     rng = np.random.default_rng(1)
     table = pd.DataFrame(
@@ -123,7 +122,7 @@ def applicants(n: int) -> tuple[pd.DataFrame, Any]:
 
 
 @sample
-def table() -> Sample:
+def table():
     """A table with truth, probabilities, left-out columns, findings, their sensitivity, and a law's categories."""
     table, share = applicants(420)
     finder = cfe.EvidenceFinder.from_table(
@@ -146,7 +145,7 @@ def table() -> Sample:
 
 
 @sample
-def granted_only() -> Sample:
+def granted_only():
     """Truth that one decision shows, a reference and better ends named by the user, and a section left out."""
     table, _ = applicants(420)
     score = table["income"] - 0.4 * table["debt"] - 0.5 * (table["sex"] == "f")
@@ -167,7 +166,7 @@ def granted_only() -> Sample:
 
 
 @sample
-def models() -> Sample:
+def models():
     """Other models, of which one harms a group and one changes rates; conditions that name a model."""
     rng, n = np.random.default_rng(3), 420
     table, _ = applicants(n)
@@ -192,7 +191,7 @@ def models() -> Sample:
 
 
 @sample
-def many_findings() -> Sample:
+def many_findings():
     """More findings than the first page lists, pairs under constraints, numbers in bins, a high confidence."""
     rng, n = np.random.default_rng(5), 600
     X = rng.normal(size=(n, 3))
@@ -220,7 +219,7 @@ def many_findings() -> Sample:
 
 
 @sample
-def each_class() -> Sample:
+def each_class():
     """Three classes and no favourable one; small and rare groups; predictions alone; other models."""
     rng, n = np.random.default_rng(2), 90
     labels = rng.integers(0, 3, n)
@@ -237,7 +236,7 @@ def each_class() -> Sample:
 
 
 @sample
-def three_classes() -> Sample:
+def three_classes():
     """Three classes and a favourable one, few people, equal vectors, a directed graph with weights."""
     rng, n = np.random.default_rng(4), 72
     x = rng.integers(0, 2, (n, 3)).astype(np.float32)
@@ -268,7 +267,7 @@ def three_classes() -> Sample:
 
 
 @sample
-def flips() -> Sample:
+def flips():
     """A model of a table that reads some attributes, with one value or too many to flip; equal people."""
     rng, n = np.random.default_rng(6), 80
     table = pd.DataFrame(
@@ -280,7 +279,7 @@ def flips() -> Sample:
         }
     )
 
-    def model(frame: pd.DataFrame) -> Any:
+    def model(frame):
         return (frame["income"] + (frame["sex"] == "m") > 2).to_numpy()
 
     finder = cfe.EvidenceFinder.from_table(table, model, sensitive=["sex", "job", "town"])
@@ -292,7 +291,7 @@ def flips() -> Sample:
 
 
 @sample
-def unflippable() -> Sample:
+def unflippable():
     """A model that reads no sensitive attribute; pairs that differ in it alone, and none that agree in all."""
     rng, n = np.random.default_rng(7), 40
     X = rng.normal(size=(n, 2))
@@ -304,7 +303,7 @@ def unflippable() -> Sample:
 
 
 @sample
-def no_side() -> Sample:
+def no_side():
     """No close pair has a side of the favourable class, and no true class is known within the pairs."""
     rng = np.random.default_rng(8)
     X = np.concatenate([np.repeat(rng.normal(size=(1, 3)), 66, axis=0), rng.normal(size=(10, 3))])
@@ -315,14 +314,14 @@ def no_side() -> Sample:
 
 
 @sample
-def ties() -> Sample:
+def ties():
     """More equal pairs than are counted, without attributes."""
     labels = np.repeat([0, 1], 1001)
     return cfe.EvidenceFinder.from_vectors(np.ones((2002, 2)), labels), {"pairs": 2, "cases": 2}
 
 
 @sample
-def nothing() -> Sample:
+def nothing():
     """A graph of three classes about which nothing else is known."""
     data = SimpleNamespace(
         x=np.eye(6, dtype=np.float32) + 0.1, edge_index=[[0, 1, 2, 3], [1, 2, 3, 4]]
@@ -331,7 +330,7 @@ def nothing() -> Sample:
 
 
 @sample
-def one_class() -> Sample:
+def one_class():
     """Everyone has the same, favourable class."""
     features = {"sex": ["f", "m"] * 3}
     finder = cfe.EvidenceFinder.from_vectors(
@@ -346,7 +345,7 @@ def one_class() -> Sample:
     }
 
 
-def text_of(page: str) -> str:
+def text_of(page):
     """Return the texts of a page: a line for each block, cells of tables after a bar, mere drawings left out."""
     body = re.sub(r"<style\b.*?</style>", "", page, flags=re.DOTALL)
     body = re.sub(r"\n", " ", body)
@@ -358,7 +357,7 @@ def text_of(page: str) -> str:
     return "".join(f"{line.strip()}\n" for line in texts.split("\n") if line.strip(" |"))
 
 
-def plain(text: str, numbers: dict[str, Any]) -> str:
+def plain(text, numbers):
     """Return a text without date, version and digest."""
     for name in ("date", "id"):
         text = text.replace(numbers[name], f"<{name}>")
@@ -366,7 +365,7 @@ def plain(text: str, numbers: dict[str, Any]) -> str:
     return text.replace(numbers["subject"]["Versions"], "<versions>")
 
 
-def files_of(name: str) -> dict[str, str]:
+def files_of(name):
     """Return the normalised files of a sample by their ending."""
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore", cfe.InputWarning)
@@ -389,11 +388,11 @@ def files_of(name: str) -> dict[str, str]:
     return {ending: plain(text, numbers) for ending, text in texts.items()}
 
 
-def fold(text: str) -> str:
+def fold(text):
     """Return JSON in which a row of a table takes one line, and a row that occurred before the number of that row."""
-    places: dict[str, int] = {}
+    places = {}
 
-    def replace(match: re.Match[str]) -> str:
+    def replace(match):
         row = re.sub(r"\n\s*", " ", match[0])
         place = places.setdefault(row, len(places))
         return row if len(row) < 300 or place == len(places) - 1 else f'"row {place}"'
@@ -401,7 +400,7 @@ def fold(text: str) -> str:
     return re.sub(r"\{[^{}]*\}", replace, text)
 
 
-def shorten(value: Any) -> Any:
+def shorten(value):
     """Return a value with long texts cut and numbers rounded to 7 digits."""
     if isinstance(value, dict):
         return {name: shorten(part) for name, part in value.items()}
@@ -414,7 +413,7 @@ def shorten(value: Any) -> Any:
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
-def same(one: str, other: str) -> bool:
+def same(one, other):
     """Return whether two lines are equal up to the last digits of their numbers."""
     number = re.compile(r"-?\d+\.\d+(?:e-?\d+)?|-?\d+e-?\d+")
     if one == other:
@@ -426,7 +425,7 @@ def same(one: str, other: str) -> bool:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_sample_is_as_recorded(name: str) -> None:
+def test_a_sample_is_as_recorded(name):
     for ending, text in files_of(name).items():
         recorded = (FOLDER / f"{name}.{ending}").read_text(encoding="utf-8").splitlines()
         lines = text.splitlines()

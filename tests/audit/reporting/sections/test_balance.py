@@ -3,34 +3,29 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from audit_report_helpers import section_of
+from audit_report_helpers import inputs_of, section_of
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.pairs import Pairs, find_pairs
 from cfe_faiss.finder import PairEvidence
 
-SETTINGS = Settings(k=1, pairs=10, cases=1, bins=4, confidence=0.95)
 
-
-def section(attributes, labels, source, target, favourable=None):
+def section(attributes, labels, source, target):
     """Return the rows of the balance table for given pairs."""
     n = len(labels)
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]))
     finder = cfe.EvidenceFinder.from_data(data, labels, features=attributes)
-    inputs = check_inputs(finder, [], favourable, SETTINGS)
+    inputs = inputs_of(finder, [], pairs=10)
     sides, near = np.array([source, target]), np.ones(len(source))
     found = PairEvidence(*sides, near.astype(np.float32), finder.labels)
     inputs.results[find_pairs] = Pairs(found, (), ())
     return section_of(inputs, "balance")
 
 
-def rows(*arguments, **options):
-    return {
-        (row["attribute"], row["value"]): row
-        for row in section(*arguments, **options).tables[0].rows
-    }
+def rows(*arguments):
+    found = section(*arguments).tables[0].rows
+    return {(row["attribute"], row["value"]): row for row in found}
 
 
 def test_a_number_by_hand():
@@ -68,34 +63,10 @@ def test_no_spread_is_not_defined_unless_equal():
     assert rows({"age": [1.0, 1, 1, 1]}, [1, 1, 0, 0], [0], [2])["age", ""]["smd_all"] == 0
 
 
-def test_rare_values_are_put_together():
-    values = [f"value {i}" for i in range(20)]
-    found = rows({"name": values}, [0, 1] * 10, [0], [1])
-    assert ("name", "8 other values") in found
-    assert (
-        found["name", "8 other values"]["mean_a_all"]
-        + found["name", "8 other values"]["mean_b_all"]
-        == 0.8
-    )
-
-
-def test_three_classes_need_a_favourable_one():
-    options = ({"age": [1.0, 2, 3, 4]}, [0, 1, 2, 2], [0, 1], [1, 2])
-    assert "more than two classes" in section(*options).missing
-    found = section(*options, favourable=0)
-    assert found.tables[0].rows[0]["pairs"] == 1
-    assert "1 pair without a side decided" in found.limits[-1]
-
-
 def test_different_means_without_a_spread_are_out_of_balance():
-    found = section(
-        {"sex": ["f", "f", "f", "m", "m", "m"], "age": [1.0, 2, 3, 1, 2, 3]},
-        [1, 1, 1, 0, 0, 0],
-        [0],
-        [3],
-    )
+    attributes = {"sex": ["f", "f", "f", "m", "m", "m"], "age": [1.0, 2, 3, 1, 2, 3]}
+    found = section(attributes, [1, 1, 1, 0, 0, 0], [0], [3])
     first = found.tables[0].rows[0]
     assert (first["attribute"], first["smd_pairs"], first["distance"]) == ("sex", None, None)
-    assert found.headline.startswith(
-        "2 of 3 differences within the pairs exceed 0.1 standard deviations"
-    )
+    expected = "2 of 3 differences within the pairs exceed 0.1 standard deviations"
+    assert found.headline.startswith(expected)

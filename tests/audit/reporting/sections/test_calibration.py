@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
-from audit_report_helpers import section_of
+from audit_report_helpers import inputs_of, section_of
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-
-SETTINGS = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
 
 
 def section(probabilities, truth=None, favourable=1):
@@ -16,7 +13,7 @@ def section(probabilities, truth=None, favourable=1):
         features={"sex": ["f", "m"] * (n // 2)},
         truth=truth,
     )
-    return section_of(check_inputs(finder, ["sex"], favourable, SETTINGS), "calibration")
+    return section_of(inputs_of(finder, ["sex"], favourable), "calibration")
 
 
 def test_shares_on_record_and_at_thresholds_by_hand():
@@ -36,17 +33,13 @@ def test_shares_on_record_and_at_thresholds_by_hand():
 def test_the_gap_is_the_headline():
     share = np.array([0.2, 0.8] * 20)
     found = section(np.column_stack([1 - share, share]))
-    assert (
-        found.headline
-        == "At a threshold of 0.5 the shares of two groups differ by up to 100.0 points."
-    )
+    expected = "At a threshold of 0.5 the shares of two groups differ by up to 100.0 points."
+    assert found.headline == expected
     assert [table.id for table in found.tables] == ["thresholds"]  # no class is on record
 
 
-def test_predictions_alone_have_no_probabilities():
+def test_a_section_without_probabilities_or_a_favourable_class_is_missing():
     assert section([0, 1] * 10).missing == "No probabilities are known."
     share = np.array([0.2, 0.8] * 10)
-    assert (
-        section(np.column_stack([1 - share, share]), favourable=None).missing
-        == "No favourable class was named."
-    )
+    found = section(np.column_stack([1 - share, share]), favourable=None)
+    assert found.missing == "No favourable class was named."

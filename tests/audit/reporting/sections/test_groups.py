@@ -2,12 +2,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from audit_report_helpers import section_of
+from audit_report_helpers import inputs_of, section_of
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import Condition
 from cfe_faiss.audit.reporting.conditions import check_all
-from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 
@@ -17,10 +16,7 @@ def made(section, people, labels, sensitive, favourable=1, y=None):
     x = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
     finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
-    inputs = check_inputs(
-        finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    )
-    return section_of(inputs, section)
+    return section_of(inputs_of(finder, sensitive, favourable), section)
 
 
 def test_rates_by_hand():
@@ -33,16 +29,9 @@ def test_rates_by_hand():
     assert [row["verdict"] for row in disparities.rows] == ["cannot tell", "reference"]
     assert rates.charts[0].plot.guides == (0.4,)
     odds, errors = made("error_rates", people, labels, ["sex"], y=y).tables
-    assert (errors.rows[0]["fnr"], errors.rows[0]["positives"], errors.rows[0]["fpr"]) == (
-        0.5,
-        2,
-        0,
-    )
-    assert (errors.rows[1]["judged"], errors.rows[1]["negatives"], errors.rows[1]["fpr"]) == (
-        5,
-        3,
-        1 / 3,
-    )
+    f, m = errors.rows
+    assert (f["fnr"], f["positives"], f["fpr"]) == (0.5, 2, 0)
+    assert (m["judged"], m["negatives"], m["fpr"]) == (5, 3, 1 / 3)
     assert odds.rows[0]["equalised_odds_difference"] is None  # too few of either true class
 
 
@@ -96,23 +85,6 @@ def test_a_group_that_is_not_ranked_is_not_judged():
     assert "Too small to be ranked: city = C (29)." in found.undetermined
 
 
-def test_low_power_is_no_absence():
-    found = made("groups", {"city": ["A"] * 40 + ["B"] * 40}, [0, 1] * 40, ["city"])
-    assert "Impact ratios by city: none was found, but a ratio of 0.7 would be missed" in " ".join(
-        found.undetermined
-    )
-
-
-def test_unknown_attributes_are_counted_and_bound_the_ratios():
-    people = {"sex": ["f", "f", None, "m", "m", "m"]}
-    found = made("groups", people, [1, 0, 1, 1, 1, 0], ["sex"])
-    assert "sex is unknown for 1 node." in found.undetermined
-    assert not [row for row in found.measured if row["place"] == "unknown"]
-    (table,) = made("counts", people, [1, 0, 1, 1, 1, 0], ["sex"]).tables
-    assert [row["count"] for row in table.rows if row["unknown"]] == [1]
-    assert {column.key for column in table.columns} >= {"ratio_least", "ratio_most"}
-
-
 def test_tables_of_local_law_144():
     rng = np.random.default_rng(0)
     races = ["Asian", "White (Not Hispanic or Latino)", "Hispanic or Latino", "Two or more races"]
@@ -143,13 +115,6 @@ def test_tables_of_local_law_144():
 def test_no_law_tables_of_one_attribute(sensitive):
     people = {"sex": ["f", "m"] * 4, "race": ["a", "b"] * 4}
     assert len(made("counts", people, [0, 1] * 4, sensitive).tables) == 1
-
-
-def test_each_class_in_turn_without_a_favourable_one():
-    found = made("groups", {"sex": ["f", "m"] * 3}, [0, 1, 2, 0, 1, 2], ["sex"], favourable=None)
-    headings = list(dict.fromkeys(row["heading"] for row in found.tables[0].rows))
-    assert headings == [f"class {c}: sex" for c in range(3)]
-    assert found.tables[0].charts[0].plot.guides == ()
 
 
 def test_a_page_of_many_classes_stays_short():

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from audit_report_helpers import inputs_of
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.pairs import cases_section, find_pairs, pairs_section
 
 pytestmark = pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
@@ -27,8 +27,7 @@ def inputs():
     finder = cfe.EvidenceFinder.from_data(
         data, rng.integers(0, 2, n), features=people, nodes=np.arange(5, n)
     )
-    settings = Settings(k=3, pairs=40, cases=10, bins=4, confidence=0.95)
-    return check_inputs(finder, ["sex"], None, settings)
+    return inputs_of(finder, ["sex"], k=3, pairs=40, cases=10)
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +87,6 @@ def test_case_files(inputs, brute):
                 assert two in graph.neighbors(one)
 
 
-def test_true_classes_that_are_not_known_stay_open(inputs):
-    rows = pairs_section(inputs).tables[0].rows
-    y = inputs.finder.data.y
-    expected = [
-        None if y[int(row["node_a"])] < 0 else ["no", "yes"][y[int(row["node_a"])]] for row in rows
-    ]
-    assert [row["true_a"] for row in rows] == expected
-    assert None in expected
-
-
 def test_differences_are_in_units_and_standard_deviations(inputs):
     section = cases_section(inputs)
     spread = float(np.std(inputs.attributes["age"].numbers))
@@ -124,9 +113,7 @@ def test_ties_share_a_rank():
     x = np.eye(6, dtype=np.float32)[[0, 0, 0, 1, 1, 1]]
     data = SimpleNamespace(x=x, edge_index=[[0, 1, 3, 4], [1, 2, 4, 5]])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 0, 0])
-    settings = Settings(k=1, pairs=4, cases=4, bins=4, confidence=0.95)
-    inputs = check_inputs(finder, [], None, settings)
-    ranks = [case.rank for case in cases_section(inputs).cases]
+    ranks = [case.rank for case in cases_section(inputs_of(finder, [], pairs=4, cases=4)).cases]
     assert set(ranks) == {
         "1 of 8 pairs, together with 3 others that the search cannot tell from it"
     }
@@ -136,16 +123,6 @@ def test_ties_share_a_rank():
 def test_classes_keep_their_look_as_long_as_there_are_enough(classes, styles):
     data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]])
     finder = cfe.EvidenceFinder.from_data(data, [0, classes - 1, 0, classes - 1], nodes=[0, 1])
-    settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    inputs = check_inputs(finder, [], None, settings)
-    (case,) = cases_section(inputs).cases
+    (case,) = cases_section(inputs_of(finder, [])).cases
     assert case.legend == tuple(zip(styles, ["class 0", f"class {classes - 1}"], strict=True))
     assert {side.style for side in case.sides} == set(styles)
-
-
-def test_classes_of_nodes_that_are_not_audited_have_names():
-    data = SimpleNamespace(x=np.eye(4, dtype=np.float32), edge_index=[[0, 1, 2], [1, 2, 3]])
-    finder = cfe.EvidenceFinder.from_data(data, [0, 1, 7, 7], nodes=[0, 1])
-    settings = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
-    inputs = check_inputs(finder, [], None, settings)
-    assert "class 7" in [name for _, name in cases_section(inputs).cases[0].legend]

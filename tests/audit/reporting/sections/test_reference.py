@@ -1,8 +1,6 @@
 """Reference groups, truth that one decision shows, better ends, and sections to skip in a report."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,7 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 
 
-def people(n: int = 900, seed: int = 0) -> pd.DataFrame:
+def people(n=900, seed=0):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({"income": rng.normal(size=n), "debt": rng.normal(size=n)})
     frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
@@ -24,18 +22,19 @@ def people(n: int = 900, seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-def report(
-    frame: pd.DataFrame, folder: Path, truth: str | None = None, **options: Any
-) -> dict[str, Any]:
+def report(frame, folder, truth=None, **options):
     columns = frame if truth else frame.drop(columns="repaid")
     finder = cfe.EvidenceFinder.from_table(columns, "loan", truth=truth, sensitive=["sex"])
     options = {"favourable": "yes", "progress": False, "skip": ["sensitivity"]} | options
     audit.report(finder, folder / "r.html", **options)
-    numbers: dict[str, Any] = json.loads((folder / "r.json").read_text())
-    return numbers
+    return json.loads((folder / "r.json").read_text())
 
 
-def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path: Path) -> None:
+def section_of(numbers, name):
+    return next(section for section in numbers["sections"] if section["id"] == name)
+
+
+def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path):
     numbers = report(people(), tmp_path, require=["impact_ratio[sex]>=0.8"])
     checks = {check["group"]: check["outcome"] for check in numbers["conditions"]["rows"]}
     assert checks == {"f": "fail", "m": "pass"}
@@ -43,7 +42,7 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
-def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: Path) -> None:
+def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path):
     frame = people()
     frame.loc[frame["sex"] == "f", "loan"] = "no"  # nobody of the largest group is selected
     require = ["impact_ratio[sex]>=0.8", "selection_rate_difference[sex]>=-0.2"]
@@ -59,16 +58,15 @@ def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: 
 
 
 @pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
+def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path):
     with pytest.warns(cfe.InputWarning, match="truth is known"):
         numbers = report(people(), tmp_path, truth="repaid")
     text = json.dumps(numbers)
     assert "are right" not in text
     assert "true class is known only of" in text
-    sections = {section["id"]: section for section in numbers["sections"]}
-    assert sections["error_rates"]["missing"]
-    assert sections["errors"]["missing"]
-    rows = sections["outcomes"]["tables"][0]["rows"]
+    assert section_of(numbers, "error_rates")["missing"]
+    assert section_of(numbers, "errors")["missing"]
+    rows = section_of(numbers, "outcomes")["tables"][0]["rows"]
     frame = people().dropna(subset=["repaid"])
     for row in rows:
         own = frame[frame["sex"] == row["value"]]
@@ -78,32 +76,7 @@ def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -
         )
 
 
-def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path: Path) -> None:
-    numbers = report(people(), tmp_path, better={"income": "high", "debt": "low"})
-    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
-    rows = {row["attribute"]: row for row in case["tables"][0]["rows"]}
-    refused, granted = ("a", "b") if rows["Decision"]["a"] == "no" else ("b", "a")
-    if "income" in rows:
-        assert rows["income"][refused] >= rows["income"][granted]
-    if "debt" in rows:
-        assert rows["debt"][refused] <= rows["debt"][granted]
-    assert any(
-        "at least as good in income (high) and debt (low)" in line for line in case["findings"]
-    )
-
-
-def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path: Path) -> None:
-    numbers = report(people(), tmp_path, skip=["sensitivity", "balance"])
-    assert not {"sensitivity", "balance"} & {section["id"] for section in numbers["sections"]}
-    with pytest.raises(ValueError, match="skip"):
-        report(people(), tmp_path, skip=["sensibility"])
-    with pytest.raises(ValueError, match="reference"):
-        report(people(), tmp_path, reference={"sex": "x"})
-    with pytest.raises(ValueError, match="better"):
-        report(people(), tmp_path, better={"wage": "high"})
-
-
-def test_columns_that_determine_the_decision_are_on_the_page(tmp_path: Path) -> None:
+def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
     frame = people()
     frame["outcome"] = np.where(frame["loan"] == "yes", "paid", None)
     with pytest.warns(cfe.InputWarning):
@@ -114,22 +87,12 @@ def test_columns_that_determine_the_decision_are_on_the_page(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-def test_a_column_that_everybody_lacks_hides_no_case(tmp_path: Path) -> None:
-    numbers = report(people().assign(empty=np.nan), tmp_path)
-    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
-    assert case["tables"]
-    assert not any("are left out" in line for line in case["findings"])
-
-
-def test_an_interrupted_report_prints_what_it_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_report_prints_what_it_has(tmp_path, monkeypatch, capsys):
     from cfe_faiss.audit.reporting import content
 
     make = content.make_section
 
-    def make_or_interrupt(part: Any, inputs: Any) -> Any:
+    def make_or_interrupt(part, inputs):
         if part.name == "counts":
             raise KeyboardInterrupt
         return make(part, inputs)
@@ -143,41 +106,23 @@ def test_an_interrupted_report_prints_what_it_has(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"better": {"income": "high"}, "favourable": None},
-        {"better": {}},
-        {"better": "income"},
-        {"reference": {"sex": "m"}, "sensitive": []},
-        {"person": "income", "sensitive": []},
-        {"person": "whom"},
-        {"skip": ["consistency"], "require": ["consistency<=0.2"]},
-    ],
-)
-def test_options_without_effect_are_errors(options: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
-        report(people(), tmp_path, **options)
-    assert not list(tmp_path.iterdir())
-
-
-def case_of(numbers: dict[str, Any]) -> dict[str, Any]:
-    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
-    return case
-
-
-def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path: Path) -> None:
+def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path):
     frame = people(400).drop(columns="sex").assign(sex="f")
     frame["debt"] = frame["debt"].round(1)
     better = {"debt": "low", "income": "high"}
-    closest = case_of(report(frame, tmp_path, better=better, pairs=1, cases=1, overwrite=True))
+    closest = section_of(
+        report(frame, tmp_path, better=better, pairs=1, cases=1, overwrite=True), "strongest_case"
+    )
     assert any("at least as good" in line and "No pair" not in line for line in closest["findings"])
-    assert not case_of(report(frame, tmp_path, better=better, overwrite=True))["missing"]
+    assert not section_of(report(frame, tmp_path, better=better, overwrite=True), "strongest_case")[
+        "missing"
+    ]
 
 
-def test_a_page_says_that_no_refused_person_is_as_good(tmp_path: Path) -> None:
+def test_a_page_says_that_no_refused_person_is_as_good(tmp_path):
     frame = people(400)
     frame["loan"] = np.where(frame["income"] > 0.2, "yes", "no")
     with pytest.warns(cfe.InputWarning, match="determines"):
-        case = case_of(report(frame, tmp_path, better={"income": "high"}))
+        numbers = report(frame, tmp_path, better={"income": "high"})
+    case = section_of(numbers, "strongest_case")
     assert any("No pair" in line and "income (high)" in line for line in case["findings"])
