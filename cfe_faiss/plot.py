@@ -1,18 +1,19 @@
 """Figure of one pair of counterfactual evidence, and the features in which its nodes differ."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import feature_names
+from cfe_faiss.attributes.table import Attributes, feature_names
 from cfe_faiss.base.checks import Doubles, Int32s, as_count, as_labels, as_matrix, as_number
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.text import format_measure
+from cfe_faiss.base.text import cell_text, format_measure
 from cfe_faiss.data import classes
-from cfe_faiss.graph.csr import Surroundings, as_graph, surroundings
+from cfe_faiss.graph.csr import Graph, Surroundings, as_graph, surroundings
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,15 @@ class FeatureDifference:
     name
         Name of the feature.
     source, target
-        Its values, unscaled.
+        Its values, unscaled; None if missing.
     difference
-        (target - source) / standard deviation of the feature over all nodes.
+        (target - source) / standard deviation of the feature over all nodes; NaN for texts, and
+        where one is missing.
     """
 
     name: str
-    source: float
-    target: float
+    source: Any
+    target: Any
     difference: float
 
 
@@ -129,7 +131,7 @@ def node_name(data: Any, node: int) -> str:
     return str(node if ids is None else ids[node])
 
 
-def format_value(value: float) -> str:
+def format_value(value: Any) -> str:
     """Return a feature's value for a reader: whole numbers in full, others to four digits.
 
     Examples
@@ -137,6 +139,8 @@ def format_value(value: float) -> str:
     >>> format_value(12500.0), format_value(0.30710003), format_value(1001.25)
     ('12,500', '0.3071', '1,001')
     """
+    if value is None or isinstance(value, str):
+        return shorten(cell_text(value), 16)
     whole = value == round(value) or abs(value) >= 1e3
     return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:,.4g}"
 
@@ -170,6 +174,9 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#
 _MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
 _LEGEND_COLUMNS = 4
 _UNCROWDED = 14
+_NEIGHBOURS = 12
+_FEATURES = 8
+"""Most neighbours of a node, and most features, that are drawn by default."""
 _STYLES = len(_COLOURS) * len(_MARKERS)
 INK = "#1F2328"
 FAINT = "#656D76"
@@ -183,6 +190,18 @@ _COLUMN = 4.9
 _PANEL = 4.65
 
 
+@dataclass(frozen=True, slots=True)
+class PlotFacts:
+    """Facts about the rows of a pair, as in :class:`cfe_faiss.EvidenceFinder`."""
+
+    labels: Int32s
+    attributes: Attributes
+    graph: Graph | None
+    y: Int32s | None
+    class_names: Sequence[str] | None
+    node_ids: Any
+
+
 @dataclass(frozen=True)
 class _Node:
     """One of the two nodes: its name, predicted and true class by number, and its neighbours."""
@@ -191,7 +210,7 @@ class _Node:
     name: str
     predicted: int
     true: int | None
-    near: Surroundings
+    near: Surroundings | None
 
 
 _Styles: TypeAlias = dict[int, tuple[str, str]]
@@ -205,8 +224,8 @@ def evidence_figure(  # noqa: PLR0913
     *,
     similarity: float | None = None,
     distance: float | None = None,
-    max_neighbors: int = 12,
-    features: int = 8,
+    max_neighbors: int = _NEIGHBOURS,
+    features: int = _FEATURES,
 ) -> "Figure":
     """Draw two similar nodes that a model treats differently.
 
@@ -262,7 +281,7 @@ def evidence_figure(  # noqa: PLR0913
     'Nodes 0 and 1: similar, yet predicted differently'
     """
     with extra("plot"):
-        from matplotlib.figure import Figure
+        pass
 
     n, d = feature_matrix(data).shape
     predicted = as_labels("labels", labels, n)
@@ -286,15 +305,68 @@ def evidence_figure(  # noqa: PLR0913
     features = as_count("features", features)
     differing = differing_features(data, source, target)
     graph = as_graph(data, n)
+    pair = _pair_of(data, (source, target), graph, predicted, truth, max_neighbors)
+    return _figure(data, pair, predicted, differing, subtitle, d, features)
 
+
+def pair_figure(
+    facts: PlotFacts,
+    source: int,
+    target: int,
+    *,
+    similarity: float | None = None,
+    distance: float | None = None,
+) -> "Figure":
+    """Draw a pair of rows with attributes, as :func:`evidence_figure`; without a graph no rings."""
+    (pair_differences,) = facts.attributes.differences(np.array([source]), np.array([target]))
+    ends = facts.attributes.take(np.array([source, target]))
+    differing = [
+        FeatureDifference(name, ends[name].of(0), ends[name].of(1), change)
+        for name, change in pair_differences.items()
+    ]
+    subtitle = ""
+    for measure, value in (("similarity", similarity), ("distance", distance)):
+        if value is not None:
+            subtitle = f"{measure} {format_measure(measure, value)}"
+    pair = _pair_of(facts, (source, target), facts.graph, facts.labels, facts.y, _NEIGHBOURS)
+    count = len(facts.attributes)
+    return _figure(facts, pair, facts.labels, differing, subtitle, count, _FEATURES)
+
+
+def _pair_of(
+    data: Any,
+    ends: tuple[int, int],
+    graph: Graph | None,
+    predicted: Int32s,
+    truth: Int32s | None,
+    most: int,
+) -> list[_Node]:
     pair = []
-    for v, other in ((source, target), (target, source)):
+    for v, other in (ends, ends[::-1]):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
-        near = surroundings(graph, v, other, predicted, max_neighbors)
+        near = None
+        if graph is not None:
+            near = surroundings(graph.undirected(), v, other, predicted, most)
         pair.append(_Node(v, node_name(data, v), int(predicted[v]), true, near))
-    styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
+    return pair
+
+
+def _figure(
+    data: Any,
+    pair: list[_Node],
+    predicted: Int32s,
+    differing: list[FeatureDifference],
+    subtitle: str,
+    d: int,
+    features: int,
+) -> "Figure":
+    with extra("plot"):
+        from matplotlib.figure import Figure
+
+    drawn = [node.near.drawn for node in pair if node.near is not None]
+    styles = class_styles(predicted[np.concatenate([[node.id for node in pair], *drawn])])
     legend = [shorten(class_name(data, label), 22) for label in styles]
-    if any(node.near.shared.any() for node in pair):
+    if any(node.near is not None and node.near.shared.any() for node in pair):
         legend.append("in both neighbourhoods")
     rows = differing[:features]
     heights = {  # in inches
@@ -306,6 +378,8 @@ def evidence_figure(  # noqa: PLR0913
         "table": 0.33 * len(rows),
         "axis": 0.3 if rows else 0.01,
     }
+    if not drawn:
+        del heights["panel"]
     height = sum(heights.values()) + 2 * _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
     x = _MARGIN / _WIDTH
@@ -323,7 +397,9 @@ def evidence_figure(  # noqa: PLR0913
     _draw_title(axes["title"], pair, subtitle)
     for side, node in enumerate(pair):
         _draw_header(axes[f"header {side}"], data, node, styles)
-        _draw_neighbourhood(axes[f"panel {side}"], data, node, predicted, styles)
+        if node.near is not None:
+            panel = axes[f"panel {side}"]
+            _draw_neighbourhood(panel, data, node, node.near, predicted, styles)
     _draw_legend(axes["legend"], legend, styles)
     _draw_heading(axes["heading"], len(rows), len(differing), d)
     axes["axis"].axis("off")
@@ -365,7 +441,8 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
-    title = f"Nodes {names}: similar, yet predicted differently"
+    noun = "Rows" if pair[0].near is None else "Nodes"
+    title = f"{noun} {names}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
         _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
@@ -376,7 +453,14 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(axes, 0.12, 0.72, f"Node {shorten(node.name, 28)}", 14, weight="bold")
+    _write(
+        axes,
+        0.12,
+        0.72,
+        f"{'Row' if node.near is None else 'Node'} {shorten(node.name, 28)}",
+        14,
+        weight="bold",
+    )
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
         (0.18, "True class", node.true),
@@ -392,7 +476,12 @@ def _card(axes: "Axes") -> None:
 
 
 def _draw_neighbourhood(
-    axes: "Axes", data: Any, node: _Node, predicted: Int32s, styles: _Styles
+    axes: "Axes",
+    data: Any,
+    node: _Node,
+    near: Surroundings,
+    predicted: Int32s,
+    styles: _Styles,
 ) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke
@@ -402,7 +491,7 @@ def _draw_neighbourhood(
     high = 1.4
     across = (high - low) * _COLUMN / _PANEL  # equal scales on both axes
     axes.set(xlim=(-across / 2, across / 2), ylim=(low, high))
-    count = len(node.near.drawn)
+    count = len(near.drawn)
     crowded = count > _UNCROWDED
     scale = min(1.0, _UNCROWDED / max(count, 1))
     radius = 0.75 if crowded else 0.95
@@ -410,7 +499,7 @@ def _draw_neighbourhood(
     angles = math.pi / 2 - 2 * math.pi * (np.arange(count) + 0.5) / max(count, 1)
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     places = radius * directions
-    chords = [_chord(places[i], places[j]) for i, j in node.near.edges]
+    chords = [_chord(places[i], places[j]) for i, j in near.edges]
     axes.add_collection(
         PathCollection(
             chords, facecolors="none", edgecolors=FAINT, linewidths=0.9, alpha=0.45, zorder=1
@@ -419,9 +508,7 @@ def _draw_neighbourhood(
     axes.add_collection(
         LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
     )
-    for v, shared, place, (x, y) in zip(
-        node.near.drawn, node.near.shared, places, directions, strict=True
-    ):
+    for v, shared, place, (x, y) in zip(near.drawn, near.shared, places, directions, strict=True):
         colour, marker = styles[int(predicted[v])]
         axes.plot(
             *place,
@@ -473,11 +560,10 @@ def _draw_neighbourhood(
         path_effects=[withStroke(linewidth=2.5, foreground=colour)],
         zorder=5,
     )
-    _write(axes, 0, -1.5, _surroundings(data, node), 10.5, ha="center", color=FAINT)
+    _write(axes, 0, -1.5, _surroundings(data, node, near), 10.5, ha="center", color=FAINT)
 
 
-def _surroundings(data: Any, node: _Node) -> str:
-    near = node.near
+def _surroundings(data: Any, node: _Node, near: Surroundings) -> str:
     if near.degree == 0:
         return "no neighbours"
     plural = "s" if near.degree > 1 else ""
@@ -563,21 +649,24 @@ def _draw_features(
         _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
         _write(axes, 0.009, y, shorten(row.name, 40), 11)
+        is_number = math.isfinite(row.difference)
         numbers = (
             format_value(row.source),
             format_value(row.target),
-            f"{row.difference:+.2f}",
+            f"{row.difference:+.2f}" if is_number else "",
         )
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
             _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
+        if not is_number:
+            continue
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
         for x, node in zip((0.0, row.difference), pair, strict=True):
             colour, marker = styles[node.predicted]
             chart.plot(
                 x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3
             )
-    reached = [0.0, *(row.difference for row in rows)]
-    pad = 0.1 * (max(reached) - min(reached))
+    reached = [0.0, *(row.difference for row in rows if math.isfinite(row.difference))]
+    pad = 0.1 * (max(reached) - min(reached) or 1.0)
     chart.set_xlim(min(reached) - pad, max(reached) + pad)
     chart.axvline(0, color=RULE, linewidth=1, zorder=1)
     chart.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=FAINT)

@@ -6,9 +6,9 @@ import pytest
 from reference import with_rows
 
 import cfe_faiss as cfe
+from cfe_faiss.base.text import cell_text
 from cfe_faiss.data.classes import class_name
 from cfe_faiss.finder import PairEvidence
-from cfe_faiss.finder.results import _text
 
 
 def frame_of(**options: Any) -> pd.DataFrame:
@@ -66,5 +66,7 @@ def test_names(names: tuple[str, ...] | None, label: int, text: str) -> None:
 
 
 def test_amounts_keep_all_digits_before_the_point() -> None:
-    shown = [_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)]
+    shown = [
+        cell_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)
+    ]
     assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "missing"]
