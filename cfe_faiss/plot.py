@@ -642,8 +642,10 @@ def _draw_features(
     chart.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
     chart.spines[:].set_visible(False)
     chart.patch.set_visible(False)
+    noun = "row" if pair[0].near is None else "node"
     titles = [
-        (x, f"node {shorten(node.name, 10)}") for x, node in zip((0.435, 0.566), pair, strict=True)
+        (x, f"{noun} {shorten(node.name, 10)}")
+        for x, node in zip((0.435, 0.566), pair, strict=True)
     ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):
         _write(axes, x, -0.9, title, 11, ha="right", weight="bold")

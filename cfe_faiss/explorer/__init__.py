@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -30,6 +30,10 @@ MARKS = ("relevant", "label error", "explained")
 """Marks of a pair; "" is a note without a mark."""
 SETTLED = ("label error", "explained")
 """Marks of pairs that miners leave out."""
+_SIDES = ("source", "target")
+_COLUMNS = ("source_row", "target_row", *_SIDES, "source_class", "target_class")
+_GROUPS = 30
+"""Values of an attribute that are groups, at most."""
 _NEIGHBOURS = 12
 """Neighbours of a node that are drawn, at most."""
 _LETTERS = 5_000
@@ -135,11 +139,10 @@ def explorer_page(facts: Facts, shown: Shown, title: str) -> str:
         name: base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode()
         for name in ("css", "js")
     }
-    content = json.dumps(
-        _content(facts, shown), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    )
+    content = _content(facts, shown)
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Base64 of compressed text has no character that ends a script.
-    packed = base64.b64encode(zlib.compress(content.encode())).decode()
+    packed = base64.b64encode(zlib.compress(text.encode())).decode()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.from_string(parts["html.j2"]).render(
         policy=(
@@ -155,9 +158,21 @@ def explorer_page(facts: Facts, shown: Shown, title: str) -> str:
         count=len(shown.source),
         measure=shown.measure,
         better=_better_text(shown.better),
-        has_classes=facts.labels is not None,
-        marks=MARKS,
+        classes=[(name, name) for name in content["classes"] if facts.labels is not None],
+        columns=[*enumerate(content["columns"])],
+        groups=list(_groups(facts, content)),
+        marks=[(mark, mark) for mark in MARKS],
     )
+
+
+def _groups(facts: Facts, content: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the values of each attribute that has few of them, sensitive attributes first."""
+    names = list(facts.attributes)
+    for name in sorted(names, key=lambda name: name not in facts.sensitive):
+        column = names.index(name)
+        values = sorted({value for value in content["values"][column] if value is not None})
+        if len(values) <= _GROUPS:
+            yield content["columns"][column], [(f"{column}={value}", value) for value in values]
 
 
 def _better_text(better: Mapping[str, Any] | None) -> str:
@@ -193,8 +208,6 @@ def _content(facts: Facts, shown: Shown) -> dict[str, Any]:
         "labels": _classes(facts.labels, everybody),
         "truth": _classes(facts.truth, rows),
         "columns": [cell_text(name) for name in known],
-        "sensitive": [place_of[name] for name in facts.sensitive],
-        "numeric": [attribute.numbers is not None for attribute in known.values()],
         "values": [
             [_cell(attribute.of(row)) for row in range(len(rows))] for attribute in known.values()
         ],
@@ -209,10 +222,8 @@ def _content(facts: Facts, shown: Shown) -> dict[str, Any]:
         "mark_names": MARKS,
         "formula_starts": "".join(FORMULA_STARTS),
         "plain_number": PLAIN_NUMBER.pattern,
+        "csv_columns": [*_COLUMNS, shown.measure, "mark", "note"],
     }
-
-
-_SIDES = ("source", "target")
 
 
 def _classes(labels: Int32s | None, rows: Ints) -> list[int] | None:
@@ -237,7 +248,7 @@ def _neighbourhoods(facts: Facts, shown: Shown, rows: Ints) -> tuple[list[Any], 
     """Return the neighbours of both sides of each pair, and those that are in no pair.
 
     A side is its number of neighbours, how many of them have its class, the place of each drawn
-    one among all rows of the page, whether the other side has it, too, and the edges between them.
+    one among all rows of the page, whether the other side has it, too.
     """
     if facts.graph is None or facts.labels is None:
         return [], np.empty(0, np.int64)
@@ -256,7 +267,6 @@ def _neighbourhoods(facts: Facts, shown: Shown, rows: Ints) -> tuple[list[Any], 
                 one.same,
                 [place_of[row] for row in one.drawn.tolist()],
                 one.shared.astype(int).tolist(),
-                one.edges,
             ]
             for one in pair
         ]

@@ -1,25 +1,21 @@
 "use strict";
 /* Texts of the data enter the page as text nodes and values only. Nothing is loaded or sent. */
-
 const ROW_HEIGHT = 34; // as in page.css
 const SPARE_ROWS = 8;
 const LONG_TEXT = 40;
 const MOST_WORDS = 1500;
 const PRINTED_ROWS = 30;
-const MOST_GROUPS = 30;
-const COLUMNS = [
-  ["place", "#"], ["source", "A"], ["target", "B"], ["classes", "Decisions"], ["measure", ""],
-  ["count", "Differ"], ["largest", "Largest"],
-];
-const SORTABLE = ["place", "measure", "count", "largest"];
-const FILTERS = ["find", "from", "to", "attribute", "how", "group", "limit", "mark", "better"];
 
 const byId = (id) => document.getElementById(id);
-const state = { sort: "place", pair: "" };
+const form = byId("filters");
 let data;
 let pairs = [];
 let shown = [];
+let filters = {};
+let sort = "place";
+let chosenKey = "";
 let hasUnsavedMarks = false;
+let addressTimer;
 
 async function readData() {
   const packed = atob(byId("data").textContent);
@@ -29,15 +25,11 @@ async function readData() {
 }
 
 function make(tag, attributes, ...children) {
-  const isDrawn = ["svg", "path", "circle", "rect", "text", "title"].includes(tag);
-  const element = isDrawn
-    ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;
 }
-
-/* --- pairs ------------------------------------------------------------------------------------ */
 
 function sizeOf([, change]) {
   return change === null ? 1 : Math.abs(change);
@@ -45,16 +37,15 @@ function sizeOf([, change]) {
 
 function makePair(place) {
   const differences = data.differences[place];
-  const source = data.source[place];
-  const target = data.target[place];
+  const [source, target] = [data.source[place], data.target[place]];
   return {
     place, source, target, differences,
     key: `${data.rows[source]}-${data.rows[target]}`,
     measure: data.measures[place],
     count: differences.length,
-    largest: differences.length ? Math.max(...differences.map(sizeOf)) : 0,
-    mark: data.marks[place] || "",
-    note: data.notes[place] || "",
+    largest: Math.max(0, ...differences.map(sizeOf)),
+    mark: data.marks[place] ?? "",
+    note: data.notes[place] ?? "",
   };
 }
 
@@ -64,105 +55,66 @@ function nameOf(row) {
 
 function classOf(row, labels = data.labels) {
   if (!labels) return "";
-  return labels[row] < 0 ? "unknown" : data.classes[labels[row]];
+  return data.classes[labels[row]] ?? "unknown";
 }
 
 /* The class of "from" stands left: a pair is turned if its sides are the other way round. */
 function isTurned(pair) {
-  const left = classOf(pair.source);
-  const right = classOf(pair.target);
-  if (state.from) return left !== state.from && right === state.from;
-  return Boolean(state.to) && right !== state.to && left === state.to;
+  const [left, right] = [classOf(pair.source), classOf(pair.target)];
+  if (filters.from) return left !== filters.from && right === filters.from;
+  return Boolean(filters.to) && right !== filters.to && left === filters.to;
 }
 
 function sidesOf(pair) {
   return isTurned(pair) ? [pair.target, pair.source] : [pair.source, pair.target];
 }
 
-function hasValue(row, group) {
-  const place = data.columns.findIndex((name) => group.startsWith(`${name}=`)
-    && data.values[data.columns.indexOf(name)][row] === group.slice(name.length + 1));
-  return place >= 0;
-}
-
 function isShown(pair) {
   const sides = sidesOf(pair);
-  const find = state.find.toLowerCase();
-  if (find && !sides.some((row) => nameOf(row).toLowerCase().includes(find))) return false;
-  if (state.from && classOf(sides[0]) !== state.from) return false;
-  if (state.to && classOf(sides[1]) !== state.to) return false;
-  if (state.attribute) {
-    const column = data.columns.indexOf(state.attribute);
-    const differs = pair.differences.some(([place]) => place === column);
-    if (differs !== (state.how !== "agrees")) return false;
+  const { find = "", from, to, attribute, how, group, limit, mark, better } = filters;
+  const hasId = (row) => nameOf(row).toLowerCase().includes(find.toLowerCase());
+  if (!sides.some(hasId)) return false;
+  if (from && classOf(sides[0]) !== from) return false;
+  if (to && classOf(sides[1]) !== to) return false;
+  if (attribute) {
+    const differs = pair.differences.some(([column]) => column === Number(attribute));
+    if (differs !== (how !== "agrees")) return false;
   }
-  if (state.group && !sides.some((row) => hasValue(row, state.group))) return false;
-  if (state.limit) {
-    const limit = Number(state.limit);
-    if (data.measure === "distance" ? pair.measure > limit : pair.measure < limit) return false;
+  if (group) {
+    const [column] = group.split("=", 1);
+    const isMember = (row) => `${column}=${data.values[column]?.[row]}` === group;
+    if (!sides.some(isMember)) return false;
   }
-  if (state.mark && pair.mark !== state.mark) return false;
-  return !state.better || data.better[pair.place];
+  const sign = data.measure === "distance" ? 1 : -1;
+  if (limit && sign * pair.measure > sign * limit) return false;
+  if (mark && pair.mark !== mark) return false;
+  return !better || data.better[pair.place];
 }
 
 function compare(a, b) {
-  const key = state.sort.replace("-", "");
-  const sign = state.sort.startsWith("-") ? -1 : 1;
+  const key = sort.replace("-", "");
+  const sign = sort.startsWith("-") ? -1 : 1;
   return sign * (a[key] - b[key]) || a.place - b.place;
 }
 
 function chosen() {
-  return shown.find((pair) => pair.key === state.pair) ?? shown[0];
+  return shown.find((pair) => pair.key === chosenKey) ?? shown[0];
 }
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-function drawHead() {
-  const title = data.measure === "distance" ? "Distance" : "Similarity";
-  byId("head").replaceChildren(...COLUMNS.map(([key, name]) => {
-    const head = make("div", { role: "columnheader" });
-    const text = key === "measure" ? title : name;
-    if (!SORTABLE.includes(key)) {
-      head.append(text);
-      return head;
-    }
-    if (key !== "place") head.className = "num";
-    const direction = { [key]: "ascending", [`-${key}`]: "descending" }[state.sort];
-    head.setAttribute("aria-sort", direction ?? "none");
-    const arrow = { ascending: " ▲", descending: " ▼" }[direction] ?? "";
-    const button = make("button", { type: "button", "data-sort": key }, text + arrow);
-    head.append(button);
-    return head;
-  }));
-}
-
-function sortBy(key) {
-  const descendsFirst = key === "count" || key === "largest";
-  const [first, second] = descendsFirst ? [`-${key}`, key] : [key, `-${key}`];
-  state.sort = state.sort === first ? second : first;
-  update();
-  byId("head").querySelector(`[data-sort=${key}]`).focus();
-}
-
-function makeLine(pair, place) {
-  const [left, right] = sidesOf(pair);
-  const classes = data.labels ? `${classOf(left)} → ${classOf(right)}` : "";
+function makeLine(pair, place, isChosen) {
+  const sides = sidesOf(pair);
+  const classes = data.labels ? sides.map((row) => classOf(row)).join(" → ") : "";
   const cells = [
-    pair.place + 1, nameOf(left), nameOf(right), classes, data.values_shown[pair.place],
-    pair.count, pair.largest.toFixed(2),
+    pair.place + 1, ...sides.map(nameOf), classes,
+    data.values_shown[pair.place], pair.count, pair.largest.toFixed(2), pair.mark,
   ];
   const line = make("div", {
     role: "row", id: `pair-${pair.place}`, "aria-rowindex": place + 2,
-    "aria-selected": pair === chosen(),
-  });
+    "aria-selected": isChosen,
+  }, ...cells.map((cell) => make("div", { role: "gridcell" }, String(cell))));
   line.style.top = `${place * ROW_HEIGHT}px`;
-  line.append(...cells.map((cell, column) => {
-    const element = make("div", { role: "gridcell" }, String(cell));
-    if (column > 3) element.className = "num";
-    return element;
-  }));
-  if (pair.mark) line.firstChild.append(` ${"●◆■"[data.mark_names.indexOf(pair.mark)]}`);
-  line.title = pair.mark || "";
   line.addEventListener("click", () => choose(pair));
   return line;
 }
@@ -171,179 +123,145 @@ function drawLines() {
   const body = byId("body");
   const first = Math.max(0, Math.floor(body.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
   const last = Math.ceil((body.scrollTop + body.clientHeight) / ROW_HEIGHT) + SPARE_ROWS;
-  const lines = shown.slice(first, last).map((pair, i) => makeLine(pair, first + i));
+  const current = chosen();
+  const lines = shown.slice(first, last).map((pair, i) => makeLine(pair, first + i, pair === current));
   byId("lines").replaceChildren(...lines);
 }
 
-function scrollToChosen() {
+function choose(pair) {
+  chosenKey = pair?.key ?? "";
   const body = byId("body");
   const top = shown.indexOf(chosen()) * ROW_HEIGHT;
-  if (top < body.scrollTop) body.scrollTop = top;
-  const bottom = top + ROW_HEIGHT - body.clientHeight;
-  if (bottom > body.scrollTop) body.scrollTop = bottom;
-}
-
-function choose(pair) {
-  if (!pair) return;
-  state.pair = pair.key;
-  scrollToChosen();
+  const lowest = top + 2 * ROW_HEIGHT - body.clientHeight; // below the head
+  body.scrollTop = Math.min(top, Math.max(lowest, body.scrollTop));
   drawLines();
   drawPair();
   writeAddress();
 }
 
 function update() {
+  filters = Object.fromEntries(new FormData(form));
   shown = pairs.filter(isShown).sort(compare);
-  const grid = byId("grid");
-  grid.setAttribute("aria-rowcount", shown.length + 1);
+  byId("grid").setAttribute("aria-rowcount", shown.length + 1);
   byId("lines").style.height = `${shown.length * ROW_HEIGHT}px`;
-  byId("status").textContent = `${shown.length.toLocaleString("en-US")} of `
-    + `${pairs.length.toLocaleString("en-US")} pairs shown.`;
-  drawHead();
-  scrollToChosen();
-  drawLines();
-  drawPair();
-  writeAddress();
+  byId("status").textContent = `${shown.length} of ${pairs.length} pairs shown.`;
+  for (const button of document.querySelectorAll("[data-sort]")) {
+    const key = button.dataset.sort;
+    const direction = { [key]: "ascending", [`-${key}`]: "descending" }[sort] ?? "none";
+    button.parentElement.setAttribute("aria-sort", direction);
+  }
+  choose(chosen());
+}
+
+/* Counts start with the largest one, other columns with the smallest. */
+function sortBy(key) {
+  const isCount = key === "count" || key === "largest";
+  const [first, second] = isCount ? [`-${key}`, key] : [key, `-${key}`];
+  sort = sort === first ? second : first;
+  update();
 }
 
 /* --- one pair --------------------------------------------------------------------------------- */
 
-function cellOf(value) {
-  if (value === null) return make("td", { class: "missing" }, "missing");
-  return make("td", {}, value);
+function makeCell(value) {
+  return value === null ? make("td", { class: "missing" }, "missing") : make("td", {}, value);
 }
 
 function makeBar(change, widest) {
-  const cell = make("td", { class: "bar" });
-  if (change === null) return cell;
+  if (change === null) return make("td", {});
   const bar = make("i", { class: change < 0 ? "below" : "above" });
   const width = 50 * Math.abs(change) / widest;
   bar.style.width = `${width}%`;
   bar.style.left = `${change < 0 ? 50 - width : 50}%`;
-  const sign = change > 0 ? "+" : "−";
-  cell.append(bar, make("span", {}, `${sign}${Math.abs(change).toPrecision(3)}`));
-  return cell;
+  const text = `${change < 0 ? "−" : "+"}${Math.abs(change)}`;
+  return make("td", { class: "bar" }, bar, make("span", {}, text));
 }
 
-function isLong(values) {
-  return values.some((value) => value !== null && value.length > LONG_TEXT);
+function makeRow(name, ...cells) {
+  return make("tr", {}, make("th", { scope: "row" }, name), ...cells);
 }
 
 function drawDifferences(pair, sides, sign) {
-  const body = make("tbody", {});
+  const rows = [];
   const texts = [];
   const widest = Math.max(1, ...pair.differences.map(sizeOf));
   for (const [column, change] of pair.differences) {
+    const name = data.columns[column];
     const values = sides.map((row) => data.values[column][row]);
-    if (!data.numeric[column] && isLong(values)) {
-      texts.push(...drawTexts(data.columns[column], values));
-      continue;
+    if (values.some((value) => value?.length > LONG_TEXT)) {
+      texts.push(make("h3", {}, name), make("div", { class: "two" }, ...drawTexts(values)));
+    } else {
+      const bar = makeBar(change === null ? null : sign * change, widest);
+      rows.push(makeRow(name, ...values.map(makeCell), bar));
     }
-    const line = make("tr", {}, make("th", { scope: "row" }, data.columns[column]),
-      ...values.map(cellOf), makeBar(change === null ? null : sign * change, widest));
-    if (body.children.length >= PRINTED_ROWS) line.className = "beyond";
-    body.append(line);
   }
-  const titles = ["Attribute", ...sides.map((row, i) => `${"AB"[i]}: ${nameOf(row)}`), "B − A (SD)"];
-  const head = make("thead", {}, make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title))));
-  return body.children.length ? [make("table", {}, head, body), ...texts] : texts;
+  rows.slice(PRINTED_ROWS).forEach((row) => row.classList.add("beyond"));
+  const titles = ["Attribute", `A: ${nameOf(sides[0])}`, `B: ${nameOf(sides[1])}`, "B − A (SD)"];
+  const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
+  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
+  return rows.length ? [table, ...texts] : texts;
 }
 
 function drawEqual(pair, sides) {
   const differing = new Set(pair.differences.map(([column]) => column));
-  const equal = data.columns.map((_, column) => column).filter((column) => !differing.has(column));
-  if (!equal.length) return [];
-  const body = make("tbody", {}, ...equal.map((column) => make("tr", {},
-    make("th", { scope: "row" }, data.columns[column]), cellOf(data.values[column][sides[0]]))));
-  const title = `${equal.length} attribute${equal.length === 1 ? " is" : "s are"} equal`;
-  return [make("details", {}, make("summary", {}, title), make("table", {}, body))];
+  const rows = data.columns.map((name, column) => (
+    makeRow(name, makeCell(data.values[column][sides[0]]))
+  )).filter((_, column) => !differing.has(column));
+  const title = `Equal attributes: ${rows.length}`;
+  return make("details", {}, make("summary", {}, title), make("table", {}, ...rows));
 }
 
-/* Lengths of the longest common subsequences of the ends of two lists of words. */
-function commonLengths(a, b) {
+/* Return (i, j) -> words that the texts after word i of a and word j of b have in common. */
+function commonWords(a, b) {
   const width = b.length + 1;
-  const lengths = new Uint16Array((a.length + 1) * width);
+  const counts = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
-      const skipped = Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
-      const taken = lengths[(i + 1) * width + j + 1] + 1;
-      lengths[i * width + j] = a[i] === b[j] ? taken : skipped;
+      const below = (i + 1) * width + j;
+      const here = i * width + j;
+      counts[here] = a[i] === b[j] ? counts[below + 1] + 1 : Math.max(counts[below], counts[here + 1]);
     }
   }
-  return (i, j) => lengths[i * width + j];
+  return (i, j) => counts[i * width + j];
 }
 
-/* The words of both texts; those that the other one lacks are marked. */
-function wordDiff(texts) {
-  const [a, b] = texts.map((text) => (text ?? "").split(/\s+/).slice(0, MOST_WORDS));
-  const common = commonLengths(a, b);
-  const sides = [[], []];
-  let i = 0;
-  let j = 0;
+/* Draw two texts. Words that are not in both, in this order, are marked. */
+function drawTexts(texts) {
+  const [a, b] = texts.map((text) => (text ?? "missing").split(" ").slice(0, MOST_WORDS));
+  const common = commonWords(a, b);
+  const sides = [make("div", { class: "text" }), make("div", { class: "text" })];
+  let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
-    if (i < a.length && j < b.length && a[i] === b[j]) {
-      sides[0].push(`${a[i++]} `);
-      sides[1].push(`${b[j++]} `);
+    if (i < a.length && a[i] === b[j]) {
+      sides[0].append(`${a[i++]} `);
+      sides[1].append(`${b[j++]} `);
     } else if (j === b.length || (i < a.length && common(i + 1, j) >= common(i, j + 1))) {
-      sides[0].push(make("mark", {}, a[i++]), " ");
+      sides[0].append(make("mark", {}, a[i++]), " ");
     } else {
-      sides[1].push(make("mark", {}, b[j++]), " ");
+      sides[1].append(make("mark", {}, b[j++]), " ");
     }
   }
   return sides;
 }
 
-function drawTexts(name, values) {
-  const columns = wordDiff(values).map((words, i) => (values[i] === null
-    ? make("div", { class: "text missing" }, "missing") : make("div", { class: "text" }, ...words)));
-  return [make("h3", {}, name), make("div", { class: "two" }, ...columns)];
-}
-
-function drawNeighbourhood(row, [degree, same, near, shared, edges], letter) {
-  const places = near.map((_, i) => {
-    const angle = 2 * Math.PI * (i + 0.5) / near.length - Math.PI / 2;
-    return [130 + 85 * Math.cos(angle), 120 + 85 * Math.sin(angle)];
+function drawNeighbours(row, [degree, same, near, shared], letter) {
+  const items = near.map((other, i) => {
+    const look = shared[i] ? "both" : "one";
+    return make("li", { class: look }, `${nameOf(other)}, ${classOf(other)}`);
   });
-  const lines = places.map(([x, y]) => `M130 120L${x} ${y}`)
-    .concat(edges.map(([i, j]) => `M${places[i]}Q130 120 ${places[j]}`));
-  const drawing = make("svg", { viewBox: "0 0 260 240", role: "img" },
-    make("title", {}, `${nameOf(row)} and its neighbours`), make("path", { d: lines.join("") }));
-  places.forEach(([x, y], i) => {
-    const isOwn = data.labels[near[i]] === data.labels[row];
-    const look = `node ${isOwn ? "own" : ""} ${shared[i] ? "both" : ""}`;
-    drawing.append(isOwn ? make("circle", { cx: x, cy: y, r: 11, class: look })
-      : make("rect", { x: x - 10, y: y - 10, width: 20, height: 20, class: look }));
-    drawing.append(make("text", { x, y: y + (y < 120 ? -17 : 18) }, nameOf(near[i]).slice(0, 10)));
-  });
-  drawing.append(make("circle", { cx: 130, cy: 120, r: 20, class: "node own" }));
-  drawing.append(make("text", { x: 130, y: 120 }, nameOf(row).slice(0, 6)));
-  const text = `${letter}: ${degree} neighbours, ${same} with the same decision`;
-  return make("figure", {}, drawing, make("figcaption", { class: "soft" }, text));
-}
-
-function drawNeighbourhoods(pair, sides) {
-  if (!data.near.length) return [];
-  const near = isTurned(pair) ? [...data.near[pair.place]].reverse() : data.near[pair.place];
-  const common = near[0][2].filter((row, i) => near[0][3][i] && row !== sides[1]).map(nameOf);
-  const figures = near.map((one, i) => drawNeighbourhood(sides[i], one, "AB"[i]));
-  return [
-    make("h3", {}, "Neighbours"),
-    make("div", { class: "two" }, ...figures),
-    make("p", { class: "soft" }, `Neighbours of both: ${common.join(", ") || "none"}. `
-      + "Circles have the decision of the node in the middle, squares another one; a thick "
-      + "outline is the other side or a neighbour of both."),
-  ];
+  const left = degree - near.length;
+  if (left) items.push(make("li", {}, `${left} more`));
+  const title = `${letter}: ${degree} neighbours, ${same} with the same decision`;
+  return make("div", {}, make("h3", {}, title), make("ul", { class: "near" }, ...items));
 }
 
 function drawMarks(pair) {
   const buttons = data.mark_names.map((mark) => {
-    const options = { type: "button", "aria-pressed": pair.mark === mark };
-    const button = make("button", options, mark);
+    const button = make("button", { type: "button", "aria-pressed": pair.mark === mark }, mark);
     button.addEventListener("click", () => setMark(pair, mark));
     return button;
   });
-  const note = make("textarea", { placeholder: "Note", "aria-label": "Note" });
-  note.value = pair.note;
+  const note = make("textarea", { placeholder: "Note", "aria-label": "Note" }, pair.note);
   note.addEventListener("input", () => {
     pair.note = note.value;
     hasUnsavedMarks = true;
@@ -354,22 +272,24 @@ function drawMarks(pair) {
 function drawPair() {
   const pair = chosen();
   if (!pair) {
-    byId("pair").replaceChildren(make("p", {}, "No pair fits the filters."));
+    byId("pair").replaceChildren("No pair fits the filters.");
     return;
   }
+  const turned = isTurned(pair);
   const sides = sidesOf(pair);
-  const decisions = sides.map((row, i) => make("li", {}, `${"AB"[i]}: ${nameOf(row)}`,
+  const people = sides.map((row, i) => make("li", {}, `${"AB"[i]}: ${nameOf(row)}`,
     data.labels ? `, decision ${classOf(row)}` : "",
     data.truth ? `, true class ${classOf(row, data.truth)}` : ""));
+  const near = (turned ? data.near[pair.place]?.toReversed() : data.near[pair.place]) ?? [];
   byId("pair").replaceChildren(
     make("h2", {}, `Pair ${pair.place + 1}: ${sides.map(nameOf).join(" and ")}`),
-    make("ul", {}, ...decisions),
-    make("p", {}, `${data.measure[0].toUpperCase()}${data.measure.slice(1)} `
-      + `${data.values_shown[pair.place]}; ${pair.count} of ${data.columns.length} attributes differ.`),
+    make("ul", {}, ...people),
+    make("p", {}, `The ${data.measure} is ${data.values_shown[pair.place]}; `
+      + `${pair.count} of ${data.columns.length} attributes differ.`),
     drawMarks(pair),
-    ...drawDifferences(pair, sides, isTurned(pair) ? -1 : 1),
-    ...drawEqual(pair, sides),
-    ...drawNeighbourhoods(pair, sides),
+    ...drawDifferences(pair, sides, turned ? -1 : 1),
+    drawEqual(pair, sides),
+    make("div", { class: "two" }, ...near.map((one, i) => drawNeighbours(sides[i], one, "AB"[i]))),
   );
   byId("grid").setAttribute("aria-activedescendant", `pair-${pair.place}`);
 }
@@ -379,16 +299,15 @@ function drawPair() {
 function setMark(pair, mark) {
   pair.mark = pair.mark === mark ? "" : mark;
   hasUnsavedMarks = true;
-  drawLines();
-  drawPair();
+  choose(pair);
 }
 
 /* The rule of cfe_faiss.base.text.csv_text, with its characters and its pattern of numbers. */
 function csvText(text) {
   const line = text.replace(/\p{Cc}/gu, " ").replace(/\p{Cs}/gu, "\ufffd");
   const isNumber = new RegExp(`^(?:${data.plain_number})$`, "i").test(line);
-  const isFormula = data.formula_starts.includes(line.trimStart()[0] ?? " ") && !isNumber;
-  return isFormula ? `'${line}` : line;
+  const first = line.trimStart()[0] ?? " ";
+  return data.formula_starts.includes(first) && !isNumber ? `'${line}` : line;
 }
 
 function marksAsCsv() {
@@ -396,96 +315,66 @@ function marksAsCsv() {
     data.rows[pair.source], data.rows[pair.target], nameOf(pair.source), nameOf(pair.target),
     classOf(pair.source), classOf(pair.target), data.values_shown[pair.place], pair.mark, pair.note,
   ]);
-  const head = ["source_row", "target_row", "source", "target", "source_class", "target_class",
-    data.measure, "mark", "note"];
   const quote = (cell) => `"${csvText(String(cell)).replaceAll('"', '""')}"`;
-  return [head, ...lines].map((line) => `${line.map(quote).join(",")}\n`).join("");
+  return [data.csv_columns, ...lines].map((line) => `${line.map(quote).join(",")}\n`).join("");
 }
 
 function exportMarks() {
-  const link = make("a", { download: "marks.csv" });
-  link.href = URL.createObjectURL(new Blob(["\ufeff", marksAsCsv()], { type: "text/csv" }));
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const file = new Blob(["\ufeff", marksAsCsv()], { type: "text/csv" });
+  make("a", { download: "marks.csv", href: URL.createObjectURL(file) }).click();
   hasUnsavedMarks = false;
 }
 
 /* --- address, form and keys ------------------------------------------------------------------- */
 
+/* Browsers refuse many changes of the address in a short time. */
 function writeAddress() {
-  const fields = Object.entries(state).filter(([key, value]) => value && value !== "place");
-  const address = `#${new URLSearchParams(fields)}`;
-  if (address !== (location.hash || "#")) history.replaceState(null, "", address);
+  clearTimeout(addressTimer);
+  const values = { ...filters, sort: sort === "place" ? "" : sort, pair: chosenKey };
+  const fields = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
+  addressTimer = setTimeout(() => history.replaceState(null, "", `#${fields}`), 150);
 }
 
 function readAddress() {
   const fields = new URLSearchParams(location.hash.slice(1));
-  const sort = fields.get("sort") ?? "";
-  state.sort = SORTABLE.includes(sort.replace("-", "")) ? sort : "place";
-  state.pair = fields.get("pair") ?? "";
-  for (const name of FILTERS) {
-    const input = byId(name);
-    if (!input) continue;
-    if (input.type === "checkbox") input.checked = fields.has(name);
-    else input.value = fields.get(name) ?? "";
-  }
-  readForm();
-}
-
-function readForm() {
-  for (const name of FILTERS) {
-    const input = byId(name);
-    if (!input) state[name] = "";
-    else state[name] = input.type === "checkbox" ? (input.checked ? "1" : "") : input.value;
+  sort = fields.get("sort") ?? "place";
+  chosenKey = fields.get("pair") ?? "";
+  for (const input of form.elements) {
+    if (input.type === "checkbox") input.checked = fields.has(input.name);
+    else input.value = fields.get(input.name) ?? "";
   }
   update();
 }
 
-function fillForm() {
-  const option = (value) => make("option", { value }, value);
-  for (const name of ["from", "to"]) byId(name)?.append(...data.classes.map(option));
-  byId("attribute").append(...data.columns.map(option));
-  byId("mark").append(...data.mark_names.map(option));
-  const places = data.columns.map((_, place) => place);
-  const others = places.filter((place) => !data.sensitive.includes(place));
-  for (const place of [...data.sensitive, ...others]) {
-    const values = [...new Set(data.values[place])].filter((value) => value !== null).sort();
-    if (values.length > MOST_GROUPS) continue;
-    const name = data.columns[place];
-    const options = values.map((value) => make("option", { value: `${name}=${value}` }, value));
-    byId("group").append(make("optgroup", { label: name }, ...options));
-  }
-}
-
 function pressKey(event) {
-  if (event.target !== byId("grid")) return;
-  const page = Math.max(1, Math.floor(byId("body").clientHeight / ROW_HEIGHT) - 1);
+  if (event.target !== byId("grid") || !shown.length) return;
   const place = shown.indexOf(chosen());
-  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -place, End: shown.length };
-  if (event.key in steps) {
+  const page = Math.max(1, Math.floor(byId("body").clientHeight / ROW_HEIGHT) - 2);
+  const places = {
+    ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + page, PageUp: place - page,
+    Home: 0, End: shown.length,
+  };
+  const mark = event.key === "0" ? chosen().mark : data.mark_names[event.key - 1];
+  if (event.key in places) {
     event.preventDefault();
-    choose(shown[Math.min(shown.length - 1, Math.max(0, place + steps[event.key]))]);
+    choose(shown[Math.min(shown.length - 1, Math.max(0, places[event.key]))]);
   } else if (event.key === "Enter") {
     byId("pair").focus();
-  } else if (chosen() && event.key === "0") {
-    setMark(chosen(), chosen().mark);
-  } else if (chosen() && data.mark_names[event.key - 1]) {
-    setMark(chosen(), data.mark_names[event.key - 1]);
+  } else if (mark) {
+    setMark(chosen(), mark);
   }
 }
 
 async function start() {
   data = await readData();
   pairs = data.source.map((_, place) => makePair(place));
-  byId("grid").setAttribute("aria-colcount", COLUMNS.length);
-  fillForm();
   readAddress();
-  byId("filters").addEventListener("input", readForm);
-  byId("filters").addEventListener("reset", () => setTimeout(readForm));
-  byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  byId("head").addEventListener("click", (event) => {
-    if (event.target.dataset.sort) sortBy(event.target.dataset.sort);
-  });
+  form.addEventListener("input", update);
+  form.addEventListener("reset", () => setTimeout(update));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  for (const button of document.querySelectorAll("[data-sort]")) {
+    button.addEventListener("click", () => sortBy(button.dataset.sort));
+  }
   byId("body").addEventListener("scroll", drawLines);
   byId("grid").addEventListener("keydown", pressKey);
   byId("export").addEventListener("click", exportMarks);

@@ -827,7 +827,6 @@ class EvidenceFinder:
         where: Constraints | None = None,
         better: Mapping[str, Any] | None = None,
         unfavourable: Any = None,
-        marks: Any = None,
         mask_ids: bool = False,
         title: str = "Pairs with different decisions",
         overwrite: bool = False,
@@ -843,8 +842,6 @@ class EvidenceFinder:
         better, unfavourable
             As in :func:`cfe_faiss.audit.dominated`, both or none: the page can show the pairs alone
             whose refused side is at least as good in every column of ``better``.
-        marks
-            Earlier marks, as :meth:`reviewed` takes them, to go on with.
         mask_ids
             Whether the page has row numbers in place of ids.
         title
@@ -864,16 +861,7 @@ class EvidenceFinder:
         OSError
             If the page cannot be written.
         """
-        pairs = self.top_pairs(k, where=where)
-        if marks is not None:
-            earlier = self.reviewed(marks)
-            known = zip(earlier.marks, earlier.notes, strict=True)
-            of_pair = dict(zip(earlier.ends(), known, strict=True))
-            texts = [of_pair.get(ends, ("", "")) for ends in pairs.ends()]
-            pairs = replace(
-                pairs, marks=[mark for mark, _ in texts], notes=[note for _, note in texts]
-            )
-        return pairs.explore(
+        return self.top_pairs(k, where=where).explore(
             path,
             better=better,
             unfavourable=unfavourable,
@@ -893,7 +881,8 @@ class EvidenceFinder:
         Returns
         -------
         PairEvidence
-            In the order of the file; ``to_frame()`` has the columns ``mark`` and ``note``.
+            In the order of the file; ``to_frame()`` has the columns ``mark`` and ``note``, and
+            ``explore()`` goes on with the marks.
 
         Raises
         ------

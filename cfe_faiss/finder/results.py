@@ -324,13 +324,6 @@ class PairEvidence(_Measured):
         )
         return write_explorer(path, facts, shown, title=title, overwrite=overwrite)
 
-    def ends(self) -> list[tuple[int, int]]:
-        """Return the rows of each pair, the smaller one first."""
-        return [
-            (min(pair), max(pair))
-            for pair in zip(self.source.tolist(), self.target.tolist(), strict=True)
-        ]
-
     @property
     def both_lack(self) -> dict[str, Bools]:
         """Whether both sides of each pair lack an attribute, (k,), by attribute compared.
