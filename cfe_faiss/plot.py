@@ -1,7 +1,6 @@
 """Figure of one pair of counterfactual evidence, and the features in which its nodes differ."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -94,6 +93,17 @@ def differing_features(
     ]
 
 
+def _differing_attributes(
+    attributes: Attributes, source: int, target: int
+) -> list[FeatureDifference]:
+    (pair,) = attributes.differences(np.array([source]), np.array([target]))
+    ends = attributes.take(np.array([source, target]))
+    return [
+        FeatureDifference(name, ends[name].of(0), ends[name].of(1), change)
+        for name, change in pair.items()
+    ]
+
+
 def feature_matrix(data: Any) -> NDArray[np.float32]:
     """Return the unscaled features, (n, d), float32: ``data.x_raw``, or ``data.x`` without it.
 
@@ -174,9 +184,6 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#
 _MARKERS = ("o", "s", "^", "D", "v", "p", "X", "h", "P")
 _LEGEND_COLUMNS = 4
 _UNCROWDED = 14
-_NEIGHBOURS = 12
-_FEATURES = 8
-"""Most neighbours of a node, and most features, that are drawn by default."""
 _STYLES = len(_COLOURS) * len(_MARKERS)
 INK = "#1F2328"
 FAINT = "#656D76"
@@ -190,18 +197,6 @@ _COLUMN = 4.9
 _PANEL = 4.65
 
 
-@dataclass(frozen=True, slots=True)
-class PlotFacts:
-    """Facts about the rows of a pair, as in :class:`cfe_faiss.EvidenceFinder`."""
-
-    labels: Int32s
-    attributes: Attributes
-    graph: Graph | None
-    y: Int32s | None
-    class_names: Sequence[str] | None
-    node_ids: Any
-
-
 @dataclass(frozen=True)
 class _Node:
     """One of the two nodes: its name, predicted and true class by number, and its neighbours."""
@@ -211,6 +206,11 @@ class _Node:
     predicted: int
     true: int | None
     near: Surroundings | None
+
+    @property
+    def noun(self) -> str:
+        """Kind of row: of a table without a graph no node."""
+        return "Row" if self.near is None else "Node"
 
 
 _Styles: TypeAlias = dict[int, tuple[str, str]]
@@ -224,8 +224,9 @@ def evidence_figure(  # noqa: PLR0913
     *,
     similarity: float | None = None,
     distance: float | None = None,
-    max_neighbors: int = _NEIGHBOURS,
-    features: int = _FEATURES,
+    max_neighbors: int = 12,
+    features: int = 8,
+    attributes: Attributes | None = None,
 ) -> "Figure":
     """Draw two similar nodes that a model treats differently.
 
@@ -254,6 +255,9 @@ def evidence_figure(  # noqa: PLR0913
         figure gives the number of the others.
     features
         Most features shown.
+    attributes
+        Attributes of the nodes, texts among them, in place of the features of ``data``, whose
+        ``graph`` is a :class:`cfe_faiss.graph.Graph` or None then.
 
     Returns
     -------
@@ -281,10 +285,10 @@ def evidence_figure(  # noqa: PLR0913
     'Nodes 0 and 1: similar, yet predicted differently'
     """
     with extra("plot"):
-        pass
+        from matplotlib.figure import Figure
 
-    n, d = feature_matrix(data).shape
-    predicted = as_labels("labels", labels, n)
+    n, d = feature_matrix(data).shape if attributes is None else attributes.frame.shape
+    predicted = as_labels("labels", labels, n, unknown=attributes is not None)
     y_true = getattr(data, "y", None)
     truth = None if y_true is None else as_labels("data.y", y_true, n, unknown=True)
     source = as_node("source", source, n)
@@ -303,68 +307,21 @@ def evidence_figure(  # noqa: PLR0913
         subtitle = f"distance {format_measure('distance', distance)}"
     max_neighbors = as_count("max_neighbors", max_neighbors)
     features = as_count("features", features)
-    differing = differing_features(data, source, target)
-    graph = as_graph(data, n)
-    pair = _pair_of(data, (source, target), graph, predicted, truth, max_neighbors)
-    return _figure(data, pair, predicted, differing, subtitle, d, features)
+    graph: Graph | None
+    if attributes is None:
+        differing = differing_features(data, source, target)
+        graph = as_graph(data, n)
+    else:
+        differing = _differing_attributes(attributes, source, target)
+        graph = None if data.graph is None else data.graph.undirected()
 
-
-def pair_figure(
-    facts: PlotFacts,
-    source: int,
-    target: int,
-    *,
-    similarity: float | None = None,
-    distance: float | None = None,
-) -> "Figure":
-    """Draw a pair of rows with attributes, as :func:`evidence_figure`; without a graph no rings."""
-    (pair_differences,) = facts.attributes.differences(np.array([source]), np.array([target]))
-    ends = facts.attributes.take(np.array([source, target]))
-    differing = [
-        FeatureDifference(name, ends[name].of(0), ends[name].of(1), change)
-        for name, change in pair_differences.items()
-    ]
-    subtitle = ""
-    for measure, value in (("similarity", similarity), ("distance", distance)):
-        if value is not None:
-            subtitle = f"{measure} {format_measure(measure, value)}"
-    pair = _pair_of(facts, (source, target), facts.graph, facts.labels, facts.y, _NEIGHBOURS)
-    count = len(facts.attributes)
-    return _figure(facts, pair, facts.labels, differing, subtitle, count, _FEATURES)
-
-
-def _pair_of(
-    data: Any,
-    ends: tuple[int, int],
-    graph: Graph | None,
-    predicted: Int32s,
-    truth: Int32s | None,
-    most: int,
-) -> list[_Node]:
     pair = []
-    for v, other in (ends, ends[::-1]):
+    for v, other in ((source, target), (target, source)):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
-        near = None
-        if graph is not None:
-            near = surroundings(graph.undirected(), v, other, predicted, most)
+        near = None if graph is None else surroundings(graph, v, other, predicted, max_neighbors)
         pair.append(_Node(v, node_name(data, v), int(predicted[v]), true, near))
-    return pair
-
-
-def _figure(
-    data: Any,
-    pair: list[_Node],
-    predicted: Int32s,
-    differing: list[FeatureDifference],
-    subtitle: str,
-    d: int,
-    features: int,
-) -> "Figure":
-    with extra("plot"):
-        from matplotlib.figure import Figure
-
     drawn = [node.near.drawn for node in pair if node.near is not None]
-    styles = class_styles(predicted[np.concatenate([[node.id for node in pair], *drawn])])
+    styles = class_styles(predicted[np.concatenate([[source, target], *drawn])])
     legend = [shorten(class_name(data, label), 22) for label in styles]
     if any(node.near is not None and node.near.shared.any() for node in pair):
         legend.append("in both neighbourhoods")
@@ -441,8 +398,7 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
-    noun = "Rows" if pair[0].near is None else "Nodes"
-    title = f"{noun} {names}: similar, yet predicted differently"
+    title = f"{pair[0].noun}s {names}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
         _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
@@ -453,14 +409,7 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(
-        axes,
-        0.12,
-        0.72,
-        f"{'Row' if node.near is None else 'Node'} {shorten(node.name, 28)}",
-        14,
-        weight="bold",
-    )
+    _write(axes, 0.12, 0.72, f"{node.noun} {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
         (0.18, "True class", node.true),
@@ -642,9 +591,8 @@ def _draw_features(
     chart.set(ylim=(len(rows) - 0.5, -0.5), yticks=[])
     chart.spines[:].set_visible(False)
     chart.patch.set_visible(False)
-    noun = "row" if pair[0].near is None else "node"
     titles = [
-        (x, f"{noun} {shorten(node.name, 10)}")
+        (x, f"{node.noun.lower()} {shorten(node.name, 10)}")
         for x, node in zip((0.435, 0.566), pair, strict=True)
     ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):

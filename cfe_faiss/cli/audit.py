@@ -44,6 +44,23 @@ from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.finder import EvidenceFinder
 
+_SEED = argument(
+    "--seed",
+    metavar="N",
+    type=int,
+    default=0,
+    help="seed of the split, the model and its training; default: %(default)s",
+)
+_BETTER = argument(
+    "--better",
+    metavar="NAME=END",
+    nargs="+",
+    help="better end of a column: high, low, or its values from worst to best, A,B,C",
+)
+_MASK_IDS = argument(
+    "--mask-ids", action="store_true", needs=("--id",), help="row numbers in place of --id"
+)
+
 
 @command(
     "audit",
@@ -105,12 +122,7 @@ from cfe_faiss.finder import EvidenceFinder
                 nargs="+",
                 help="group that the others are compared with; default: the largest",
             ),
-            argument(
-                "--better",
-                metavar="NAME=END",
-                nargs="+",
-                help="better end of a column: high, low, or its values from worst to best, A,B,C",
-            ),
+            _BETTER,
             argument(
                 "--person",
                 metavar="NAME",
@@ -207,12 +219,7 @@ from cfe_faiss.finder import EvidenceFinder
                 help="folder for the figures as files",
             ),
             argument("--title", metavar="TEXT", help="title of the page"),
-            argument(
-                "--mask-ids",
-                action="store_true",
-                needs=("--id",),
-                help="row numbers in place of --id",
-            ),
+            _MASK_IDS,
             argument(
                 "--people",
                 metavar="NOUN",
@@ -245,10 +252,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
             name: [number("--cut", name, part) for part in text.split(",")]
             for name, text in cuts.items()
         }
-    ends = by_name("--better", arguments.better, attributes)
-    better = {
-        name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()
-    }
     report = audit.report(
         dataclasses.replace(finder, ids=None) if arguments.mask_ids else finder,
         arguments.out,
@@ -261,7 +264,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         figures=arguments.figures,
         overwrite=arguments.overwrite,
         reference=by_name("--reference", arguments.reference, attributes) or None,
-        better=better or None,
+        better=_better(arguments, attributes),
         skip=arguments.skip or (),
         favourable=favourable,
         truth_favourable=class_names(names, "--truth-favourable", arguments.truth_favourable),
@@ -300,13 +303,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     argument(
         "-k", metavar="K", type=int, default=5, help="nodes to compare with; default: %(default)s"
     ),
-    argument(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="seed of the split, the model and its training; default: %(default)s",
-    ),
+    _SEED,
     argument(
         "--out",
         metavar="FILE",
@@ -330,6 +327,69 @@ def run_case(arguments: argparse.Namespace) -> None:
     with new_file(arguments.out, overwrite=arguments.overwrite) as file:
         file.write(page.to_html().encode("utf-8", "replace"))
     sys.stdout.write(f"{arguments.out}\n")
+
+
+@command(
+    "explore",
+    "a page to sort, filter and mark pairs",
+    "Write the most similar pairs that the model puts in different classes as one HTML page, to "
+    "sort, filter, compare side by side and mark. It loads nothing, and holds personal data.",
+    Either((DATASET, FEATURES), required=True),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    SEARCHED,
+    argument(
+        "-k", metavar="K", type=int, default=1000, help="number of pairs; default: %(default)s"
+    ),
+    _SEED,
+    argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        default=Path("pairs.html"),
+        output="file",
+        help="the page; default: %(default)s",
+    ),
+    argument("--title", metavar="TEXT", default="", help="title of the page"),
+    _MASK_IDS,
+    argument("--sensitive", metavar="NAME", nargs="+", help="attributes that stand first"),
+    argument(
+        "--unfavourable",
+        metavar="CLASS",
+        nargs="+",
+        needs=("--better",),
+        help="the class that counts as refused, or several together",
+    ),
+    dataclasses.replace(_BETTER, needs=("--unfavourable",)),
+    OWN_FILES,
+    WITHOUT,
+    Group("conditions on pairs", CONSTRAINTS),
+)
+def run_explore(arguments: argparse.Namespace) -> None:
+    """Write the explorer of pairs."""
+    finder, attributes, where = _finder(arguments, read_inputs(arguments))
+    page = finder.explore(
+        arguments.out,
+        arguments.k,
+        where=where,
+        better=_better(arguments, attributes),
+        unfavourable=class_names(
+            finder.class_names or (), "--unfavourable", arguments.unfavourable
+        ),
+        mask_ids=arguments.mask_ids,
+        title=arguments.title or "Pairs with different decisions",
+        overwrite=arguments.overwrite,
+    )
+    sys.stdout.write(f"{page}\n")
+
+
+def _better(arguments: argparse.Namespace, attributes: Attributes) -> dict[str, Any] | None:
+    """Return the better ends of --better by column; None without any."""
+    ends = by_name("--better", arguments.better, attributes)
+    return {
+        name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()
+    } or None
 
 
 def _finder(

@@ -1,7 +1,6 @@
 """Explorer of pairs: one page to sort, filter and mark them, and the way back of the marks."""
 
 import base64
-import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from cfe_faiss.base.text import FORMULA_STARTS, PLAIN_NUMBER, cell_text, csv_tex
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.read import as_table
-from cfe_faiss.files.outputs import check_outputs, new_file
+from cfe_faiss.files.outputs import as_page, check_outputs, digest, new_file
 from cfe_faiss.graph.csr import Graph, surroundings
 from cfe_faiss.plot import format_value
 
@@ -41,40 +40,8 @@ _LETTERS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Facts about the rows that pairs consist of.
-
-    Attributes
-    ----------
-    ids
-        The user's id of each row, (n,); row numbers if they are masked.
-    labels, truth
-        Predicted and true class of each row, (n,), -1 if unknown; None without classes.
-    class_names
-        Name of each class.
-    attributes
-        Attributes of all rows.
-    graph
-        Graph whose neighbourhoods the page shows.
-    sensitive
-        Names of attributes that stand first among the groups.
-    files
-        Files that the page never replaces.
-    """
-
-    ids: Array
-    labels: Int32s | None
-    truth: Int32s | None = None
-    class_names: Sequence[str] = ()
-    attributes: Attributes
-    graph: Graph | None = None
-    sensitive: Sequence[str] = ()
-    files: Sequence[Path] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """Pairs of a page.
+class Explored:
+    """Pairs of a page, and facts about the rows that they consist of.
 
     Attributes
     ----------
@@ -82,6 +49,18 @@ class Shown:
         Rows of each pair, (k,), best first.
     measure, values
         "similarity" or "distance", and its value for each pair, (k,) float64.
+    ids
+        The user's id of each row, (n,); row numbers if they are masked.
+    attributes
+        Attributes of all rows.
+    labels, truth
+        Predicted and true class of each row, (n,), -1 if unknown; None without classes.
+    class_names
+        Name of each class.
+    graph
+        Graph whose neighbourhoods the page shows.
+    sensitive
+        Names of attributes that stand first among the groups.
     marks, notes
         Marks and notes of a reader, (k,) texts; empty for none.
     better
@@ -94,6 +73,13 @@ class Shown:
     target: Ints
     measure: str
     values: Doubles
+    ids: Array
+    attributes: Attributes
+    labels: Int32s | None
+    truth: Int32s | None = None
+    class_names: Sequence[str] = ()
+    graph: Graph | None = None
+    sensitive: Sequence[str] = ()
     marks: Sequence[str] = ()
     notes: Sequence[str] = ()
     better: Mapping[str, Any] | None = None
@@ -101,7 +87,12 @@ class Shown:
 
 
 def write_explorer(
-    path: str | PathLike[str], facts: Facts, shown: Shown, *, title: str, overwrite: bool
+    path: str | PathLike[str],
+    explored: Explored,
+    *,
+    title: str,
+    overwrite: bool,
+    inputs: Sequence[Path] = (),
 ) -> Path:
     """Write the page, and return its path.
 
@@ -110,65 +101,58 @@ def write_explorer(
     OSError
         If it cannot be written.
     ValueError
-        If the name does not end in ".html", or the file is an input or foreign.
+        If the name does not end in ".html", or the file is one of the inputs, or foreign.
     """
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"path must end in .html, got {str(path)!r}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
-    check_outputs([target], facts.files, overwrite=overwrite)
-    page = explorer_page(facts, shown, title)
+    target = as_page(path)
+    check_outputs([target], inputs, overwrite=overwrite)
+    page = explorer_page(explored, title)
     with new_file(target, overwrite=overwrite) as file:
         file.write(page.encode("utf-8"))
     return target
 
 
-def explorer_page(facts: Facts, shown: Shown, title: str) -> str:
+def explorer_page(explored: Explored, title: str) -> str:
     """Return the page. Browsers are told to run its own script only, and to load nothing."""
     with extra("audit"):
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup
 
-    folder = files("cfe_faiss.explorer")
-    parts = {
-        name: folder.joinpath(f"page.{name}").read_text(encoding="utf-8")
-        for name in ("css", "js", "html.j2")
-    }
-    digests = {
-        name: base64.b64encode(hashlib.sha256(parts[name].encode()).digest()).decode()
-        for name in ("css", "js")
-    }
-    content = _content(facts, shown)
+    page, style, script = (
+        files("cfe_faiss.explorer").joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html.j2", "page.css", "page.js")
+    )
+    content = _content(explored)
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Base64 of compressed text has no character that ends a script.
-    packed = base64.b64encode(zlib.compress(text.encode())).decode()
+    ends = [
+        f"{name} ({end if isinstance(end, str) else 'as listed'})"
+        for name, end in (explored.better or {}).items()
+    ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.from_string(parts["html.j2"]).render(
+    return environment.from_string(page).render(
         policy=(
-            f"default-src 'none'; script-src 'sha256-{digests['js']}'; "
-            f"style-src 'sha256-{digests['css']}'; img-src data:; base-uri 'none'; "
-            "form-action 'none'"
+            f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
         ),
-        style=Markup(parts["css"]),
-        script=Markup(parts["js"]),
-        data=packed,
+        style=Markup(style),
+        script=Markup(script),
+        # Base64 of compressed text has no character that ends a script.
+        data=base64.b64encode(zlib.compress(text.encode())).decode(),
         title=cell_text(title),
         version=version("cfe-faiss"),
-        count=len(shown.source),
-        measure=shown.measure,
-        better=_better_text(shown.better),
-        classes=[(name, name) for name in content["classes"] if facts.labels is not None],
+        count=len(explored.source),
+        measure=explored.measure,
+        better=cell_text(", ".join(ends)),
+        classes=[(name, name) for name in content["classes"] if explored.labels is not None],
         columns=[*enumerate(content["columns"])],
-        groups=list(_groups(facts, content)),
+        groups=list(_groups(explored, content)),
         marks=[(mark, mark) for mark in MARKS],
     )
 
 
-def _groups(facts: Facts, content: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+def _groups(explored: Explored, content: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """Yield the values of each attribute that has few of them, sensitive attributes first."""
-    names = list(facts.attributes)
-    for name in sorted(names, key=lambda name: name not in facts.sensitive):
+    names = list(explored.attributes)
+    for name in sorted(names, key=lambda name: name not in explored.sensitive):
         column = names.index(name)
         values = sorted({value for value in content["values"][column] if value is not None})
         if len(values) <= _GROUPS:
@@ -183,51 +167,60 @@ def _better_text(better: Mapping[str, Any] | None) -> str:
     return cell_text(", ".join(ends))
 
 
-def _content(facts: Facts, shown: Shown) -> dict[str, Any]:
+def _content(explored: Explored) -> dict[str, Any]:
     """Return what the script reads: rows of the pairs, their values, and the pairs."""
-    rows = np.unique(np.concatenate([shown.source, shown.target]))
-    near, others = _neighbourhoods(facts, shown, rows)
-    known = facts.attributes.take(rows)
-    place_of = {name: place for place, name in enumerate(known)}
-    differences = [
-        [[place_of[name], _rounded(change)] for name, change in pair.items()]
-        for pair in facts.attributes.differences(shown.source, shown.target)
-    ]
-    is_better = np.zeros(len(shown.source), bool)
-    if shown.better is not None and shown.refused is not None:
-        grades = np.full((len(shown.better), len(facts.ids)), np.nan)
-        grades[:, facts.attributes.ids] = grades_of(facts.attributes, shown.better)
-        is_better = are_dominated(grades, shown.refused, shown.source, shown.target)
+    rows = np.unique(np.concatenate([explored.source, explored.target]))
+    near, others = _neighbourhoods(explored, rows)
     everybody = np.append(rows, others)
-    places = {name: rows.searchsorted(getattr(shown, name)).tolist() for name in _SIDES}
+    known = explored.attributes.take(rows)
+    place_of = {name: place for place, name in enumerate(known)}
+    is_better = np.zeros(len(explored.source), bool)
+    if explored.better is not None and explored.refused is not None:
+        grades = np.full((len(explored.better), len(explored.ids)), np.nan)
+        grades[:, explored.attributes.ids] = grades_of(explored.attributes, explored.better)
+        is_better = are_dominated(grades, explored.refused, explored.source, explored.target)
+    differences = explored.attributes.differences(explored.source, explored.target)
+    pairs = [
+        {
+            "source": source,
+            "target": target,
+            "measure": value,
+            "shown": format_measure(explored.measure, value),
+            "better": bool(is_better[place]),
+            "near": near[place] if near else [],
+            "mark": explored.marks[place] if explored.marks else "",
+            "note": cell_text(explored.notes[place]) if explored.notes else "",
+            "differences": [
+                [place_of[name], None if np.isnan(change) else float(f"{change:.2g}")]
+                for name, change in differences[place].items()
+            ],
+        }
+        for place, (source, target, value) in enumerate(
+            zip(
+                rows.searchsorted(explored.source).tolist(),
+                rows.searchsorted(explored.target).tolist(),
+                explored.values.tolist(),
+                strict=True,
+            )
+        )
+    ]
     return {
-        "measure": shown.measure,
-        "classes": [cell_text(name) for name in facts.class_names],
+        "measure": explored.measure,
+        "classes": [cell_text(name) for name in explored.class_names],
         "rows": everybody.tolist(),
-        "ids": [_cell(name) for name in facts.ids[everybody].tolist()],
-        "labels": _classes(facts.labels, everybody),
-        "truth": _classes(facts.truth, rows),
+        "ids": [_cell(name) for name in explored.ids[everybody].tolist()],
+        "labels": None if explored.labels is None else explored.labels[everybody].tolist(),
+        "truth": None if explored.truth is None else explored.truth[rows].tolist(),
         "columns": [cell_text(name) for name in known],
         "values": [
             [_cell(attribute.of(row)) for row in range(len(rows))] for attribute in known.values()
         ],
-        **places,
-        "values_shown": [format_measure(shown.measure, value) for value in shown.values],
-        "measures": shown.values.tolist(),
-        "differences": differences,
-        "better": is_better.tolist(),
-        "near": near,
-        "marks": list(shown.marks),
-        "notes": [cell_text(note) for note in shown.notes],
+        "pairs": pairs,
         "mark_names": MARKS,
         "formula_starts": "".join(FORMULA_STARTS),
         "plain_number": PLAIN_NUMBER.pattern,
-        "csv_columns": [*_COLUMNS, shown.measure, "mark", "note"],
+        "csv_columns": [*_COLUMNS, explored.measure, "mark", "note"],
     }
-
-
-def _classes(labels: Int32s | None, rows: Ints) -> list[int] | None:
-    return None if labels is None else labels[rows].tolist()
 
 
 def _cell(value: Any) -> str | None:
@@ -240,22 +233,18 @@ def _cell(value: Any) -> str | None:
     return cell_text(text if len(text) <= _LETTERS else f"{text[:_LETTERS]}…")
 
 
-def _rounded(change: float) -> float | None:
-    return None if np.isnan(change) else float(f"{change:.2g}")
-
-
-def _neighbourhoods(facts: Facts, shown: Shown, rows: Ints) -> tuple[list[Any], Ints]:
+def _neighbourhoods(explored: Explored, rows: Ints) -> tuple[list[Any], Ints]:
     """Return the neighbours of both sides of each pair, and those that are in no pair.
 
     A side is its number of neighbours, how many of them have its class, the place of each drawn
     one among all rows of the page, whether the other side has it, too.
     """
-    if facts.graph is None or facts.labels is None:
+    if explored.graph is None or explored.labels is None:
         return [], np.empty(0, np.int64)
-    graph = facts.graph.undirected()
+    graph = explored.graph.undirected()
     sides = [
-        [surroundings(graph, *ends, facts.labels, _NEIGHBOURS) for ends in ((v, u), (u, v))]
-        for v, u in zip(shown.source.tolist(), shown.target.tolist(), strict=True)
+        [surroundings(graph, *ends, explored.labels, _NEIGHBOURS) for ends in ((v, u), (u, v))]
+        for v, u in zip(explored.source.tolist(), explored.target.tolist(), strict=True)
     ]
     drawn = [one.drawn for pair in sides for one in pair]
     others = np.setdiff1d(np.concatenate([*drawn, rows[:0]]), rows)
@@ -303,15 +292,17 @@ def read_marks(marks: Any, n: int, ids: Array | None = None) -> "pd.DataFrame":
     for mark in texts["mark"].unique():
         check_known("marks must be", mark, ["", *MARKS])
     rows = {side: as_ids(f"{side}_row", cells[f"{side}_row"].to_numpy(), n) for side in _SIDES}
-    for side, numbers in rows.items():
+    for side in _SIDES:
         if ids is None:
             break
-        for given, row in zip(texts[side], numbers.tolist(), strict=True):
-            named = csv_text(_cell(ids[row]) or "")
-            if given not in ("", named, str(row)):
-                raise ValueError(
-                    f"marks must be of this data: row {row} is {named!r}, got {given!r}"
-                )
+        names = [csv_text(_cell(name) or "") for name in ids[rows[side]].tolist()]
+        is_other = (texts[side] != names) & (texts[side] != rows[side].astype(str))
+        if (is_other & (texts[side] != "")).any():
+            place = int(is_other.argmax())
+            raise ValueError(
+                f"marks must be of this data: row {rows[side][place]} is {names[place]!r}, got "
+                f"{texts[side][place]!r}"
+            )
     return pd.DataFrame({**rows, "mark": texts["mark"], "note": texts["note"]})
 
 

@@ -35,18 +35,10 @@ function sizeOf([, change]) {
   return change === null ? 1 : Math.abs(change);
 }
 
-function makePair(place) {
-  const differences = data.differences[place];
-  const [source, target] = [data.source[place], data.target[place]];
-  return {
-    place, source, target, differences,
-    key: `${data.rows[source]}-${data.rows[target]}`,
-    measure: data.measures[place],
-    count: differences.length,
-    largest: Math.max(0, ...differences.map(sizeOf)),
-    mark: data.marks[place] ?? "",
-    note: data.notes[place] ?? "",
-  };
+function completePair(pair, place) {
+  const key = `${data.rows[pair.source]}-${data.rows[pair.target]}`;
+  const largest = Math.max(0, ...pair.differences.map(sizeOf));
+  return { ...pair, place, key, largest, count: pair.differences.length };
 }
 
 function nameOf(row) {
@@ -54,8 +46,7 @@ function nameOf(row) {
 }
 
 function classOf(row, labels = data.labels) {
-  if (!labels) return "";
-  return data.classes[labels[row]] ?? "unknown";
+  return labels ? data.classes[labels[row]] ?? "unknown" : "";
 }
 
 /* The class of "from" stands left: a pair is turned if its sides are the other way round. */
@@ -88,7 +79,7 @@ function isShown(pair) {
   const sign = data.measure === "distance" ? 1 : -1;
   if (limit && sign * pair.measure > sign * limit) return false;
   if (mark && pair.mark !== mark) return false;
-  return !better || data.better[pair.place];
+  return !better || pair.better;
 }
 
 function compare(a, b) {
@@ -101,19 +92,16 @@ function chosen() {
   return shown.find((pair) => pair.key === chosenKey) ?? shown[0];
 }
 
-/* --- the table -------------------------------------------------------------------------------- */
-
-function makeLine(pair, place, isChosen) {
+function makeLine(pair, place) {
   const sides = sidesOf(pair);
   const classes = data.labels ? sides.map((row) => classOf(row)).join(" → ") : "";
   const cells = [
     pair.place + 1, ...sides.map(nameOf), classes,
-    data.values_shown[pair.place], pair.count, pair.largest.toFixed(2), pair.mark,
+    pair.shown, pair.count, pair.largest.toFixed(2), pair.mark,
   ];
-  const line = make("div", {
-    role: "row", id: `pair-${pair.place}`, "aria-rowindex": place + 2,
-    "aria-selected": isChosen,
-  }, ...cells.map((cell) => make("div", { role: "gridcell" }, String(cell))));
+  const options = { role: "row", id: `pair-${pair.place}`, "aria-rowindex": place + 2 };
+  const gridCells = cells.map((cell) => make("div", { role: "gridcell" }, String(cell)));
+  const line = make("div", options, ...gridCells);
   line.style.top = `${place * ROW_HEIGHT}px`;
   line.addEventListener("click", () => choose(pair));
   return line;
@@ -123,9 +111,9 @@ function drawLines() {
   const body = byId("body");
   const first = Math.max(0, Math.floor(body.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
   const last = Math.ceil((body.scrollTop + body.clientHeight) / ROW_HEIGHT) + SPARE_ROWS;
-  const current = chosen();
-  const lines = shown.slice(first, last).map((pair, i) => makeLine(pair, first + i, pair === current));
+  const lines = shown.slice(first, last).map((pair, i) => makeLine(pair, first + i));
   byId("lines").replaceChildren(...lines);
+  byId(`pair-${chosen()?.place}`)?.setAttribute("aria-selected", "true");
 }
 
 function choose(pair) {
@@ -152,16 +140,6 @@ function update() {
   }
   choose(chosen());
 }
-
-/* Counts start with the largest one, other columns with the smallest. */
-function sortBy(key) {
-  const isCount = key === "count" || key === "largest";
-  const [first, second] = isCount ? [`-${key}`, key] : [key, `-${key}`];
-  sort = sort === first ? second : first;
-  update();
-}
-
-/* --- one pair --------------------------------------------------------------------------------- */
 
 function makeCell(value) {
   return value === null ? make("td", { class: "missing" }, "missing") : make("td", {}, value);
@@ -211,31 +189,30 @@ function drawEqual(pair, sides) {
   return make("details", {}, make("summary", {}, title), make("table", {}, ...rows));
 }
 
-/* Return (i, j) -> words that the texts after word i of a and word j of b have in common. */
+/* Return the table [i][j] of words in common from word i of a and word j of b on, in this order. */
 function commonWords(a, b) {
-  const width = b.length + 1;
-  const counts = new Uint16Array((a.length + 1) * width);
+  const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
-      const below = (i + 1) * width + j;
-      const here = i * width + j;
-      counts[here] = a[i] === b[j] ? counts[below + 1] + 1 : Math.max(counts[below], counts[here + 1]);
+      const longest = Math.max(common[i + 1][j], common[i][j + 1]);
+      common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : longest;
     }
   }
-  return (i, j) => counts[i * width + j];
+  return common;
 }
 
-/* Draw two texts. Words that are not in both, in this order, are marked. */
+/* Draw two texts. Words that they do not have in common are marked. */
 function drawTexts(texts) {
   const [a, b] = texts.map((text) => (text ?? "missing").split(" ").slice(0, MOST_WORDS));
   const common = commonWords(a, b);
-  const sides = [make("div", { class: "text" }), make("div", { class: "text" })];
+  const look = (text) => (text === null ? "text missing" : "text");
+  const sides = texts.map((text) => make("div", { class: look(text) }));
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
     if (i < a.length && a[i] === b[j]) {
       sides[0].append(`${a[i++]} `);
       sides[1].append(`${b[j++]} `);
-    } else if (j === b.length || (i < a.length && common(i + 1, j) >= common(i, j + 1))) {
+    } else if (j === b.length || (i < a.length && common[i + 1][j] >= common[i][j + 1])) {
       sides[0].append(make("mark", {}, a[i++]), " ");
     } else {
       sides[1].append(make("mark", {}, b[j++]), " ");
@@ -245,10 +222,9 @@ function drawTexts(texts) {
 }
 
 function drawNeighbours(row, [degree, same, near, shared], letter) {
-  const items = near.map((other, i) => {
-    const look = shared[i] ? "both" : "one";
-    return make("li", { class: look }, `${nameOf(other)}, ${classOf(other)}`);
-  });
+  const items = near.map((other, i) => (
+    make("li", { class: shared[i] ? "both" : "one" }, `${nameOf(other)}, ${classOf(other)}`)
+  ));
   const left = degree - near.length;
   if (left) items.push(make("li", {}, `${left} more`));
   const title = `${letter}: ${degree} neighbours, ${same} with the same decision`;
@@ -271,20 +247,18 @@ function drawMarks(pair) {
 
 function drawPair() {
   const pair = chosen();
-  if (!pair) {
-    byId("pair").replaceChildren("No pair fits the filters.");
-    return;
-  }
+  byId("pair").replaceChildren("No pair fits the filters.");
+  if (!pair) return;
   const turned = isTurned(pair);
   const sides = sidesOf(pair);
   const people = sides.map((row, i) => make("li", {}, `${"AB"[i]}: ${nameOf(row)}`,
     data.labels ? `, decision ${classOf(row)}` : "",
     data.truth ? `, true class ${classOf(row, data.truth)}` : ""));
-  const near = (turned ? data.near[pair.place]?.toReversed() : data.near[pair.place]) ?? [];
+  const near = turned ? pair.near.toReversed() : pair.near;
   byId("pair").replaceChildren(
     make("h2", {}, `Pair ${pair.place + 1}: ${sides.map(nameOf).join(" and ")}`),
     make("ul", {}, ...people),
-    make("p", {}, `The ${data.measure} is ${data.values_shown[pair.place]}; `
+    make("p", {}, `The ${data.measure} is ${pair.shown}; `
       + `${pair.count} of ${data.columns.length} attributes differ.`),
     drawMarks(pair),
     ...drawDifferences(pair, sides, turned ? -1 : 1),
@@ -293,8 +267,6 @@ function drawPair() {
   );
   byId("grid").setAttribute("aria-activedescendant", `pair-${pair.place}`);
 }
-
-/* --- marks ------------------------------------------------------------------------------------ */
 
 function setMark(pair, mark) {
   pair.mark = pair.mark === mark ? "" : mark;
@@ -310,22 +282,18 @@ function csvText(text) {
   return data.formula_starts.includes(first) && !isNumber ? `'${line}` : line;
 }
 
-function marksAsCsv() {
+function exportMarks() {
   const lines = pairs.filter((pair) => pair.mark || pair.note).map((pair) => [
     data.rows[pair.source], data.rows[pair.target], nameOf(pair.source), nameOf(pair.target),
-    classOf(pair.source), classOf(pair.target), data.values_shown[pair.place], pair.mark, pair.note,
+    classOf(pair.source), classOf(pair.target), pair.shown, pair.mark, pair.note,
   ]);
   const quote = (cell) => `"${csvText(String(cell)).replaceAll('"', '""')}"`;
-  return [data.csv_columns, ...lines].map((line) => `${line.map(quote).join(",")}\n`).join("");
-}
-
-function exportMarks() {
-  const file = new Blob(["\ufeff", marksAsCsv()], { type: "text/csv" });
-  make("a", { download: "marks.csv", href: URL.createObjectURL(file) }).click();
+  const text = [data.csv_columns, ...lines].map((line) => line.map(quote).join(","));
+  const file = new Blob(["\ufeff", text.join("\n"), "\n"], { type: "text/csv" });
+  const href = URL.createObjectURL(file);
+  make("a", { download: "marks.csv", href }).click();
   hasUnsavedMarks = false;
 }
-
-/* --- address, form and keys ------------------------------------------------------------------- */
 
 /* Browsers refuse many changes of the address in a short time. */
 function writeAddress() {
@@ -347,7 +315,7 @@ function readAddress() {
 }
 
 function pressKey(event) {
-  if (event.target !== byId("grid") || !shown.length) return;
+  if (!shown.length) return;
   const place = shown.indexOf(chosen());
   const page = Math.max(1, Math.floor(byId("body").clientHeight / ROW_HEIGHT) - 2);
   const places = {
@@ -358,8 +326,6 @@ function pressKey(event) {
   if (event.key in places) {
     event.preventDefault();
     choose(shown[Math.min(shown.length - 1, Math.max(0, places[event.key]))]);
-  } else if (event.key === "Enter") {
-    byId("pair").focus();
   } else if (mark) {
     setMark(chosen(), mark);
   }
@@ -367,18 +333,19 @@ function pressKey(event) {
 
 async function start() {
   data = await readData();
-  pairs = data.source.map((_, place) => makePair(place));
+  pairs = data.pairs.map(completePair);
   readAddress();
   form.addEventListener("input", update);
   form.addEventListener("reset", () => setTimeout(update));
-  form.addEventListener("submit", (event) => event.preventDefault());
   for (const button of document.querySelectorAll("[data-sort]")) {
-    button.addEventListener("click", () => sortBy(button.dataset.sort));
+    button.addEventListener("click", () => {
+      sort = sort === button.dataset.sort ? `-${sort}` : button.dataset.sort;
+      update();
+    });
   }
   byId("body").addEventListener("scroll", drawLines);
   byId("grid").addEventListener("keydown", pressKey);
   byId("export").addEventListener("click", exportMarks);
-  addEventListener("resize", drawLines);
   addEventListener("hashchange", readAddress);
   addEventListener("beforeunload", (event) => {
     if (hasUnsavedMarks) event.preventDefault();

@@ -8,6 +8,7 @@ from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,13 +24,12 @@ from cfe_faiss.base.checks import (
     Int32s,
     Ints,
     as_count,
-    is_missing,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import cell_text, format_measure
-from cfe_faiss.explorer import Facts, Shown, write_explorer
+from cfe_faiss.explorer import Explored, write_explorer
 from cfe_faiss.pairs import missing_text, pairs_text
-from cfe_faiss.plot import PlotFacts, as_node, pair_figure
+from cfe_faiss.plot import as_node, evidence_figure
 from cfe_faiss.rows.metric import Metric, measure_of, measured
 
 if TYPE_CHECKING:
@@ -246,14 +246,18 @@ class PairEvidence(_Measured):
         frame = self.to_frame()
         if self.finder is None or self.finder.attributes is None:
             return as_html(repr(self), frame)
-        first = slice(_PAIRS_IN_HTML)
-        attributes = self.finder.attributes
-        pairs = attributes.differences(self.source[first], self.target[first])
-        named = attributes.take(self.source[first]), attributes.take(self.target[first])
-        frame.loc[frame.index[first], "differences"] = [
-            _differences_text(pair, [side.frame.iloc[place] for side in named])
-            for place, pair in enumerate(pairs)
-        ]
+        ends = self.source[:_PAIRS_IN_HTML], self.target[:_PAIRS_IN_HTML]
+        a, b = map(self.finder.attributes.take, ends)
+        frame["differences"] = pd.Series(
+            [
+                "; ".join(
+                    _difference_text(name, a[name].of(place), b[name].of(place), change)
+                    for name, change in pair.items()
+                )
+                for place, pair in enumerate(self.finder.attributes.differences(*ends))
+            ],
+            dtype=object,
+        )
         return as_html(repr(self), frame, _PAIRS_IN_HTML)
 
     def plot(self, i: int = 0) -> "Figure":
@@ -302,27 +306,24 @@ class PairEvidence(_Measured):
         refused = None
         if unfavourable is not None:
             refused = np.isin(self.labels, finder.class_numbers("unfavourable", unfavourable))
-        facts = Facts(
-            ids=rows if mask_ids else finder.names(rows),
-            labels=None if finder.scores is not None else self.labels,
-            truth=finder.truth,
-            class_names=[finder.class_name(label) for label in range(finder.class_count)],
-            attributes=attributes,
-            graph=finder.graph,
-            sensitive=finder.sensitive,
-            files=finder.files,
-        )
-        shown = Shown(
+        explored = Explored(
             source=self.source,
             target=self.target,
             measure=self.measure,
             values=self.measure64(),
+            ids=rows if mask_ids else finder.names(rows),
+            attributes=attributes,
+            labels=None if finder.scores is not None else self.labels,
+            truth=finder.truth,
+            class_names=[finder.class_name(label) for label in range(finder.class_count)],
+            graph=finder.graph,
+            sensitive=finder.sensitive,
             marks=self.marks,
             notes=self.notes,
             better=better,
             refused=refused,
         )
-        return write_explorer(path, facts, shown, title=title, overwrite=overwrite)
+        return write_explorer(path, explored, title=title, overwrite=overwrite, inputs=finder.files)
 
     @property
     def both_lack(self) -> dict[str, Bools]:
@@ -430,20 +431,17 @@ def _plot(result: "LocalEvidence | PairEvidence", v: int, u: int, value: float) 
     finder = result.finder
     if finder is None or finder.attributes is None or finder.scores is not None:
         raise ValueError("plot needs a result of a finder with classes and attributes")
-    facts = PlotFacts(
-        result.labels, finder.attributes, finder.graph, finder.truth, finder.class_names, finder.ids
+    data = SimpleNamespace(
+        graph=finder.graph, y=finder.truth, class_names=finder.class_names, node_ids=finder.ids
     )
-    return pair_figure(facts, v, u, **{result.measure: float(value)})
+    options: Any = {result.measure: float(value), "attributes": finder.attributes}
+    return evidence_figure(data, v, u, result.labels, **options)
 
 
-def _differences_text(pair: Mapping[str, float], sides: Sequence["pd.Series[Any]"]) -> str:
-    """Return the attributes in which a pair differs, as "age 30, 41 (+1.2 SD)"."""
-    parts = []
-    for name, change in pair.items():
-        texts = [cell_text(None if is_missing(side[name]) else side[name]) for side in sides]
-        size = "" if np.isnan(change) else f" ({change:+.2f} SD)"
-        parts.append(f"{_short(name)} {_short(texts[0])}, {_short(texts[1])}{size}")
-    return "; ".join(parts) or "none"
+def _difference_text(name: str, a: Any, b: Any, change: float) -> str:
+    """Return the values of a pair and their difference, as "age 30, 41 (+1.20 SD)"."""
+    size = "" if np.isnan(change) else f" ({change:+.2f} SD)"
+    return f"{_short(name)} {_short(cell_text(a))}, {_short(cell_text(b))}{size}"
 
 
 def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:

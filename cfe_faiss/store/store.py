@@ -24,7 +24,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
-from cfe_faiss.explorer import Facts, Shown, write_explorer
+from cfe_faiss.explorer import Explored, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.index.searching import Neighbors
@@ -761,19 +761,17 @@ class EvidenceStore:
         cells = pd.DataFrame(metadata).rename(columns={"document": "document (metadata)"})
         if any(document is not None for document in documents):
             cells["document"] = documents
-        facts = Facts(
-            ids=np.arange(len(ids)) if mask_ids else np.array(ids, object),
-            labels=labels,
-            class_names=list(map(str, table.classes.names)),
-            attributes=as_attributes(cells, "metadata"),
-        )
-        shown = Shown(
+        explored = Explored(
             source=source,
             target=target,
             measure=measure_of(pairs.metric),
             values=measured(pairs.similarity, pairs.metric).astype(np.float64),
+            ids=np.arange(len(ids)) if mask_ids else np.array(ids, object),
+            attributes=as_attributes(cells, "metadata"),
+            labels=labels,
+            class_names=list(map(str, table.classes.names)),
         )
-        return write_explorer(path, facts, shown, title=title, overwrite=overwrite)
+        return write_explorer(path, explored, title=title, overwrite=overwrite)
 
     def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys."""

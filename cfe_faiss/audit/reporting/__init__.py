@@ -18,7 +18,7 @@ from cfe_faiss.audit.reporting.conditions import (
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.audit.reporting.sections import METRICS
 from cfe_faiss.base.checks import as_names
-from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.outputs import as_page, check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 
@@ -144,11 +144,7 @@ def report(  # noqa: PLR0913
     from cfe_faiss.audit.reporting.content import collect
     from cfe_faiss.audit.reporting.files import report_files, write_all
 
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"path must end in .html, got {str(path)!r}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    target = as_page(path)
     subject = subject or Subject()
     folder = None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]

@@ -5,9 +5,7 @@ They are the page, JSON, JUnit XML, CSV and drawings.
 Every text in a drawing is escaped.
 """
 
-import base64
 import csv
-import hashlib
 import io
 import json
 import math
@@ -34,7 +32,14 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import csv_text
-from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs, new_files, new_folder
+from cfe_faiss.files.outputs import (
+    MARK,
+    REPORT_COLUMNS,
+    check_outputs,
+    digest,
+    new_files,
+    new_folder,
+)
 
 with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -176,9 +181,8 @@ def page(content: Content) -> str:
     Every text in it is escaped, and browsers are told to run no script and no other style.
     """
     style = template("figure.css") + template("report.css")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        f"default-src 'none'; style-src '{digest(style)}'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
     return (
