@@ -288,10 +288,14 @@ def read_marks(marks: Any, n: int, ids: Array | None = None) -> "pd.DataFrame":
     cells = as_table(marks, reading).cells
     for name in ("source_row", "target_row", "mark"):
         check_known("marks must have the columns", name, list(cells))
-    texts = cells.reindex(columns=["mark", "note", *_SIDES]).fillna("").astype(str)
+    texts = cells.reindex(columns=["mark", "note", *_SIDES]).astype(object)
+    texts = texts.mask(texts.isna(), "").astype(str)
     for mark in texts["mark"].unique():
         check_known("marks must be", mark, ["", *MARKS])
-    rows = {side: as_ids(f"{side}_row", cells[f"{side}_row"].to_numpy(), n) for side in _SIDES}
+    rows = {
+        side: as_ids(name, pd.to_numeric(cells[name], errors="coerce").to_numpy(), n)
+        for side, name in zip(_SIDES, _COLUMNS, strict=False)
+    }
     for side in _SIDES:
         if ids is None:
             break

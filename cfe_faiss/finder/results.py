@@ -254,6 +254,7 @@ class PairEvidence(_Measured):
                     _difference_text(name, a[name].of(place), b[name].of(place), change)
                     for name, change in pair.items()
                 )
+                or "none"
                 for place, pair in enumerate(self.finder.attributes.differences(*ends))
             ],
             dtype=object,
