@@ -218,6 +218,14 @@ _MASK_IDS = argument(
                 output="folder",
                 help="folder for the figures as files",
             ),
+            argument(
+                "--explorer",
+                metavar="FILE",
+                type=Path,
+                output="file",
+                help="a page to sort, filter and mark the most similar pairs, which the report "
+                "links to",
+            ),
             argument("--title", metavar="TEXT", help="title of the page"),
             _MASK_IDS,
             argument(
@@ -262,6 +270,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         confidence=arguments.confidence,
         person=arguments.person,
         figures=arguments.figures,
+        explorer=arguments.explorer,
         overwrite=arguments.overwrite,
         reference=by_name("--reference", arguments.reference, attributes) or None,
         better=_better(arguments, attributes),

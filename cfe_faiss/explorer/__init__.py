@@ -87,12 +87,7 @@ class Explored:
 
 
 def write_explorer(
-    path: str | PathLike[str],
-    explored: Explored,
-    *,
-    title: str,
-    overwrite: bool,
-    inputs: Sequence[Path] = (),
+    path: str | PathLike[str], page: str, inputs: Sequence[Path] = (), *, overwrite: bool
 ) -> Path:
     """Write the page, and return its path.
 
@@ -105,7 +100,6 @@ def write_explorer(
     """
     target = as_page(path)
     check_outputs([target], inputs, overwrite=overwrite)
-    page = explorer_page(explored, title)
     with new_file(target, overwrite=overwrite) as file:
         file.write(page.encode("utf-8"))
     return target

@@ -27,7 +27,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import cell_text, format_measure
-from cfe_faiss.explorer import Explored, write_explorer
+from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.pairs import missing_text, pairs_text
 from cfe_faiss.plot import as_node, evidence_figure
 from cfe_faiss.rows.metric import Metric, measure_of, measured
@@ -285,16 +285,24 @@ class PairEvidence(_Measured):
         )
 
     def explore(
+        self, path: str | PathLike[str], *, overwrite: bool = False, **options: Any
+    ) -> Path:
+        """Write the explorer of these pairs, see :meth:`EvidenceFinder.explore`.
+
+        ``options`` are those of :meth:`to_html`.
+        """
+        inputs = () if self.finder is None else self.finder.files
+        return write_explorer(path, self.to_html(**options), inputs, overwrite=overwrite)
+
+    def to_html(
         self,
-        path: str | PathLike[str],
         *,
         better: Mapping[str, Any] | None = None,
         unfavourable: Any = None,
         mask_ids: bool = False,
         title: str = "Pairs with different decisions",
-        overwrite: bool = False,
-    ) -> Path:
-        """Write the explorer of these pairs, see :meth:`EvidenceFinder.explore`."""
+    ) -> str:
+        """Return the explorer of these pairs, see :meth:`EvidenceFinder.explore`."""
         finder = self.finder
         if finder is None:
             raise ValueError("explore needs pairs of a finder, which knows ids and attributes")
@@ -324,7 +332,7 @@ class PairEvidence(_Measured):
             better=better,
             refused=refused,
         )
-        return write_explorer(path, explored, title=title, overwrite=overwrite, inputs=finder.files)
+        return explorer_page(explored, title)
 
     @property
     def both_lack(self) -> dict[str, Bools]:

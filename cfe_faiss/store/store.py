@@ -24,7 +24,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
-from cfe_faiss.explorer import Explored, write_explorer
+from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.index.searching import Neighbors
@@ -771,7 +771,7 @@ class EvidenceStore:
             labels=labels,
             class_names=list(map(str, table.classes.names)),
         )
-        return write_explorer(path, explored, title=title, overwrite=overwrite)
+        return write_explorer(path, explorer_page(explored, title), overwrite=overwrite)
 
     def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys."""

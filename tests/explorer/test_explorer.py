@@ -225,6 +225,27 @@ def test_inputs_and_files_of_others_stay(tmp_path: Path) -> None:
     assert finder.explore(page) == page
 
 
+def test_a_report_links_to_the_explorer_of_its_pairs(tmp_path: Path) -> None:
+    finder = finder_of(people())
+    (tmp_path / "a b").mkdir()
+    options = {"pairs": 20, "cases": 1, "progress": False, "skip": ["sensitivity"]}
+    report = audit.report(
+        finder,
+        tmp_path / "report.html",
+        explorer=tmp_path / "a b" / "pairs.html",
+        favourable="yes",
+        better={"income": "high"},
+        **options,
+    )
+    assert report.files[4] == tmp_path / "a b" / "pairs.html"
+    assert len(content_of(report.files[4])["pairs"]) == 20
+    text = report.files[0].read_text(encoding="utf-8")
+    assert '<a href="a%20b/pairs.html">' in text
+    assert "<script" not in text
+    with pytest.raises(ValueError, match=r"end in \.html"):
+        audit.report(finder, tmp_path / "report.html", explorer=tmp_path / "pairs.txt", **options)
+
+
 # --- marks ----------------------------------------------------------------------------------------
 
 

@@ -9,12 +9,14 @@ import csv
 import io
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from cfe_faiss.audit.reporting.content import Content, template
@@ -164,8 +166,10 @@ def write_all(
 ) -> tuple[Path, ...]:
     """Write all files and return their names; after an error or Ctrl-C none of them has changed."""
     as_json = json.dumps(content.numbers, indent=1, allow_nan=False) + "\n"
-    parts = page(content), as_json, junit(content), long_table(content)
+    parts = page(content, path), as_json, junit(content), long_table(content)
     texts = dict(zip(report_files(path), parts, strict=True))
+    if content.explorer is not None:
+        texts |= dict([content.explorer])
     if folder is not None:
         texts |= {folder / f"{name}.svg": text for name, text in _drawings(content)}
     check_outputs(texts, inputs, overwrite=overwrite)
@@ -175,11 +179,14 @@ def write_all(
     return tuple(texts)
 
 
-def page(content: Content) -> str:
-    """Return the page.
+def page(content: Content, path: Path = Path()) -> str:
+    """Return the page, which links to the explorer by its place beside ``path``.
 
     Every text in it is escaped, and browsers are told to run no script and no other style.
     """
+    link = ""
+    if content.explorer is not None:
+        link = quote(os.path.relpath(content.explorer[0], path.parent))
     style = template("figure.css") + template("report.css")
     policy = (
         f"default-src 'none'; style-src '{digest(style)}'; img-src data:; base-uri 'none'; "
@@ -192,6 +199,7 @@ def page(content: Content) -> str:
             policy=policy,
             style=Markup(style),
             report=content.numbers,
+            explorer=link,
             sections=content.sections,
             checks=content.checks,
         )

@@ -180,7 +180,7 @@ def test_an_interrupted_report_leaves_no_half_file(audited, tmp_path, monkeypatc
     (tmp_path / "report.html").write_text("before")
     content = _content(audited)
 
-    def interrupt(content):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     for name in ("page", "junit", "long_table"):

@@ -99,6 +99,16 @@ def find_pairs(inputs: Inputs) -> Pairs:
     )
 
 
+def explorer_of(inputs: Inputs) -> str:
+    """Return the page that explores the closest pairs."""
+    is_asked = inputs.settings.better is not None
+    return inputs.once(find_pairs).found.to_html(
+        better=inputs.settings.better,
+        unfavourable=inputs.unfavourable if is_asked else None,
+        title=inputs.subject.title,
+    )
+
+
 def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
     left = inputs.positions(found.source)
     right = inputs.positions(found.target)
