@@ -81,7 +81,7 @@ class Attribute:
         return float(np.nanstd(numbers)) or np.nan
 
     def deviations(self, a: Any, b: Any) -> NDArray[np.float64]:
-        """Return the numbers of nodes b minus those of nodes a, in standard deviations of all.
+        """Return the differences of numbers, b minus a, in standard deviations of all nodes.
 
         NaN for texts, and where a number is missing.
         """
@@ -198,7 +198,9 @@ class Attributes(Mapping[str, Attribute]):
         b = self.rows(target)
         shape = len(self), len(a)
         deviations = np.reshape([one.deviations(a, b) for one in self.values()], shape)
-        differ = np.reshape([one.codes[a] != one.codes[b] for one in self.values()], shape)
+        ends = type(self)(self.frame.iloc[np.append(a, b)])  # the codes of all take long
+        codes = np.reshape([one.codes for one in ends.values()], (len(self), 2 * len(a)))
+        differ = codes[:, : len(a)] != codes[:, len(a) :]
         order = np.argsort(-size_of(deviations), axis=0, kind="stable")
         names = list(self)
         return [

@@ -153,14 +153,6 @@ def _groups(explored: Explored, content: Mapping[str, Any]) -> Iterator[tuple[st
             yield content["columns"][column], [(f"{column}={value}", value) for value in values]
 
 
-def _better_text(better: Mapping[str, Any] | None) -> str:
-    ends = (
-        f"{name} ({end if isinstance(end, str) else 'as listed'})"
-        for name, end in (better or {}).items()
-    )
-    return cell_text(", ".join(ends))
-
-
 def _content(explored: Explored) -> dict[str, Any]:
     """Return what the script reads: rows of the pairs, their values, and the pairs."""
     rows = np.unique(np.concatenate([explored.source, explored.target]))
@@ -228,7 +220,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _neighbourhoods(explored: Explored, rows: Ints) -> tuple[list[Any], Ints]:
-    """Return the neighbours of both sides of each pair, and those that are in no pair.
+    """Return the neighbours of both sides of each pair, and the rows among them in no pair.
 
     A side is its number of neighbours, how many of them have its class, the place of each drawn
     one among all rows of the page, whether the other side has it, too.
@@ -271,7 +263,7 @@ def read_marks(marks: Any, n: int, ids: Array | None = None) -> "pd.DataFrame":
     n
         Number of rows of the data.
     ids
-        Ids of the rows, (n,), with which those of the marks must agree, unless they are masked.
+        Ids of the rows, (n,). Ids of the marks must agree with them, unless they are masked.
 
     Raises
     ------

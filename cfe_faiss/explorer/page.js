@@ -340,6 +340,7 @@ async function start() {
   for (const button of document.querySelectorAll("[data-sort]")) {
     button.addEventListener("click", () => {
       sort = sort === button.dataset.sort ? `-${sort}` : button.dataset.sort;
+      chosenKey = "";
       update();
     });
   }

@@ -55,12 +55,15 @@ _COMMENT_FIELDS = {
 
 
 def as_page(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a page, which ends in ".html" and lies in a folder that exists."""
+    """Return the path of a page; ValueError if it does not end in ".html".
+
+    FileNotFoundError if its folder does not exist.
+    """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"path must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+        raise FileNotFoundError(f"path must be in a folder that exists, got {str(path)!r}")
     return target
 
 

@@ -289,7 +289,7 @@ class PairEvidence(_Measured):
     ) -> Path:
         """Write the explorer of these pairs, see :meth:`EvidenceFinder.explore`.
 
-        ``options`` are those of :meth:`to_html`.
+        Options as of :meth:`to_html`.
         """
         inputs = () if self.finder is None else self.finder.files
         return write_explorer(path, self.to_html(**options), inputs, overwrite=overwrite)

@@ -377,9 +377,8 @@ def test_5000_pairs_are_there_at_once(browser: Any, tmp_path: Path) -> None:
     with Seen(browser, finder.explore(tmp_path / "pairs.html", 5000), 1280) as seen:
         page = seen.page
         page.wait_for_selector(LINES)
+        assert page.evaluate("performance.now()") < 5000
         assert count(page) == 5000
-        ready = "performance.getEntriesByType('navigation')[0].domContentLoadedEventStart"
-        assert page.evaluate(ready) < 5000
         assert page.locator(LINES).count() < 60
         page.locator("#body").evaluate("e => { e.scrollTop = 34 * 2500; }")
         page.wait_for_selector("#pair-2505")

@@ -115,8 +115,7 @@ def report(  # noqa: PLR0913
     person, skip
         Attribute that says whose each row is: tests count people; ids of sections to leave out.
     figures, explorer, overwrite
-        Folder for drawings as SVG files; page to sort, filter and mark the closest pairs, to which
-        the report links; whether to replace files of other programs.
+        Folder for SVG drawings; explorer of the pairs; whether to replace files of other programs.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
