@@ -226,19 +226,27 @@ def test_inputs_and_files_of_others_stay(tmp_path: Path) -> None:
 
 
 def test_a_report_links_to_the_explorer_of_its_pairs(tmp_path: Path) -> None:
-    finder = finder_of(people())
+    # The numbers of these classes are not their names.
+    table = people().replace({"loan": {"no": "1", "yes": "2"}})
+    finder = finder_of(table)
     (tmp_path / "a b").mkdir()
     options = {"pairs": 20, "cases": 1, "progress": False, "skip": ["sensitivity"]}
     report = audit.report(
         finder,
         tmp_path / "report.html",
         explorer=tmp_path / "a b" / "pairs.html",
-        favourable="yes",
+        favourable="2",
         better={"income": "high"},
         **options,
     )
     assert report.files[4] == tmp_path / "a b" / "pairs.html"
-    assert len(content_of(report.files[4])["pairs"]) == 20
+    found = content_of(report.files[4])
+    assert len(found["pairs"]) == 20
+    income = found["values"][found["columns"].index("income")]
+    for pair in found["pairs"]:
+        ends = sorted((pair["source"], pair["target"]), key=found["labels"].__getitem__)
+        refused, granted = (float(income[end]) for end in ends)
+        assert pair["better"] == (refused >= granted)
     text = report.files[0].read_text(encoding="utf-8")
     assert '<a href="a%20b/pairs.html">' in text
     assert "<script" not in text

@@ -101,10 +101,10 @@ def find_pairs(inputs: Inputs) -> Pairs:
 
 def explorer_of(inputs: Inputs) -> str:
     """Return the page that explores the closest pairs."""
-    is_asked = inputs.settings.better is not None
+    unfavourable = [inputs.class_names[label] for label in inputs.unfavourable]
     return inputs.once(find_pairs).found.to_html(
         better=inputs.settings.better,
-        unfavourable=inputs.unfavourable if is_asked else None,
+        unfavourable=None if inputs.settings.better is None else unfavourable,
         title=inputs.subject.title,
     )
 
