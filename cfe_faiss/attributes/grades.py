@@ -23,7 +23,8 @@ def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Doubles:
 
 def _grades(attributes: Attributes, name: Any, end: Any) -> Doubles:
     attribute = attributes[attributes.known("better", name)]
-    values = [_value_text(value) for value in attribute.values]  # in ascending order
+    point = "" if attribute.numbers is None else ".0"
+    values = [str(value).removesuffix(point) for value in attribute.values]  # in ascending order
     listed = values
     if not isinstance(end, str):
         listed = [str(value) for value in end]
@@ -45,11 +46,6 @@ def _grades(attributes: Attributes, name: Any, end: Any) -> Doubles:
                 f"better[{name!r}] must list all values from worst to best, got none for {value!r}"
             )
     return np.array([*(grade[value] for value in values), np.nan])[attribute.codes]
-
-
-def _value_text(value: Any) -> str:
-    is_whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value)) if is_whole else str(value)
 
 
 def are_dominated(grades: Doubles, refused: Bools, source: Ints, target: Ints) -> Bools:

@@ -247,18 +247,16 @@ class PairEvidence(_Measured):
         if self.finder is None or self.finder.attributes is None:
             return as_html(repr(self), frame)
         ends = self.source[:_PAIRS_IN_HTML], self.target[:_PAIRS_IN_HTML]
-        a, b = map(self.finder.attributes.take, ends)
-        frame["differences"] = pd.Series(
-            [
-                "; ".join(
-                    _difference_text(name, a[name].of(place), b[name].of(place), change)
-                    for name, change in pair.items()
-                )
-                or "none"
-                for place, pair in enumerate(self.finder.attributes.differences(*ends))
-            ],
-            dtype=object,
-        )
+        sides = [self.finder.attributes.take(rows) for rows in ends]
+        texts = []
+        for place, pair in enumerate(self.finder.attributes.differences(*ends)):
+            parts = []
+            for name, change in pair.items():
+                values = [_short(cell_text(side[name].of(place))) for side in sides]
+                size = "" if np.isnan(change) else f" ({change:+.2f} SD)"
+                parts.append(f"{_short(name)} {', '.join(values)}{size}")
+            texts.append("; ".join(parts) or "none")
+        frame["differences"] = pd.Series(texts, dtype=object)
         return as_html(repr(self), frame, _PAIRS_IN_HTML)
 
     def plot(self, i: int = 0) -> "Figure":
@@ -445,12 +443,6 @@ def _plot(result: "LocalEvidence | PairEvidence", v: int, u: int, value: float) 
     )
     options: Any = {result.measure: float(value), "attributes": finder.attributes}
     return evidence_figure(data, v, u, result.labels, **options)
-
-
-def _difference_text(name: str, a: Any, b: Any, change: float) -> str:
-    """Return the values of a pair and their difference, as "age 30, 41 (+1.20 SD)"."""
-    size = "" if np.isnan(change) else f" ({change:+.2f} SD)"
-    return f"{_short(name)} {_short(cell_text(a))}, {_short(cell_text(b))}{size}"
 
 
 def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
