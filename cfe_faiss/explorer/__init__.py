@@ -106,7 +106,7 @@ def write_explorer(
 
 
 def explorer_page(explored: Explored, title: str) -> str:
-    """Return the page. Browsers are told to run its own script only, and to load nothing."""
+    """Return the page. Its policy permits one script, by hash, and no network."""
     with extra("audit"):
         from jinja2 import Environment, StrictUndefined
         from markupsafe import Markup

@@ -180,7 +180,7 @@ def write_all(
 
 
 def page(content: Content, path: Path = Path()) -> str:
-    """Return the page, which links to the explorer by its place beside ``path``.
+    """Return the page, whose link to the explorer is relative to ``path``.
 
     Every text in it is escaped, and browsers are told to run no script and no other style.
     """
