@@ -22,6 +22,7 @@ from cfe_faiss.base.checks import (
     check_known,
 )
 from cfe_faiss.base.values import as_ids, as_list, group_numbers
+from cfe_faiss.explorer import settled_pairs
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.metric import PADDING, lengths
@@ -64,6 +65,7 @@ def hard_negatives(  # noqa: PLR0913
     *,
     min_score: float | None = None,
     absolute_margin: float | None = None,
+    reviewed: Any = None,
 ) -> tuple[Floats, Ints]:
     """Return the rows of a corpus that are most similar to each anchor without being its positives.
 
@@ -88,6 +90,10 @@ def hard_negatives(  # noqa: PLR0913
     relative_margin, absolute_margin
         A negative's similarity is at most ``s - relative_margin * |s|`` and
         ``s - absolute_margin``, where s is the similarity of the anchor's least similar positive.
+    reviewed
+        Marks of an explorer of the corpus, as :meth:`cfe_faiss.EvidenceFinder.reviewed` takes them,
+        for anchors that equal the corpus: pairs marked as label error or explained are no
+        negatives.
 
     Returns
     -------
@@ -152,6 +158,13 @@ def hard_negatives(  # noqa: PLR0913
         margin = np.fmax(relative, _limit("absolute_margin", absolute_margin, -np.inf))
         highest[has] = np.minimum(highest[has], (scores[has] - margin)[:, None])
     lowest = _limit("min_score", min_score, -np.inf)
+    if reviewed is not None:
+        if itself is None:
+            raise ValueError("reviewed must be left out for anchors that are not the corpus")
+        settled = settled_pairs(reviewed, len(C))
+        anchors = np.concatenate([anchors, *settled.T])
+        rows = np.concatenate([rows, *settled.T[::-1]])
+        most = int(np.bincount(anchors).max(initial=0))
     S, I = _index_of(C, row_groups).search_evidence(
         A, anchor_groups, range_max + most, exclude=itself
     )
@@ -216,7 +229,7 @@ def _lowest_scores_in_groups(
     return lowest.astype(np.float64)
 
 
-def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
+def near_duplicates(X: ArrayLike, groups: Any, threshold: float, *, reviewed: Any = None) -> Pairs:
     """Return all pairs of rows of different groups with a similarity of at least ``threshold``.
 
     With splits of a data set as groups the pairs are leaks; with labels as groups they are
@@ -231,6 +244,9 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
         missing one is an error.
     threshold
         Least cosine similarity, in [-1, 1].
+    reviewed
+        Marks of an explorer of these rows, as :meth:`cfe_faiss.EvidenceFinder.reviewed` takes them:
+        pairs marked as label error or explained are left out.
 
     Returns
     -------
@@ -253,7 +269,12 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     vectors = as_unit_rows("X", X)
     (codes,) = group_numbers(("groups", groups, len(vectors)))
     none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-    return next(evidence_pairs(_index_of(vectors, codes), threshold, block=_ALL_PAIRS), none)
+    pairs = next(evidence_pairs(_index_of(vectors, codes), threshold, block=_ALL_PAIRS), none)
+    if reviewed is None:
+        return pairs
+    settled = np.sort(settled_pairs(reviewed, len(vectors)), axis=1) @ [len(vectors), 1]
+    is_open = ~np.isin(pairs.source * len(vectors) + pairs.target, settled)
+    return Pairs(pairs.source[is_open], pairs.target[is_open], pairs.similarity[is_open])
 
 
 def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import feature_names
+from cfe_faiss.attributes.table import Attributes, feature_names
 from cfe_faiss.base.checks import Doubles, Int32s, as_count, as_labels, as_matrix, as_number
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.text import format_measure
+from cfe_faiss.base.text import cell_text, format_measure
 from cfe_faiss.data import classes
-from cfe_faiss.graph.csr import Surroundings, as_graph, surroundings
+from cfe_faiss.graph.csr import Graph, Surroundings, as_graph, surroundings
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,15 @@ class FeatureDifference:
     name
         Name of the feature.
     source, target
-        Its values, unscaled.
+        Its values, unscaled; None if missing.
     difference
-        (target - source) / standard deviation of the feature over all nodes.
+        (target - source) / standard deviation of the feature over all nodes; NaN for texts, and
+        where one is missing.
     """
 
     name: str
-    source: float
-    target: float
+    source: Any
+    target: Any
     difference: float
 
 
@@ -92,6 +93,17 @@ def differing_features(
     ]
 
 
+def _differing_attributes(
+    attributes: Attributes, source: int, target: int
+) -> list[FeatureDifference]:
+    (pair,) = attributes.differences(np.array([source]), np.array([target]))
+    ends = attributes.take(np.array([source, target]))
+    return [
+        FeatureDifference(name, ends[name].of(0), ends[name].of(1), change)
+        for name, change in pair.items()
+    ]
+
+
 def feature_matrix(data: Any) -> NDArray[np.float32]:
     """Return the unscaled features, (n, d), float32: ``data.x_raw``, or ``data.x`` without it.
 
@@ -129,7 +141,7 @@ def node_name(data: Any, node: int) -> str:
     return str(node if ids is None else ids[node])
 
 
-def format_value(value: float) -> str:
+def format_value(value: Any) -> str:
     """Return a feature's value for a reader: whole numbers in full, others to four digits.
 
     Examples
@@ -137,6 +149,8 @@ def format_value(value: float) -> str:
     >>> format_value(12500.0), format_value(0.30710003), format_value(1001.25)
     ('12,500', '0.3071', '1,001')
     """
+    if value is None or isinstance(value, str):
+        return shorten(cell_text(value), 16)
     whole = value == round(value) or abs(value) >= 1e3
     return f"{value:,.0f}" if whole and abs(value) < 1e9 else f"{value:,.4g}"
 
@@ -191,7 +205,12 @@ class _Node:
     name: str
     predicted: int
     true: int | None
-    near: Surroundings
+    near: Surroundings | None
+
+    @property
+    def noun(self) -> str:
+        """Kind of row: of a table without a graph no node."""
+        return "Row" if self.near is None else "Node"
 
 
 _Styles: TypeAlias = dict[int, tuple[str, str]]
@@ -207,6 +226,7 @@ def evidence_figure(  # noqa: PLR0913
     distance: float | None = None,
     max_neighbors: int = 12,
     features: int = 8,
+    attributes: Attributes | None = None,
 ) -> "Figure":
     """Draw two similar nodes that a model treats differently.
 
@@ -235,6 +255,9 @@ def evidence_figure(  # noqa: PLR0913
         figure gives the number of the others.
     features
         Most features shown.
+    attributes
+        Attributes of the nodes, texts among them, in place of the features of ``data``, whose
+        ``graph`` is a :class:`cfe_faiss.graph.Graph` or None then.
 
     Returns
     -------
@@ -264,8 +287,8 @@ def evidence_figure(  # noqa: PLR0913
     with extra("plot"):
         from matplotlib.figure import Figure
 
-    n, d = feature_matrix(data).shape
-    predicted = as_labels("labels", labels, n)
+    n, d = feature_matrix(data).shape if attributes is None else attributes.frame.shape
+    predicted = as_labels("labels", labels, n, unknown=attributes is not None)
     y_true = getattr(data, "y", None)
     truth = None if y_true is None else as_labels("data.y", y_true, n, unknown=True)
     source = as_node("source", source, n)
@@ -284,17 +307,23 @@ def evidence_figure(  # noqa: PLR0913
         subtitle = f"distance {format_measure('distance', distance)}"
     max_neighbors = as_count("max_neighbors", max_neighbors)
     features = as_count("features", features)
-    differing = differing_features(data, source, target)
-    graph = as_graph(data, n)
+    graph: Graph | None
+    if attributes is None:
+        differing = differing_features(data, source, target)
+        graph = as_graph(data, n)
+    else:
+        differing = _differing_attributes(attributes, source, target)
+        graph = None if data.graph is None else data.graph.undirected()
 
     pair = []
     for v, other in ((source, target), (target, source)):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
-        near = surroundings(graph, v, other, predicted, max_neighbors)
+        near = None if graph is None else surroundings(graph, v, other, predicted, max_neighbors)
         pair.append(_Node(v, node_name(data, v), int(predicted[v]), true, near))
-    styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
+    drawn = [node.near.drawn for node in pair if node.near is not None]
+    styles = class_styles(predicted[np.concatenate([[source, target], *drawn])])
     legend = [shorten(class_name(data, label), 22) for label in styles]
-    if any(node.near.shared.any() for node in pair):
+    if any(node.near is not None and node.near.shared.any() for node in pair):
         legend.append("in both neighbourhoods")
     rows = differing[:features]
     heights = {  # in inches
@@ -306,6 +335,8 @@ def evidence_figure(  # noqa: PLR0913
         "table": 0.33 * len(rows),
         "axis": 0.3 if rows else 0.01,
     }
+    if not drawn:
+        del heights["panel"]
     height = sum(heights.values()) + 2 * _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
     x = _MARGIN / _WIDTH
@@ -323,7 +354,9 @@ def evidence_figure(  # noqa: PLR0913
     _draw_title(axes["title"], pair, subtitle)
     for side, node in enumerate(pair):
         _draw_header(axes[f"header {side}"], data, node, styles)
-        _draw_neighbourhood(axes[f"panel {side}"], data, node, predicted, styles)
+        if node.near is not None:
+            panel = axes[f"panel {side}"]
+            _draw_neighbourhood(panel, data, node, node.near, predicted, styles)
     _draw_legend(axes["legend"], legend, styles)
     _draw_heading(axes["heading"], len(rows), len(differing), d)
     axes["axis"].axis("off")
@@ -365,7 +398,7 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
-    title = f"Nodes {names}: similar, yet predicted differently"
+    title = f"{pair[0].noun}s {names}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
         _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
@@ -376,7 +409,7 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(axes, 0.12, 0.72, f"Node {shorten(node.name, 28)}", 14, weight="bold")
+    _write(axes, 0.12, 0.72, f"{node.noun} {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
         (0.18, "True class", node.true),
@@ -392,7 +425,12 @@ def _card(axes: "Axes") -> None:
 
 
 def _draw_neighbourhood(
-    axes: "Axes", data: Any, node: _Node, predicted: Int32s, styles: _Styles
+    axes: "Axes",
+    data: Any,
+    node: _Node,
+    near: Surroundings,
+    predicted: Int32s,
+    styles: _Styles,
 ) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke
@@ -402,7 +440,7 @@ def _draw_neighbourhood(
     high = 1.4
     across = (high - low) * _COLUMN / _PANEL  # equal scales on both axes
     axes.set(xlim=(-across / 2, across / 2), ylim=(low, high))
-    count = len(node.near.drawn)
+    count = len(near.drawn)
     crowded = count > _UNCROWDED
     scale = min(1.0, _UNCROWDED / max(count, 1))
     radius = 0.75 if crowded else 0.95
@@ -410,7 +448,7 @@ def _draw_neighbourhood(
     angles = math.pi / 2 - 2 * math.pi * (np.arange(count) + 0.5) / max(count, 1)
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     places = radius * directions
-    chords = [_chord(places[i], places[j]) for i, j in node.near.edges]
+    chords = [_chord(places[i], places[j]) for i, j in near.edges]
     axes.add_collection(
         PathCollection(
             chords, facecolors="none", edgecolors=FAINT, linewidths=0.9, alpha=0.45, zorder=1
@@ -419,9 +457,7 @@ def _draw_neighbourhood(
     axes.add_collection(
         LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
     )
-    for v, shared, place, (x, y) in zip(
-        node.near.drawn, node.near.shared, places, directions, strict=True
-    ):
+    for v, shared, place, (x, y) in zip(near.drawn, near.shared, places, directions, strict=True):
         colour, marker = styles[int(predicted[v])]
         axes.plot(
             *place,
@@ -473,11 +509,10 @@ def _draw_neighbourhood(
         path_effects=[withStroke(linewidth=2.5, foreground=colour)],
         zorder=5,
     )
-    _write(axes, 0, -1.5, _surroundings(data, node), 10.5, ha="center", color=FAINT)
+    _write(axes, 0, -1.5, _surroundings(data, node, near), 10.5, ha="center", color=FAINT)
 
 
-def _surroundings(data: Any, node: _Node) -> str:
-    near = node.near
+def _surroundings(data: Any, node: _Node, near: Surroundings) -> str:
     if near.degree == 0:
         return "no neighbours"
     plural = "s" if near.degree > 1 else ""
@@ -557,27 +592,31 @@ def _draw_features(
     chart.spines[:].set_visible(False)
     chart.patch.set_visible(False)
     titles = [
-        (x, f"node {shorten(node.name, 10)}") for x, node in zip((0.435, 0.566), pair, strict=True)
+        (x, f"{node.noun.lower()} {shorten(node.name, 10)}")
+        for x, node in zip((0.435, 0.566), pair, strict=True)
     ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):
         _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
         _write(axes, 0.009, y, shorten(row.name, 40), 11)
+        is_number = math.isfinite(row.difference)
         numbers = (
             format_value(row.source),
             format_value(row.target),
-            f"{row.difference:+.2f}",
+            f"{row.difference:+.2f}" if is_number else "",
         )
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
             _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
+        if not is_number:
+            continue
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
         for x, node in zip((0.0, row.difference), pair, strict=True):
             colour, marker = styles[node.predicted]
             chart.plot(
                 x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3
             )
-    reached = [0.0, *(row.difference for row in rows)]
-    pad = 0.1 * (max(reached) - min(reached))
+    reached = [0.0, *(row.difference for row in rows if math.isfinite(row.difference))]
+    pad = 0.1 * (max(reached) - min(reached) or 1.0)
     chart.set_xlim(min(reached) - pad, max(reached) + pad)
     chart.axvline(0, color=RULE, linewidth=1, zorder=1)
     chart.tick_params(axis="x", length=0, labelsize=9.5, labelcolor=FAINT)

@@ -1,5 +1,6 @@
 import gc
 import os
+import shutil
 
 # Idle OpenMP threads should sleep, not spin: the tests search tiny indexes thousands of times on shared machines.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -10,7 +11,7 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -64,6 +65,22 @@ def data_root() -> Path:
             f"the real graphs are not at {root}: set CFE_DATA to the folder that holds them"
         )
     return root
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Start the Chromium of the distribution."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    # A sandbox needs another user than root.
+    options = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=options)
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="module")

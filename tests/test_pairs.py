@@ -15,6 +15,7 @@ from reference import (
 )
 
 import cfe_faiss as cfe
+from cfe_faiss import pairs as module
 from cfe_faiss.search import exact, join, tiles
 
 

@@ -12,6 +12,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import scale
 
+import cfe_faiss as cfe
 from cfe_faiss.plot import evidence_figure
 
 STAR = SimpleNamespace(
@@ -250,3 +251,40 @@ def test_faults(change, error, message):
     arguments = {"data": STAR, "source": 0, "target": 1, "labels": [0, 1, 1, 1]} | change
     with pytest.raises(error, match=message):
         evidence_figure(**arguments)
+
+
+def test_a_pair_of_a_table() -> None:
+    people = {"income": [30.0, 31.0, 50.0], "sex": ["f", "m", None], "town": ["a", "a", "b"]}
+    X = [[0.0], [0.1], [5.0]]
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, ["no", "yes", "no"], features=people, ids=["ann", "ben", "cem"], metric="l2"
+    )
+    found = texts(finder.top_pairs(2).plot(0))
+    assert found[:2] == ["Rows ann and ben: similar, yet predicted differently", "distance 0.1"]
+    assert {"sex", "f", "m", "income", "30", "31", "+0.11", "2 of 3 differ"} <= set(found)
+    assert "town" not in found
+    assert texts(finder.local(["cem"], k=1).plot()) == texts(
+        finder.local(["ben", "cem"], k=2).plot(1, rank=1)
+    )
+    assert "missing" in texts(finder.local(["cem"], k=1).plot())
+    for wrong in ({"i": 1}, {"rank": 2}, {"rank": 0}):
+        with pytest.raises(ValueError, match="must"):
+            finder.local(["cem"], k=1).plot(**wrong)
+
+
+def test_a_pair_of_a_graph() -> None:
+    class Data:
+        x = np.array([[1.0, 0.0], [0.9, 0.1], [0.2, 0.8]], np.float32)
+        edge_index = np.array([[0, 1], [2, 2]])
+        class_names = ("no", "yes")
+
+    finder = cfe.EvidenceFinder.from_data(Data, [0, 1, 1], features={"a": [1.0, 2.0, 3.0]})
+    found = texts(finder.top_pairs(1).plot())
+    assert found[0].startswith("Nodes 0 and ")
+    assert "1 neighbour, 0 predicted no" in found
+
+
+def test_a_pair_without_attributes_has_no_picture() -> None:
+    finder = cfe.EvidenceFinder.from_vectors([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+    with pytest.raises(ValueError, match="plot needs"):
+        finder.top_pairs(1).plot()

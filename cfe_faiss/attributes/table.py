@@ -74,6 +74,23 @@ class Attribute:
         missing: NDArray[np.bool_] = self.codes == UNKNOWN
         return missing
 
+    @derived
+    def spread(self) -> float:
+        """Standard deviation of the known numbers; NaN if they are equal."""
+        numbers = np.asarray(self.numbers, np.float64)
+        return float(np.nanstd(numbers)) or np.nan
+
+    def deviations(self, a: Any, b: Any) -> NDArray[np.float64]:
+        """Return the differences of numbers, b minus a, in standard deviations of all nodes.
+
+        NaN for texts, and where a number is missing.
+        """
+        if self.numbers is None:
+            return np.full(np.shape(b), np.nan)
+        numbers = self.numbers.astype(np.float64)
+        deviations: NDArray[np.float64] = (numbers[b] - numbers[a]) / self.spread
+        return deviations
+
     def of(self, row: int) -> Any:
         """Return the value of one node; None if it is missing."""
         code = int(self.codes[row])
@@ -169,6 +186,28 @@ class Attributes(Mapping[str, Attribute]):
         """
         return type(self)(self.frame.iloc[self.rows(ids)])
 
+    def differences(
+        self, source: NDArray[np.int64], target: NDArray[np.int64]
+    ) -> list[dict[str, float]]:
+        """Return the attributes in which the nodes of each pair differ, largest difference first.
+
+        Each has its difference as in :meth:`Attribute.deviations`. One without a number counts as
+        one standard deviation. Two missing values do not differ.
+        """
+        a = self.rows(source)
+        b = self.rows(target)
+        shape = len(self), len(a)
+        deviations = np.reshape([one.deviations(a, b) for one in self.values()], shape)
+        ends = type(self)(self.frame.iloc[np.append(a, b)])  # the codes of all take long
+        codes = np.reshape([one.codes for one in ends.values()], (len(self), 2 * len(a)))
+        differ = codes[:, : len(a)] != codes[:, len(a) :]
+        order = np.argsort(-size_of(deviations), axis=0, kind="stable")
+        names = list(self)
+        return [
+            {names[i]: float(deviations[i, pair]) for i in order[:, pair] if differ[i, pair]}
+            for pair in range(len(a))
+        ]
+
     def followed_by(self, other: "Attributes", argument: str) -> Self:
         """Return the rows of this table and of another one, with the attributes of this table.
 
@@ -202,6 +241,11 @@ class Attributes(Mapping[str, Attribute]):
         """Return the frame with texts in place of categories, None if missing."""
         texts = self.frame.select_dtypes("category").astype(object)
         return self.frame.assign(**texts.where(texts.notna(), None)).rename_axis("node")
+
+
+def size_of(difference: Any) -> Any:
+    """Return the size of a difference in standard deviations; 1 for one without a number, NaN."""
+    return np.where(np.isnan(difference), 1.0, np.abs(difference))
 
 
 def as_attributes(features: Any, name: str = "features") -> Attributes:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.grades import grades_of
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.groups import (
     Bools,
@@ -20,7 +21,6 @@ from cfe_faiss.audit.groups import (
     check_finder,
     known_rows,
     stack,
-    value_name,
 )
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_names
@@ -525,44 +525,6 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     )
     ends = np.where(coefficients > 0, "low", "high")
     return dict(zip(standardised.columns[shows], ends[shows].tolist(), strict=True))
-
-
-def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
-    """Return the rank of each row by column of ``better``, (c, n), NaN where missing.
-
-    Larger ranks are better values.
-    """
-    if not isinstance(better, Mapping) or not better:
-        raise ValueError(
-            f"better must map columns to 'high', 'low' or values from worst to best, got {better!r}"
-        )
-    return np.stack([_grades(attributes, name, end) for name, end in better.items()])
-
-
-def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
-    attribute = attributes[attributes.known("better", name)]
-    values = [value_name(value) for value in attribute.values]  # in ascending order
-    listed = values
-    if not isinstance(end, str):
-        listed = [value_name(value) for value in end]
-    elif end not in ("high", "low"):
-        raise ValueError(
-            f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}"
-        )
-    elif attribute.numbers is None:
-        shown = ", ".join(values[:20])
-        raise ValueError(
-            f"better[{name!r}] must list the values from worst to best ({shown}), got {end!r}"
-        )
-    elif end == "low":
-        listed = values[::-1]
-    grade = {value: float(rank) for rank, value in enumerate(listed)}
-    for value in values:
-        if value not in grade:
-            raise ValueError(
-                f"better[{name!r}] must list all values from worst to best, got none for {value!r}"
-            )
-    return np.array([*(grade[value] for value in values), np.nan])[attribute.codes]
 
 
 def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:

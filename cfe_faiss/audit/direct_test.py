@@ -27,11 +27,10 @@ from cfe_faiss.audit.groups import (
     groupings,
     known_rows,
     persons_of,
-    value_name,
 )
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.text import summary
+from cfe_faiss.base.text import summary, value_name
 from cfe_faiss.base.threads import run, single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_distinct
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.text import summary
+from cfe_faiss.base.text import summary, value_name
 from cfe_faiss.data.classes import check_in_common, in_words_of_decision
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import table_html
@@ -388,13 +388,6 @@ def _name_range(low: str, high: str) -> str:
     if low == high:
         return low
     return f"{low} to {high}" if "-" in low + high else f"{low}-{high}"
-
-
-def value_name(value: Any) -> str:
-    """Return the name of a value in groups: a whole number without a point, others as Python."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    is_whole = is_number and abs(value) < 1e15 and value == round(float(value))
-    return f"{value + 0:.0f}" if is_whole else str(value)
 
 
 def _format_short(value: Any) -> str:

@@ -18,8 +18,9 @@ _PLACES_OF_FLOAT32 = 6
 _BEYOND_COSINES = 1.001
 _LONGEST = 60
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?"
-_PLAIN = re.compile(f"{_NUMBER}( (to|-|–) {_NUMBER})?", re.IGNORECASE)
-_FORMULA = tuple("=+-@＝＋－＠")
+PLAIN_NUMBER = re.compile(f"{_NUMBER}( (to|-|–) {_NUMBER})?", re.IGNORECASE)
+"""A number, or a range of numbers, which is no formula."""
+FORMULA_STARTS = tuple("=+-@＝＋－＠")
 """Characters that start a formula, full-width forms included."""
 
 
@@ -133,6 +134,26 @@ def _short(value: Any) -> str:
     )
 
 
+def cell_text(value: Any) -> str:
+    r"""Return a value without characters that move the cursor of a terminal or reverse a line.
+
+    Examples
+    --------
+    >>> cell_text(0.1234567), cell_text(1234567.25), cell_text(None), cell_text("a\tb")
+    ('0.123457', '1234567', 'unknown', 'a�b')
+    """
+    if value is None:
+        return "unknown"
+    if isinstance(value, float | np.floating):
+        value = f"{value:.6g}" if abs(float(value)) < 1e6 else f"{value:.0f}"
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
 def csv_text(text: str) -> str:
     r"""Return a text that no spreadsheet takes for a formula, without control characters.
 
@@ -150,5 +171,12 @@ def csv_text(text: str) -> str:
         text = "".join(
             {"Cc": " ", "Cs": "\ufffd"}.get(unicodedata.category(one), one) for one in text
         )
-    is_formula = text.lstrip().startswith(_FORMULA) and not _PLAIN.fullmatch(text)
+    is_formula = text.lstrip().startswith(FORMULA_STARTS) and not PLAIN_NUMBER.fullmatch(text)
     return f"'{text}" if is_formula else text
+
+
+def value_name(value: Any) -> str:
+    """Return the name of a value in groups: a whole number without a point, others as Python."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    is_whole = is_number and abs(value) < 1e15 and value == round(float(value))
+    return f"{value + 0:.0f}" if is_whole else str(value)

@@ -45,6 +45,17 @@ from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.finder import EvidenceFinder
 
+_SEED = with_default("--seed", "N", 0, "seed of the split, the model and its training")
+_BETTER = argument(
+    "--better",
+    metavar="NAME=END",
+    nargs="+",
+    help="better end of a column: high, low, or its values from worst to best, A,B,C",
+)
+_MASK_IDS = argument(
+    "--mask-ids", action="store_true", needs=("--id",), help="row numbers in place of --id"
+)
+
 
 @command(
     "audit",
@@ -94,12 +105,7 @@ from cfe_faiss.finder import EvidenceFinder
                 nargs="+",
                 help="group that the others are compared with; default: the largest",
             ),
-            argument(
-                "--better",
-                metavar="NAME=END",
-                nargs="+",
-                help="better end of a column: high, low, or its values from worst to best, A,B,C",
-            ),
+            _BETTER,
             argument(
                 "--person",
                 metavar="NAME",
@@ -177,13 +183,16 @@ from cfe_faiss.finder import EvidenceFinder
                 output="folder",
                 help="folder for the figures as files",
             ),
-            argument("--title", metavar="TEXT", help="title of the page"),
             argument(
-                "--mask-ids",
-                action="store_true",
-                needs=("--id",),
-                help="row numbers in place of --id",
+                "--explorer",
+                metavar="FILE",
+                type=Path,
+                output="file",
+                help="a page to sort, filter and mark the most similar pairs, which the report "
+                "links to",
             ),
+            argument("--title", metavar="TEXT", help="title of the page"),
+            _MASK_IDS,
             argument(
                 "--people",
                 metavar="NOUN",
@@ -216,10 +225,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
             name: [number("--cut", name, part) for part in text.split(",")]
             for name, text in cuts.items()
         }
-    ends = by_name("--better", arguments.better, attributes)
-    better = {
-        name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()
-    }
     report = audit.report(
         dataclasses.replace(finder, ids=None) if arguments.mask_ids else finder,
         arguments.out,
@@ -230,9 +235,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
         confidence=arguments.confidence,
         person=arguments.person,
         figures=arguments.figures,
+        explorer=arguments.explorer,
         overwrite=arguments.overwrite,
         reference=by_name("--reference", arguments.reference, attributes) or None,
-        better=better or None,
+        better=_better(arguments, attributes),
         skip=arguments.skip or (),
         favourable=favourable,
         truth_favourable=class_names(names, "--truth-favourable", arguments.truth_favourable),
@@ -269,7 +275,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     *MODEL,
     SEARCHED,
     with_default("-k", "K", 5, "nodes to compare with"),
-    with_default("--seed", "N", 0, "seed of the split, the model and its training"),
+    _SEED,
     argument(
         "--out",
         metavar="FILE",
@@ -293,6 +299,69 @@ def run_case(arguments: argparse.Namespace) -> None:
     with new_file(arguments.out, overwrite=arguments.overwrite) as file:
         file.write(page.to_html().encode("utf-8", "replace"))
     sys.stdout.write(f"{arguments.out}\n")
+
+
+@command(
+    "explore",
+    "a page to sort, filter and mark pairs",
+    "Write the most similar pairs that the model puts in different classes as one HTML page, to "
+    "sort, filter, compare side by side and mark. It loads nothing, and holds personal data.",
+    Either((DATASET, FEATURES), required=True),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    SEARCHED,
+    argument(
+        "-k", metavar="K", type=int, default=1000, help="number of pairs; default: %(default)s"
+    ),
+    _SEED,
+    argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        default=Path("pairs.html"),
+        output="file",
+        help="the page; default: %(default)s",
+    ),
+    argument("--title", metavar="TEXT", default="", help="title of the page"),
+    _MASK_IDS,
+    argument("--sensitive", metavar="NAME", nargs="+", help="attributes that stand first"),
+    argument(
+        "--unfavourable",
+        metavar="CLASS",
+        nargs="+",
+        needs=("--better",),
+        help="the class that counts as refused, or several together",
+    ),
+    dataclasses.replace(_BETTER, needs=("--unfavourable",)),
+    OWN_FILES,
+    WITHOUT,
+    Group("conditions on pairs", CONSTRAINTS),
+)
+def run_explore(arguments: argparse.Namespace) -> None:
+    """Write the explorer of pairs."""
+    finder, attributes, where = _finder(arguments, read_inputs(arguments))
+    page = finder.explore(
+        arguments.out,
+        arguments.k,
+        where=where,
+        better=_better(arguments, attributes),
+        unfavourable=class_names(
+            finder.class_names or (), "--unfavourable", arguments.unfavourable
+        ),
+        mask_ids=arguments.mask_ids,
+        title=arguments.title or "Pairs with different decisions",
+        overwrite=arguments.overwrite,
+    )
+    sys.stdout.write(f"{page}\n")
+
+
+def _better(arguments: argparse.Namespace, attributes: Attributes) -> dict[str, Any] | None:
+    """Return the better ends of --better by column; None without any."""
+    ends = by_name("--better", arguments.better, attributes)
+    return {
+        name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()
+    } or None
 
 
 def _finder(

@@ -395,6 +395,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
         source = int(best.source[0])
         target = int(best.target[0])
     value = float(_measure64(index, np.array([source]), np.array([target]))[0])
+    measures: dict[str, Any] = {measure_of(index.metric): value}
     with extra("plot"):
         from cfe_faiss.plot import evidence_figure
 
@@ -403,7 +404,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
         source,
         target,
         labels,
-        **{measure_of(index.metric): value},
+        **measures,
         max_neighbors=arguments.max_neighbours,
         features=arguments.rows,
     )

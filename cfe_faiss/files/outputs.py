@@ -4,7 +4,9 @@ Files appear under their names when all of a call are complete. A killed writer 
 file.
 """
 
+import base64
 import glob
+import hashlib
 import os
 import re
 import secrets
@@ -50,6 +52,24 @@ _COMMENT_FIELDS = {
     "eps": "Creator",
 }
 """Field of a comment, by format of Matplotlib."""
+
+
+def as_page(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a page; ValueError if it does not end in ".html".
+
+    FileNotFoundError if its folder does not exist.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"path must end in .html, got {str(path)!r}")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path must be in a folder that exists, got {str(path)!r}")
+    return target
+
+
+def digest(text: str) -> str:
+    """Return how a content security policy names a script or a style."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def check_outputs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -41,6 +42,7 @@ from cfe_faiss.data.columns import Reading, ReadingOptions
 from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
+from cfe_faiss.explorer import read_marks
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import KSSource, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
@@ -814,6 +816,91 @@ class EvidenceFinder:
             self,
             pairs.missing,
             self.metric,
+        )
+
+    def explore(  # noqa: PLR0913
+        self,
+        path: str | PathLike[str],
+        k: int = 1000,
+        *,
+        where: Constraints | None = None,
+        better: Mapping[str, Any] | None = None,
+        unfavourable: Any = None,
+        mask_ids: bool = False,
+        title: str = "Pairs with different decisions",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the k most similar pairs as one page to sort, filter, compare and mark them.
+
+        Parameters
+        ----------
+        path
+            The page to write; its name must end in ".html".
+        k, where
+            As in :meth:`top_pairs`.
+        better, unfavourable
+            As in :func:`cfe_faiss.audit.dominated`, both or none: the page can show the pairs alone
+            whose refused side is at least as good in every column of ``better``.
+        mask_ids
+            Whether the page has row numbers in place of ids.
+        title
+            Heading of the page.
+        overwrite
+            Whether to replace a file that this package has not written.
+
+        Returns
+        -------
+        Path
+            The page. It holds the values of every row in a pair, and loads nothing.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+        OSError
+            If the page cannot be written.
+        """
+        return self.top_pairs(k, where=where).explore(
+            path,
+            better=better,
+            unfavourable=unfavourable,
+            mask_ids=mask_ids,
+            title=title,
+            overwrite=overwrite,
+        )
+
+    def reviewed(self, marks: Any) -> PairEvidence:
+        """Return the pairs that a reader has marked in the explorer, with marks and notes.
+
+        Parameters
+        ----------
+        marks
+            The CSV file that the page has exported, or a frame with its columns.
+
+        Returns
+        -------
+        PairEvidence
+            In the order of the file; ``to_frame()`` has the columns ``mark`` and ``note``, and
+            ``explore()`` goes on with the marks.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a column is missing, a mark is unknown, or a row does not belong to this data.
+        """
+        table = read_marks(marks, len(self.labels), self.names(np.arange(len(self.labels))))
+        source = table["source"].to_numpy(np.int64)
+        target = table["target"].to_numpy(np.int64)
+        measures = self.measure64(source, target)
+        return PairEvidence(
+            source,
+            target,
+            (measures**2 if self.metric == "l2" else measures).astype(np.float32),
+            self.labels,
+            self,
+            metric=self.metric,
+            marks=table["mark"].tolist(),
+            notes=table["note"].tolist(),
         )
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002

@@ -1,31 +1,46 @@
 """Results of a finder: evidence and pairs as arrays and tables, and a page per person."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from os import PathLike
+from pathlib import Path
 from string import Template
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
+from cfe_faiss.attributes.table import Attributes, size_of
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Doubles,
+    Floats,
+    Int32s,
+    Ints,
+    as_count,
+)
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.text import format_measure
+from cfe_faiss.base.text import cell_text, format_measure
+from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.pairs import missing_text, pairs_text
+from cfe_faiss.plot import as_node, evidence_figure
 from cfe_faiss.rows.metric import Metric, measure_of, measured
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from cfe_faiss.finder.finder import EvidenceFinder
 
-_MOST_ROWS = 10
-"""Most rows of a frame in a notebook."""
 _MOST_LINES = 40
 _MOST_NAMES = 60
 """Most lines, and most names of attributes that agree, of one page."""
+_PAIRS_IN_HTML = 5
 _MOST_LETTERS = 32
 """Most letters of a cell."""
 
@@ -127,6 +142,18 @@ class LocalEvidence(_Measured):
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
+    def plot(self, i: int = 0, rank: int = 1) -> "Figure":
+        """Draw node ``i`` of ``nodes`` and its evidence of a rank, from 1.
+
+        See :meth:`PairEvidence.plot`.
+        """
+        place = as_node("i", i, len(self.nodes))
+        column = as_node("rank", as_count("rank", rank) - 1, self.evidence.shape[1])
+        evidence = int(self.evidence[place, column])
+        if evidence < 0:
+            raise ValueError(f"rank must be one of the evidence of node {i}, got {rank}")
+        return _plot(self, int(self.nodes[place]), evidence, self.measure64()[place, column])
+
     def measure64(self) -> Doubles:
         """Return the similarities or distances that frames show, (nq, k), NaN without evidence.
 
@@ -188,6 +215,8 @@ class PairEvidence(_Measured):
         As in :class:`LocalEvidence`.
     missing, metric
         As in :class:`LocalEvidence`.
+    marks, notes
+        Marks and notes of a reader, (k,) texts, see :meth:`EvidenceFinder.reviewed`; else empty.
     """
 
     source: Ints
@@ -197,6 +226,8 @@ class PairEvidence(_Measured):
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
     metric: Metric = "cosine"
+    marks: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.D)
@@ -212,7 +243,94 @@ class PairEvidence(_Measured):
         return f"PairEvidence({text}{missing_text(self.missing)}{note})"
 
     def _repr_html_(self) -> str:
-        return as_html(repr(self), self.to_frame())
+        frame = self.to_frame()
+        if self.finder is None or self.finder.attributes is None:
+            return as_html(repr(self), frame)
+        ends = self.source[:_PAIRS_IN_HTML], self.target[:_PAIRS_IN_HTML]
+        sides = [self.finder.attributes.take(rows) for rows in ends]
+        texts = []
+        for place, pair in enumerate(self.finder.attributes.differences(*ends)):
+            parts = []
+            for name, change in pair.items():
+                values = [_short(cell_text(side[name].of(place))) for side in sides]
+                size = "" if np.isnan(change) else f" ({change:+.2f} SD)"
+                parts.append(f"{_short(name)} {', '.join(values)}{size}")
+            texts.append("; ".join(parts) or "none")
+        frame["differences"] = pd.Series(texts, dtype=object)
+        return as_html(repr(self), frame, _PAIRS_IN_HTML)
+
+    def plot(self, i: int = 0) -> "Figure":
+        """Draw one pair: its neighbourhoods, of a graph, and the attributes that differ most.
+
+        Parameters
+        ----------
+        i
+            Its place, from 0.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            As of :func:`cfe_faiss.plot.evidence_figure`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is no such pair, or no finder, no attributes or no classes are known.
+        """
+        place = as_node("i", i, len(self))
+        return _plot(
+            self, int(self.source[place]), int(self.target[place]), self.measure64()[place]
+        )
+
+    def explore(
+        self, path: str | PathLike[str], *, overwrite: bool = False, **options: Any
+    ) -> Path:
+        """Write the explorer of these pairs, see :meth:`EvidenceFinder.explore`.
+
+        Options as of :meth:`to_html`.
+        """
+        inputs = () if self.finder is None else self.finder.files
+        return write_explorer(path, self.to_html(**options), inputs, overwrite=overwrite)
+
+    def to_html(
+        self,
+        *,
+        better: Mapping[str, Any] | None = None,
+        unfavourable: Any = None,
+        mask_ids: bool = False,
+        title: str = "Pairs with different decisions",
+    ) -> str:
+        """Return the explorer of these pairs, see :meth:`EvidenceFinder.explore`."""
+        finder = self.finder
+        if finder is None:
+            raise ValueError("explore needs pairs of a finder, which knows ids and attributes")
+        if (better is None) != (unfavourable is None):
+            raise ValueError("better and unfavourable must be given together")
+        rows = np.arange(len(finder.labels))
+        attributes = finder.attributes or Attributes({}, rows)
+        if finder.scores is not None:
+            attributes = Attributes({"score": finder.scores, **attributes}, rows)
+        refused = None
+        if unfavourable is not None:
+            refused = np.isin(self.labels, finder.class_numbers("unfavourable", unfavourable))
+        explored = Explored(
+            source=self.source,
+            target=self.target,
+            measure=self.measure,
+            values=self.measure64(),
+            ids=rows if mask_ids else finder.names(rows),
+            attributes=attributes,
+            labels=None if finder.scores is not None else self.labels,
+            truth=finder.truth,
+            class_names=[finder.class_name(label) for label in range(finder.class_count)],
+            graph=finder.graph,
+            sensitive=finder.sensitive,
+            marks=self.marks,
+            notes=self.notes,
+            better=better,
+            refused=refused,
+        )
+        return explorer_page(explored, title)
 
     @property
     def both_lack(self) -> dict[str, Bools]:
@@ -266,7 +384,10 @@ class PairEvidence(_Measured):
             If ``attributes`` are asked for, and neither attributes nor true classes are known.
         """
         sides = {"source": self.source, "target": self.target}
-        return _frame({self.measure: self.measure64()}, sides, self.labels, self.finder, attributes)
+        columns: dict[str, Any] = {self.measure: self.measure64()}
+        if len(self.marks):
+            columns |= {"mark": self.marks, "note": self.notes}
+        return _frame(columns, sides, self.labels, self.finder, attributes)
 
 
 def _frame(
@@ -312,11 +433,23 @@ def _frame(
     return pd.DataFrame(columns)
 
 
-def as_html(title: str, frame: "pd.DataFrame") -> str:
+def _plot(result: "LocalEvidence | PairEvidence", v: int, u: int, value: float) -> "Figure":
+    """Draw a pair of rows of a result, whose finder knows attributes and classes."""
+    finder = result.finder
+    if finder is None or finder.attributes is None or finder.scores is not None:
+        raise ValueError("plot needs a result of a finder with classes and attributes")
+    data = SimpleNamespace(
+        graph=finder.graph, y=finder.truth, class_names=finder.class_names, node_ids=finder.ids
+    )
+    options: Any = {result.measure: float(value), "attributes": finder.attributes}
+    return evidence_figure(data, v, u, result.labels, **options)
+
+
+def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
     """Return a line of text and the first rows of a frame for a notebook, all texts escaped."""
-    others = len(frame) - _MOST_ROWS
+    others = len(frame) - rows
     more = f"<p>{others:,} more rows</p>" if others > 0 else ""
-    return f"<p>{escape(title)}</p>{frame.head(_MOST_ROWS).to_html(index=False, border=0)}{more}"
+    return f"<p>{escape(title)}</p>{frame.head(rows).to_html(index=False, border=0)}{more}"
 
 
 def table_html(result: Any) -> str:
@@ -416,52 +549,32 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | Non
     )
     differing: list[tuple[float, str, list[str]]] = []
     agreeing: dict[str, str] = {}
-    shown = {} if finder.attributes is None else finder.attributes.take(rows)
-    for name, attribute in shown.items():
-        texts = [_text(attribute.of(i)) for i in range(len(rows))]
+    attributes = finder.attributes or Attributes({}, np.arange(len(finder.labels)))
+    pairs = attributes.differences(np.full(len(rows) - 1, row), rows[1:])
+    for name, attribute in attributes.take(rows).items():
+        texts = [cell_text(attribute.of(i)) for i in range(len(rows))]
         differs = attribute.codes != attribute.codes[0]
         if differs.any():
             marked = [
                 f"{value} *" if other else value
                 for value, other in zip(texts, differs.tolist(), strict=True)
             ]
-            distance = _distance(attribute, finder.attributes[name])  # type: ignore[index]
-            differing.append((distance, name, marked))
+            differing.append((sum(size_of(pair.get(name, 0.0)) for pair in pairs), name, marked))
         else:
             agreeing[name] = texts[0]
     lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda line: -line[0])]
-    names = [_text(name) for name in finder.names(rows).tolist()]
-    table = pd.DataFrame([values for _, values in lines], [_text(name) for name, _ in lines], names)
+    names = [cell_text(name) for name in finder.names(rows).tolist()]
+    table = pd.DataFrame(
+        [values for _, values in lines], [cell_text(name) for name, _ in lines], names
+    )
     return Case(f"{names[0]}: decided {finder.class_name(label)!r}", table, agreeing)
-
-
-def _distance(attribute: Attribute, whole: Attribute) -> float:
-    """Return how far others are from the first on average, in standard deviations, or 0 or 1."""
-    away = (attribute.codes != attribute.codes[0])[1:].astype(np.float64)
-    if attribute.numbers is not None and whole.numbers is not None:
-        change = np.abs(attribute.numbers[1:].astype(np.float64) - attribute.numbers[0])
-        away = np.where(
-            np.isnan(change), away, change / (np.nanstd(whole.numbers.astype(np.float64)) or 1)
-        )
-    return float(away.mean())
 
 
 def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
     return [
-        "unknown" if label == UNKNOWN else _text(finder.class_name(label))
+        "unknown" if label == UNKNOWN else cell_text(finder.class_name(label))
         for label in labels.tolist()
     ]
-
-
-def _text(value: Any) -> str:
-    """Return a value without characters that move the cursor of a terminal or reverse a line."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, float | np.floating):
-        value = f"{value:.6g}" if abs(float(value)) < 1e6 else f"{value:.0f}"
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value)
-    )
 
 
 def _short(text: str) -> str:

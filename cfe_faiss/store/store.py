@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
+from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import (
     UNKNOWN,
     as_array,
@@ -21,12 +22,14 @@ from cfe_faiss.base.checks import (
     check_distinct,
     check_shape,
 )
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
+from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
-from cfe_faiss.pairs import Pairs, evidence_pairs
+from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.rows.ids_and_labels import unknown_labels
-from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
+from cfe_faiss.rows.metric import Metric, as_rows, flipped, measure_of, measured, score_at
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
 from cfe_faiss.store.filters import mask_of
@@ -711,6 +714,64 @@ class EvidenceStore:
         ['a'] ['b'] [0.8]
         """
         return map(self._name_pairs, evidence_pairs(self._contents.index, threshold, block=block))
+
+    def explore(
+        self,
+        path: str | os.PathLike[str],
+        k: int = 1000,
+        *,
+        mask_ids: bool = False,
+        title: str = "Pairs of different classes",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the k most similar pairs of rows of different classes as one page.
+
+        It sorts, filters and marks pairs, and compares metadata and, word by word, texts; see
+        :meth:`cfe_faiss.EvidenceFinder.explore`.
+
+        Parameters
+        ----------
+        path
+            The page to write; its name must end in ".html".
+        k
+            Number of pairs, >= 1.
+        mask_ids
+            Whether the page has places in :attr:`ids` in place of ids.
+        title, overwrite
+            Heading of the page; whether to replace a file that this package has not written.
+
+        Raises
+        ------
+        ImportError
+            If pandas or Jinja is missing, with the ``pip install`` that installs it.
+        TypeError, ValueError
+            If an argument is not as described.
+        OSError
+            If the page cannot be written.
+        """
+        with self._lock.reading():
+            table = self._contents.table
+            pairs = global_evidence(self._contents.index, k)
+            ids, _, metadata, documents, _ = self._columns(table.rows, False)
+            labels = table.labels[table.rows]
+            source, target = (
+                table.rows.searchsorted(table.keys.searchsorted(ends))
+                for ends in (pairs.source, pairs.target)
+            )
+        cells = pd.DataFrame(metadata).rename(columns={"document": "document (metadata)"})
+        if any(document is not None for document in documents):
+            cells["document"] = documents
+        explored = Explored(
+            source=source,
+            target=target,
+            measure=measure_of(pairs.metric),
+            values=measured(pairs.similarity, pairs.metric).astype(np.float64),
+            ids=np.arange(len(ids)) if mask_ids else np.array(ids, object),
+            attributes=as_attributes(cells, "metadata"),
+            labels=labels,
+            class_names=list(map(str, table.classes.names)),
+        )
+        return write_explorer(path, explorer_page(explored, title), overwrite=overwrite)
 
     def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys."""

@@ -1,4 +1,4 @@
-"""The sample report of the site, made by every build from a made-up table: ``sample_report.html``."""
+"""Samples of the site, made by every build from a made-up table: a report and an explorer of pairs."""
 
 from pathlib import Path
 
@@ -51,7 +51,9 @@ def write(path: Path) -> None:
     audit.report(
         finder,
         path,
+        explorer=path.with_name("sample_pairs.html"),
         favourable="yes",
+        better={"income": "high", "debt": "low", "years employed": "high"},
         require=["impact_ratio>=0.8"],
         overwrite=True,
         progress=False,

@@ -15,9 +15,9 @@ from torch_geometric.transforms import ToSparseTensor
 
 import cfe_faiss as cfe
 import cfe_faiss.models
+from cfe_faiss.base.text import cell_text
 from cfe_faiss.data.classes import class_name
 from cfe_faiss.finder import PairEvidence
-from cfe_faiss.finder.results import _text
 from cfe_faiss.graph import as_graph
 
 pytestmark = pytest.mark.filterwarnings(
@@ -719,5 +719,7 @@ def test_names(names, label, text):
 
 
 def test_amounts_keep_all_digits_before_the_point():
-    shown = [_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)]
+    shown = [
+        cell_text(value) for value in (1234567.25, -3e7, 0.1234567, np.float64("nan"), 12, None)
+    ]
     assert shown == ["1234567", "-30000000", "0.123457", "nan", "12", "unknown"]

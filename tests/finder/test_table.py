@@ -103,7 +103,9 @@ def test_notebooks_show_tables(finder):
     for shown in (finder, finder.local(["p5"], k=2), finder.top_pairs(30), *audits):
         text = shown._repr_html_()
         assert text.startswith(f"<p>{escape(repr(shown))}</p><table")
-    assert "20 more rows" in finder.top_pairs(30)._repr_html_()
+    pairs = finder.top_pairs(30)._repr_html_()
+    assert "25 more rows" in pairs
+    assert "<td>sex m, f; income 33.2, 33.1 (-0.01 SD)</td>" in pairs
 
 
 def test_a_flip_calls_the_model_on_the_table(people, model, finder):

@@ -1,7 +1,7 @@
 """Report of an audit: a page for readers, and its numbers for programs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from cfe_faiss.audit.reporting.conditions import (
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.audit.reporting.sections import METRICS
 from cfe_faiss.base.checks import as_names
-from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.outputs import as_page, check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 
@@ -29,7 +29,7 @@ class Report:
     Attributes
     ----------
     files
-        The page, JSON, JUnit XML and CSV, then the drawings.
+        The page, JSON, JUnit XML and CSV, the explorer, then the drawings.
     checks
         Outcome of every condition, for each of its groups.
     numbers
@@ -79,6 +79,7 @@ def report(  # noqa: PLR0913
     person: Any = None,
     skip: Sequence[str] = (),
     figures: str | PathLike[str] | None = None,
+    explorer: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Report:
@@ -113,8 +114,8 @@ def report(  # noqa: PLR0913
         end, in which the refused person of the strongest case is as good, see :func:`dominated`.
     person, skip
         Attribute that says whose each row is: tests count people; ids of sections to leave out.
-    figures, overwrite
-        Folder for drawings as SVG files; whether to replace files of other programs.
+    figures, explorer, overwrite
+        Folder for SVG drawings; explorer of the pairs; whether to replace files of other programs.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
@@ -143,19 +144,17 @@ def report(  # noqa: PLR0913
     check_finder(finder)
     from cfe_faiss.audit.reporting.content import collect
     from cfe_faiss.audit.reporting.files import report_files, write_all
+    from cfe_faiss.audit.reporting.sections.pairs import explorer_of
 
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"path must end in .html, got {str(path)!r}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
+    target = as_page(path)
     subject = subject or Subject()
     folder = None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
-    check_outputs(
-        [*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders
-    )
+    page = None if explorer is None else as_page(explorer)
+    pages = [] if page is None else [page]
+    outputs = [*report_files(target), *pages, *folders]
+    check_outputs(outputs, inputs_read, overwrite=overwrite, folders=folders)
     settings = Settings(
         k, pairs, cases, bins, confidence, where, reference, better, person, as_names("skip", skip)
     )
@@ -165,6 +164,8 @@ def report(  # noqa: PLR0913
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)
+    if page is not None:
+        content = replace(content, explorer=(page, explorer_of(inputs)))
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, content.numbers)
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,12 +169,15 @@ class Content:
         One check for every condition and group.
     checks
         The checks as a table.
+    explorer
+        Path and text of the page that shows the closest pairs; None without one.
     """
 
     numbers: dict[str, Any]
     sections: tuple[Section, ...]
     results: tuple[Check, ...]
     checks: Table
+    explorer: tuple[Path, str] | None = None
 
 
 def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:

@@ -5,18 +5,18 @@ They are the page, JSON, JUnit XML, CSV and drawings.
 Every text in a drawing is escaped.
 """
 
-import base64
 import csv
-import hashlib
 import io
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from cfe_faiss.audit.reporting.content import Content, template
@@ -34,7 +34,14 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import csv_text
-from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs, new_files, new_folder
+from cfe_faiss.files.outputs import (
+    MARK,
+    REPORT_COLUMNS,
+    check_outputs,
+    digest,
+    new_files,
+    new_folder,
+)
 
 with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -159,8 +166,10 @@ def write_all(
 ) -> tuple[Path, ...]:
     """Write all files and return their names; after an error or Ctrl-C none of them has changed."""
     as_json = json.dumps(content.numbers, indent=1, allow_nan=False) + "\n"
-    parts = page(content), as_json, junit(content), long_table(content)
+    parts = page(content, path), as_json, junit(content), long_table(content)
     texts = dict(zip(report_files(path), parts, strict=True))
+    if content.explorer is not None:
+        texts |= dict([content.explorer])
     if folder is not None:
         texts |= {folder / f"{name}.svg": text for name, text in _drawings(content)}
     check_outputs(texts, inputs, overwrite=overwrite)
@@ -170,15 +179,17 @@ def write_all(
     return tuple(texts)
 
 
-def page(content: Content) -> str:
-    """Return the page.
+def page(content: Content, path: Path = Path()) -> str:
+    """Return the page, whose link to the explorer is relative to ``path``.
 
     Every text in it is escaped, and browsers are told to run no script and no other style.
     """
+    link = ""
+    if content.explorer is not None:
+        link = quote(os.path.relpath(content.explorer[0], path.parent))
     style = template("figure.css") + template("report.css")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        f"default-src 'none'; style-src '{digest(style)}'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
     return (
@@ -188,6 +199,7 @@ def page(content: Content) -> str:
             policy=policy,
             style=Markup(style),
             report=content.numbers,
+            explorer=link,
             sections=content.sections,
             checks=content.checks,
         )

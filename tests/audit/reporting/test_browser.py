@@ -1,32 +1,15 @@
 """The page in a real browser: the Chromium of the distribution."""
 
-import os
 import re
-import shutil
 
 import numpy as np
 import pytest
+from browsers import Seen
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
 WIDTHS = [360, 390, 1280]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    # A sandbox needs another user than root.
-    options = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +50,6 @@ def sample(tmp_path_factory):
     )
 
 
-class Seen:
-    """A page that was opened, with all that it asked for and complained about."""
-
-    def __init__(self, browser, report, width, **options):
-        self.context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        self.page = self.context.new_page()
-        self.requests, self.messages = [], []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.messages.append(message.text))
-        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.messages.append(dialog.message))
-        self.page.goto(report.files[0].as_uri())
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.context.close()
-
-
 def shown(page, selector):
     """Return how many elements of a kind a reader sees."""
     return page.evaluate(
@@ -96,7 +59,7 @@ def shown(page, selector):
 
 @pytest.fixture(scope="module")
 def opened(browser, sample):
-    with Seen(browser, sample, 1200) as seen:
+    with Seen(browser, sample.files[0], 1200) as seen:
         yield seen.page
 
 
@@ -110,7 +73,7 @@ def page(opened):
 
 
 def test_seen_narrow_and_wide_light_and_dark_and_printed(browser, audited):
-    with Seen(browser, audited.report, WIDTHS[0]) as seen:
+    with Seen(browser, audited.report.files[0], WIDTHS[0]) as seen:
         for scheme, colour in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 24, 28)")):
             seen.page.emulate_media(color_scheme=scheme)
             for width in WIDTHS:
@@ -171,7 +134,7 @@ def test_nothing_is_wider_than_a_phone(page):
 
 
 def test_a_detail_opens_by_a_click_by_the_keyboard_and_by_its_address(browser, sample):
-    with Seen(browser, sample, 1200, java_script_enabled=True) as seen:
+    with Seen(browser, sample.files[0], 1200, java_script_enabled=True) as seen:
         body = seen.page.locator("#flip .body, #balance .body").last
         assert not body.is_visible()
         seen.page.locator("#balance summary").click()
@@ -202,7 +165,7 @@ def test_an_old_browser_shows_everything(browser, sample, tmp_path):
 
 
 def test_works_without_javascript(browser, audited):
-    with Seen(browser, audited.report, 1280, java_script_enabled=False) as seen:
+    with Seen(browser, audited.report.files[0], 1280, java_script_enabled=False) as seen:
         assert seen.page.locator("main section").count() >= 18
         assert seen.page.locator("svg.figure").count() > 20
         assert seen.page.locator("script").count() == 0

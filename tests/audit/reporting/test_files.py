@@ -149,6 +149,22 @@ def test_figures_are_files(audited):
     assert set(audited.report.files[4:]) == set((audited.folder / "figures").iterdir())
 
 
+def test_an_interrupted_report_leaves_no_half_file(audited, tmp_path, monkeypatch):
+    (tmp_path / "report.html").write_text("before")
+    content = _content(audited)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    for name in ("page", "junit", "long_table"):
+        with monkeypatch.context() as patch:
+            patch.setattr(report_files, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                report_files.write_all(content, tmp_path / "report.html", None)
+        assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+        assert (tmp_path / "report.html").read_text() == "before"
+
+
 @pytest.mark.parametrize("full_at", [0, 1, 2, 3])
 def test_a_full_disk_leaves_no_half_file(audited, tmp_path, monkeypatch, full_at):
     content = _content(audited)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.attributes.grades import are_dominated, grades_of
 from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.audit.attribute_pairs import (
     count_dominated,
     dominated,
-    grades_of,
     learned_directions,
 )
 from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints
@@ -101,6 +101,16 @@ def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
     return _as_pairs(
         inputs, inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
+    )
+
+
+def explorer_of(inputs: Inputs) -> str:
+    """Return the page that explores the closest pairs."""
+    unfavourable = [inputs.class_names[label] for label in inputs.unfavourable]
+    return inputs.once(find_pairs).found.to_html(
+        better=inputs.settings.better,
+        unfavourable=None if inputs.settings.better is None else unfavourable,
+        title=inputs.subject.title,
     )
 
 
@@ -203,12 +213,7 @@ def _find_dominated(
     """
     source = inputs.positions(pairs.found.source)
     target = inputs.positions(pairs.found.target)
-    worse = np.where(refused[source], source, target)
-    other = np.where(refused[source], target, source)
-    are_dominated = (
-        refused[worse] & ~refused[other] & (grades[:, worse] >= grades[:, other]).all(axis=0)
-    )
-    dominated_places = places[are_dominated[places]]
+    dominated_places = places[are_dominated(grades, refused, source, target)[places]]
     if len(dominated_places) or inputs.settings.where is not None:
         return pairs, dominated_places
     unfavourable = [inputs.class_names[label] for label in inputs.unfavourable]
@@ -423,11 +428,7 @@ def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
 
 def _difference(attribute: Attribute, a: int, b: int) -> dict[str, Any]:
     """Return an attribute of two rows, and the difference of numbers in standard deviations."""
-    difference = None
-    if attribute.numbers is not None:
-        numbers = attribute.numbers.astype(np.float64)
-        spread = np.nanstd(numbers) or np.nan
-        difference = to_python((numbers[b] - numbers[a]) / spread)
+    difference = to_python(attribute.deviations(a, b)[()])
     values = [to_python(attribute.of(row)) for row in (a, b)]
     cells = ["unknown" if value is None else value for value in values]
     return {"attribute": attribute.name, "a": cells[0], "b": cells[1], "difference": difference}

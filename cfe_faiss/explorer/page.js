@@ -1,0 +1,356 @@
+"use strict";
+/* Texts of the data enter the page as text nodes and values only. Nothing is loaded or sent. */
+const ROW_HEIGHT = 34; // as in page.css
+const SPARE_ROWS = 8;
+const LONG_TEXT = 40;
+const MOST_WORDS = 1500;
+const PRINTED_ROWS = 30;
+
+const byId = (id) => document.getElementById(id);
+const form = byId("filters");
+let data;
+let pairs = [];
+let shown = [];
+let filters = {};
+let sort = "place";
+let chosenKey = "";
+let hasUnsavedMarks = false;
+let addressTimer;
+
+async function readData() {
+  const packed = atob(byId("data").textContent);
+  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).json();
+}
+
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function sizeOf([, change]) {
+  return change === null ? 1 : Math.abs(change);
+}
+
+function completePair(pair, place) {
+  const key = `${data.rows[pair.source]}-${data.rows[pair.target]}`;
+  const largest = Math.max(0, ...pair.differences.map(sizeOf));
+  return { ...pair, place, key, largest, count: pair.differences.length };
+}
+
+function nameOf(row) {
+  return data.ids[row] ?? "unknown";
+}
+
+function classOf(row, labels = data.labels) {
+  return labels ? data.classes[labels[row]] ?? "unknown" : "";
+}
+
+/* The class of "from" stands left: a pair is turned if its sides are the other way round. */
+function isTurned(pair) {
+  const [left, right] = [classOf(pair.source), classOf(pair.target)];
+  if (filters.from) return left !== filters.from && right === filters.from;
+  return Boolean(filters.to) && right !== filters.to && left === filters.to;
+}
+
+function sidesOf(pair) {
+  return isTurned(pair) ? [pair.target, pair.source] : [pair.source, pair.target];
+}
+
+function isShown(pair) {
+  const sides = sidesOf(pair);
+  const { find = "", from, to, attribute, how, group, limit, mark, better } = filters;
+  const hasId = (row) => nameOf(row).toLowerCase().includes(find.toLowerCase());
+  if (!sides.some(hasId)) return false;
+  if (from && classOf(sides[0]) !== from) return false;
+  if (to && classOf(sides[1]) !== to) return false;
+  if (attribute) {
+    const differs = pair.differences.some(([column]) => column === Number(attribute));
+    if (differs !== (how !== "agrees")) return false;
+  }
+  if (group) {
+    const [column] = group.split("=", 1);
+    const isMember = (row) => `${column}=${data.values[column]?.[row]}` === group;
+    if (!sides.some(isMember)) return false;
+  }
+  const sign = data.measure === "distance" ? 1 : -1;
+  if (limit && sign * pair.measure > sign * limit) return false;
+  if (mark && pair.mark !== mark) return false;
+  return !better || pair.better;
+}
+
+function compare(a, b) {
+  const key = sort.replace("-", "");
+  const sign = sort.startsWith("-") ? -1 : 1;
+  return sign * (a[key] - b[key]) || a.place - b.place;
+}
+
+function chosen() {
+  return shown.find((pair) => pair.key === chosenKey) ?? shown[0];
+}
+
+function makeLine(pair, place) {
+  const sides = sidesOf(pair);
+  const classes = data.labels ? sides.map((row) => classOf(row)).join(" → ") : "";
+  const cells = [
+    pair.place + 1, ...sides.map(nameOf), classes,
+    pair.shown, pair.count, pair.largest.toFixed(2), pair.mark,
+  ];
+  const options = { role: "row", id: `pair-${pair.place}`, "aria-rowindex": place + 2 };
+  const gridCells = cells.map((cell) => make("div", { role: "gridcell" }, String(cell)));
+  const line = make("div", options, ...gridCells);
+  line.style.top = `${place * ROW_HEIGHT}px`;
+  line.addEventListener("click", () => choose(pair));
+  return line;
+}
+
+function drawLines() {
+  const body = byId("body");
+  const first = Math.max(0, Math.floor(body.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
+  const last = Math.ceil((body.scrollTop + body.clientHeight) / ROW_HEIGHT) + SPARE_ROWS;
+  const lines = shown.slice(first, last).map((pair, i) => makeLine(pair, first + i));
+  byId("lines").replaceChildren(...lines);
+  byId(`pair-${chosen()?.place}`)?.setAttribute("aria-selected", "true");
+}
+
+function choose(pair) {
+  chosenKey = pair?.key ?? "";
+  const body = byId("body");
+  const top = shown.indexOf(chosen()) * ROW_HEIGHT;
+  const lowest = top + 2 * ROW_HEIGHT - body.clientHeight; // below the head
+  body.scrollTop = Math.min(top, Math.max(lowest, body.scrollTop));
+  drawLines();
+  drawPair();
+  writeAddress();
+}
+
+function update() {
+  filters = Object.fromEntries(new FormData(form));
+  shown = pairs.filter(isShown).sort(compare);
+  byId("grid").setAttribute("aria-rowcount", shown.length + 1);
+  byId("lines").style.height = `${shown.length * ROW_HEIGHT}px`;
+  byId("status").textContent = `${shown.length} of ${pairs.length} pairs shown.`;
+  for (const button of document.querySelectorAll("[data-sort]")) {
+    const key = button.dataset.sort;
+    const direction = { [key]: "ascending", [`-${key}`]: "descending" }[sort] ?? "none";
+    button.parentElement.setAttribute("aria-sort", direction);
+  }
+  choose(chosen());
+}
+
+function makeCell(value) {
+  return value === null ? make("td", { class: "missing" }, "unknown") : make("td", {}, value);
+}
+
+function makeBar(change, widest) {
+  if (change === null) return make("td", {});
+  const bar = make("i", { class: change < 0 ? "below" : "above" });
+  const width = 50 * Math.abs(change) / widest;
+  bar.style.width = `${width}%`;
+  bar.style.left = `${change < 0 ? 50 - width : 50}%`;
+  const text = `${change < 0 ? "−" : "+"}${Math.abs(change)}`;
+  return make("td", { class: "bar" }, bar, make("span", {}, text));
+}
+
+function makeRow(name, ...cells) {
+  return make("tr", {}, make("th", { scope: "row" }, name), ...cells);
+}
+
+function drawDifferences(pair, sides, sign) {
+  const rows = [];
+  const texts = [];
+  const widest = Math.max(1, ...pair.differences.map(sizeOf));
+  for (const [column, change] of pair.differences) {
+    const name = data.columns[column];
+    const values = sides.map((row) => data.values[column][row]);
+    if (values.some((value) => value?.length > LONG_TEXT)) {
+      texts.push(make("h3", {}, name), make("div", { class: "two" }, ...drawTexts(values)));
+    } else {
+      const bar = makeBar(change === null ? null : sign * change, widest);
+      rows.push(makeRow(name, ...values.map(makeCell), bar));
+    }
+  }
+  rows.slice(PRINTED_ROWS).forEach((row) => row.classList.add("beyond"));
+  const titles = ["Attribute", `A: ${nameOf(sides[0])}`, `B: ${nameOf(sides[1])}`, "B − A (SD)"];
+  const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
+  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
+  return rows.length ? [table, ...texts] : texts;
+}
+
+function drawEqual(pair, sides) {
+  const differing = new Set(pair.differences.map(([column]) => column));
+  const rows = data.columns.map((name, column) => (
+    makeRow(name, makeCell(data.values[column][sides[0]]))
+  )).filter((_, column) => !differing.has(column));
+  const title = `Equal attributes: ${rows.length}`;
+  return make("details", {}, make("summary", {}, title), make("table", {}, ...rows));
+}
+
+/* Return the table [i][j] of words in common from word i of a and word j of b on, in this order. */
+function commonWords(a, b) {
+  const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      const longest = Math.max(common[i + 1][j], common[i][j + 1]);
+      common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : longest;
+    }
+  }
+  return common;
+}
+
+/* Draw two texts. Words that they do not have in common are marked. */
+function drawTexts(texts) {
+  const [a, b] = texts.map((text) => (text ?? "unknown").split(" ").slice(0, MOST_WORDS));
+  const common = commonWords(a, b);
+  const look = (text) => (text === null ? "text missing" : "text");
+  const sides = texts.map((text) => make("div", { class: look(text) }));
+  let [i, j] = [0, 0];
+  while (i < a.length || j < b.length) {
+    if (i < a.length && a[i] === b[j]) {
+      sides[0].append(`${a[i++]} `);
+      sides[1].append(`${b[j++]} `);
+    } else if (j === b.length || (i < a.length && common[i + 1][j] >= common[i][j + 1])) {
+      sides[0].append(make("mark", {}, a[i++]), " ");
+    } else {
+      sides[1].append(make("mark", {}, b[j++]), " ");
+    }
+  }
+  return sides;
+}
+
+function drawNeighbours(row, [degree, same, near, shared], letter) {
+  const items = near.map((other, i) => (
+    make("li", { class: shared[i] ? "both" : "one" }, `${nameOf(other)}, ${classOf(other)}`)
+  ));
+  const left = degree - near.length;
+  if (left) items.push(make("li", {}, `${left} more`));
+  const title = `${letter}: ${degree} neighbours, ${same} with the same decision`;
+  return make("div", {}, make("h3", {}, title), make("ul", { class: "near" }, ...items));
+}
+
+function drawMarks(pair) {
+  const buttons = data.mark_names.map((mark) => {
+    const button = make("button", { type: "button", "aria-pressed": pair.mark === mark }, mark);
+    button.addEventListener("click", () => setMark(pair, mark));
+    return button;
+  });
+  const note = make("textarea", { placeholder: "Note", "aria-label": "Note" }, pair.note);
+  note.addEventListener("input", () => {
+    pair.note = note.value;
+    hasUnsavedMarks = true;
+  });
+  return make("div", { class: "marks", role: "group", "aria-label": "Mark" }, ...buttons, note);
+}
+
+function drawPair() {
+  const pair = chosen();
+  byId("pair").replaceChildren("No pair fits the filters.");
+  if (!pair) return;
+  const turned = isTurned(pair);
+  const sides = sidesOf(pair);
+  const people = sides.map((row, i) => make("li", {}, `${"AB"[i]}: ${nameOf(row)}`,
+    data.labels ? `, decision ${classOf(row)}` : "",
+    data.truth ? `, true class ${classOf(row, data.truth)}` : ""));
+  const near = turned ? pair.near.toReversed() : pair.near;
+  byId("pair").replaceChildren(
+    make("h2", {}, `Pair ${pair.place + 1}: ${sides.map(nameOf).join(" and ")}`),
+    make("ul", {}, ...people),
+    make("p", {}, `The ${data.measure} is ${pair.shown}; `
+      + `${pair.count} of ${data.columns.length} attributes differ.`),
+    drawMarks(pair),
+    ...drawDifferences(pair, sides, turned ? -1 : 1),
+    drawEqual(pair, sides),
+    make("div", { class: "two" }, ...near.map((one, i) => drawNeighbours(sides[i], one, "AB"[i]))),
+  );
+  byId("grid").setAttribute("aria-activedescendant", `pair-${pair.place}`);
+}
+
+function setMark(pair, mark) {
+  pair.mark = pair.mark === mark ? "" : mark;
+  hasUnsavedMarks = true;
+  choose(pair);
+}
+
+/* The rule of cfe_faiss.base.text.csv_text, with its characters and its pattern of numbers. */
+function csvText(text) {
+  const line = text.replace(/\p{Cc}/gu, " ").replace(/\p{Cs}/gu, "\ufffd");
+  const isNumber = new RegExp(`^(?:${data.plain_number})$`, "i").test(line);
+  const first = line.trimStart()[0] ?? " ";
+  return data.formula_starts.includes(first) && !isNumber ? `'${line}` : line;
+}
+
+function exportMarks() {
+  const lines = pairs.filter((pair) => pair.mark || pair.note).map((pair) => [
+    data.rows[pair.source], data.rows[pair.target], nameOf(pair.source), nameOf(pair.target),
+    classOf(pair.source), classOf(pair.target), pair.shown, pair.mark, pair.note,
+  ]);
+  const quote = (cell) => `"${csvText(String(cell)).replaceAll('"', '""')}"`;
+  const text = [data.csv_columns, ...lines].map((line) => line.map(quote).join(","));
+  const file = new Blob(["\ufeff", text.join("\n"), "\n"], { type: "text/csv" });
+  const href = URL.createObjectURL(file);
+  make("a", { download: "marks.csv", href }).click();
+  hasUnsavedMarks = false;
+}
+
+/* Browsers refuse many changes of the address in a short time. */
+function writeAddress() {
+  clearTimeout(addressTimer);
+  const values = { ...filters, sort: sort === "place" ? "" : sort, pair: chosenKey };
+  const fields = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
+  addressTimer = setTimeout(() => history.replaceState(null, "", `#${fields}`), 150);
+}
+
+function readAddress() {
+  const fields = new URLSearchParams(location.hash.slice(1));
+  sort = fields.get("sort") ?? "place";
+  chosenKey = fields.get("pair") ?? "";
+  for (const input of form.elements) {
+    if (input.type === "checkbox") input.checked = fields.has(input.name);
+    else input.value = fields.get(input.name) ?? "";
+  }
+  update();
+}
+
+function pressKey(event) {
+  if (!shown.length) return;
+  const place = shown.indexOf(chosen());
+  const page = Math.max(1, Math.floor(byId("body").clientHeight / ROW_HEIGHT) - 2);
+  const places = {
+    ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + page, PageUp: place - page,
+    Home: 0, End: shown.length,
+  };
+  const mark = event.key === "0" ? chosen().mark : data.mark_names[event.key - 1];
+  if (event.key in places) {
+    event.preventDefault();
+    choose(shown[Math.min(shown.length - 1, Math.max(0, places[event.key]))]);
+  } else if (mark) {
+    setMark(chosen(), mark);
+  }
+}
+
+async function start() {
+  data = await readData();
+  pairs = data.pairs.map(completePair);
+  readAddress();
+  form.addEventListener("input", update);
+  form.addEventListener("reset", () => setTimeout(update));
+  for (const button of document.querySelectorAll("[data-sort]")) {
+    button.addEventListener("click", () => {
+      sort = sort === button.dataset.sort ? `-${sort}` : button.dataset.sort;
+      chosenKey = "";
+      update();
+    });
+  }
+  byId("body").addEventListener("scroll", drawLines);
+  byId("grid").addEventListener("keydown", pressKey);
+  byId("export").addEventListener("click", exportMarks);
+  addEventListener("hashchange", readAddress);
+  addEventListener("beforeunload", (event) => {
+    if (hasUnsavedMarks) event.preventDefault();
+  });
+}
+
+start();
