@@ -1,19 +1,18 @@
-"""The demo: train a model, and print the most similar pairs of nodes in other classes."""
+"""The demo: train a model, and print the most similar nodes of one class that it tells apart."""
 
 import os
 from itertools import chain
 from pathlib import Path
 from textwrap import fill
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.files.outputs import check_outputs, write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph import as_graph
 from cfe_faiss.plot import class_name, differing_features, format_value
-
-_Row: TypeAlias = tuple[str, str, str]
 
 _FEATURES = 4
 _WIDTH = 80
@@ -30,7 +29,7 @@ def run(  # noqa: PLR0913
     seed: int,
     output: TextIO,
 ) -> None:
-    """Train a GCN, and print the most similar pairs of nodes in different classes.
+    """Train a GCN, and print the most similar pairs of one true class that it tells apart.
 
     Parameters
     ----------
@@ -70,9 +69,13 @@ def run(  # noqa: PLR0913
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed, progress=True)
     finder = EvidenceFinder.from_data(
-        data, model, nodes=data.test_mask if nodes == "test" else None, progress=True
+        data,
+        model,
+        nodes=data.test_mask if nodes == "test" else None,
+        features={"true class": data.y},
+        progress=True,
     )
-    evidence = finder.top_pairs(pairs, progress=True)
+    evidence = finder.top_pairs(pairs, where=Constraints(exact="true class"), progress=True)
 
     searched = (
         f"{finder.index.ntotal:,} test nodes"
@@ -82,8 +85,8 @@ def run(  # noqa: PLR0913
     output.write(fill(_context(data, report.test_accuracy), _WIDTH) + "\n")
     if len(evidence) == 0:
         output.write(
-            f"\nIt puts {searched} in one class, so there is no counterfactual evidence among "
-            f"them.\n"
+            f"\nIt puts {searched} of each true class in one class, so there is no "
+            f"counterfactual evidence among them.\n"
         )
         return
     output.write("\n" + fill(_introduction(data, searched, len(evidence)), _WIDTH) + "\n")
@@ -97,7 +100,7 @@ def run(  # noqa: PLR0913
     output.flush()
     ends = int(evidence.source[0]), int(evidence.target[0])
     figure = evidence_figure(
-        data, *ends, evidence.labels, similarity=float(evidence.measure64()[0])
+        data, *ends, evidence.labels, similarity=float(evidence.measure64()[0]), features=5
     )
     write_picture(figure, picture, overwrite=overwrite)
     output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
@@ -118,17 +121,12 @@ def _context(data: Any, test_accuracy: float) -> str:
 def _introduction(data: Any, searched: str, count: int) -> str:
     pairs = f"{count:,} most similar pairs" if count > 1 else "most similar pair"
     features = (
-        " Below the classes: the features that differ most, in their own units."
-        if _in_own_units(data)
-        else ""
+        " Below: the features that differ most, in their own units." if _in_own_units(data) else ""
     )
     return (
-        f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in "
-        f"different classes. "
-        "Similarity compares the features and the neighbourhoods of two nodes; it is 1 where both "
-        "are alike. "
-        f"Where the true classes agree, the network is wrong about at least one of the two "
-        f"nodes.{features}"
+        f"Counterfactual evidence: among {searched}, the {pairs} of one true class that the "
+        f"network puts in different classes, so it is wrong about at least one of the two. "
+        f"Similarity compares features and neighbourhoods; 1 is the most.{features}"
     )
 
 
@@ -140,7 +138,7 @@ def _in_own_units(data: Any) -> bool:
     return data.x_raw is not data.x
 
 
-def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
+def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[tuple[str, str, str]]:
     source = int(evidence.source[rank])
     target = int(evidence.target[rank])
     similarity = format_similarity(float(evidence.measure64()[rank]))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfe_faiss import EvidenceFinder, demo
+from cfe_faiss import Constraints, EvidenceFinder, demo
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, train
@@ -31,9 +31,10 @@ def expected(nodes: str, seed: int):
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed)
     finder = EvidenceFinder.from_data(
-        data, model, nodes=data.test_mask if nodes == "test" else None
+        data, model, nodes=data.test_mask if nodes == "test" else None, features={"true": data.y}
     )
-    return SimpleNamespace(data=data, report=report, finder=finder, pairs=finder.top_pairs(3))
+    pairs = finder.top_pairs(3, where=Constraints(exact="true"))
+    return SimpleNamespace(data=data, report=report, finder=finder, pairs=pairs)
 
 
 def cards(text: str) -> list[SimpleNamespace]:
@@ -81,6 +82,7 @@ def test_text_holds_the_results_of_the_api(
         wanted = ("predicted class", *classes_of(true.data, true.pairs, true.finder.labels, rank))
         assert found == wanted
         assert predicted[1] != predicted[2]
+        assert right[1] == right[2]
         assert right == ("true class", *classes_of(true.data, true.pairs, true.data.y, rank))
         differing = differing_features(true.data, card.source, card.target, 4)
         assert features == [
@@ -91,7 +93,7 @@ def test_text_holds_the_results_of_the_api(
     searched = "142 test nodes" if nodes == "test" else "all 569 nodes"
     assert "Data set patients: 569 nodes, 2,168 edges, 30 features, 2 classes." in words
     assert f"right for {true.report.test_accuracy:.1%} of the 142 test nodes" in words
-    assert f"among {searched}, the 3 most similar pairs" in words
+    assert f"among {searched}, the 3 most similar pairs of one true class" in words
     assert "in their own units" in words
     assert max(map(len, text.splitlines()[:-1])) <= 80
     table = [line for line in text.splitlines() if line.startswith(("Pair", "  "))]
@@ -135,7 +137,10 @@ def test_one_class_everywhere_is_not_an_error(tmp_path: Path) -> None:
     (folder / "german.csv").write_text(f"GoodCustomer,Gender,Age\n{rows}\n")
     (folder / "german_edges.txt").write_text("".join(f"{i} {(i + 1) % 16}\n" for i in range(16)))
     text = show(tmp_path / "out", "german", tmp_path)
-    assert "puts 4 test nodes in one class, so there is no counterfactual evidence" in text
+    assert (
+        "puts 4 test nodes of each true class in one class, so there is no counterfactual evidence"
+        in text
+    )
     assert "Pair" not in text
     assert not (tmp_path / "out" / "evidence.png").exists()
 
