@@ -138,11 +138,6 @@ def test_the_papers_index_and_its_ablations_run(
     assert all(0 < record["recall"] < 1 for record in records)
 
 
-def test_the_summary_is_that_of_the_results(engine: Any) -> None:
-    summary = engine("summary")
-    assert summary.PAGE.read_text() == summary.page(), "run python -m benchmarks.engine.summary"
-
-
 def test_one_command_writes_json_pictures_and_page_and_resumes(
     engine: Any, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], in_process: Any
 ) -> None:
