@@ -1,8 +1,32 @@
 """Members on the page of a class: our documented ones, without members of FAISS's and other base classes."""
 
 import importlib
+import inspect
+import re
+import textwrap
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from typing import Any
+
+PURPOSES = {
+    "Make one": "from_* paper open load",
+    "Train and fill": "fit fit_transform train add add_with_labels add_with_ids upsert* merge_from",
+    "Run": "run status",
+    "Find evidence": (
+        "local top_pairs widest_pairs case explore evidence pairs pairs_above search_evidence search_stored "
+        "search_certified search_per_label range_search_evidence kneighbors* radius_neighbors* transform search predict"
+    ),
+    "Show": "plot to_frame to_html",
+    "Change": "relabel update* remove_ids delete reset reviewed",
+    "Recall and first use": "nprobe_for recall_by_class prepare drift",
+    "Read": (
+        "get count names rows searched class_name class_numbers measure64 members storage reading reconstruct "
+        "excluding class_index index vectors"
+    ),
+    "Write and convert": "save to_*",
+}
+"""Names of methods by what they are for, in the order of the pages."""
+FEW = 4
 
 
 def public_methods(module: str, qualified: str) -> list[str]:
@@ -10,6 +34,42 @@ def public_methods(module: str, qualified: str) -> list[str]:
     return [
         name for name, member in _documented(module, qualified) if not isinstance(member, property)
     ]
+
+
+def methods_by_purpose(module: str, qualified: str) -> list[tuple[str, list[str]]]:
+    """Return the methods of a class by their purposes, with titles; few of them have the one title Methods."""
+    left = public_methods(module, qualified)
+    if len(left) <= FEW:
+        return [("Methods", left)] if left else []
+    groups: list[tuple[str, list[str]]] = []
+    for title, patterns in PURPOSES.items():
+        names = [name for pattern in patterns.split() for name in left if fnmatch(name, pattern)]
+        names = list(dict.fromkeys(names))
+        left = [name for name in left if name not in names]
+        groups.append((title, names))
+    bases = [base for base in _named(module, qualified).__mro__ if base.__module__[:5] == "faiss"]
+    faiss = [name for name in left if any(name in vars(base) for base in bases)]
+    groups.append(("Other methods of FAISS", faiss))
+    groups.append(("Other methods", [name for name in left if name not in faiss]))
+    return [(title, names) for title, names in groups if names]
+
+
+def first_example(module: str, qualified: str) -> str:
+    """Return the example of a class's docstring, indented, for the top of its page."""
+    text = inspect.getdoc(_named(module, qualified)) or ""
+    found = EXAMPLES.search(text)
+    return textwrap.indent(found["body"].strip("\n"), "   ") if found else ""
+
+
+def drop_example(lines: list[str]) -> None:
+    """Remove the section with the example from the lines of a docstring."""
+    text = EXAMPLES.sub("", "\n".join(lines))
+    lines[:] = text.split("\n")
+
+
+EXAMPLES = re.compile(
+    r"^Examples\n-+\n(?P<body>.*?)(?=^\w[\w ]*\n-{3,}\n|\Z)", re.DOTALL | re.MULTILINE
+)
 
 
 def public_properties(module: str, qualified: str) -> list[str]:
