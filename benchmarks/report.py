@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import RESULTS
-from benchmarks.engine.page import folded, losses, machine, versus
+from benchmarks.common import RESULTS, folded
+from benchmarks.engine.page import losses, machine, versus
 
 PAGE = Path(__file__).with_name("README.md")
 CHART = RESULTS / "speed.png"
@@ -74,7 +74,7 @@ def draw() -> None:
 
     names = list(dict.fromkeys(graph["graph"] for _, _, _, graph in runs()))
     sizes = {graph["graph"]: f"{graph['nodes']:,} x {graph['dimension']:,}" for *_, graph in runs()}
-    figure = Figure(figsize=(11, 4.9), layout="constrained")
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (mode, title) in zip(panels, MODES.items(), strict=True):
         axes.axvline(1, color="black", linewidth=1)

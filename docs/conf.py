@@ -1,5 +1,6 @@
 """The documentation site, which `make docs` builds. Nothing in it is loaded from the network, by build or reader."""
 
+import inspect
 import os
 import re
 import sys
@@ -129,7 +130,13 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
-html_sidebars = {"index": [], "glossary": [], "changelog": [], "contributing": []}
+html_sidebars = {
+    "index": [],
+    "benchmarks/index": [],
+    "glossary": [],
+    "changelog": [],
+    "contributing": [],
+}
 
 
 def _example_moved(_app, what, _name, _object, _options, lines):
@@ -140,7 +147,7 @@ def _example_moved(_app, what, _name, _object, _options, lines):
 
 def _signature(_app, what, _name, found, _options, signature, _returns):
     """Hide the constructor of a class whose docstring says that others make it."""
-    if what == "class" and "\n\nMade by " in (found.__doc__ or ""):
+    if what == "class" and "\n\nMade by " in (inspect.getdoc(found) or ""):
         return "", None
     return None
 

@@ -26,7 +26,7 @@ def draw_patient(axes: Any, data: Any, node: int, other: int, labels: Any) -> No
     graph = as_graph(data.edge_index, len(data.x))
     neighbours = graph.neighbors(node)
     common = set(neighbours) & {other, *graph.neighbors(other)}
-    axes.set(xlim=(-1.6, 1.6), ylim=(-2.45, 1.6), aspect="equal")
+    axes.set(xlim=(-1.6, 1.6), ylim=(-2.35, 1.4), aspect="equal")
     axes.axis("off")
     for place, neighbour in enumerate(neighbours):
         angle = 2 * math.pi * (place + 0.5) / len(neighbours)
@@ -110,7 +110,7 @@ def main() -> None:
     )
     pairs = finder.top_pairs(1, where=cfe.Constraints(exact="true class"))
     source, target = int(pairs.source[0]), int(pairs.target[0])
-    figure = Figure(figsize=(11, 3.9), facecolor="white")
+    figure = Figure(figsize=(11, 3.3), facecolor="white")
     wrong = sum(finder.labels[node] != data.y[node] for node in (source, target))
     figure.text(
         0.02,

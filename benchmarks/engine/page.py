@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import folded
 from benchmarks.engine.sweep import WHOLE, best, rate
 
 OURS = "ours"
@@ -263,11 +264,6 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(
         f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *map(list, rows)]
     )
-
-
-def folded(title: str, text: str) -> str:
-    """Return a part of a page that opens at a click."""
-    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 def megabytes(size: int | None) -> str:

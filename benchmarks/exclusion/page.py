@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.common import folded
 from benchmarks.engine.page import (
     OURS,
     at,
     best_peer,
-    folded,
     losses,
     machine,
     rate,

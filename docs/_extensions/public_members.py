@@ -55,10 +55,17 @@ def methods_by_purpose(module: str, qualified: str) -> list[tuple[str, list[str]
 
 
 def first_example(module: str, qualified: str) -> str:
-    """Return the example of a class's docstring, indented, for the top of its page."""
-    text = inspect.getdoc(_named(module, qualified)) or ""
-    found = EXAMPLES.search(text)
-    return textwrap.indent(found["body"].strip("\n"), "   ") if found else ""
+    """Return the example of a class's docstring as text for the top of its page."""
+    found = EXAMPLES.search(inspect.getdoc(_named(module, qualified)) or "")
+    if found is None:
+        return ""
+    paragraphs = found["body"].strip("\n").split("\n\n")
+    return "\n\n".join(
+        f".. code-block:: pycon\n\n{textwrap.indent(text, '   ')}"
+        if text.startswith(">>>")
+        else text
+        for text in paragraphs
+    )
 
 
 def drop_example(lines: list[str]) -> None:
