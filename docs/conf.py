@@ -132,7 +132,7 @@ html_theme_options = {
 }
 html_sidebars = {
     "index": [],
-    "benchmarks/index": [],
+    "benchmarks/**": [],
     "glossary": [],
     "changelog": [],
     "contributing": [],
