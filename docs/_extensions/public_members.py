@@ -27,6 +27,22 @@ PURPOSES = {
 }
 """Names of methods by what they are for, in the order of the pages."""
 FEW = 4
+MAKERS = {
+    "LocalEvidence": "EvidenceFinder",
+    "PairEvidence": "EvidenceFinder",
+    "Case": "EvidenceFinder.case",
+    "Hits": "EvidenceStore",
+    "Hit": "EvidenceStore",
+    "Rows": "EvidenceStore",
+    "OnlyInPairs": "only_in",
+    "Removed": "EvidenceFinder",
+    "Subject": "report",
+    "Check": "report",
+    "TrainingReport": "EvidenceFinder",
+    "Pairs": "global_evidence",
+    "EvidenceIndex": "IndexEvidenceFlat",
+}
+"""Function or class whose example shows how a result is made, where the docstring of the result names none."""
 
 
 def public_methods(module: str, qualified: str) -> list[str]:
@@ -55,17 +71,36 @@ def methods_by_purpose(module: str, qualified: str) -> list[tuple[str, list[str]
 
 
 def first_example(module: str, qualified: str) -> str:
-    """Return the example of a class's docstring as text for the top of its page."""
-    found = EXAMPLES.search(inspect.getdoc(_named(module, qualified)) or "")
-    if found is None:
-        return ""
-    paragraphs = found["body"].strip("\n").split("\n\n")
+    """Return the example of a class as text for the top of its page: its own, or that of a function that makes it."""
+    found = _examples(_named(module, qualified)) or _examples_of_maker(module, qualified)
     return "\n\n".join(
-        f".. code-block:: pycon\n\n{textwrap.indent(text, '   ')}"
+        f".. code-block:: pycon\n\n{textwrap.indent(text.replace('<BLANKLINE>', ''), '   ')}"
         if text.startswith(">>>")
         else text
-        for text in paragraphs
+        for text in found
     )
+
+
+def _examples(item: Any) -> list[str]:
+    """Return the paragraphs of the section with the examples."""
+    found = EXAMPLES.search(inspect.getdoc(item) or "")
+    return found["body"].strip().split("\n\n") if found else []
+
+
+def _examples_of_maker(module: str, qualified: str) -> list[str]:
+    """Return the first example of a function that the class's docstring says makes it, or that `MAKERS` names."""
+    text = inspect.getdoc(_named(module, qualified)) or ""
+    names = re.findall(r":(?:func|meth):`~?(?:cfe_faiss\.)?([\w.]+)`", text)
+    for name in [*([MAKERS[qualified]] if qualified in MAKERS else []), *names]:
+        for place in (module, module.rpartition(".")[0], "cfe_faiss"):
+            try:
+                paragraphs = _examples(_named(place, name))
+            except (AttributeError, ImportError, ValueError):
+                continue
+            code = [paragraph for paragraph in paragraphs if paragraph.startswith(">>>")]
+            if code:
+                return code[:1]
+    return []
 
 
 def drop_example(lines: list[str]) -> None:
