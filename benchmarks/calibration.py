@@ -29,7 +29,7 @@ from calibration_cells import (
     two_models,
 )
 from calibration_tables import TABLES
-from common import RESULTS, save
+from common import RESULTS, folded, save
 from numpy.typing import NDArray
 from report import table
 
@@ -401,11 +401,11 @@ def page(results: Results | None = None) -> str:
         "Lines with * were measured with the null model before it knew normal ranks; the script measures "
         "them anew. Answers 1 to 5 in 3 columns have 1,000 runs, as their first 400 gave 8.5 % (direction test).",
         "## Level: no effect, vectors compared by cosine",
-        levels(results, CELLS | LARGE),
+        folded("Every cell", levels(results, CELLS | LARGE)),
         "## Level: no effect, tables compared by distance",
         "1,000 people. Columns are encoded as `from_table` does it: numbers in standard deviations, texts that differ "
         "one standard deviation apart. The attribute goes along with the columns that decide, and adds nothing.",
-        levels(results, TABLES),
+        folded("Every cell", levels(results, TABLES)),
         "## Limits: no effect, and yet a finding",
         "The attribute follows the decision more finely than the vectors and the number of people can teach. No test "
         "that knows the vectors only can tell this from an effect. *Not explained by the vectors* is true here, "
@@ -418,9 +418,9 @@ def page(results: Results | None = None) -> str:
         "tried in pairs, prototype and product on the same 200 populations (seeds from 40,000 on). Score lowered by "
         ".15 sd, 10 % carry: the situation test of the prototype finds 188, that of the product 187, and they differ "
         "in one. Border flipped, 50 % carry: 198 and 198, the same ones.",
-        powers(results, CELLS),
+        folded("Every cell", powers(results, CELLS)),
         "The same for tables, compared by distance: 30 % of the carriers near the border are refused.",
-        powers(results, TABLES),
+        folded("Every cell", powers(results, TABLES)),
         "## Many values: six attributes of five values, no effect",
         f"At most {HIGHEST_FAMILY:g} % of the reports, and three Monte-Carlo errors, may name anything.",
         families(results),

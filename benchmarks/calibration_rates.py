@@ -24,7 +24,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from common import RESULTS, environment, save
+from common import RESULTS, environment, folded, save
 from numpy.typing import NDArray
 from report import percent, table
 from scipy.special import ndtr
@@ -261,50 +261,68 @@ def page(result: dict[str, Any]) -> str:
         "## Equal groups",
         "Share of samples with a finding, and with all intervals right. *Cannot tell*: no finding, and a power below "
         "50 % for a ratio of 0.7, or no two groups that can be ranked.",
-        table(
-            (
-                "people",
-                "rate",
-                "differs",
-                "below 0.8 at 0.8",
-                "cannot tell",
-                "ratios",
-                "differences",
-                "rates",
-            ),
-            _lines(
-                levels,
-                ("sizes", "rate"),
-                ("differs", "false_below_0.8", "cannot_tell", "ratios", "differences", "rates"),
+        folded(
+            "Every cell",
+            table(
+                (
+                    "people",
+                    "rate",
+                    "differs",
+                    "below 0.8 at 0.8",
+                    "cannot tell",
+                    "ratios",
+                    "differences",
+                    "rates",
+                ),
+                _lines(
+                    levels,
+                    ("sizes", "rate"),
+                    ("differs", "false_below_0.8", "cannot_tell", "ratios", "differences", "rates"),
+                ),
             ),
         ),
         "## One group at 0.7 of the others",
         "*Stated* is the mean of the column `power` where the groups are equal, as they are taken to be by who finds "
         "nothing; wanted: the share that is found.",
-        table(
-            (
-                "groups",
-                "people each",
-                "rate",
-                "found",
-                "stated",
-                "below 0.8",
-                "cannot tell",
-                "ratios hold",
-            ),
-            _lines(
-                powers,
-                ("groups", "size", "rate"),
-                ("differs", "stated", "below_0.8", "cannot_tell", "ratios"),
+        folded(
+            "Every cell",
+            table(
+                (
+                    "groups",
+                    "people each",
+                    "rate",
+                    "found",
+                    "stated",
+                    "below 0.8",
+                    "cannot tell",
+                    "ratios hold",
+                ),
+                _lines(
+                    powers,
+                    ("groups", "size", "rate"),
+                    ("differs", "stated", "below_0.8", "cannot_tell", "ratios"),
+                ),
             ),
         ),
         "## Equalised odds",
         "The last group has a lower true positive rate by the gap, and a higher false positive rate by half of it. The "
         "sizes count people of each true class. *Found*: the interval of the difference lies above 0.",
-        table(
-            ("people", "TPR", "FPR", "gap", "ranked", "difference holds", "ratio holds", "found"),
-            _lines(
-                gaps, ("sizes", "tpr", "fpr", "gap"), ("ranked", "difference", "ratio", "found")
+        folded(
+            "Every cell",
+            table(
+                (
+                    "people",
+                    "TPR",
+                    "FPR",
+                    "gap",
+                    "ranked",
+                    "difference holds",
+                    "ratio holds",
+                    "found",
+                ),
+                _lines(
+                    gaps, ("sizes", "tpr", "fpr", "gap"), ("ranked", "difference", "ratio", "found")
+                ),
             ),
         ),
         "## Consistency, and accuracy within the evidence",
@@ -313,27 +331,30 @@ def page(result: dict[str, Any]) -> str:
         "wanted: 2.5 % each, where neighbours have about the same probability. Where it changes within a "
         "neighbourhood (last three lines of each dimension), the share lies below: classes follow the vectors more "
         "finely than the cells do. *Holds*: the interval of the share holds its mean, given the probabilities.",
-        table(
-            (
-                *(
-                    "probability",
-                    "nodes",
-                    "d",
-                    "samples",
-                    "share",
-                    "expected",
-                    "below",
-                    "above",
-                    "holds",
-                ),
-                *("accuracy", "expected", "below", "above"),
-            ),
-            _lines(
-                result["neighbours"],
-                ("place", "nodes", "dimension", "runs"),
+        folded(
+            "Every cell",
+            table(
                 (
-                    *("share", "expected", "share_below", "share_above", "held"),
-                    *("accuracy", "expected_accuracy", "accuracy_below", "accuracy_above"),
+                    *(
+                        "probability",
+                        "nodes",
+                        "d",
+                        "samples",
+                        "share",
+                        "expected",
+                        "below",
+                        "above",
+                        "holds",
+                    ),
+                    *("accuracy", "expected", "below", "above"),
+                ),
+                _lines(
+                    result["neighbours"],
+                    ("place", "nodes", "dimension", "runs"),
+                    (
+                        *("share", "expected", "share_below", "share_above", "held"),
+                        *("accuracy", "expected_accuracy", "accuracy_below", "accuracy_above"),
+                    ),
                 ),
             ),
         ),

@@ -54,6 +54,11 @@ def save(name: str, result: Mapping[str, Any]) -> Path:
     return path
 
 
+def folded(title: str, text: str) -> str:
+    """Return a part of a page that opens at a click."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
+
+
 def merged(parts: list[tuple[NDArray[np.float32], NDArray[np.int64]]]) -> Any:
     """Return the best D, I of several searches with inner products for the same queries."""
     if len(parts) == 1:

@@ -1,6 +1,6 @@
-"""Write results/scale.md from the JSON results of scale.py and partition.py: no figure on that page is typed by hand.
+"""Write results/scale.md from the JSON results of scale.py: no figure on that page is typed by hand.
 
-python benchmarks/scale_page.py
+python -m benchmarks.scale_page
 """
 
 import heapq
@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from common import RESULTS
-from report import table
 
+from benchmarks.common import RESULTS
+from benchmarks.report import table
 from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
 
 PAGE = RESULTS / "scale.md"
@@ -347,49 +347,12 @@ def compared() -> str:
     )
 
 
-def order_of_nodes() -> str:
-    contents = [json.loads(path.read_text()) for path in RESULTS.glob("partition_*.json")]
-    return "\n\n".join(map(orders_of, sorted(contents, key=lambda content: int(content["nodes"]))))
-
-
-def orders_of(content: dict[str, Any]) -> str:
-    rows = [
-        (
-            name,
-            f"{run['seconds_to_find_order'] + run['seconds_to_move']:,.0f} s",
-            f"{run['median_seconds_of_step']['given']:.2f} s",
-            f"{run['median_seconds_of_step']['reordered']:.2f} s",
-            f"{run['rows_of_other_blocks_read']:.0%}",
-            "yes" if run["pays"] else "no",
-        )
-        for name, run in content["orders"].items()
-    ]
-    return (
-        f"Numbering nodes so that neighbours share a block: {content['nodes']:,} nodes, "
-        f"{content['directed_edges']:,} directed edges, d = {content['d']}, {content['blocks']} blocks, one thread. "
-        f"With numbers at random a block reads {content['at random']['rows_of_other_blocks_read']:.0%} of all rows "
-        "from other blocks:\n\n"
-        + table(
-            (
-                "order",
-                "to find it and move all",
-                "KS step before",
-                "after",
-                "rows read from others",
-                "pays in 3 steps",
-            ),
-            rows,
-        )
-    )
-
-
 SECTIONS = {
     "Against memory, and Ray against local": compared,
     "The largest graph": largest,
     "Growth with the graph": growth,
     "Growth with the workers": schedules,
     "On paper": on_paper,
-    "The order of nodes": order_of_nodes,
 }
 
 
@@ -398,8 +361,8 @@ def page() -> str:
     version = environment["packages"]["faiss-cpu"]
     where = f"{environment['processor']}, {environment['cores']} cores, faiss-cpu {version}"
     parts = [
-        "# Jobs over a folder\n\nFrom `python benchmarks/scale.py` and `python benchmarks/partition.py`, written by "
-        f"`python benchmarks/scale_page.py` ({where}). Graphs are synthetic, of AmazonProducts' shape."
+        "# Jobs over a folder\n\nFrom `python benchmarks/scale.py`, written by "
+        f"`python -m benchmarks.scale_page` ({where}). Graphs are synthetic, of AmazonProducts' shape."
     ]
     for title, section in SECTIONS.items():
         try:

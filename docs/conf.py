@@ -1,5 +1,6 @@
 """The documentation site, which `make docs` builds. Nothing in it is loaded from the network, by build or reader."""
 
+import inspect
 import os
 import re
 import sys
@@ -14,7 +15,12 @@ os.environ.setdefault(
 )  # the examples are small: on a busy machine, threads only wait
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # a pipeline in an example reports to nobody
 
-from public_members import public_methods, public_properties  # noqa: E402
+from public_members import (  # noqa: E402
+    drop_example,
+    first_example,
+    methods_by_purpose,
+    public_properties,
+)
 
 import cfe_faiss  # noqa: E402 - after the extensions' folder, like what follows
 
@@ -55,12 +61,17 @@ nitpick_ignore_regex = [("py:.*", r"(?!cfe_faiss\b).*")]
 autosummary_filename_map = {
     "cfe_faiss.audit.Report": "cfe_faiss.audit.Report-class",
 }
-autosummary_context = {"public_methods": public_methods, "public_properties": public_properties}
+autosummary_context = {
+    "first_example": first_example,
+    "methods_by_purpose": methods_by_purpose,
+    "public_properties": public_properties,
+}
 autodoc_typehints = "none"  # signatures name their arguments; types and shapes are in the text
 numpydoc_show_class_members = (
     False  # the templates list them, without what FAISS's and other base classes bring
 )
 numpydoc_xref_param_type = False
+maximum_signature_line_length = 88  # a longer one has a line for each parameter
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -90,7 +101,6 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",  # all of them are run
     "ignore_pattern": "|".join(map(re.escape, LEFT_OUT)),
     "within_subsection_order": ExplicitOrder([*EXAMPLES, "*"]),
-    "default_thumb_file": str(DOCS / "_static" / "printed.svg"),
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
@@ -120,4 +130,29 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
-html_sidebars = {"index": [], "glossary": [], "changelog": [], "contributing": []}
+html_sidebars = {
+    "index": [],
+    "benchmarks/**": [],
+    "glossary": [],
+    "changelog": [],
+    "contributing": [],
+}
+
+
+def _example_moved(_app, what, _name, _object, _options, lines):
+    """Drop the example of a class, which its page shows at the top."""
+    if what == "class":
+        drop_example(lines)
+
+
+def _signature(_app, what, _name, found, _options, signature, _returns):
+    """Hide the constructor of a class whose docstring says that others make it."""
+    if what == "class" and "\n\nMade by " in (inspect.getdoc(found) or ""):
+        return "", None
+    return None
+
+
+def setup(app):
+    """Connect what happens to docstrings, before numpydoc reads them."""
+    app.connect("autodoc-process-docstring", _example_moved, priority=100)
+    app.connect("autodoc-process-signature", _signature, priority=900)

@@ -6,6 +6,8 @@ A model to audit, and ten lines that audit it. The model decides on the loans of
 another; it learnt from past decisions, which asked more of one sex. Needs the extra ``gnn``.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumb_audit_own_model.svg"
+
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, dropout

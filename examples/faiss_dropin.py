@@ -6,6 +6,8 @@ Code that was written for ``faiss.IndexIVFFlat`` runs with an evidence index ins
 only the evidence index can do.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumb_faiss_dropin.svg"
+
 import tempfile
 from pathlib import Path
 

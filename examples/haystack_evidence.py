@@ -6,6 +6,8 @@ The most similar tickets that a classifier labels differently, from a Haystack d
 the extra ``haystack``, and no network: the embedder counts pieces of words.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumb_haystack.svg"
+
 import tempfile
 
 from haystack import Document, Pipeline, component

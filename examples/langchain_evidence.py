@@ -6,6 +6,8 @@ The most similar tickets that a classifier labels differently, from a LangChain 
 ``langchain``, and no network: the embedding counts pieces of words.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumb_langchain.svg"
+
 import tempfile
 
 from langchain_core.documents import Document

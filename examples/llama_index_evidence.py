@@ -6,6 +6,8 @@ The most similar tickets that a classifier labels differently, from a LlamaIndex
 Needs the extra ``llama-index``, and no network: the embedding counts pieces of words, and the language model is a mock.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumb_llama_index.svg"
+
 import tempfile
 
 from llama_index.core import Document, StorageContext, VectorStoreIndex

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import folded
 from benchmarks.engine.sweep import WHOLE, best, rate
 
 OURS = "ours"
@@ -294,7 +295,6 @@ def peer_row(name: str, row: dict[str, Any], ours: dict[str, Any] | None) -> Row
 def section(result: dict[str, Any], graph: dict[str, Any], picture: str) -> str:
     """Return one graph's part of the page."""
     parts = [
-        f"## {graph['graph']}",
         f"{graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes, the largest with "
         f"{graph['largest_class']:.0%} of the nodes; {graph['source']}; sha256 {graph['sha256']}; recall against exact "
         f"results of {graph['queries_with_exact_results']:,} nodes; {graph['budget_seconds']:,.3g} s for each peer"
@@ -342,7 +342,7 @@ def section(result: dict[str, Any], graph: dict[str, Any], picture: str) -> str:
         parts.append(
             f"Not complete: {', '.join(f'{name} ({wrong})' for name, wrong in graph['wrong'].items())}."
         )
-    return "\n\n".join(parts)
+    return folded(graph["graph"], "\n\n".join(parts))
 
 
 def machine(result: dict[str, Any]) -> str:
@@ -395,9 +395,12 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         "lengthen; all else by the clock. OpenMP threads sleep while they wait, since the peers are slower on a shared "
         "machine if they spin. "
         "*File* is the index on disk, *memory* what the process grew by while building it, with two threads.",
-        "\n".join(notes),
-        "## What was wanted",
-        table(("what", "graph", "wanted", "ours / best peer", "best peer", ""), wanted(result)),
+        folded("The peers", "\n".join(notes)),
+        folded(
+            "Wanted and measured",
+            table(("what", "graph", "wanted", "ours / best peer", "best peer", ""), wanted(result)),
+        ),
+        "## Each data set",
         *(
             section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent)))
             for graph in result["graphs"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.common import folded
 from benchmarks.engine.page import (
     OURS,
     at,
@@ -98,11 +99,12 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         f"`python -m benchmarks.exclusion.run {result['form']}`; {machine(result)}. The run generates the data and "
         "compares its ground truth with a brute-force search in float64 for some queries. Each index is tuned with the "
         f"same budget and threads, and the best are timed in turns. All numbers are in [{path.name}]({path.name}). The "
-        "pages of [engine_summary.md](engine_summary.md) tell more about tuning and timing.",
+        "pages of [the engine](engine_real.md) tell more about tuning and timing.",
         "*Bitmap*, *selector*, *two ranges*: one index with a filter. *Per class*: one index per group. *Per other "
         "classes*: one index per group over all other groups. *Drop own*: one index without a filter, which "
         "fetches more rows than asked for.",
-        "\n".join(notes),
+        folded("The peers", "\n".join(notes)),
+        "## Each data set",
         *(
             section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent)))
             for graph in result["graphs"]

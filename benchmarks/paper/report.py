@@ -6,6 +6,7 @@ python benchmarks/paper/report.py [--folder FOLDER]
 import argparse
 import json
 from collections import Counter
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -196,9 +197,12 @@ def accuracies(results: dict[str, Any]) -> str:
     )
     return (
         "## Accuracies\n\nBefore anything else: are these models the ones that the literature has?\n\n"
-        f"{markdown(head, rows)}\n\nHeld against published results that we could look up (splits differ; it agrees "
-        f"where ours is within {AROUND:g} of them):\n\n{markdown(second, compared)}\n\nNot held against "
-        f"anything, because no published result could be looked up, or the graph is synthetic: {others or 'none'}."
+        + folded("Accuracies of all models", [markdown(head, rows)])
+        + "\n\nHeld against published results that we could look up (splits differ; it agrees where ours is within "
+        f"{AROUND:g} of them):\n\n"
+        + folded("Published results", [markdown(second, compared)])
+        + "\n\nNot held against anything, because no published result could be looked up, or the graph is "
+        f"synthetic: {others or 'none'}."
     )
 
 
@@ -206,8 +210,7 @@ def choices() -> str:
     how = ", ".join(
         f"{TITLES[name]} {lr:g} and {epochs}" for name, (lr, epochs) in TRAINING.items()
     )
-    return (
-        "## What we chose where the paper is silent\n\n"
+    text = (
         f"- KS vectors: L = {LAYERS}, alpha = {ALPHA:g}. Of the whole graph; search and index hold V_test "
         "only.\n"
         "- Splits: half of each class to train, a quarter to validate, a quarter to test (NIFTY's), drawn anew for "
@@ -231,11 +234,12 @@ def choices() -> str:
         "same width as PyG's.\n"
         "- Top-k pairs are selected for being close: no number about them is one about average nodes."
     )
+    return "## What we chose where the paper is silent\n\n" + folded("All choices", [text])
 
 
 def section(folder: Path, name: str, result: dict[str, Any], claims: list[Any]) -> str:
     module = import_module(name)
-    parts = [f"## {EXPERIMENTS[name]}", f"`{name}.py`: {(module.__doc__ or '').splitlines()[0]}"]
+    parts = []
     for claim in claims:
         note = f"\n\n{claim.note}" if claim.note else ""
         cases = markdown(
@@ -250,7 +254,14 @@ def section(folder: Path, name: str, result: dict[str, Any], claims: list[Any]) 
     for picture in (name, "figure_1") if name == "case_study" else (name,):
         if (folder / "figures" / f"{picture}.png").exists():
             parts.append(f"![{EXPERIMENTS[name]}](figures/{picture}.png)")
-    return "\n\n".join(parts)
+    about = f"`{name}.py`: {(module.__doc__ or '').splitlines()[0]}"
+    return f"## {EXPERIMENTS[name]}\n\n{about}\n\n" + folded("Claims, cases and numbers", parts)
+
+
+def folded(title: str, parts: Iterable[str]) -> str:
+    """Return a part of the page that opens at a click."""
+    text = "\n\n".join(parts)
+    return f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.cli.inputs import make_finder, read_inputs
@@ -59,8 +60,8 @@ _OF_TABLES = (
 @command(
     "demo",
     "from a data set to evidence, in one go",
-    "Train a model on a data set, and show the most similar pairs that it puts in different "
-    "classes.",
+    "Train a model on a data set, and show the most similar pairs of one true class that it puts "
+    "in different classes.",
     argument(
         "--dataset",
         choices=NAMES,
@@ -87,7 +88,7 @@ _OF_TABLES = (
     with_default("--seed", "N", 0, "seed of the split, the model and its training"),
 )
 def run_demo(arguments: argparse.Namespace) -> None:
-    """Train a GCN, and show the most similar pairs of nodes that it puts in different classes."""
+    """Train a GCN, and show the most similar pairs of one true class that it tells apart."""
     announce(arguments.dataset)
     from cfe_faiss.models import gcn, train  # takes seconds to import
     from cfe_faiss.plot import evidence_figure
@@ -100,8 +101,9 @@ def run_demo(arguments: argparse.Namespace) -> None:
     model = gcn(data, seed=arguments.seed)
     report = train(model, data, seed=arguments.seed, progress=True)
     nodes = data.test_mask if arguments.nodes == "test" else None
-    finder = EvidenceFinder.from_data(data, model, nodes=nodes, progress=True)
-    evidence = finder.top_pairs(count, progress=True)
+    truth = {"true class": data.y}
+    finder = EvidenceFinder.from_data(data, model, nodes=nodes, features=truth, progress=True)
+    evidence = finder.top_pairs(count, where=Constraints(exact="true class"), progress=True)
     n, d = data.x.shape
     edges = as_graph(data.edge_index, n).num_edges // 2
     context = (
@@ -115,19 +117,18 @@ def run_demo(arguments: argparse.Namespace) -> None:
     sys.stdout.write(fill(context, _WIDTH) + "\n")
     if len(evidence) == 0:
         sys.stdout.write(
-            f"\nIt puts {searched} in one class, so there is no counterfactual evidence among "
-            "them.\n"
+            f"\nIt puts {searched} of each true class in one class, so there is no "
+            "counterfactual evidence among them.\n"
         )
         return
     pairs = f"{len(evidence):,} most similar pairs" if len(evidence) > 1 else "most similar pair"
     introduction = (
-        f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in "
-        "different classes. Similarity compares the features and the neighbourhoods of two nodes; "
-        "it is 1 where both are alike. Where the true classes agree, the network is wrong about at "
-        "least one of the two nodes."
+        f"Counterfactual evidence: among {searched}, the {pairs} of one true class that the "
+        "network puts in different classes, so it is wrong about at least one of the two. "
+        "Similarity compares features and neighbourhoods; 1 is the most."
     )
     if _has_units(data):
-        introduction += " Below the classes: the features that differ most, in their own units."
+        introduction += " Below: the features that differ most, in their own units."
     sys.stdout.write("\n" + fill(introduction, _WIDTH) + "\n")
     cards = [_card(data, evidence, rank) for rank in range(len(evidence))]
     label, left, right = (
@@ -139,7 +140,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
     sys.stdout.flush()
     ends = int(evidence.source[0]), int(evidence.target[0])
     similarity = float(evidence.measure64()[0])
-    figure = evidence_figure(data, *ends, evidence.labels, similarity=similarity)
+    figure = evidence_figure(data, *ends, evidence.labels, similarity=similarity, features=5)
     write_picture(figure, picture, overwrite=arguments.overwrite)
     sys.stdout.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfe_faiss import EvidenceFinder
+from cfe_faiss import Constraints, EvidenceFinder
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.cli.build import run_demo
 from cfe_faiss.datasets import load
@@ -31,9 +31,10 @@ def expected(nodes, seed):
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed)
     finder = EvidenceFinder.from_data(
-        data, model, nodes=data.test_mask if nodes == "test" else None
+        data, model, nodes=data.test_mask if nodes == "test" else None, features={"true": data.y}
     )
-    return SimpleNamespace(data=data, report=report, finder=finder, pairs=finder.top_pairs(3))
+    pairs = finder.top_pairs(3, where=Constraints(exact="true"))
+    return SimpleNamespace(data=data, report=report, finder=finder, pairs=pairs)
 
 
 def cards(text):
@@ -79,6 +80,7 @@ def test_text_holds_the_results_of_the_api(shown, tmp_path, nodes, seed):
         wanted = ("predicted class", *classes_of(true.data, true.pairs, true.finder.labels, rank))
         assert found == wanted
         assert predicted[1] != predicted[2]
+        assert right[1] == right[2]
         assert right == ("true class", *classes_of(true.data, true.pairs, true.data.y, rank))
         differing = differing_features(true.data, card.source, card.target, 4)
         assert features == [
@@ -89,7 +91,7 @@ def test_text_holds_the_results_of_the_api(shown, tmp_path, nodes, seed):
     searched = "142 test nodes" if nodes == "test" else "all 569 nodes"
     assert "Data set patients: 569 nodes, 2,168 edges, 30 features, 2 classes." in words
     assert f"right for {true.report.test_accuracy:.1%} of the 142 test nodes" in words
-    assert f"among {searched}, the 3 most similar pairs" in words
+    assert f"among {searched}, the 3 most similar pairs of one true class" in words
     assert "in their own units" in words
     assert max(map(len, text.splitlines()[:-1])) <= 80
     table = [line for line in text.splitlines() if line.startswith(("Pair", "  "))]

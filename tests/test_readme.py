@@ -1,0 +1,53 @@
+"""README and the site's first page run as printed: pasted into a fresh process, without hidden set-up."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+END = "<!-- end of the first screen -->"
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "docs" / "conf.py").is_file(), reason="for a clone of the repository"
+)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_code_prints_what_is_below_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    blocks = re.findall(r"```python\n(.*?)```\n+```text\n(.*?)```", read("README.md"), re.DOTALL)
+    assert len(blocks) == read("README.md").count("```python") == 1
+    for code, output in blocks:
+        assert len([line for line in code.splitlines() if line.strip()]) <= 8
+        done = subprocess.run(
+            [sys.executable, "-"],
+            input=code,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.rstrip() == output.rstrip()
+
+
+def test_nothing_is_hidden() -> None:
+    for name in ("README.md", "docs/index.md"):
+        assert "<!-- setup" not in read(name)
+        assert "<!-- not run" not in read(name)
+
+
+def test_the_first_page_of_the_site_is_the_first_screen() -> None:
+    assert END in read("README.md")
+    start = "```{include} ../README.md\n:end-before: " + END
+    assert read("docs/index.md").startswith(start)
+    doors = re.findall(
+        r"^\| [\w ]+ \| \[.*\]\((docs/getting_started/\w+\.md)\) \|$", read("README.md"), re.M
+    )
+    assert len(doors) == 5
