@@ -130,6 +130,18 @@ class GraphBuilder:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
 
+def gather_lists(
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    nodes: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return indptr, indices and weights of the lists of some nodes; no weights for None.
+
+    The list of node v has ``sizes[v]`` entries from ``starts[v]`` on.
+    """
+
 # --- propagation ---
 
 class BlockStep:

@@ -52,11 +52,9 @@ class _Lists:
 
     def arrays(self, nodes: Ints) -> tuple[Ints, Int32s, Floats | None]:
         """Return offsets, neighbours and weights of the lists of some nodes, in their order."""
-        sizes = self.sizes[nodes]
-        indptr = np.append(0, np.cumsum(sizes))
-        places = np.repeat(self.starts[nodes] - indptr[:-1], sizes) + np.arange(indptr[-1])
-        weights = None if self.weights is None else self.weights[places]
-        return indptr, self.indices[places], weights
+        arrays = self.starts, self.sizes, self.indices, self.weights
+        indptr, indices, weights = _native.gather_lists(*arrays, nodes)
+        return indptr.view(np.int64), indices, None if self.weights is None else weights
 
     def entries(self, nodes: Ints, n: int) -> tuple[Ints, Floats | None]:
         """Return the entries of some of n nodes as keys, and their weights."""

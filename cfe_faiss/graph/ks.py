@@ -168,8 +168,9 @@ def step_of(graph: Graph, d: int, alpha: float, memory: int = 0) -> Callable[...
             block = _native.BlockStep(native, first, unit[rows], count)
             for low in range(0, n, width):
                 block.gather(unit[low : low + width], low, lengths, release)
-            written = aggregate[rows], new_unit[rows], new_lengths[rows]
-            block.finish(alpha, lengths[rows], *written, release)
+            block.finish(
+                alpha, lengths[rows], aggregate[rows], new_unit[rows], new_lengths[rows], release
+            )
             if progress is not None:
                 progress(int(graph.indptr[min(first + height, n)]))
 

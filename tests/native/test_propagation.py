@@ -233,3 +233,27 @@ def test_some_nodes_of_a_graph_must_exist(nodes):
         _native.CsrGraph(
             np.array([0, 1]), np.array([2], np.int32), 1, nodes=np.array(nodes), num_nodes=3
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes": np.array([2])}, "nodes must exist"),
+        ({"sizes": np.array([1, 4])}, "lists must lie in indices"),
+        ({"starts": np.array([-1, 0])}, "lists must lie in indices"),
+        ({"weights": np.ones(2, np.float32)}, "weights must have length 3, got 2"),
+    ],
+)
+def test_lists_that_do_not_exist_are_not_gathered(change, message):
+    starts, sizes, indices = np.array([2, 0]), np.array([1, 2]), np.array([5, 6, 7], np.int32)
+    arguments = {
+        "starts": starts,
+        "sizes": sizes,
+        "indices": indices,
+        "weights": None,
+        "nodes": np.array([0, 1]),
+    }
+    indptr, neighbors, weights = _native.gather_lists(**arguments)
+    assert (indptr.tolist(), neighbors.tolist(), len(weights)) == ([0, 1, 3], [7, 5, 6], 0)
+    with pytest.raises(ValueError, match=message):
+        _native.gather_lists(**{**arguments, **change})

@@ -7,12 +7,21 @@ namespace cfe {
 
 namespace {
 
+void check_weights(Floats weights, Labels indices) {
+  check_length("weights", weights.size(), weights.data() == nullptr ? 0 : indices.size());
+}
+
 void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Floats weights, const nb::object& release,
                 Ints nodes, std::size_t first, std::optional<std::size_t> num_nodes) {
-  check_length("weights", weights.size(), weights.data() == nullptr ? 0 : indices.size());
+  check_weights(weights, indices);
   const LongCall call(nb::none(), release);
   new (graph)
       CsrGraph(indptr, indices, weights, {first, num_nodes.value_or(indptr.size() - 1), nodes}, threads, call.watch);
+}
+
+nb::tuple as_tuple(GraphBuilder::Csr csr) {
+  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
+                        as_array(std::move(csr.weights)));
 }
 
 nb::tuple finish_graph(GraphBuilder& builder, int threads) {
@@ -21,8 +30,28 @@ nb::tuple finish_graph(GraphBuilder& builder, int threads) {
     const LongCall call;
     csr = builder.finish(threads, call.watch);
   }
-  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
-                        as_array(std::move(csr.weights)));
+  return as_tuple(std::move(csr));
+}
+
+// Copies the lists of some nodes, one after the other. A list has sizes[v] entries from starts[v] on.
+nb::tuple gather_lists(Ints starts, Ints sizes, Labels indices, Floats weights, Ints nodes) {
+  require(starts.size() == sizes.size() && all_below(nodes, sizes.size()), "nodes must exist");
+  check_weights(weights, indices);
+  GraphBuilder::Csr csr{{0}, {}, {}};
+  {
+    const nb::gil_scoped_release released;
+    for (const std::int64_t v : nodes) csr.indptr.push_back(csr.indptr.back() + sizes[v]);
+    csr.indices.reserve(static_cast<std::size_t>(csr.indptr.back()));
+    if (!weights.empty()) csr.weights.reserve(csr.indices.capacity());
+    for (const std::int64_t v : nodes) {
+      const auto first = static_cast<std::size_t>(starts[v]), size = static_cast<std::size_t>(sizes[v]);
+      require(first <= indices.size() && size <= indices.size() - first, "lists must lie in indices");
+      csr.indices.insert(csr.indices.end(), indices.begin() + first, indices.begin() + first + size);
+      if (!weights.empty())
+        csr.weights.insert(csr.weights.end(), weights.begin() + first, weights.begin() + first + size);
+    }
+  }
+  return as_tuple(std::move(csr));
 }
 
 void take_step(const CsrGraph& graph, double alpha, int threads, Vectors unit, Floats lengths, Matrix<float> aggregate,
@@ -74,6 +103,7 @@ void bind_graph(nb::module_& module) {
       .def("gather", gather, "rows"_a, "low"_a, "lengths"_a, "release"_a = nb::none())
       .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a,
            "release"_a = nb::none());
+  module.def("gather_lists", gather_lists, "starts"_a, "sizes"_a, "indices"_a, "weights"_a.none(), "nodes"_a);
   module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
   module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);
   module.def("normalise_rows", divide_by_norms, "rows"_a, "norms"_a, "threads"_a, "release"_a = nb::none());
