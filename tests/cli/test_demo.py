@@ -135,7 +135,10 @@ def test_one_class_everywhere_is_not_an_error(tmp_path):
     (folder / "german.csv").write_text(f"GoodCustomer,Gender,Age\n{rows}\n")
     (folder / "german_edges.txt").write_text("".join(f"{i} {(i + 1) % 16}\n" for i in range(16)))
     text = show(tmp_path / "out", "german", tmp_path)
-    assert "puts 4 test nodes in one class, so there is no counterfactual evidence" in text
+    expected_text = (
+        "puts 4 test nodes of each true class in one class, so there is no counterfactual evidence"
+    )
+    assert expected_text in text
     assert "Pair" not in text
     assert not (tmp_path / "out" / "evidence.png").exists()
 
