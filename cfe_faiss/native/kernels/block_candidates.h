@@ -28,7 +28,7 @@ CFE_INLINE Margin margin_of(const BlocksView& blocks, const GroupView& group) {
   const std::size_t d = blocks.rows.d;
   if (blocks.rows.metric == Metric::kCosine) return {blocks.margin, 0};
   const float least = static_cast<float>(d + 2) * kUnderflow;
-  if (blocks.rows.metric == Metric::kL2 || blocks.element == Element::kByte) return {least, blocks.margin};
+  if (blocks.rows.metric == Metric::kL2 || blocks.element != Element::kFloat) return {least, blocks.margin};
   double longest = 0;
   for (std::size_t q = 0; q < group.size; ++q) {
     const double square = sum_of_products(group.X + q * d, group.X + q * d, d);
@@ -207,7 +207,7 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
 CFE_INLINE void keep_reaching(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t count = buffer.counts[q];
-  const bool bytes = scan.blocks.element == Element::kByte;
+  const bool bytes = scan.blocks.element != Element::kFloat;
   float *lower = buffer.lower + q * buffer.capacity, *upper = bytes ? buffer.upper + q * buffer.capacity : lower;
   std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
   const F32x16 threshold = F32x16::all(scan.memory.queries.threshold[q]);
@@ -273,7 +273,7 @@ CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& la
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
   compress(lower, mask, buffer.lower + end);
-  if (scan.blocks.element == Element::kByte) compress(upper, mask, buffer.upper + end);
+  if (scan.blocks.element != Element::kFloat) compress(upper, mask, buffer.upper + end);
   compress(lanes, mask, buffer.lanes + end);
   count += count_bits(mask);
   if (count > buffer.enough) make_room(scan, q);
