@@ -120,7 +120,7 @@ def test_old_blocks_are_let_go_once_there_are_new_ones(monkeypatch: pytest.Monke
     X, labels = clustered(2, 40, 4)
     index.add_with_labels(X[:1], labels[:1])
     index.search_evidence(X[:1], labels[:1], K)
-    old = taken_over(index).blocks
+    old = taken_over(index).blocks["byte"]
     index.search_stored(k=K, nprobe=10)
     assert taken_over(index) is None
     assert Derived.of(index.storage()).blocks is not old
@@ -135,11 +135,11 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(
     X, labels = clustered(3, 40, 4)
     for i in range(3):
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
-        old = taken_over(index).blocks
+        old = taken_over(index).blocks["byte"]
         assert old.element == "byte"
         index.search_stored(k=K, nprobe=10)
         assert Derived.of(index.storage()).blocks.element == "float"
-        assert taken_over(index).blocks is old
+        assert taken_over(index).blocks["byte"] is old
         assert_as_made_anew(index, np.random.default_rng(i))
 
 
@@ -157,7 +157,7 @@ def test_blocks_that_single_queries_do_not_use_are_not_taken_over(
     fresh.search_evidence(X, labels, K)
     assert Derived.of(fresh.storage()).kept["byte"] is not None
     fresh.add_with_labels(X, labels)
-    assert taken_over(fresh).blocks is None
+    assert not taken_over(fresh).blocks
     assert_as_made_anew(fresh, np.random.default_rng(0))
 
 

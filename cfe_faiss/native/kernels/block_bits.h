@@ -24,7 +24,8 @@ namespace cfe::CFE_LEVEL::block {
 inline constexpr float kDeviations = 3;         // z
 inline constexpr float kRoundingRatio = 0.6f;   // least deviation, per length of a query's rounding error, of a factor
 inline constexpr std::size_t kFirstScored = 2;  // rows per result that are scored to get a threshold
-inline constexpr int kLargestBitCode = 15;      // of a query
+inline constexpr std::size_t kBytesAhead = 2048;  // of the bits of rows, which are prefetched
+inline constexpr int kLargestBitCode = 15;        // of a query
 
 // --- rotation ---
 
@@ -218,6 +219,7 @@ CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const s
     for (std::size_t at = 0; at < kWord; at += kBytes) {
       ByteRegister bytes, lower, upper;
       std::memcpy(&bytes, rows + word * kWord + at, kBytes);
+      if (at == 0) __builtin_prefetch(rows + word * kWord + kBytesAhead);
       std::memcpy(&lower, tables + 2 * word * kWord + at, kBytes);
       std::memcpy(&upper, tables + (2 * word + 1) * kWord + at, kBytes);
       const auto high = (ByteRegister)((ShortRegister)bytes >> 4) & 15;
