@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def data(seed: int, n: int, metric: str, d: int = DIM) -> tuple[Floats, NDArray[
     return X.astype(np.float32), rng.integers(0, CLASSES, n)
 
 
-def index_of(X: Floats, labels: Any, metric: str, nlist: int = NLIST) -> cfe.IndexEvidenceIVF:
+def index_of(X: Floats, labels: Any, metric: Any, nlist: int = NLIST) -> Any:
     index = cfe.IndexEvidenceIVF(X.shape[1], nlist, metric=metric)
     return with_rows(quick(index), X, labels)
 
@@ -120,6 +121,7 @@ def test_rules_hold_and_refused_rows_raise_no_threshold(metric: str) -> None:
     nearest = flat_of(index).search_evidence(xq, labels_q, 60)
     exclude = nearest[1][:, ::2]
     low, high = sorted(np.median(nearest[0], axis=0)[[8, 50]].tolist())
+    options: dict[str, Any]
     for options in (
         {"exclude": exclude},
         {"within": (low, high)},
@@ -192,17 +194,18 @@ def test_certificates_at_a_recall_do_not_read_bits(monkeypatch: pytest.MonkeyPat
 )
 @settings(max_examples=40)
 def test_blocks_find_almost_all_of_what_is_best(
-    seed: int, n: int, d: int, metric: str, kind: str, k: int
+    seed: int, n: int, d: int, metric: Any, kind: str, k: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    X = {
+    draws: dict[str, Callable[[], Any]] = {
         "normal": lambda: rng.normal(size=(n, d)),
         "grid": lambda: rng.integers(-2, 3, (n, d)),
         "equal": lambda: np.tile(rng.normal(size=(1, d)), (n, 1)),
         "lengths": lambda: rng.normal(size=(n, d)) * rng.lognormal(sigma=2, size=(n, 1)),
         "tiny": lambda: 1e-15 * rng.normal(size=(n, d)),
         "large": lambda: 1e12 * rng.uniform(-1, 1, (n, d)),
-    }[kind]().astype(np.float32)
+    }
+    X = draws[kind]().astype(np.float32)
     labels = rng.integers(0, 3, n)
     index = with_rows(cfe.IndexEvidenceIVF(d, min(n, 3), metric=metric), X, labels)
     snapshot = index.storage()
@@ -263,12 +266,14 @@ def test_every_instruction_set_gives_the_same_bits() -> None:
     assert len(found) == 1
 
 
-def test_calibrations_of_files_from_before_estimates_are_measured_again(tmp_path: Path) -> None:
+def test_calibrations_of_files_from_before_estimates_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     X, labels = data(4, 800, "cosine")
     index = index_of(X, labels, "cosine", 10)
     index.prepare(K, 0.9)
     assert index._choice_in_file().endswith("/bit")
-    index._choice_in_file = lambda: "/".join(index._pinned)
+    monkeypatch.setattr(index, "_choice_in_file", lambda: "/".join(index._pinned))
     cfe.write_index(index, str(tmp_path / "index"))
     again = cfe.read_index(str(tmp_path / "index"))
     assert again.choice == index.choice
