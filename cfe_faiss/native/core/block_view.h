@@ -15,7 +15,7 @@ inline constexpr std::size_t kMostBits = std::size_t{1} << 12;  // of a row: tab
 inline constexpr std::size_t kSignRounds = 4;                   // of a rotation by signs; see kernels/block_bits.h
 
 // Element type of a block: float32, four int8 in a word, or the signs of 32 dimensions in a word, as 16 bytes of the
-// first eight, then 16 of the next. Bits are searched by one query at a time, whose results are estimates' best.
+// first eight, then 16 of the next. Bits are searched by one query at a time.
 enum class Element : int { kFloat = 0, kByte = 1, kBit = 2 };
 
 // Row statistics of blocks of bytes, 16 numbers each.

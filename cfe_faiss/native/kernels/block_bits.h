@@ -134,7 +134,7 @@ using Table = std::uint8_t __attribute__((vector_size(16)));  // sums for each v
 
 CFE_INLINE Table in_table(int value) { return static_cast<std::uint8_t>(value) - Table{}; }
 
-// Writes the tables of 16 numbers: of the lower 4 bits of each byte of rows, 64 bytes before those of the upper 4.
+// Writes the tables of 16 numbers: of the lower 4 bits of each byte of rows, 64 bytes before the tables of the upper 4.
 CFE_INLINE void write_tables(const std::int32_t* codes, std::size_t first, std::uint8_t* tables) {
   static constexpr Table kHolds[4] = {
       {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255},
@@ -183,7 +183,7 @@ CFE_INLINE void encode_bit_query(const Scan& scan) {
 using ByteRegister = std::uint8_t __attribute__((vector_size(4 * kWidth)));
 using ShortRegister = std::uint16_t __attribute__((vector_size(4 * kWidth)));
 
-// Each place, below 16, replaced by what a table holds there; a table for each 16 places.
+// Each place, below 16, replaced by the entry of a table there; a table for each 16 places.
 CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister& places) {
 #if defined(CFE_LEVEL_avx512)
   return (ByteRegister)_mm512_shuffle_epi8((__m512i)tables, (__m512i)places);
@@ -192,7 +192,7 @@ CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister
 #elif defined(CFE_LEVEL_neon)
   return (ByteRegister)vqtbl1q_u8((uint8x16_t)tables, (uint8x16_t)places);
 #else
-  ByteRegister found = in_table(tables[0]);  // entries are sums of those of single bits
+  ByteRegister found = in_table(tables[0]);  // an entry is the sum of its single bits
   for (int bit = 1; bit < kLanes; bit *= 2)
     found += (ByteRegister)((places & in_table(bit)) != 0) & in_table(tables[bit] - tables[0]);
   return found;
@@ -213,7 +213,7 @@ CFE_INLINE auto parts_added(const Shorts& shorts) {
 CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const std::uint8_t* tables) {
   constexpr std::size_t kWord = 64, kBytes = sizeof(ByteRegister);
   const auto* rows = reinterpret_cast<const std::uint8_t*>(blocks.data + b * blocks.words * kLanes);
-  // Sums of rows 0, 2, ... and 1, 3, ... in 16 bits, in which those of the former wrap around.
+  // Sums of rows 0, 2, ... and 1, 3, ... in 16 bits, where the first wrap around.
   ShortRegister pairs{}, odd{};
   for (std::size_t word = 0; word < blocks.words; ++word)
     for (std::size_t at = 0; at < kWord; at += kBytes) {
@@ -242,7 +242,7 @@ CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const s
   return v;
 }
 
-// A query and a list: what is added to each estimate, and the deviations per unit of a row.
+// A query and a list: the number added to each estimate, and the deviations per unit of a row.
 struct ListEstimate {
   float base, width;
 };

@@ -12,7 +12,7 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRowsInTurn = 8;
 inline constexpr std::size_t kFewCandidates = 5;     // more than results: scoring them is as fast as dropping them
 inline constexpr std::size_t kMostPrefetched = 128;  // results
-inline constexpr std::size_t kFirstBytes = 256;      // of a row that are prefetched with those of others
+inline constexpr std::size_t kFirstBytes = 256;      // of a row that are prefetched with other rows
 inline constexpr std::size_t kRowsAhead = 2;         // of a row that is prefetched as a whole
 
 // Bounds the error of a screening score: `absolute` + `relative` times the size of the score.

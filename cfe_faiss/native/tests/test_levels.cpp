@@ -137,9 +137,10 @@ TEST(searches_by_bits_have_the_same_bits_and_scores_of_rows) {
           scores.insert(scores.end(), found.D.begin(), found.D.end());
           const tests::Found best = sample.search(sample.x(q), label, lists, k);
           CHECK(found.results().found() == best.I.size() - static_cast<std::size_t>(std::ranges::count(best.I, -1)));
-          for (std::size_t i = 0; i < k; ++i, ++number) equal += found.I[i] == best.I[i];
+          number += k;
+          for (const std::int64_t id : best.I) equal += std::ranges::count(found.I, id) > 0 ? 1 : 0;
         }
-        CHECK(10 * equal >= 9 * number);
+        CHECK(d < 64 || 100 * equal >= 98 * number);  // of few dimensions, signs say little
         CHECK(as_at_the_first_level(
             "bits" + std::to_string(static_cast<int>(metric) * 10000 + static_cast<int>(d * 10 + k % 7)), scores));
       }
