@@ -136,15 +136,10 @@ CFE_INLINE Table in_table(int value) { return static_cast<std::uint8_t>(value) -
 
 // Writes the tables of 16 numbers: of the lower 4 bits of each byte of rows, 64 bytes before the tables of the upper 4.
 CFE_INLINE void write_tables(const std::int32_t* codes, std::size_t first, std::uint8_t* tables) {
-  static constexpr Table kHolds[4] = {
-      {0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255, 0, 255},
-      {0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255, 0, 0, 255, 255},
-      {0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255},
-      {0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255},
-  };
+  constexpr Table kPlaces{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   for (std::size_t t = 0; t < 4; ++t, codes += 4) {
     Table sums = in_table(4 * kLargestBitCode - codes[0] - codes[1] - codes[2] - codes[3]);
-    for (int bit = 0; bit < 4; ++bit) sums += kHolds[bit] & in_table(2 * codes[bit]);
+    for (int bit = 0; bit < 4; ++bit) sums += (Table)((kPlaces & in_table(1 << bit)) != 0) & in_table(2 * codes[bit]);
     const std::size_t byte = first / 8 + t / 2;
     std::memcpy(tables + byte / 4 * 128 + t % 2 * 64 + byte % 4 * kLanes, &sums, sizeof sums);
   }
@@ -232,13 +227,10 @@ CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const s
   using Signed = std::int16_t __attribute__((vector_size(32)));
   const auto sums = (Signed)__builtin_shufflevector(evens, odds, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
   I32x16 v;
-  v.part[0] = __builtin_convertvector((consecutive<0, kWidth>(sums, sums)), IntRegister);
-  if constexpr (kParts > 1)
-    v.part[1] = __builtin_convertvector((consecutive<kWidth % kLanes, kWidth>(sums, sums)), IntRegister);
-  if constexpr (kParts > 2) {
-    v.part[2] = __builtin_convertvector((consecutive<2 * kWidth % kLanes, kWidth>(sums, sums)), IntRegister);
-    v.part[3] = __builtin_convertvector((consecutive<3 * kWidth % kLanes, kWidth>(sums, sums)), IntRegister);
+  [&]<int... p>(std::integer_sequence<int, p...>) CFE_LAMBDA {
+    ((v.part[p] = __builtin_convertvector((consecutive<p * kWidth, kWidth>(sums, sums)), IntRegister)), ...);
   }
+  (std::make_integer_sequence<int, kParts>{});
   return v;
 }
 
