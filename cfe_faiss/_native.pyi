@@ -672,14 +672,15 @@ class Blocks:
     rows
         The rows; the first lists are theirs.
     element
-        Element type of the blocks: "float", or "byte" with error bounds.
+        Element type of the blocks: "float"; "byte" with error bounds; or "bit", whose searches find the best rows with
+        high probability.
     rounding_error
         Bounds the error of a float32 product of two rows, or of a row and a unit vector, summed in any order.
     references, reference_starts
         Rows of the lists that follow the lists of ``rows``, and offsets of these lists, (lists + 1,), which may be
         empty.
     center
-        A vector near the mean of the rows, (d,), for squared distances by bytes; else (0,).
+        A vector near the mean of the rows, (d,), for squared distances by bytes or bits; else (0,).
     wanted
         Lists whose rows are put into blocks, (lists,), or (0,) for all; a search finds the others empty.
     allowed
@@ -716,7 +717,7 @@ class Blocks:
 
     @property
     def element(self) -> str:
-        """Which of "float" and "byte" the blocks hold."""
+        """Which of "float", "byte" and "bit" the blocks hold."""
 
     @property
     def rotated(self) -> bool:

@@ -94,7 +94,12 @@ _LIST_ARRAYS = {
 _METRIC = {"metric": one_of(METRICS), "longest": number(0, LONGEST)}
 _CHOICES = (
     "",
-    *(f"{batch}/{single}" for batch in ("float", "byte") for single in ("float", "byte", "mixed")),
+    *(
+        f"{batch}/{single}{bits}"
+        for batch in ("float", "byte")
+        for single in ("float", "byte", "mixed")
+        for bits in ("", "/bit")
+    ),
 )
 _SEARCH = {
     **_METRIC,

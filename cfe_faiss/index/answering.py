@@ -156,13 +156,14 @@ class SearchingMixin:
         if self.routing != "evidence" or (recall is not None and rules is not None):
             return None
         neighbors = "other" if rules is None else rules.neighbors
+        kind = neighbors if recall is None else "recall"
         searches = self._single  # read before the state: one of an older state refuses
-        single = None if searches is None else searches.get(neighbors)
+        single = None if searches is None else searches.get(kind)
         state = self._state
         if single is None or state is None:
             if not is_single(xq, _ANY_LABEL, k, self.d):
                 return None
-            single, state = self._prepare_single(neighbors)
+            single, state = self._prepare_single(kind)
             if single is None:
                 return None
         if neighbors != "any":
@@ -173,6 +174,8 @@ class SearchingMixin:
             return None
         if recall is not None:
             nprobe = self._calibrated_nprobe(state, label, k, recall)
+            if nprobe == state.lists and Derived.of(state).estimates:
+                return None  # all lists are not searched by estimates
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
         bound = None
@@ -192,14 +195,20 @@ class SearchingMixin:
             return flipped(found[0], self.metric), found[1]
         return found
 
-    def _prepare_single(self, neighbors: str) -> tuple[SingleSearch | None, Snapshot]:
-        """Return and keep the search of single queries, None without one; and the snapshot."""
+    def _prepare_single(self, kind: str) -> tuple[SingleSearch | None, Snapshot]:
+        """Return and keep the search of single queries, None without one; and the snapshot.
+
+        ``kind``: the classes that they may find, or "recall" for others at a target recall.
+        """
+        by_recall = kind == "recall"
+        neighbors = "other" if by_recall else kind
         with self.holding() as snapshot:
-            searcher = Derived.of(snapshot).searcher(neighbors) if snapshot.n else None
+            derived = Derived.of(snapshot)
+            searcher = derived.searcher(neighbors, by_recall=by_recall) if snapshot.n else None
             if searcher is None:
                 return None, snapshot
             single = SingleSearch(self._lock, searcher)
-            self._single = {**(self._single or {}), neighbors: single}
+            self._single = {**(self._single or {}), kind: single}
             return single, snapshot
 
     def _calibrated_nprobe(self, state: Snapshot, label: Any, k: Any, recall: Any) -> int | None:

@@ -39,7 +39,7 @@ from cfe_faiss.rows.faiss_functions import (
 from cfe_faiss.rows.ids_and_labels import arrays_of, codes_of, is_mapped, stock_codes, table_from
 from cfe_faiss.rows.metric import LONGEST, METRICS, Metric, as_metric, as_rows, faiss_metric
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
-from cfe_faiss.search.derived import Carried, Choice, Derived, Element
+from cfe_faiss.search.derived import Carried, Choice, Derived, Element, estimates_pay
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
@@ -630,7 +630,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         parameters = {name: getattr(self, name) for name in _SETTINGS}
         parameters |= {
             "metric": self.metric,
-            "choice": "" if self._pinned is None else "/".join(self._pinned),
+            "choice": self._choice_in_file(),
             "longest": self._longest,
         }
         n = snapshot.n
@@ -649,6 +649,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         known = Derived.of(snapshot).calibrations if self._pinned else {}
         arrays |= calibration_arrays(known, self.default_effort())
         return self._in_memory(), parameters, arrays
+
+    def _choice_in_file(self) -> str:
+        """Return the element types, and whether calibrations searched by estimates."""
+        parts = self._pinned or ()
+        return "/".join((*parts, "bit") if parts and estimates_pay(self.d) else parts)
 
     def _in_memory(self) -> Any:
         if not is_mapped(self):
@@ -705,11 +710,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 clusters = SecondLevel.of(self._all_centroids())
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
-            batch, single = parameters["choice"].split("/")
+            batch, single, *bits = parameters["choice"].split("/")
             self._pinned = Choice(
                 batch, "float" if single == "float" else "byte"
             )  # "mixed" in older files: bytes, too
-            self._calibrations = calibrations_from(arrays, self.default_effort())
+            if bits or not estimates_pay(self.d):  # older files: measured without estimates
+                self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------
 

@@ -114,7 +114,8 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
     parts = _plan_parts(queries, effort)
     found = []
     for _, part, plan in parts:
-        D, I = _run(part, plan, progress)
+        every_row = plan._replace(effort=plan.effort._replace(recall=None))  # of the probed lists
+        D, I = _run(part, every_row, progress)
         found.append((D, I, certify(part, plan, D, I)))
     D, I, certified = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I, certified

@@ -6,6 +6,10 @@ rows whose bound does not decide are scored again from the vectors. With few dim
 of groups are cheap, and floats are faster. A single query is bound by memory, and bytes are faster.
 ``benchmarks/block_elements.py`` measured both on several data sets at each instruction set and
 fitted the rule. The element type does not change results.
+
+From 384 dimensions on, queries with a target recall that are searched one by one read blocks of
+**bits**, whose estimates rule out most rows. Each may lose a result with a small probability, which
+the calibration of the recall measures. All other searches compare every row of the probed lists.
 """
 
 from __future__ import annotations
@@ -27,11 +31,11 @@ from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search.query import MEMORY, Calibration, Effort
 
-Element = Literal["float", "byte"]
+Element = Literal["float", "byte", "bit"]
 
 ROWS_OF_BLOCK = 16
 
-_STATISTICS = 7  # 4-byte row statistics per row of a byte block, at most
+_STATISTICS = {"float": 0, "byte": 7, "bit": 3}  # 4-byte numbers per row of a block, at most
 _PREFIX = 64  # dimensions compared first; with the norm of the others they bound the product
 _WORTH_ROTATING = 1 << 16  # rows; below it, rotating the queries costs more than it saves
 _SAMPLE = 1 << 14  # rows sampled for the principal directions
@@ -40,6 +44,7 @@ _BATCH_FROM = {"avx2": 48, "avx512": 32, "neon": 48}  # neon is not measured: as
 """Dimension from which on byte blocks are faster for batched search, by instruction set."""
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 _MOST_OF_ANY_LENGTH = 1 << 13  # the same for rows of any length, by their error bounds
+_BITS = range(384, (1 << 12) + 1)  # dimensions in which estimates from bits pay
 _MOST_CHANGED = 1 / 8  # share of the lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _CACHE_KEY = "derived"  # of an object of Derived in the cache of its snapshot
@@ -104,14 +109,14 @@ class Carried:
     Attributes
     ----------
     blocks, not_in_blocks
-        Byte blocks for single queries, and a mask of the lists that have changed since they were
-        built, (nlist,).
+        Blocks for single queries by element type, byte or bit, and a mask of the lists that have
+        changed since they were built, (nlist,).
     routes, changed
         Routes for queries for other classes, and a mask of the lists that have changed since they
         were computed, (nlist,).
     """
 
-    blocks: Blocks | None
+    blocks: dict[Element, Blocks]
     not_in_blocks: Bools
     routes: ClassCentroids | None
     changed: Bools
@@ -125,13 +130,11 @@ class Carried:
         changed = self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
         most = _MOST_CHANGED * len(changed)
-        blocks = self.blocks
+        blocks = self.blocks if np.count_nonzero(not_in_blocks) <= most else {}
         routes = self.routes
-        if blocks is not None and np.count_nonzero(not_in_blocks) > most:
-            blocks = None
         if routes is not None and routes.changed + np.count_nonzero(changed) > most:
             routes = None
-        if blocks is None and routes is None:
+        if not blocks and routes is None:
             return None
         return Carried(blocks, not_in_blocks, routes, changed)
 
@@ -148,7 +151,8 @@ class Derived:
     calibrations
         Calibrations of nprobe, by :meth:`calibration_key`; see :mod:`cfe_faiss.search.recall`.
     searchers
-        Searchers for queries that are ranked one by one, by the classes that these may find.
+        Searchers for queries that are ranked one by one, by the classes that these may find and the
+        element type of the blocks.
     groups
         Groups of all stored rows as queries, in list order, by the classes that these may find.
     routes, native_routes
@@ -171,7 +175,7 @@ class Derived:
         self.carried = carried
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
-        self.searchers: dict[str, Searcher] = {}
+        self.searchers: dict[tuple[str, Element], Searcher] = {}
         self.groups: dict[str, Groups] = {}
         self.routes = {} if routes is None else {"other": _read_only_routes(routes)}
         self.native_routes: dict[str, ClassCentroids] = {}
@@ -252,33 +256,44 @@ class Derived:
     def _new_blocks(self, element: Element) -> Blocks | None:
         fits = bytes_of_all(self.snapshot, element) <= MEMORY
         blocks = blocks_of(self.snapshot, element) if fits else None
-        carried = self.carried
-        if (
-            element == "byte" or carried is None or carried.blocks is None
-        ):  # only single queries use the carried blocks
-            self.carried = None
-            self.searchers.clear()  # they refer to the old blocks
+        if self.carried is not None:
+            others = {key: kept for key, kept in self.carried.blocks.items() if key != element}
+            self.carried = replace(self.carried, blocks=others) if others else None
+        self.searchers.clear()  # they may refer to the old blocks
         return blocks
 
     # --- searchers --------------------------------------------------------------------------------
 
-    def searcher(self, neighbors: str) -> Searcher | None:
+    @property
+    def estimates(self) -> bool:
+        """Whether searches with a target recall may read blocks of bits."""
+        return (
+            self._may_keep
+            and estimates_pay(self.snapshot.d)
+            and bytes_of_all(self.snapshot, "bit") <= MEMORY
+        )
+
+    def searcher(self, neighbors: str, *, by_recall: bool = False) -> Searcher | None:
         """Return the searcher for queries that are ranked one by one.
 
-        None for an index with quantizer codes.
+        ``by_recall``: for a target recall, so that blocks may hold bits. None for an index with
+        quantizer codes.
         """
         if self.snapshot.pq is not None:
             return None
-        return once(self.searchers, neighbors, lambda: self._new_searcher(neighbors))
+        element = "bit" if by_recall and self.estimates else self.choice.single
+        return once(
+            self.searchers, (neighbors, element), lambda: self._new_searcher(neighbors, element)
+        )
 
-    def _new_searcher(self, neighbors: str) -> Searcher:
+    def _new_searcher(self, neighbors: str, element: Element) -> Searcher:
         carried = self.carried
         routes = self.native_routes_for(neighbors)
-        if self.choice.single == "float":  # float blocks would save too little
+        if element == "float":  # float blocks would save too little
             return self.searcher_in(None, routes)
-        if carried is None or carried.blocks is None:
-            return self.searcher_in(self._blocks_of("byte"), routes)
-        return self.searcher_in(carried.blocks, routes, carried.not_in_blocks)
+        if carried is None or element not in carried.blocks:
+            return self.searcher_in(self._blocks_of(element), routes)
+        return self.searcher_in(carried.blocks[element], routes, carried.not_in_blocks)
 
     def searcher_in(
         self, blocks: Blocks | None, routes: ClassCentroids, not_in_blocks: Bools = _EVERYTHING
@@ -295,7 +310,9 @@ class Derived:
 
     def prepare(self) -> Choice:
         """Compute all derived data now, and return the element types."""
-        _ = self.searcher("other"), self.blocks, self.snapshot.members
+        for by_recall in (False, True):
+            self.searcher("other", by_recall=by_recall)
+        _ = self.blocks, self.snapshot.members
         return self.choice
 
     def pin(self, choice: Choice | None) -> None:
@@ -344,17 +361,18 @@ class Derived:
         if self.snapshot.lists > nlist:
             return None
         unchanged = np.zeros(nlist, np.bool_)
-        state = Carried(
-            self.kept.get("byte"), unchanged, self.native_routes.get("other"), unchanged
-        )
+        kept: dict[Element, Blocks] = {
+            key: blocks for key, blocks in self.kept.items() if blocks and key != "float"
+        }
+        state = Carried(kept, unchanged, self.native_routes.get("other"), unchanged)
         if before is not None:
-            state.blocks = before.blocks
+            state.blocks = kept | before.blocks
             state.not_in_blocks = before.not_in_blocks
         if before is not None and state.routes is None:
             state.routes = before.routes
             state.changed = before.changed
-        if self.choice.single == "float":  # byte blocks serve single queries only
-            state.blocks = None
+        if self.choice.single == "float":
+            state.blocks.pop("byte", None)  # serve batches only
         return state.after(lists)
 
 
@@ -382,10 +400,15 @@ def by_dimension(d: int, level: str) -> Choice:
     return Choice("byte" if d >= _BATCH_FROM[level] else "float", "byte")
 
 
+def estimates_pay(d: int) -> bool:
+    """Return whether estimates from bits are faster than bytes for single queries."""
+    return d in _BITS
+
+
 def bytes_of_block(d: int, element: Element) -> int:
     """Return the maximum size of a block in bytes: its words, labels and row positions."""
-    words = -(-d // 4) + _STATISTICS if element == "byte" else d
-    return ROWS_OF_BLOCK * 4 * (words + 2) + 12
+    words = {"float": d, "byte": -(-d // 4), "bit": 2 * -(-d // 64)}[element]
+    return ROWS_OF_BLOCK * 4 * (words + _STATISTICS[element] + 2) + 12
 
 
 def bytes_of_all(snapshot: Snapshot, element: Element) -> int:
@@ -421,7 +444,7 @@ def blocks_of(
             rotation = _rotation(snapshot, np.flatnonzero(chosen))
     center = (
         snapshot.center
-        if element == "byte" and snapshot.metric == "l2"
+        if element != "float" and snapshot.metric == "l2"
         else np.empty(0, np.float32)
     )
     lists = snapshot.references, snapshot.reference_starts

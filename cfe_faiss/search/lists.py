@@ -74,7 +74,14 @@ def _search_each(
     ``pending``: numbers of the queries; None for all.
     """
     derived = Derived.of(queries.snapshot)
-    searcher = derived.searcher(queries.neighbors) if plan.effort.class_aware else None
+    by_recall = (
+        plan.engine == "lists"
+        and plan.effort.recall is not None
+        and nprobe < queries.snapshot.lists
+    )
+    searcher = None
+    if plan.effort.class_aware:
+        searcher = derived.searcher(queries.neighbors, by_recall=by_recall)
     _search_lists(queries, plan, nprobe, pending, searcher, found, progress)
     if searcher is not None or not plan.effort.complete:
         return  # the core completes rows by itself

@@ -514,7 +514,7 @@ def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], message:
 
 def test_an_unknown_element_is_refused() -> None:
     case = case_of(np.random.default_rng(0), close, 6, 4, [40, 30], [5], mixed=False)
-    with pytest.raises(ValueError, match='element must be "float" or "byte", got "word"'):
+    with pytest.raises(ValueError, match='element must be "float", "byte" or "bit", got "word"'):
         blocks_of(case, "word")
 
 

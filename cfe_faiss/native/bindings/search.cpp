@@ -1,6 +1,8 @@
 // Searches for many queries: lists, blocks, and queries in groups.
 #include <nanobind/stl/string.h>
 
+#include <array>
+
 #include "bindings/bindings.h"
 #include "bindings/filter.h"
 #include "core/blocks.h"
@@ -26,7 +28,8 @@ void make_filter(Filter* filter, int policy, const Array2<const std::int32_t>& e
 Element element_named(const std::string& name) {
   if (name == "float") return Element::kFloat;
   if (name == "byte") return Element::kByte;
-  refuse("element must be \"float\" or \"byte\", got \"", name, "\"");
+  if (name == "bit") return Element::kBit;
+  refuse("element must be \"float\", \"byte\" or \"bit\", got \"", name, "\"");
 }
 
 void make_blocks(Blocks* blocks, const Rows& rows, const std::string& element, float rounding_error, Labels references,
@@ -138,7 +141,10 @@ void bind_search(nb::module_& module) {
            "rules"_a.none() = nb::none(), nb::kw_only(), "resume"_a = false)
       .def_prop_ro("memory", &Blocks::memory)
       .def_prop_ro("element",
-                   [](const Blocks& blocks) { return blocks.element() == Element::kByte ? "byte" : "float"; })
+                   [](const Blocks& blocks) {
+                     constexpr std::array names{"float", "byte", "bit"};
+                     return names.at(static_cast<std::size_t>(blocks.element()));
+                   })
       .def_prop_ro("rotated", &Blocks::rotated);
   nb::class_<Searcher>(module, "Searcher")
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags>(), "lists"_a, "centroids"_a,

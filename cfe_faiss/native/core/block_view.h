@@ -11,8 +11,12 @@ CFE_INLINE std::size_t memory_of_best(std::size_t scores) { return 4 * (padded(s
 
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of a row: products of more do not fit into 32 bits
 
-// Element type of a block: float32, or four int8 in a word.
-enum class Element : int { kFloat = 0, kByte = 1 };
+inline constexpr std::size_t kMostBits = std::size_t{1} << 12;  // of a row: tables of more do not fit into bytes
+inline constexpr std::size_t kSignRounds = 4;                   // of a rotation by signs; see kernels/block_bits.h
+
+// Element type of a block: float32, four int8 in a word, or the signs of 32 dimensions in a word, as 16 bytes of the
+// first eight, then 16 of the next. Bits are searched by one query at a time.
+enum class Element : int { kFloat = 0, kByte = 1, kBit = 2 };
 
 // Row statistics of blocks of bytes, 16 numbers each.
 enum RowStatistic : std::size_t {
@@ -24,6 +28,9 @@ enum RowStatistic : std::size_t {
   kTailNorm,        // the length of the row after the prefix
   kRowStatistics
 };
+
+// The same of blocks of bits, floats: an estimate is the list's base + kBase + kFactor * product of signs.
+enum EstimateStatistic : std::size_t { kFactor, kBase, kDeviation, kEstimateStatistics };
 
 // Codes, ids and the first row of a block whose rows are consecutive in one list.
 struct RowRun {
@@ -43,18 +50,18 @@ struct LabelRange {
 struct BlocksView {
   RowsView rows;
   Element element;
-  std::size_t words, prefix;       // of a row; words that are compared first
+  std::size_t words, prefix;       // of a row; words that are compared first, or numbers of a rotation by signs
   float margin;                    // bounds all rounding errors in a comparison with a threshold; see margin_of
   float rotation_error;            // rotation error of a row of length 1
-  const float* rotation;           // (d, columns), or none
-  std::size_t columns;             // d, padded to a multiple of 16
+  const float* rotation;           // (d, columns), or none; for bits, (kSignRounds, columns)
+  std::size_t columns;             // d, padded to a multiple of 16; for bits, of 64
   const std::int64_t* starts;      // first block of each list, (lists + 1)
   const std::int64_t* known;       // first block of its rows of known label, (lists)
-  const float* means;              // of each list, (lists, d); bytes only
-  const float* longest;            // of each list: the longest x' and, for kIp, the mean's length; bytes only
-  const float* center;             // m, for kL2 in bytes, else none; see kernels/block_queries.h
+  const float* means;              // of each list, (lists, d); none for floats
+  const float* longest;            // of each list: the longest x' and, for kIp, the mean's length; for bits, its square
+  const float* center;             // m, for kL2 in bytes or bits, else none; see kernels/block_queries.h
   const std::int32_t* data;        // (blocks, words, 16)
-  const std::int32_t* statistics;  // (blocks, kRowStatistics, 16); bytes only
+  const std::int32_t* statistics;  // (blocks, kRowStatistics or kEstimateStatistics, 16); none for floats
   const float* added;              // a of each row, with m only: (blocks, 16)
   const std::int32_t* labels;      // (blocks, 16)
   const LabelRange* ranges;        // (blocks)

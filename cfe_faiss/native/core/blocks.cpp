@@ -1,5 +1,6 @@
 #include "core/blocks.h"
 
+#include <bit>
 #include <cmath>
 
 #include "core/common.h"
@@ -10,8 +11,9 @@ namespace cfe {
 namespace {
 
 constexpr std::size_t kListsAtOnce = 16;
-constexpr std::size_t kGroupsAtOnce = 16;  // between two calls of a watch
-constexpr float kByteMargin = 8;           // roundings: of q·c, of q·x', of the norms, and in the final comparison
+constexpr std::size_t kGroupsAtOnce = 16;        // between two calls of a watch
+constexpr std::size_t kBoundedAtOnce = 1 << 12;  // blocks of bits whose bounds are kept at a time
+constexpr float kByteMargin = 8;  // roundings: of q·c, of q·x', of the norms, and in the final comparison
 constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes in a row for kIp and kL2; see slack_of_list
 
 // Bounds the error of rotating a vector of length 1 in float32: the classical bound of a product of d terms (Higham,
@@ -34,6 +36,14 @@ float rotation_error(std::size_t d) {
 constexpr std::size_t kMostDimensions = 4096;
 float unit_margin(std::size_t d) { return static_cast<float>(d + 4) * 0x1p-24f; }
 
+constexpr std::size_t kBitColumns = 64;              // a multiple of them are the dimensions of a row in bits
+constexpr std::uint64_t kSeed = 0x9E3779B97F4A7C15;  // of signs
+
+std::size_t words_of(Element element, std::size_t d) {
+  if (element == Element::kBit) return (d + kBitColumns - 1) / kBitColumns * (kBitColumns / 32);
+  return element == Element::kByte ? (d + 3) / 4 : d;
+}
+
 // Exceeds the relative error of a score and of sums of d terms that bound it; see rows/metric.py, relative_error.
 float relative_margin(std::size_t d) { return 1.05f * static_cast<float>(d + 16) * 0x1p-24f; }
 
@@ -42,19 +52,21 @@ float relative_margin(std::size_t d) { return 1.05f * static_cast<float>(d + 16)
 Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch)
     : rows_(rows),
       element_(options.element),
-      words_(options.element == Element::kByte ? (rows.d() + 3) / 4 : rows.d()),
+      words_(words_of(options.element, rows.d())),
       prefix_(words_),
-      columns_(padded(rows.d())),
+      columns_(options.element == Element::kBit ? 32 * words_ : padded(rows.d())),
       margin_(options.rounding_error) {
-  require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
+  require(options.element != Element::kByte || kernels().has_bytes, "bytes are not multiplied by this processor");
   const bool unit = rows.metric() == Metric::kCosine;
-  require(options.element == Element::kFloat || rows.d() < (unit ? kMostBytes : kMostOfAnyLength),
+  require(options.element != Element::kByte || rows.d() < (unit ? kMostBytes : kMostOfAnyLength),
           "bytes must be fewer than 2**24 in a unit row, and than 2**13 in others");
+  require(options.element != Element::kBit || rows.d() <= kMostBits, "bits must be at most 2**12 in a row");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
-  if (options.element == Element::kByte)
+  if (options.element != Element::kFloat)
     margin_ = unit ? margin_ * kByteMargin : relative_margin(rows.d());
   else if (unit && rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
     margin_ = std::min(margin_, unit_margin(rows.d()));
+  if (options.element == Element::kBit) set_signs();
   set_rotation(options);
   set_center(options);
   lay_out(options);
@@ -66,6 +78,25 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
     for (std::size_t list = first; list < stop; ++list) pack(list, options, parts);
   };
   parallel_runs(lists(), kListsAtOnce, options.threads, pack_some, watch);
+}
+
+std::size_t Blocks::row_statistics() const {
+  constexpr std::size_t numbers[] = {0, kRowStatistics, kEstimateStatistics};
+  return numbers[static_cast<std::size_t>(element_)];
+}
+
+// Random signs, the same for all blocks of a dimension, divided by the length that a transform gives.
+void Blocks::set_signs() {
+  prefix_ = std::bit_floor(columns_);
+  rotation_ = AlignedVector<float>(kSignRounds * columns_);
+  const float scale = 1 / std::sqrt(static_cast<float>(prefix_));
+  std::uint64_t random = kSeed;
+  for (std::size_t i = 0; i < rotation_.size(); ++i) {
+    random ^= random << 13, random ^= random >> 7, random ^= random << 17;  // xorshift (Marsaglia, 2003)
+    const std::size_t round = i / columns_, first = round % 2 == 0 ? 0 : columns_ - prefix_;
+    const std::size_t place = i % columns_ - first;
+    rotation_[i] = (random >> 63 != 0 ? 1.0f : -1.0f) * (place < prefix_ ? scale : 1.0f);
+  }
 }
 
 void Blocks::set_rotation(const BlocksOptions& options) {
@@ -86,7 +117,7 @@ void Blocks::set_rotation(const BlocksOptions& options) {
 
 // The centre of a damaged file may be anything.
 void Blocks::set_center(const BlocksOptions& options) {
-  const bool centred = element_ == Element::kByte && rows_.metric() == Metric::kL2;
+  const bool centred = element_ != Element::kFloat && rows_.metric() == Metric::kL2;
   require(options.center.size() == (centred ? rows_.d() : 0),
           "center must have d numbers for bytes of squared distances, else none");
   const bool sound = kernels().norm(options.center) <= kLongestVector;
@@ -116,15 +147,14 @@ void Blocks::lay_out(const BlocksOptions& options) {
 
 void Blocks::allocate() {
   const auto blocks = static_cast<std::size_t>(starts_.back());
-  const bool bytes = element_ == Element::kByte;
   data_ = AlignedVector<std::int32_t>(blocks * words_ * kBlockRows);
   labels_ = AlignedVector<std::int32_t>(blocks * kBlockRows);
   ranges_ = AlignedVector<LabelRange>(blocks);
-  if (bytes) {
-    statistics_ = AlignedVector<std::int32_t>(blocks * kRowStatistics * kBlockRows);
+  if (element_ != Element::kFloat) {
+    statistics_ = AlignedVector<std::int32_t>(blocks * row_statistics() * kBlockRows);
     means_ = AlignedVector<float>(lists() * rows_.d());
     longest_ = AlignedVector<float>(lists());
-    if (!center_.empty()) added_ = AlignedVector<float>(blocks * kBlockRows);
+    if (!center_.empty() && element_ == Element::kByte) added_ = AlignedVector<float>(blocks * kBlockRows);
   }
   if (runs_follow_)
     runs_ = AlignedVector<RowRun>(blocks);
@@ -166,15 +196,16 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
                                        rows_.ids_of(list).data() + place, rows[r]};
     }
   }
-  const bool bytes = element_ == Element::kByte;
-  const ListTarget target{bytes ? means_.data() + list * rows_.d() : nullptr,
-                          bytes ? longest_.data() + list : nullptr,
+  const bool coded = element_ != Element::kFloat;
+  const ListTarget target{coded ? means_.data() + list * rows_.d() : nullptr,
+                          coded ? longest_.data() + list : nullptr,
                           data_.data() + first * words_ * kBlockRows,
-                          bytes ? statistics_.data() + first * kRowStatistics * kBlockRows : nullptr,
-                          center_.empty() ? nullptr : added_.data() + first * kBlockRows,
+                          coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
+                          added_.empty() ? nullptr : added_.data() + first * kBlockRows,
                           labels_.data() + first * kBlockRows,
                           ranges_.data() + first};
-  kernels().pack_list(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
+  const auto pack_rows = element_ == Element::kBit ? kernels().pack_bits : kernels().pack_list;
+  pack_rows(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
 }
 
 BlocksView Blocks::view() const {
@@ -219,32 +250,37 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
   const auto& starts = queries.starts;
   for (std::size_t g = first; g < last; ++g) {
     const auto begin = static_cast<std::size_t>(starts[g]), size = static_cast<std::size_t>(starts[g + 1]) - begin;
-    if (size == 0) continue;
-    search_group({.X = queries.X.data + begin * queries.X.columns,
-                  .labels = queries.labels.data() + begin,
-                  .size = size,
-                  .lists = queries.lists[g].data(),
-                  .nprobe = queries.lists.columns,
-                  .k = queries.D.columns,
-                  .resume = queries.resume,
-                  .order = queries.order.data() + begin,
-                  .D = queries.D.data,
-                  .I = queries.I.data,
-                  .filter = queries.filter},
-                 scratch);
+    const std::size_t at_once = element_ == Element::kBit ? 1 : size;
+    for (std::size_t q = begin; q < begin + size; q += at_once)
+      search_group({.X = queries.X.data + q * queries.X.columns,
+                    .labels = queries.labels.data() + q,
+                    .size = at_once,
+                    .lists = queries.lists[g].data(),
+                    .nprobe = queries.lists.columns,
+                    .k = queries.D.columns,
+                    .resume = queries.resume,
+                    .order = queries.order.data() + q,
+                    .D = queries.D.data,
+                    .I = queries.I.data,
+                    .filter = queries.filter},
+                   scratch);
   }
 }
 
 void Blocks::search_group(GroupView group, ScanMemory& scratch) const {
   group.copies = copies_;
+  const bool bits = element_ == Element::kBit;
   const SearchMemory& memory = scratch.of(group.size, {.d = rows_.d(),
                                                        .k = group.k,
                                                        .copies = copies_,
-                                                       .words = element_ == Element::kByte ? words_ : 0,
+                                                       .words = bits                         ? columns_ / kBlockRows
+                                                                : element_ == Element::kByte ? words_
+                                                                                             : 0,
                                                        .rotated = rotated() ? columns_ : 0,
                                                        .centred = center_.size(),
+                                                       .bounded = bits ? kBoundedAtOnce : 0,
                                                        .warms_up = true});
-  kernels().scan_group(view(), group, memory);
+  (bits ? kernels().scan_bits : kernels().scan_group)(view(), group, memory);
 }
 
 }  // namespace cfe

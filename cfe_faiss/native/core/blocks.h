@@ -18,11 +18,11 @@ struct BlocksOptions {
   float rounding_error;
   std::span<const std::int32_t> references;        // storage rows of the lists that follow the first partition
   std::span<const std::int64_t> reference_starts;  // offsets of those lists; or empty
-  std::span<const float> center;                   // near the mean of the rows, (d,): kL2 in bytes only, else empty
-  std::span<const bool> wanted;                    // lists in blocks; all if empty
-  std::span<const bool> allowed;                   // rows in blocks; all if empty
-  Matrix<const float> rotation;                    // (d, d), or (0, d)
-  std::size_t prefix;                              // dimensions compared first, if rows are rotated
+  std::span<const float> center;  // near the mean of the rows, (d,): kL2 in bytes or bits only, else empty
+  std::span<const bool> wanted;   // lists in blocks; all if empty
+  std::span<const bool> allowed;  // rows in blocks; all if empty
+  Matrix<const float> rotation;   // (d, d), or (0, d)
+  std::size_t prefix;             // dimensions compared first, if rows are rotated
   int threads;
 };
 
@@ -39,7 +39,8 @@ struct GroupedQueries {
   FilterView filter = {};  // of the rows of D
 };
 
-// Blocks of all rows of some lists. Rows must outlive them unchanged.
+// Blocks of all rows of some lists. Rows must outlive them unchanged. Blocks of bits find the best rows with high
+// probability, others always.
 class Blocks {
  public:
   Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch);
@@ -60,6 +61,8 @@ class Blocks {
   void search_group(GroupView group, ScanMemory& scratch) const;
 
  private:
+  std::size_t row_statistics() const;  // numbers of a row
+  void set_signs();
   void set_rotation(const BlocksOptions& options);
   void set_center(const BlocksOptions& options);
   void lay_out(const BlocksOptions& options);

@@ -13,10 +13,12 @@
 namespace cfe {
 
 struct Kernels {
-  // block_pack.h, block_scan.h
+  // block_pack.h, block_scan.h, and the same for bits, block_bits.h
   bool has_bytes;  // whether blocks may hold bytes
   void (*pack_list)(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory);
   void (*scan_group)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
+  void (*pack_bits)(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory);
+  void (*scan_bits)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
 
   // similarity.h
   double (*norm)(std::span<const float> x);

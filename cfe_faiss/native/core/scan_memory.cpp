@@ -22,13 +22,14 @@ const SearchMemory& ScanMemory::of(std::size_t queries, const ScanShape& shape) 
   const bool bytes = shape.words > 0;
   const std::size_t results = shape.k * shape.copies, in_lanes = padded(queries);
   const std::size_t capacity = padded(4 * shape.k) + 4 * kBlockRows;
-  const std::size_t blocks = shape.warms_up && results <= kMostWarmUp ? kWarmUpBlocks * results : 0;
+  const bool few = shape.warms_up && results <= kMostWarmUp;
+  const std::size_t blocks = shape.bounded > 0 ? shape.bounded : few ? kWarmUpBlocks * results : 0;
   const std::size_t width = padded(kWarmUpLanes * results), scores = padded(capacity + shape.k);
   // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early. Without a warm-up,
   // few candidates give a threshold early.
-  const std::size_t enough = bytes && blocks > 0 ? kBlockRows
-                             : shape.warms_up    ? capacity - kBlockRows
-                                                 : 2 * shape.k + kBlockRows;
+  const std::size_t enough = bytes && few     ? kBlockRows
+                             : shape.warms_up ? capacity - kBlockRows
+                                              : 2 * shape.k + kBlockRows;
   QueryStatistics& statistics = view_.queries;
   for (float** part :
        {&statistics.norm, &statistics.error, &statistics.tail, &statistics.scale, &statistics.inverse_scale,

@@ -8,9 +8,10 @@ namespace cfe {
 
 struct ScanShape {
   std::size_t d, k, copies;  // copies: see GroupView
-  std::size_t words = 0;     // of a query in bytes; 0 for floats
+  std::size_t words = 0;     // of a query in bytes, or a part of its tables for bits; 0 for floats
   std::size_t rotated = 0;   // dimensions of a rotated query; 0 without rotation
   std::size_t centred = 0;   // dimensions of a centred query; 0 without a centre
+  std::size_t bounded = 0;   // blocks of bits whose bounds are kept at a time
   bool warms_up = false;     // see WarmUp
   bool operator==(const ScanShape&) const = default;
 };

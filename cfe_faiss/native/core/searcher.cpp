@@ -113,7 +113,7 @@ void Searcher::search_unit(const Query& query, const SearchOptions& options, Scr
     if (!first)
       for (std::int64_t& list : scratch.lists)
         if (list >= 0 && scratch.scanned[static_cast<std::size_t>(list)]) list = -1;
-    scan(query, scratch.lists, scratch, best);
+    scan(query, scratch.lists, everywhere, scratch, best);
     if (everywhere || !options.complete || holds_all(query, best)) break;
     if (first) scratch.scanned.assign(lists(), false);
     for (const std::int64_t list : scratch.lists)
@@ -141,9 +141,11 @@ const ClassCounts& Searcher::counts() const {
   return *counts_;
 }
 
-// Compares a query with the rows of some lists: in blocks, unless these lists have changed since.
-void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  if (blocks_ == nullptr || query.filter.allowed != nullptr) return scan_rows(query, lists, scratch, best);
+// Compares a query with the rows of some lists: in blocks, unless these lists have changed since. `exact`: not in bits.
+void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, bool exact, Scratch& scratch,
+                    TopK best) const {
+  const bool in_blocks = blocks_ != nullptr && !(exact && blocks_->element() == Element::kBit);
+  if (!in_blocks || query.filter.allowed != nullptr) return scan_rows(query, lists, scratch, best);
   scratch.changed.clear();
   if (!changed_.empty()) {
     scratch.in_blocks.clear();

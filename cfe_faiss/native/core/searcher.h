@@ -53,7 +53,8 @@ struct RoutedGroups {
   std::vector<std::int64_t> lists;          // (groups, width), nearest first; -1 for none
 };
 
-// Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists.
+// Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists, unless
+// blocks hold bits; then it is exact in all lists.
 class Searcher {
  public:
   // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists; queries among all
@@ -94,7 +95,7 @@ class Searcher {
   Routed route_task(const LargeGroups& groups, std::size_t task, std::size_t nprobe, int threads,
                     const Watch& watch) const;
   void search_unit(const Query& query, const SearchOptions& options, Scratch& scratch, TopK best) const;
-  void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
+  void scan(const Query& query, std::span<const std::int64_t> lists, bool exact, Scratch& scratch, TopK best) const;
   void scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   bool holds_all(const Query& query, TopK best) const;
   const ClassCounts& counts() const;  // of all rows

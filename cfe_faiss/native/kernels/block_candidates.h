@@ -12,6 +12,8 @@ inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRowsInTurn = 8;
 inline constexpr std::size_t kFewCandidates = 5;     // more than results: scoring them is as fast as dropping them
 inline constexpr std::size_t kMostPrefetched = 128;  // results
+inline constexpr std::size_t kFirstBytes = 256;      // of a row that are prefetched with other rows
+inline constexpr std::size_t kRowsAhead = 2;         // of a row that is prefetched as a whole
 
 // Bounds the error of a screening score: `absolute` + `relative` times the size of the score.
 struct Margin {
@@ -28,7 +30,7 @@ CFE_INLINE Margin margin_of(const BlocksView& blocks, const GroupView& group) {
   const std::size_t d = blocks.rows.d;
   if (blocks.rows.metric == Metric::kCosine) return {blocks.margin, 0};
   const float least = static_cast<float>(d + 2) * kUnderflow;
-  if (blocks.rows.metric == Metric::kL2 || blocks.element == Element::kByte) return {least, blocks.margin};
+  if (blocks.rows.metric == Metric::kL2 || blocks.element != Element::kFloat) return {least, blocks.margin};
   double longest = 0;
   for (std::size_t q = 0; q < group.size; ++q) {
     const double square = sum_of_products(group.X + q * d, group.X + q * d, d);
@@ -89,11 +91,13 @@ CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const s
   return score_of(blocks.rows.metric, wide, row, blocks.rows.d);
 }
 
-CFE_INLINE void prefetch_candidates(const Scan& scan, const std::int32_t* lanes, std::size_t count) {
+// Prefetches at most `most` bytes of each row.
+CFE_INLINE void prefetch_candidates(const Scan& scan, const std::int32_t* lanes, std::size_t count, std::size_t most) {
   if (scan.blocks.runs == nullptr) return;
+  const std::size_t size = scan.blocks.rows.row_size < most ? scan.blocks.rows.row_size : most;
   for (std::size_t c = 0; c < count; ++c) {
     const std::uint8_t* code = candidate_row(scan, lanes[c]).code;
-    for (std::size_t i = 0; i < scan.blocks.rows.row_size; i += kCacheLine) __builtin_prefetch(code + i);
+    for (std::size_t i = 0; i < size; i += kCacheLine) __builtin_prefetch(code + i);
   }
 }
 
@@ -134,6 +138,8 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
     }
   }
   for (; c < count; ++c) {
+    const bool ahead = blocks.rows.row_size > kFirstBytes && c + kRowsAhead < count;
+    if (ahead) prefetch_candidates(scan, lanes + c + kRowsAhead, 1, blocks.rows.row_size);
     const StoredRow row = candidate_row(scan, lanes[c]);
     scores[c] = score_row(blocks, wide, row.code, scan.memory.row), ids[c] = row.id;
   }
@@ -186,7 +192,7 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
   const std::size_t d = scan.blocks.rows.d, k = scan.group.k, count = buffer.counts[q], found = buffer.found[q];
   if (count == 0) return;
   const std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
-  prefetch_candidates(scan, lanes, count);
+  prefetch_candidates(scan, lanes, count, kFirstBytes);
   for (std::size_t i = 0; i < d; ++i) scan.memory.wide[i] = scan.group.X[q * d + i];
   float *D = scan.D(q), *scores = scan.memory.scores;
   std::int64_t *I = scan.I(q), *ids = scan.memory.ids;
@@ -207,7 +213,7 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
 CFE_INLINE void keep_reaching(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t count = buffer.counts[q];
-  const bool bytes = scan.blocks.element == Element::kByte;
+  const bool bytes = scan.blocks.element != Element::kFloat;
   float *lower = buffer.lower + q * buffer.capacity, *upper = bytes ? buffer.upper + q * buffer.capacity : lower;
   std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
   const F32x16 threshold = F32x16::all(scan.memory.queries.threshold[q]);
@@ -273,7 +279,7 @@ CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& la
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
   compress(lower, mask, buffer.lower + end);
-  if (scan.blocks.element == Element::kByte) compress(upper, mask, buffer.upper + end);
+  if (scan.blocks.element != Element::kFloat) compress(upper, mask, buffer.upper + end);
   compress(lanes, mask, buffer.lanes + end);
   count += count_bits(mask);
   if (count > buffer.enough) make_room(scan, q);

@@ -31,17 +31,20 @@ CFE_INLINE void write_statistics(const BlocksView& blocks, const Codes& codes, s
   (codes.tail_norm + rotation_error).store(floats + kTailNorm * kLanes);
 }
 
-// Reads up to 16 rows into lanes and writes their labels. Damaged rows are left out.
-CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, const PackMemory& memory,
-                                 std::int32_t* labels) {
+// Reads up to 16 rows of a list, from `first` on, writes their labels, and calls take(lane) for each. Damaged rows are
+// left out.
+template <class Take>
+CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, std::size_t first, float* row,
+                                 std::int32_t* labels, const Take& take) {
   LabelRange range{std::numeric_limits<std::int32_t>::max(), kUnknown, 0};
   for (int lane = 0; lane < kLanes; ++lane) {
     labels[lane] = kUnknown;
-    if (static_cast<std::size_t>(lane) >= rows.size || rows.rows[lane] < 0) continue;
-    decode(view, stored_row(view, rows.rows[lane]).code, memory.row);
-    if (!is_sound(memory.row, view.d)) continue;
-    put_lane(memory.row, view.d, lane, memory.block);
-    const std::int32_t label = labels[lane] = rows.labels[lane];
+    const std::size_t place = first + static_cast<std::size_t>(lane);
+    if (place >= rows.size || rows.rows[place] < 0) continue;
+    decode(view, stored_row(view, rows.rows[place]).code, row);
+    if (!is_sound(row, view.d)) continue;
+    take(lane);
+    const std::int32_t label = labels[lane] = rows.labels[place];
     range.smallest = label < range.smallest ? label : range.smallest;
     range.largest = label > range.largest ? label : range.largest;
     range.lanes |= 1u << lane;
@@ -77,9 +80,8 @@ void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget&
   if (bytes) write_mean(blocks.rows, rows, memory.row, target.mean);
   for (std::size_t first = 0, b = 0; first < rows.size; first += kLanes, ++b) {
     clear(memory.block, blocks.columns);
-    const std::size_t left = rows.size - first;
-    const ListRows some{rows.rows + first, rows.labels + first, left < kLanes ? left : kLanes};
-    target.ranges[b] = read_block(blocks.rows, some, memory, target.labels + b * kLanes);
+    target.ranges[b] = read_block(blocks.rows, rows, first, memory.row, target.labels + b * kLanes,
+                                  [&](int lane) { put_lane(memory.row, blocks.rows.d, lane, memory.block); });
     std::int32_t* data = target.data + b * blocks.words * kLanes;
     if (!bytes) {
       std::memcpy(data, memory.block, blocks.words * kLanes * sizeof(float));

@@ -6,13 +6,16 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-// The product of two rows, or their squared distance, for screening only.
-template <bool kDistance = false>
+// The product of two rows, or their squared distance, for screening only; `kFixed`: with the same bits at every level.
+template <bool kDistance = false, bool kFixed = false>
 CFE_INLINE float dot(const float* x, const float* y, std::size_t d) {
   F32x16 sums[4] = {F32x16::all(0), F32x16::all(0), F32x16::all(0), F32x16::all(0)};
   const auto add = [&](std::size_t at, F32x16& to) CFE_LAMBDA {
     const F32x16 a = F32x16::load(x + at), b = F32x16::load(y + at), difference = a - b;
-    to = kDistance ? fused(difference, difference, to) : fused(a, b, to);
+    if constexpr (kFixed)
+      to += kDistance ? difference * difference : a * b;
+    else
+      to = kDistance ? fused(difference, difference, to) : fused(a, b, to);
   };
   std::size_t i = 0;
   for (; i + 4 * kLanes <= d; i += 4 * kLanes)

@@ -1,6 +1,7 @@
 // All kernels, for one instruction set; compiled once for each (see CMakeLists.txt).
 #include "core/kernels.h"
 
+#include "kernels/block_bits.h"
 #include "kernels/block_pack.h"
 #include "kernels/block_scan.h"
 #include "kernels/byte_means.h"
@@ -33,6 +34,8 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .has_bytes = CFE_LEVEL::kHasBytes,
       .pack_list = CFE_LEVEL::block::pack_list,
       .scan_group = CFE_LEVEL::block::scan_group,
+      .pack_bits = CFE_LEVEL::block::pack_bits,
+      .scan_bits = CFE_LEVEL::block::scan_bits,
       .norm = CFE_LEVEL::norm,
       .row_scores = CFE_LEVEL::row_scores,
       .first_not_finite = CFE_LEVEL::first_not_finite,

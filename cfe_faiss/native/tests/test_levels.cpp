@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/blocks.h"
 #include "core/graph.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
@@ -100,6 +101,58 @@ TEST(dot_products_have_the_same_bits_alone_and_with_others) {
       for (std::size_t q = 0; q < nq; ++q) {
         kernels().dot_blocks({X.data() + q * d, 1, d}, Y, {alone.data(), 1, width});
         CHECK(same_bits(alone, std::span(scores).subspan(q * width, width)));
+      }
+    }
+}
+
+TEST(searches_by_bits_have_the_same_bits_and_scores_of_rows) {
+  for (const Metric metric : {Metric::kCosine, Metric::kIp, Metric::kL2})
+    for (const std::size_t d : {1, 17, 64, 100, 200, 450}) {
+      tests::Sample sample(d, {200, 3, 0, 90, 16}, 3);
+      sample.metric = metric;
+      if (metric != Metric::kCosine) sample.change({0.5F, {1, 2, 0.5F, 0}});
+      const Rows rows = sample.rows();
+      const std::vector<float> center(metric == Metric::kL2 ? d : 0, 0.4F);
+      const std::vector<std::int64_t> lists{3, 0, -1, 1, 2, 4};
+      const Blocks blocks(rows,
+                          {.element = Element::kBit,
+                           .rounding_error = 1e-6F,
+                           .references = {},
+                           .reference_starts = {},
+                           .center = center,
+                           .wanted = {},
+                           .allowed = {},
+                           .rotation = {},
+                           .prefix = 0,
+                           .threads = 2},
+                          nullptr);
+      for (const std::size_t k : {1, 9, 300}) {
+        ScanMemory scratch;
+        std::vector<float> scores;
+        std::size_t equal = 0, number = 0;
+        for (std::size_t q = 0; q < 40; ++q) {
+          tests::Found found(k);
+          const std::int32_t label = static_cast<std::int32_t>(q % 4);
+          blocks.search_group({.X = sample.x(q).data(),
+                               .labels = &label,
+                               .size = 1,
+                               .lists = lists.data(),
+                               .nprobe = lists.size(),
+                               .k = k,
+                               .resume = false,
+                               .D = found.D.data(),
+                               .I = found.I.data(),
+                               .filter = {}},
+                              scratch);
+          scores.insert(scores.end(), found.D.begin(), found.D.end());
+          const tests::Found best = sample.search(sample.x(q), label, lists, k);
+          CHECK(found.results().found() == best.I.size() - static_cast<std::size_t>(std::ranges::count(best.I, -1)));
+          number += k;
+          for (const std::int64_t id : best.I) equal += std::ranges::count(found.I, id) > 0 ? 1 : 0;
+        }
+        CHECK(d < 64 || 100 * equal >= 98 * number);  // of few dimensions, signs say little
+        CHECK(as_at_the_first_level(
+            "bits" + std::to_string(static_cast<int>(metric) * 10000 + static_cast<int>(d * 10 + k % 7)), scores));
       }
     }
 }

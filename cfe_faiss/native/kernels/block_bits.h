@@ -1,0 +1,336 @@
+// Rows of lists in one bit a dimension, for a single query: a first stage that estimates scores, as in RaBitQ (Gao and
+// Long, 2024). It is right with high probability only, so it serves searches whose recall is measured.
+//
+// With c the mean of a list, x' = x - c, R a rotation, s the signs of R x', and a = s·R x' / (|x'| sqrt(D)),
+//
+//   q·x = q·c + c·x' + (q - c)·x',    (q - c)·x' ~ f s·R(q - c),    f = |x'|^2 / s·R x'
+//
+// where the estimate errs by a standard deviation of |q - c| |x'| sqrt((1 / a^2 - 1) / (D - 1)). R q is rounded to a
+// few bits in addition, so that sums of integers from tables of 4 dimensions give s·R q. For squared distances,
+//
+//   -|q - x|^2 = -|q - c|^2 - |x'|^2 + 2 (q - c)·x',
+//
+// and m, near the mean of all rows, is subtracted from q and c before they are rotated. Rows are scored in the order of
+// their bounds, z deviations above their estimates, until no bound reaches the threshold.
+//
+// All sums have one order at every level, and nothing is fused, so that the same rows are scored.
+#pragma once
+
+#include "kernels/block_pack.h"
+#include "kernels/block_scan.h"
+
+namespace cfe::CFE_LEVEL::block {
+
+inline constexpr float kDeviations = 3;         // z
+inline constexpr float kRoundingRatio = 0.6f;   // least deviation, per length of a query's rounding error, of a factor
+inline constexpr std::size_t kFirstScored = 2;  // rows per result that are scored to get a threshold
+inline constexpr std::size_t kBytesAhead = 2048;  // of the bits of rows, which are prefetched
+inline constexpr int kLargestBitCode = 15;        // of a query
+
+// --- rotation ---
+
+// Sums and differences of numbers that are `step` apart, in the lower and the upper places.
+template <int step>
+CFE_INLINE F32x16 butterfly(const F32x16& v) {
+  F32x16 sums;
+  for (int p = 0; p < kParts; ++p) {
+    if constexpr (step >= kWidth) {
+      constexpr int distance = step / kWidth;
+      sums.part[p] = p & distance ? v.part[p ^ distance] - v.part[p] : v.part[p] + v.part[p ^ distance];
+    } else {
+      sums.part[p] = [&]<int... lane>(std::integer_sequence<int, lane...>) CFE_LAMBDA {
+        const FloatRegister signs{(lane & step ? -1.0f : 1.0f)...};
+        return __builtin_shufflevector(v.part[p], v.part[p], (lane ^ step)...) + v.part[p] * signs;
+      }
+      (std::make_integer_sequence<int, kWidth>{});
+    }
+  }
+  return sums;
+}
+
+// The Hadamard transform of n numbers, a power of two and at least 16.
+CFE_INLINE void transform(float* x, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += kLanes)
+    butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(F32x16::load(x + i))))).store(x + i);
+  for (std::size_t step = kLanes; step < n; step *= 2)
+    for (std::size_t first = 0; first < n; first += 2 * step)
+      for (std::size_t i = first; i < first + step; i += kLanes) {
+        const F32x16 a = F32x16::load(x + i), b = F32x16::load(x + i + step);
+        (a + b).store(x + i);
+        (a - b).store(x + i + step);
+      }
+}
+
+// Rotates a row of blocks.columns numbers: two times, or four for its first and last numbers in turn, signs are changed
+// and the numbers transformed.
+CFE_INLINE void rotate_signs(const BlocksView& blocks, float* x) {
+  const std::size_t columns = blocks.columns, part = blocks.prefix;
+  for (std::size_t round = 0; round < (part == columns ? 2 : kSignRounds); ++round) {
+    const float* signs = blocks.rotation + round * columns;
+    for (std::size_t i = 0; i < columns; i += kLanes) (F32x16::load(x + i) * F32x16::load(signs + i)).store(x + i);
+    transform(round % 2 == 0 ? x : x + (columns - part), part);
+  }
+}
+
+// Writes x - y, and zeros up to blocks.columns. y may be null.
+CFE_INLINE void write_difference(const BlocksView& blocks, const float* x, const float* y, float* difference) {
+  const std::size_t d = blocks.rows.d;
+  for (std::size_t i = 0; i < d; ++i) difference[i] = y != nullptr ? x[i] - y[i] : x[i];
+  for (std::size_t i = d; i < blocks.columns; ++i) difference[i] = 0;
+}
+
+// --- rows ---
+
+// Writes one row's bits and statistics into its lane. `along`: c·x', or 0 for distances. `center`: R (c - m).
+CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, const float* center, float square,
+                            float along, std::uint8_t* bytes, float* statistics) {
+  const auto columns = static_cast<float>(blocks.columns);
+  const F32x16 zero = F32x16::all(0);
+  F32x16 sizes = zero, products = zero;
+  for (std::size_t i = 0; i < blocks.columns; i += kLanes) {
+    const F32x16 x = F32x16::load(rotated + i), c = F32x16::load(center + i);
+    const I32x16 positive = x >= zero;
+    sizes += absolute(x);
+    products += select(positive, c, zero - c);
+    const Mask mask = bits(positive);
+    bytes[2 * i] = static_cast<std::uint8_t>(mask & 255);
+    bytes[2 * i + kLanes] = static_cast<std::uint8_t>(mask >> 8);
+  }
+  const float size = sum(sizes), ratio = size > 0 ? columns * square / size / size - 1 : 0;
+  const float factor = size > 0 ? square / size : 0;
+  const float deviation = __builtin_sqrtf(square * (ratio > 0 ? ratio / (columns - 1) : 0));
+  const bool distance = blocks.rows.metric == Metric::kL2;
+  const float scale = distance ? 2 : 1;
+  statistics[kFactor * kLanes] = scale * factor;
+  statistics[kBase * kLanes] = (distance ? -square : along) - scale * factor * sum(products);
+  statistics[kDeviation * kLanes] = scale * (deviation > kRoundingRatio * factor ? deviation : kRoundingRatio * factor);
+}
+
+// Packs a list.
+void pack_bits(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory) {
+  const std::size_t d = blocks.rows.d;
+  write_mean(blocks.rows, rows, memory.row, target.mean);
+  *target.longest = dot<false, true>(target.mean, target.mean, d);
+  float *center = memory.rotated, *x = memory.block;
+  write_difference(blocks, target.mean, blocks.center, center);
+  rotate_signs(blocks, center);
+  for (std::size_t first = 0, b = 0; first < rows.size; first += kLanes, ++b) {
+    auto* bytes = reinterpret_cast<std::uint8_t*>(target.data + b * blocks.words * kLanes);
+    auto* statistics = reinterpret_cast<float*>(target.statistics + b * kEstimateStatistics * kLanes);
+    std::memset(bytes, 0, blocks.words * kLanes * sizeof(std::int32_t));
+    clear(statistics, kEstimateStatistics);
+    target.ranges[b] = read_block(blocks.rows, rows, first, memory.row, target.labels + b * kLanes, [&](int lane) {
+      write_difference(blocks, memory.row, target.mean, x);
+      const float square = dot<false, true>(x, x, d), along = dot<false, true>(x, target.mean, d);
+      rotate_signs(blocks, x);
+      encode_bits(blocks, x, center, square, along, bytes + lane, statistics + lane);
+    });
+  }
+}
+
+// --- queries ---
+
+using Table = std::uint8_t __attribute__((vector_size(16)));  // sums for each value of 4 bits
+
+CFE_INLINE Table in_table(int value) { return static_cast<std::uint8_t>(value) - Table{}; }
+
+// Writes the tables of 16 numbers: of the lower 4 bits of each byte of rows, 64 bytes before the tables of the upper 4.
+CFE_INLINE void write_tables(const std::int32_t* codes, std::size_t first, std::uint8_t* tables) {
+  constexpr Table kPlaces{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (std::size_t t = 0; t < 4; ++t, codes += 4) {
+    Table sums = in_table(4 * kLargestBitCode - codes[0] - codes[1] - codes[2] - codes[3]);
+    for (int bit = 0; bit < 4; ++bit) sums += (Table)((kPlaces & in_table(1 << bit)) != 0) & in_table(2 * codes[bit]);
+    const std::size_t byte = first / 8 + t / 2;
+    std::memcpy(tables + byte / 4 * 128 + t % 2 * 64 + byte % 4 * kLanes, &sums, sizeof sums);
+  }
+}
+
+// Rotates a query and writes its tables and statistics.
+CFE_INLINE void encode_bit_query(const Scan& scan) {
+  const BlocksView& blocks = scan.blocks;
+  const QueryStatistics& query = scan.memory.queries;
+  const std::size_t columns = blocks.columns, d = blocks.rows.d;
+  float* x = scan.memory.rotated;
+  write_difference(blocks, scan.group.X, blocks.center, x);
+  rotate_signs(blocks, x);
+  F32x16 largest = F32x16::all(0), error = largest;
+  for (std::size_t i = 0; i < columns; i += kLanes) largest = larger(absolute(F32x16::load(x + i)), largest);
+  const std::size_t fits = 0x7FFF / columns;  // sums of codes fit into 16 bits
+  const auto most = static_cast<float>(fits < kLargestBitCode ? fits : kLargestBitCode);
+  const float scale = largest_lane(largest) > kTiny ? largest_lane(largest) / most : 1;
+  const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;
+  for (std::size_t i = 0; i < columns; i += kLanes) {
+    const F32x16 some = F32x16::load(x + i);
+    const I32x16 code = rounded(some * inverse);
+    const F32x16 difference = some - to_float(code) * scales;
+    error += difference * difference;
+    std::int32_t codes[kLanes];
+    code.store(codes);
+    write_tables(codes, i, reinterpret_cast<std::uint8_t*>(scan.memory.words));
+  }
+  query.scale[0] = scale;
+  query.error[0] = sum(error) / (kRoundingRatio * kRoundingRatio);
+  query.norm[0] = dot<false, true>(scan.group.X, scan.group.X, d);  // squared
+}
+
+// --- estimates ---
+
+using ByteRegister = std::uint8_t __attribute__((vector_size(4 * kWidth)));
+using ShortRegister = std::uint16_t __attribute__((vector_size(4 * kWidth)));
+
+// Each place, below 16, replaced by the entry of a table there; a table for each 16 places.
+CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister& places) {
+#if defined(CFE_LEVEL_avx512)
+  return (ByteRegister)_mm512_shuffle_epi8((__m512i)tables, (__m512i)places);
+#elif defined(CFE_LEVEL_avx2)
+  return (ByteRegister)_mm256_shuffle_epi8((__m256i)tables, (__m256i)places);
+#elif defined(CFE_LEVEL_neon)
+  return (ByteRegister)vqtbl1q_u8((uint8x16_t)tables, (uint8x16_t)places);
+#else
+  ByteRegister found = in_table(tables[0]);  // an entry is the sum of its single bits
+  for (int bit = 1; bit < kLanes; bit *= 2)
+    found += (ByteRegister)((places & in_table(bit)) != 0) & in_table(tables[bit] - tables[0]);
+  return found;
+#endif
+}
+
+// The sums of a register's parts of eight numbers.
+template <class Shorts>
+CFE_INLINE auto parts_added(const Shorts& shorts) {
+  constexpr int count = sizeof(Shorts) / sizeof(std::uint16_t);
+  if constexpr (count == 8)
+    return shorts;
+  else
+    return parts_added(consecutive<0, count / 2>(shorts, shorts) + consecutive<count / 2, count / 2>(shorts, shorts));
+}
+
+// The products of the query's codes and the signs of a block's rows.
+CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const std::uint8_t* tables) {
+  constexpr std::size_t kWord = 64, kBytes = sizeof(ByteRegister);
+  const auto* rows = reinterpret_cast<const std::uint8_t*>(blocks.data + b * blocks.words * kLanes);
+  // Sums of rows 0, 2, ... and 1, 3, ... in 16 bits, where the first wrap around.
+  ShortRegister pairs{}, odd{};
+  for (std::size_t word = 0; word < blocks.words; ++word)
+    for (std::size_t at = 0; at < kWord; at += kBytes) {
+      ByteRegister bytes, lower, upper;
+      std::memcpy(&bytes, rows + word * kWord + at, kBytes);
+      if (at == 0) __builtin_prefetch(rows + word * kWord + kBytesAhead);
+      std::memcpy(&lower, tables + 2 * word * kWord + at, kBytes);
+      std::memcpy(&upper, tables + (2 * word + 1) * kWord + at, kBytes);
+      const auto high = (ByteRegister)((ShortRegister)bytes >> 4) & 15;
+      const auto sums = (ShortRegister)(looked_up(lower, bytes & 15) + looked_up(upper, high));
+      pairs += sums;
+      odd += sums >> 8;
+    }
+  const auto zero = static_cast<std::uint16_t>(kLargestBitCode * blocks.columns);  // of all tables
+  const auto evens = parts_added(pairs - (odd << 8)) - zero, odds = parts_added(odd) - zero;
+  using Signed = std::int16_t __attribute__((vector_size(32)));
+  const auto sums = (Signed)__builtin_shufflevector(evens, odds, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  I32x16 v;
+  [&]<int... p>(std::integer_sequence<int, p...>) CFE_LAMBDA {
+    ((v.part[p] = __builtin_convertvector((consecutive<p * kWidth, kWidth>(sums, sums)), IntRegister)), ...);
+  }
+  (std::make_integer_sequence<int, kParts>{});
+  return v;
+}
+
+// A query and a list: the number added to each estimate, and the deviations per unit of a row.
+struct ListEstimate {
+  float base, width;
+};
+
+CFE_INLINE ListEstimate estimate_of(const Scan& scan, std::int64_t number) {
+  const BlocksView& blocks = scan.blocks;
+  const std::size_t d = blocks.rows.d, list = static_cast<std::size_t>(number);
+  const QueryStatistics& query = scan.memory.queries;
+  const float* mean = blocks.means + list * d;
+  float base, square, rounding = 0;  // of the base
+  if (blocks.rows.metric == Metric::kL2) {
+    square = dot<true, true>(scan.group.X, mean, d);
+    base = -square, rounding = square;
+  } else {
+    base = dot<false, true>(scan.group.X, mean, d);
+    square = query.norm[0] + blocks.longest[list] - 2 * base;
+    if (blocks.rows.metric == Metric::kIp) rounding = __builtin_sqrtf(query.norm[0] * blocks.longest[list]);
+  }
+  square = square > 0 ? square : 0;
+  return {base + kRoundings * blocks.margin * rounding, kDeviations * __builtin_sqrtf(square + query.error[0])};
+}
+
+// Writes upper bounds of the rows of up to `most` eligible blocks, from `place` on: -inf for a lane that is not
+// eligible. Returns the number of blocks, and sets `place` to the end.
+CFE_INLINE std::size_t bound_blocks(const Scan& scan, Place& place, std::size_t most) {
+  const WarmUp memory = scan.memory.warm_up;
+  const auto* tables = reinterpret_cast<const std::uint8_t*>(scan.memory.words);
+  const F32x16 nothing = F32x16::all(-kInfinite), scale = F32x16::all(scan.memory.queries.scale[0]);
+  std::size_t chosen = 0;
+  for (; place.list < scan.group.nprobe && chosen < most; ++place.list, place.block = 0) {
+    const auto [first, stop] = list_blocks(scan, place.list);
+    if (first == stop) continue;
+    const ListEstimate list = estimate_of(scan, scan.group.lists[place.list]);
+    const F32x16 base = F32x16::all(list.base), width = F32x16::all(list.width);
+    for (place.block = place.block > first ? place.block : first; place.block < stop && chosen < most; ++place.block) {
+      const std::size_t b = place.block;
+      const Mask lanes = eligible_lanes(scan, b, scan.label);
+      if (lanes == 0) continue;
+      const auto* rows = reinterpret_cast<const float*>(scan.blocks.statistics + b * kEstimateStatistics * kLanes);
+      const F32x16 products = to_float(sign_products(scan.blocks, b, tables)) * scale;
+      const F32x16 estimate =
+          (base + F32x16::load(rows + kBase * kLanes)) + F32x16::load(rows + kFactor * kLanes) * products;
+      const F32x16 upper = estimate + F32x16::load(rows + kDeviation * kLanes) * width;
+      select(lanes_of(lanes), upper, nothing).store(memory.upper + chosen * kLanes);
+      memory.seen[chosen++] = static_cast<std::int32_t>(b);
+    }
+    if (place.block < stop) break;
+  }
+  return chosen;
+}
+
+// Scores the rows whose bounds are best, to get a threshold, then the others whose bounds reach it.
+CFE_INLINE void score_bounded(const Scan& scan, std::size_t filled) {
+  const WarmUp memory = scan.memory.warm_up;
+  const F32x16 nothing = F32x16::all(-kInfinite);
+  const std::size_t rank = (kFirstScored * scan.group.k + scan.group.filter.ids_each) * scan.group.copies;
+  const std::span<const float> upper(memory.upper, filled * kLanes);
+  std::size_t number = 0;
+  if (scan.memory.candidates.found[0] < scan.group.k)
+    number = near_best(upper, upper, rank < memory.width ? rank : memory.width, {memory.maxima, memory.width},
+                       {memory.kept, upper.size()});
+  for (std::size_t first = 0; first < number; first += kLanes) {
+    std::int32_t lanes[kLanes];
+    float bounds[kLanes];
+    const std::size_t some = number - first < kLanes ? number - first : kLanes;
+    for (std::size_t i = 0; i < some; ++i) {
+      const auto at = static_cast<std::size_t>(memory.kept[first + i]);
+      lanes[i] = memory.seen[at / kLanes] * static_cast<std::int32_t>(kLanes) + static_cast<std::int32_t>(at % kLanes);
+      bounds[i] = memory.upper[at];
+      memory.upper[at] = -kInfinite;
+    }
+    add_candidates(scan, 0, I32x16::load(lanes), 0xFFFFu >> (kLanes - some), nothing, F32x16::load(bounds));
+  }
+  score_candidates(scan, 0);
+  for (std::size_t place = 0; place < filled; ++place) {
+    const F32x16 bounds = F32x16::load(memory.upper + place * kLanes);
+    const Mask mask = at_least(bounds, F32x16::all(scan.memory.queries.threshold[0]));
+    if (mask != 0)
+      add_candidates(scan, 0, lanes_of_block(static_cast<std::size_t>(memory.seen[place])), mask, nothing, bounds);
+  }
+  score_candidates(scan, 0);
+}
+
+// Finds the best rows of the lists of a group of one query, with high probability.
+void scan_bits(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory) {
+  const Scan scan = scan_of(blocks, group, memory);
+  begin_results(scan, 0);
+  if (is_sound(group.X, blocks.rows.d)) {
+    encode_bit_query(scan);
+    Place place{0, 0};
+    for (std::size_t filled = memory.warm_up.blocks; filled == memory.warm_up.blocks;) {
+      filled = bound_blocks(scan, place, memory.warm_up.blocks);
+      score_bounded(scan, filled);
+    }
+  }
+  end_all_results(scan);
+}
+
+}  // namespace cfe::CFE_LEVEL::block
