@@ -266,7 +266,7 @@ def test_a_pair_of_a_table() -> None:
     assert texts(finder.local(["cem"], k=1).plot()) == texts(
         finder.local(["ben", "cem"], k=2).plot(1, rank=1)
     )
-    assert "missing" in texts(finder.local(["cem"], k=1).plot())
+    assert "unknown" in texts(finder.local(["cem"], k=1).plot())
     for wrong in ({"i": 1}, {"rank": 2}, {"rank": 0}):
         with pytest.raises(ValueError, match="must"):
             finder.local(["cem"], k=1).plot(**wrong)

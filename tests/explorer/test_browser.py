@@ -173,7 +173,7 @@ def test_side_by_side(seen: Seen, frame: pd.DataFrame) -> None:
     page.evaluate(f"choose(pairs[{place}])")
     assert f"Pair {place + 1}: " in page.locator("#pair h2").inner_text()
     missing = page.locator("#pair td.missing")
-    assert missing.inner_text() == "missing"
+    assert missing.inner_text() == "unknown"
     equal = page.locator("#pair details")
     assert not equal.locator("table").is_visible()
     equal.locator("summary").click()
