@@ -129,7 +129,7 @@ struct CandidateBuffer {
   std::size_t capacity;
   std::size_t enough;   // more candidates of a query than this are dropped or scored
   float* lower;         // (queries, capacity)
-  float* upper;         // the same; bytes only
+  float* upper;         // the same; bytes and bits only
   std::int32_t* lanes;  // the same
   std::size_t* counts;  // (queries)
   std::size_t* found;   // results of each query so far, (queries)

@@ -197,22 +197,39 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
     }
   }
   const bool coded = element_ != Element::kFloat;
-  const ListTarget target{coded ? means_.data() + list * rows_.d() : nullptr,
-                          coded ? longest_.data() + list : nullptr,
-                          data_.data() + first * words_ * kBlockRows,
-                          coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
-                          added_.empty() ? nullptr : added_.data() + first * kBlockRows,
-                          labels_.data() + first * kBlockRows,
-                          ranges_.data() + first};
+  const ListTarget target{
+      .mean = coded ? means_.data() + list * rows_.d() : nullptr,
+      .longest = coded ? longest_.data() + list : nullptr,
+      .data = data_.data() + first * words_ * kBlockRows,
+      .statistics = coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
+      .added = added_.empty() ? nullptr : added_.data() + first * kBlockRows,
+      .labels = labels_.data() + first * kBlockRows,
+      .ranges = ranges_.data() + first};
   const auto pack_rows = element_ == Element::kBit ? kernels().pack_bits : kernels().pack_list;
   pack_rows(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
 }
 
 BlocksView Blocks::view() const {
-  return {rows_.view(),    element_,         words_,         prefix_,        margin_,
-          rotation_error_, rotation_.data(), columns_,       starts_.data(), known_.data(),
-          means_.data(),   longest_.data(),  center_.data(), data_.data(),   statistics_.data(),
-          added_.data(),   labels_.data(),   ranges_.data(), runs_.data(),   lane_rows_.data()};
+  return {.rows = rows_.view(),
+          .element = element_,
+          .words = words_,
+          .prefix = prefix_,
+          .margin = margin_,
+          .rotation_error = rotation_error_,
+          .rotation = rotation_.data(),
+          .columns = columns_,
+          .starts = starts_.data(),
+          .known = known_.data(),
+          .means = means_.data(),
+          .longest = longest_.data(),
+          .center = center_.data(),
+          .data = data_.data(),
+          .statistics = statistics_.data(),
+          .added = added_.data(),
+          .labels = labels_.data(),
+          .ranges = ranges_.data(),
+          .runs = runs_.data(),
+          .lane_rows = lane_rows_.data()};
 }
 
 std::size_t Blocks::memory() const {

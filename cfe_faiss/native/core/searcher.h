@@ -53,8 +53,8 @@ struct RoutedGroups {
   std::vector<std::int64_t> lists;          // (groups, width), nearest first; -1 for none
 };
 
-// Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists, unless
-// blocks hold bits; then it is exact in all lists.
+// Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists. If blocks
+// hold bits, however, it may miss a row with a small probability, unless all lists are searched: then it reads rows.
 class Searcher {
  public:
   // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists; queries among all

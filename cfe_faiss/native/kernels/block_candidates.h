@@ -213,8 +213,8 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
 CFE_INLINE void keep_reaching(const Scan& scan, std::size_t q) {
   const CandidateBuffer& buffer = scan.memory.candidates;
   const std::size_t count = buffer.counts[q];
-  const bool bytes = scan.blocks.element != Element::kFloat;
-  float *lower = buffer.lower + q * buffer.capacity, *upper = bytes ? buffer.upper + q * buffer.capacity : lower;
+  const bool coded = scan.blocks.element != Element::kFloat;
+  float *lower = buffer.lower + q * buffer.capacity, *upper = coded ? buffer.upper + q * buffer.capacity : lower;
   std::int32_t* lanes = buffer.lanes + q * buffer.capacity;
   const F32x16 threshold = F32x16::all(scan.memory.queries.threshold[q]);
   std::size_t kept = 0;
@@ -225,7 +225,7 @@ CFE_INLINE void keep_reaching(const Scan& scan, std::size_t q) {
     if (count - i < kLanes) mask &= (1u << (count - i)) - 1;
     compress(some, mask, lanes + kept);
     compress(lows, mask, lower + kept);
-    if (bytes) compress(highs, mask, upper + kept);
+    if (coded) compress(highs, mask, upper + kept);
     kept += count_bits(mask);
   }
   buffer.counts[q] = kept;

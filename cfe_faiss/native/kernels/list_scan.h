@@ -181,8 +181,17 @@ void scan_lists(const ListsView& lists, const ListQuery& query, float margin, co
   BlocksView rows{};
   rows.rows = lists.rows;
   rows.margin = 2 * margin;  // covers the rounding of sums with it
-  const GroupView group{query.x,      &query.label, 1,       nullptr, 0,      best.k,
-                        lists.copies, true,         nullptr, best.D,  best.I, query.filter.of_allowed()};
+  const GroupView group{.X = query.x,
+                        .labels = &query.label,
+                        .size = 1,
+                        .lists = nullptr,
+                        .nprobe = 0,
+                        .k = best.k,
+                        .copies = lists.copies,
+                        .resume = true,
+                        .D = best.D,
+                        .I = best.I,
+                        .filter = query.filter.of_allowed()};
   Scan scan{rows, group, memory, query.label, false, margin_of(rows, group)};
   begin_results(scan, 0);
   CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, scan)

@@ -95,8 +95,17 @@ CFE_INLINE void scan_part(const TilePart& part) {
   const Tile& tile = part.tile;
   for (std::size_t r = 0; r < tile.x.size(); ++r) {
     const auto number = static_cast<std::int64_t>(r);
-    const GroupView group{tile.X_of(r), &tile.x.labels[r], 1,           nullptr,      0, part.of_x.k, 1, true,
-                          &number,      part.of_x.D,       part.of_x.I, tile.x.filter};
+    const GroupView group{.X = tile.X_of(r),
+                          .labels = &tile.x.labels[r],
+                          .size = 1,
+                          .lists = nullptr,
+                          .nprobe = 0,
+                          .k = part.of_x.k,
+                          .resume = true,
+                          .order = &number,
+                          .D = part.of_x.D,
+                          .I = part.of_x.I,
+                          .filter = tile.x.filter};
     const Scan x{part.rows_of_y, group, part.memory, tile.x.labels[r], false, margin_of_tile(tile)};
     begin_results(x, 0);
     for_each_column(tile, r, part.first, part.stop, [&](std::size_t first, std::size_t stop) CFE_LAMBDA {
@@ -117,9 +126,16 @@ void scan_tile(const Tile& tile, const TileResults& of_x, const TileResults* of_
   for (std::size_t first = 0, stop; first < tile.y.size(); first = stop) {
     stop = first + columns < tile.y.size() ? first + columns : tile.y.size();
     const TopK best = (*of_y)[first];
-    const GroupView group{
-        tile.Y_of(first), tile.y.labels.data() + first, stop - first, nullptr, 0, best.k, 1, true, nullptr, best.D,
-        best.I,           tile.y.filter.from(first)};
+    const GroupView group{.X = tile.Y_of(first),
+                          .labels = tile.y.labels.data() + first,
+                          .size = stop - first,
+                          .lists = nullptr,
+                          .nprobe = 0,
+                          .k = best.k,
+                          .resume = true,
+                          .D = best.D,
+                          .I = best.I,
+                          .filter = tile.y.filter.from(first)};
     const Scan y{x_rows.blocks, group, of_columns, 0, true, margin_of_tile(tile)};
     for (std::size_t q = 0; q < group.size; ++q) begin_results(y, q);
     scan_part<true>({tile, y_rows.blocks, of_x, memory, &y, first, stop});
