@@ -40,7 +40,7 @@ _EXACTLY = Effort(exact=True)
 _ANY_LABEL = np.zeros(1, np.int64)
 
 
-class SearchingMixin:
+class AnsweringMixin:
     """Searches of an evidence index in memory.
 
     A base of :class:`cfe_faiss.index.base.EvidenceMixin`.
@@ -189,7 +189,9 @@ class SearchingMixin:
         found = single.search(
             xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
         )
-        if found is None:  # for example because a change was pending
+        # The index has changed, or only this query needs a conversion or a calibration. The core does
+        # not say which, and the next single query makes the objects anew at little cost.
+        if found is None:
             self._single = None
         elif is_distance(self.metric):
             return flipped(found[0], self.metric), found[1]
@@ -464,7 +466,7 @@ def _label_of_single(state: Snapshot, labels: Any) -> Any:
     return np.array([state.absent_label if code == NOT_STORED else code], np.int32)
 
 
-class ListSearchingMixin(SearchingMixin):
+class ListAnsweringMixin(AnsweringMixin):
     """Additional searches of an index with lists."""
 
     complete: bool = True

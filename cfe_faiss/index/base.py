@@ -39,7 +39,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
-from cfe_faiss.index.answering import SearchingMixin
+from cfe_faiss.index.answering import AnsweringMixin
 from cfe_faiss.index.parameters import as_numeric, written
 from cfe_faiss.rows import codecs, ids_and_labels
 from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
@@ -140,7 +140,7 @@ class Transaction:
         self._index._relabel(rows, labels, also)
 
 
-class EvidenceMixin(SearchingMixin):
+class EvidenceMixin(AnsweringMixin):
     """Storage, changes and copies of an evidence index, on top of its FAISS base class.
 
     FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is

@@ -23,7 +23,7 @@ from cfe_faiss.base.checks import Bytes, Floats, Int32s, Ints, as_count, as_numb
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.partitions import assign, drift, train_partitions
 from cfe_faiss.coarse.routes import Routes, SecondLevel
-from cfe_faiss.index.answering import ListSearchingMixin
+from cfe_faiss.index.answering import ListAnsweringMixin
 from cfe_faiss.index.base import Arrays, EvidenceMixin, Transaction
 from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.rows import codecs
@@ -65,7 +65,7 @@ _OF_STOCK = (
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
-class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
+class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
     """Storage and changes of an inverted-file evidence index, on top of its FAISS base class.
 
     The parameters are documented in :class:`cfe_faiss.IndexEvidenceIVF`.

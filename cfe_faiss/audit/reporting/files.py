@@ -245,7 +245,7 @@ def junit(content: Content) -> str:
 def long_table(content: Content) -> str:
     """Return a CSV file with one line per number.
 
-    Its columns are section, table, name, value, n and interval.
+    Its columns are ``REPORT_COLUMNS``.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
