@@ -1,6 +1,8 @@
 import subprocess
 import sys
 import threading
+import time
+from itertools import count
 
 import faiss
 import numpy as np
@@ -84,6 +86,44 @@ def test_blas_has_one_thread_inside_and_what_it_had_outside():
     with pytest.raises(ZeroDivisionError), threads.single_threaded_blas():
         raise ZeroDivisionError
     assert blas_threads() == before
+
+
+def test_an_interrupt_at_any_line_restores_the_threads_of_blas():
+    before = blas_threads()
+    limit = threads._Limit
+    functions = (threads.single_threaded_blas.__wrapped__, threads._apply_limits)
+    codes = {function.__code__ for function in (*functions, limit.start, limit.end)}
+
+    def interrupt(number):
+        """Use BLAS with an interrupt at a line; return whether there is such a line."""
+        lines = count(1)
+
+        def trace(frame, event, _):
+            if frame.f_code not in codes:
+                return None
+            if event == "line" and next(lines) == number:
+                raise KeyboardInterrupt
+            return trace
+
+        previous = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with threads.single_threaded_blas():
+                pass
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(previous)
+        return False
+
+    number = 1
+    while interrupt(number):
+        # after an interrupt, nothing waits for the thread that restores the number
+        deadline = time.monotonic() + 60
+        while blas_threads() != before:
+            assert time.monotonic() < deadline
+        number += 1
+    assert number > 10
 
 
 def test_the_number_of_threads_is_that_of_faiss():

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupts import raises_at
 from numpy.testing import assert_array_equal
 from torch_geometric.data import Data
 
@@ -276,3 +277,25 @@ def test_a_refused_update_changes_nothing(arguments, message):
     with pytest.raises(ValueError, match=message):
         finder.updated(**({"x": {0: [0.1, 0.1, 0.1]}} | arguments))
     assert_same_evidence(finder, expected)
+
+
+@pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
+@pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_error_at_any_line_leaves_the_finder_as_it_is(index, error, step):
+    def made():
+        mirror = Mirror(7, index, False)
+        finder, arguments = mirror.finder, mirror.change()
+        return finder, lambda: finder.updated(**arguments)
+
+    old, change = made()
+    new, _ = change()
+    line = 1 + (error is MemoryError)
+    while True:
+        finder, change = made()
+        raised = raises_at(line, error, change)
+        assert_same_evidence(finder, old)
+        assert_same_evidence(change()[0], new)
+        if not raised:
+            break
+        line += step
