@@ -190,7 +190,7 @@ class AnsweringMixin:
             xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
         )
         # The index has changed, or only this query needs a conversion or a calibration. The core does
-        # not say which, and the next single query makes the objects anew at little cost.
+        # not say which, and the next single query makes such objects again at little cost.
         if found is None:
             self._single = None
         elif is_distance(self.metric):

@@ -197,14 +197,13 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
     }
   }
   const bool coded = element_ != Element::kFloat;
-  const ListTarget target{
-      .mean = coded ? means_.data() + list * rows_.d() : nullptr,
-      .longest = coded ? longest_.data() + list : nullptr,
-      .data = data_.data() + first * words_ * kBlockRows,
-      .statistics = coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
-      .added = added_.empty() ? nullptr : added_.data() + first * kBlockRows,
-      .labels = labels_.data() + first * kBlockRows,
-      .ranges = ranges_.data() + first};
+  const ListTarget target{.mean = coded ? means_.data() + list * rows_.d() : nullptr,
+                          .longest = coded ? longest_.data() + list : nullptr,
+                          .data = data_.data() + first * words_ * kBlockRows,
+                          .statistics = coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
+                          .added = added_.empty() ? nullptr : added_.data() + first * kBlockRows,
+                          .labels = labels_.data() + first * kBlockRows,
+                          .ranges = ranges_.data() + first};
   const auto pack_rows = element_ == Element::kBit ? kernels().pack_bits : kernels().pack_list;
   pack_rows(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
 }
