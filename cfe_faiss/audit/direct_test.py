@@ -456,7 +456,10 @@ class Sample:
         if not varying:
             return "all vectors are alike"
         if 10 * varying > n:
-            return f"{varying} dimensions are more than a tenth of {n} people"
+            return (
+                f"{varying} dimensions are more than a tenth of {n} people: use fewer (leave "
+                f"columns out by ignore or --ignore), or audit more people"
+            )
         if self.before is not None and 2 * self.basis.shape[1] > n:
             columns = self.basis.shape[1]
             return f"{columns} columns of the null model are more than half of {n} people"

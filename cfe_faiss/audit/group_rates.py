@@ -59,8 +59,8 @@ LIMIT_OF_RATES = (
     "justified."
 )
 LIMIT_OF_POWER = (
-    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of '
-    "such samples. Smaller differences may exist."
+    'The verdict "no finding" means that an impact ratio of 0.7 would have been found in at least '
+    "half of such samples. Smaller differences may exist."
 )
 _LIMITS = (
     LIMIT_OF_RATES,

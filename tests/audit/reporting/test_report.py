@@ -238,7 +238,7 @@ def test_without_an_effect_nothing_is_named_and_few_people_leave_it_open(tmp_pat
     assert report.numbers["described"][0].startswith("No group is named: of 4 direct tests")
     few = " ".join(write(tmp_path, people(70), overwrite=True).numbers["undetermined"])
     assert "Direct effects of sex" in few
-    assert "Impact ratios by sex: none was found, but a ratio of 0.7 would be missed" in few
+    assert "no impact ratio by sex was found, but one of 0.7 would be missed" in few
 
 
 @pytest.mark.parametrize(("columns", "left_out"), [(3, 3), (45, 40)])

@@ -124,10 +124,12 @@ def groups_section(inputs: Inputs) -> Section:
     shares = Table(
         "rates", (_HEADING, GROUP, _COUNT, rate), rates.groups, limit=80, group="heading"
     )
+    disparities = _disparities_table(rates)
+    is_unfound = any(row["verdict"] == "no finding" for row in disparities.rows)
     return Section(
         values,
-        tables=[shares, _disparities_table(rates)],
-        limits=[LIMIT_OF_RATES, LIMIT_OF_POWER],
+        tables=[shares, disparities],
+        limits=[LIMIT_OF_RATES, *([LIMIT_OF_POWER] if is_unfound else [])],
         measured=_measured(rates),
     )
 
@@ -200,6 +202,7 @@ def counts_section(inputs: Inputs) -> Section:
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
     applies = {
+        LIMIT_OF_POWER: False,  # of a verdict, which these tables leave out
         LIMIT_OF_GRAPHS: inputs.has("graph"),
         LIMIT_OF_UNKNOWN: unknown,
         LIMIT_OF_TRUTH: inputs.has("truth"),
