@@ -261,8 +261,8 @@ def as_count(name: str, value: Any, lowest: int = 1) -> int:
     return number
 
 
-def as_number(name: str, value: Any, low: float, high: float) -> float:
-    """Return ``value`` as a float in [low, high].
+def as_number(name: str, value: Any, low: float, high: float, *, is_open: bool = False) -> float:
+    """Return ``value`` as a float in [low, high], or (low, high] if the range ``is_open``.
 
     Raises
     ------
@@ -274,6 +274,9 @@ def as_number(name: str, value: Any, low: float, high: float) -> float:
     if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(type(value), "__float__"):
         raise TypeError(f"{name} must be a number, got {value!r}")
     number = float(value)
-    if not low <= number <= high:
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {number!r}")
+    if not low <= number <= high or (is_open and number == low):
+        allowed = (
+            f"be above {low:g} and at most {high:g}" if is_open else f"lie in [{low:g}, {high:g}]"
+        )
+        raise ValueError(f"{name} must {allowed}, got {number!r}")
     return number

@@ -183,6 +183,7 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
             data.class_names,
             sensitive=sensitive,
             left_out=files.without,
+            identified=files.id is not None,
         )
     return Inputs(data, data.ids, data.attributes, data.predicted)
 

@@ -481,7 +481,7 @@ class Table:
             keep_text = self.reading.remedy("keep_text", *read_as_missing)
             remedy = f"; {keep_text} reads texts as they stand"
         if notes:
-            effect = ", those of attributes one standard deviation from a known value"
+            effect = " (a missing attribute counts as one standard deviation from a known one)"
             self.problems.notes.append(
                 f"missing values{'' if self.reading.is_given else effect}: "
                 f"{', '.join(notes)} of {len(self):,} rows of {self.name}{remedy}"

@@ -362,7 +362,7 @@ def column_names(given: Any) -> list[str]:
 # --- warnings about probable mistakes in tables ---------------------------------------------------
 
 
-def check_table(
+def check_table(  # noqa: PLR0913
     attributes: Attributes,
     labels: Int32s | None,
     truth: Int32s | None,
@@ -371,6 +371,7 @@ def check_table(
     sensitive: Sequence[str] = (),
     left_out: Sequence[str] = (),
     called: bool = False,
+    identified: bool = False,
 ) -> None:
     """Warn of suspicious columns and classes.
 
@@ -387,6 +388,8 @@ def check_table(
         Names of sensitive attributes, and of attributes that the vectors leave out.
     called
         Whether a model was called: a threshold of one of its columns may then be its decision.
+    identified
+        Whether another column has the ids.
 
     Warns
     -----
@@ -403,11 +406,14 @@ def check_table(
                 f"same way"
             )
     compared = [attribute for name, attribute in attributes.items() if name not in left_out]
-    for name in [attribute.name for attribute in compared if _are_ids(attribute)]:
-        texts.append(
-            f"column {name!r} has another value in every row, as ids have: name it in id (--id "
-            f"{name})"
-        )
+    for attribute in filter(_are_ids, compared):
+        name = attribute.name
+        words = sum(len(str(value).split()) for value in attribute.values)
+        if identified or words > 2 * len(attribute):  # several words each: no ids
+            remedy = f"leave it out with ignore=[{name!r}] (--ignore {name})"
+        else:
+            remedy = f"name it in id (--id {name})"
+        texts.append(f"column {name!r} has another value in every row, as ids have: {remedy}")
     for what, classes, by_threshold in (
         ("truth", truth, True),
         ("predictions", labels, not called),

@@ -351,7 +351,14 @@ def table_fields(
     encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
     vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
     check_table(
-        attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called
+        attributes,
+        labels,
+        truth,
+        names,
+        sensitive=sensitive,
+        left_out=left_out,
+        called=is_called,
+        identified=roles.id is not None,
     )
     if shares is not None:  # classes that are never predicted have no probability
         shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))

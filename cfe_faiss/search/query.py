@@ -74,7 +74,7 @@ class Effort(NamedTuple):
         if nprobe is not None:
             nprobe = as_count("nprobe", nprobe)
         if recall is not None:
-            recall = as_number("recall", recall, math.nextafter(0, 1), 1)
+            recall = as_number("recall", recall, 0, 1, is_open=True)
         if recall == 1:
             exact = True
             recall = None

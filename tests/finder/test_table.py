@@ -202,7 +202,7 @@ def test_the_index_of_a_frame_holds_ids(people):
 
 def test_missing_values_are_reported_and_kept(people):
     table = people.drop(columns="person").assign(income=people["income"].where(people.index > 9))
-    with pytest.warns(cfe.InputWarning, match=r"missing values, .*: income 10 of 200 rows"):
+    with pytest.warns(cfe.InputWarning, match=r"missing values .*: income 10 of 200 rows"):
         finder = cfe.EvidenceFinder.from_table(table, "paid")
     assert finder.vectors.shape[1] == 1 + 1 + 3 + 2
 
@@ -277,6 +277,13 @@ def test_suspicious_columns_are_named_with_the_remedy(people):
     (text,) = suspicions(bare.assign(nr=np.arange(1, 201)), model="paid")
     assert "column 'nr' has another value in every row" in text
     assert "--id nr" in text
+    (text,) = suspicions(people.assign(nr=np.arange(1, 201)), model="paid", id="person")
+    assert "ignore=['nr'] (--ignore nr)" in text
+    remarks = pd.DataFrame(
+        {"age": np.arange(40) % 7, "note": [f"said {word} and left" for word in range(40)]}
+    )
+    (text,) = suspicions(remarks, model=np.arange(40) % 2)
+    assert "ignore=['note'] (--ignore note)" in text
     (text,) = suspicions(bare.assign(place=np.arange(1, 201)), model="paid")
     assert "column 'place' has another value in every row" in text
     (text,) = suspicions(
@@ -417,7 +424,7 @@ def test_a_leak_is_named_also_where_values_are_missing(leak):
     }
     frame[leak] = columns[leak]
     missing = int(frame[leak].isna().sum())
-    note = pytest.warns(InputNote, match=f"missing values, .*: {leak} {missing} of 300 rows")
+    note = pytest.warns(InputNote, match=f"missing values .*: {leak} {missing} of 300 rows")
     determines = pytest.warns(cfe.InputWarning, match=f"'{leak}' determines the predictions")
     with note if missing else nullcontext(), determines:
         cfe.EvidenceFinder.from_table(frame, "loan")

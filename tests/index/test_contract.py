@@ -547,7 +547,7 @@ WRONG: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("update_vectors", ([1], ROW, [0, 1]), ValueError, r"labels must have shape \(1,\)"),
     ("update_vectors", ([1], ROW, [-2]), ValueError, "labels must"),
     ("prepare", (0,), ValueError, "k must be at least 1"),
-    ("prepare", (10, 1.5), ValueError, "recall must lie in"),
+    ("prepare", (10, 1.5), ValueError, "recall must be above 0"),
 ]
 
 

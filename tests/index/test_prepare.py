@@ -123,7 +123,7 @@ def test_invalid_arguments_raise() -> None:
     for index in (built(), cfe.IndexEvidenceIDMap2(3)):
         with pytest.raises(ValueError, match="k must be at least 1"):
             index.prepare(0)
-        with pytest.raises(ValueError, match="recall must lie in"):
+        with pytest.raises(ValueError, match="recall must be above 0"):
             index.prepare(recall=1.5)
     with pytest.raises(ValueError, match="the index must hold vectors, got an empty one"):
         cfe.IndexEvidenceIVF(4, 3).prepare()

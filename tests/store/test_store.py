@@ -459,9 +459,9 @@ def test_a_promised_recall() -> None:
     assert exact.evidence("doc-1", 5, recall=0.5).ids == exact.evidence("doc-1", 5).ids
     filtered = store.evidence("doc-1", 5, where={"lang": "de"}, recall=0.5)
     assert filtered.ids == exact.evidence("doc-1", 5, where={"lang": "de"}).ids
-    with pytest.raises(ValueError, match="recall must lie in"):
+    with pytest.raises(ValueError, match="recall must be above 0"):
         store.evidence("doc-1", 5, recall=1.5)
-    with pytest.raises(ValueError, match="recall must lie in"):
+    with pytest.raises(ValueError, match="recall must be above 0"):
         exact.evidence("doc-1", 5, recall=1.5)
 
 
