@@ -189,8 +189,9 @@ class AnsweringMixin:
         found = single.search(
             xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
         )
-        # The index has changed, or only this query needs a conversion or a calibration. The core does
-        # not say which, and the next single query makes such objects again at little cost.
+        # The index has changed; or the call is a batch, or needs a conversion or a calibration. The
+        # core does not say which. The next single query makes such an object again, which takes the
+        # time of a few queries.
         if found is None:
             self._single = None
         elif is_distance(self.metric):

@@ -151,8 +151,13 @@ class EvidenceSearcher(Protocol):
         rules = _rules_of("search_evidence", options)
         sel = options.get("sel")
         recall = options.get("recall")
-        agrees = recall is None or nprobe is None  # no conflicting effort
-        if agrees and sel is None and not options.get("exact") and options.get("memory") is None:
+        no_conflict = recall is None or nprobe is None
+        if (
+            no_conflict
+            and sel is None
+            and not options.get("exact")
+            and options.get("memory") is None
+        ):
             found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
             if found is not None:
                 return found
