@@ -283,7 +283,7 @@ def test_marks_of_masked_ids_come_back() -> None:
 @pytest.mark.parametrize(
     ("columns", "error"),
     [
-        ({"mark": ["wrong", ""]}, "marks must be"),
+        ({"mark": ["wrong", ""]}, r"marks must be \(relevant, label error, explained\)"),
         ({"source_row": [0, 999]}, "source_row must lie in"),
         ({"source": ["p0", "p9"]}, "marks must be of this data: row 3 is 'p3', got 'p9'"),
     ],
@@ -294,7 +294,7 @@ def test_wrong_marks(columns: dict[str, Any], error: str) -> None:
 
 
 def test_marks_need_their_columns() -> None:
-    with pytest.raises(ValueError, match="marks must have the columns"):
+    with pytest.raises(ValueError, match=r"marks lack the column 'mark', got \(source_row, "):
         read_marks(marks_of().drop(columns="mark"), 10)
 
 
