@@ -228,7 +228,7 @@ CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const s
   const auto sums = (Signed)__builtin_shufflevector(evens, odds, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
   I32x16 v;
   [&]<int... p>(std::integer_sequence<int, p...>) CFE_LAMBDA {
-    ((v.part[p] = __builtin_convertvector((consecutive<p * kWidth, kWidth>(sums, sums)), IntRegister)), ...);
+    ((v.part[p] = __builtin_convertvector(consecutive<p * kWidth, kWidth>(sums, sums), IntRegister)), ...);
   }
   (std::make_integer_sequence<int, kParts>{});
   return v;

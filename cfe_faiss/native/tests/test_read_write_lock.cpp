@@ -1,6 +1,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <stdexcept>
@@ -18,7 +19,7 @@ namespace cfe {
 
 namespace {
 
-struct GivenUp {};
+struct GivenUp : std::exception {};
 
 // As the extension does.
 void enter_writing(ReadWriteLock& lock) {
