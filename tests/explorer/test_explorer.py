@@ -170,6 +170,17 @@ def test_scores_are_an_attribute(tmp_path: Path) -> None:
     found = content_of(finder.widest_pairs(2, similarity=-1).explore(tmp_path / "pairs.html"))
     assert found["labels"] is None
     assert found["columns"] == ["score", "a"]
+    assert found["left_out"] == [0]
+
+
+def test_attributes_outside_the_distance_are_named(tmp_path: Path) -> None:
+    table = people()
+    table["gender"] = table["sex"].replace({"f": "woman", "m": "man"})
+    found = content_of(finder_of(table).explore(tmp_path / "pairs.html"))
+    assert [found["columns"][place] for place in found["left_out"]] == ["sex", "gender"]
+    assert all(re.search(r"\.\d+$", pair["shown"]) for pair in found["pairs"])
+    digits = {len(pair["shown"].replace(".", "").lstrip("0")) for pair in found["pairs"]}
+    assert digits == {5}
 
 
 def test_a_store_shows_metadata_and_texts(tmp_path: Path) -> None:
