@@ -41,6 +41,8 @@ def draw_patient(axes: Any, data: Any, node: int, other: int, labels: Any) -> No
             markeredgecolor="black",
             markeredgewidth=2.6 if neighbour in common else 0.6,
         )
+        if neighbour == other:
+            axes.text(x, y + 0.22, other, fontsize=12, weight="bold", ha="center")
     axes.plot(
         0,
         0,
@@ -87,7 +89,7 @@ def draw_table(axes: Any, data: Any, source: int, target: int) -> None:
         axes.text(
             x_deviations,
             y,
-            f"{row.difference:+.1f}".replace("-", "\u2212"),
+            f"{row.difference:+.2f}".replace("-", "\u2212"),
             fontsize=13,
             ha="right",
         )
@@ -95,7 +97,8 @@ def draw_table(axes: Any, data: Any, source: int, target: int) -> None:
     most = abs(differing_features(data, source, target, 1)[0].difference)
     note = (
         f"all {columns} features: at most {most:.2f} std. dev. apart\n"
-        "joined: the most similar patients; thick: near both"
+        "joined: the most similar patients\n"
+        "thick: the other patient, or a neighbour of both"
     )
     axes.text(0, 0.02, note, fontsize=10.5, color=GREY, linespacing=1.5)
 

@@ -219,7 +219,7 @@ def wanted(result: dict[str, Any]) -> list[Row]:
 def faster(rows: dict[str, dict[str, Any]]) -> str:
     """Return the names of those that are faster than ours, and how much."""
     ours = rows[OURS]
-    return ", ".join(
+    return "; ".join(  # names have commas
         f"{name} {rate(row) / rate(ours):.2f}x"
         for name, row in rows.items()
         if rate(row) > rate(ours)

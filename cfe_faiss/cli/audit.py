@@ -325,7 +325,12 @@ def run_case(arguments: argparse.Namespace) -> None:
     ),
     argument("--title", metavar="TEXT", default="", help="title of the page"),
     _MASK_IDS,
-    argument("--sensitive", metavar="NAME", nargs="+", help="attributes that stand first"),
+    argument(
+        "--sensitive",
+        metavar="NAME",
+        nargs="+",
+        help="left out of the comparison, and first among the filters",
+    ),
     argument(
         "--unfavourable",
         metavar="CLASS",

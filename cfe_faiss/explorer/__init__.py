@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -17,7 +17,7 @@ from cfe_faiss.attributes.grades import are_dominated, grades_of
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.checks import Array, Bools, Doubles, Int32s, Ints, check_known
 from cfe_faiss.base.extras import extra, pd
-from cfe_faiss.base.text import FORMULA_STARTS, PLAIN_NUMBER, cell_text, csv_text, format_measure
+from cfe_faiss.base.text import FORMULA_STARTS, PLAIN_NUMBER, cell_text, csv_text, format_similarity
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.read import as_table
@@ -61,6 +61,8 @@ class Explored:
         Graph whose neighbourhoods the page shows.
     sensitive
         Names of attributes that stand first among the groups.
+    left_out
+        Names of attributes that do not count in the measure.
     marks, notes
         Marks and notes of a reader, (k,) texts; empty for none.
     better
@@ -80,6 +82,7 @@ class Explored:
     class_names: Sequence[str] = ()
     graph: Graph | None = None
     sensitive: Sequence[str] = ()
+    left_out: Collection[str] = ()
     marks: Sequence[str] = ()
     notes: Sequence[str] = ()
     better: Mapping[str, Any] | None = None
@@ -165,13 +168,14 @@ def _content(explored: Explored) -> dict[str, Any]:
         grades = np.full((len(explored.better), len(explored.ids)), np.nan)
         grades[:, explored.attributes.ids] = grades_of(explored.attributes, explored.better)
         is_better = are_dominated(grades, explored.refused, explored.source, explored.target)
+    is_distance = explored.measure == "distance"
     differences = explored.attributes.differences(explored.source, explored.target)
     pairs = [
         {
             "source": source,
             "target": target,
             "measure": value,
-            "shown": format_measure(explored.measure, value),
+            "shown": f"{value:#.5g}".rstrip(".") if is_distance else format_similarity(value),
             "better": bool(is_better[place]),
             "near": near[place] if near else [],
             "mark": explored.marks[place] if explored.marks else "",
@@ -198,6 +202,7 @@ def _content(explored: Explored) -> dict[str, Any]:
         "labels": None if explored.labels is None else explored.labels[everybody].tolist(),
         "truth": None if explored.truth is None else explored.truth[rows].tolist(),
         "columns": [cell_text(name) for name in known],
+        "left_out": [place_of[name] for name in known if name in explored.left_out],
         "values": [
             [_cell(attribute.of(row)) for row in range(len(rows))] for attribute in known.values()
         ],
@@ -273,11 +278,12 @@ def read_marks(marks: Any, n: int, ids: Array | None = None) -> "pd.DataFrame":
     reading = Reading(keep_text=("mark", "note", *_SIDES))
     cells = as_table(marks, reading).cells
     for name in ("source_row", "target_row", "mark"):
-        check_known("marks must have the columns", name, list(cells))
+        if name not in cells:
+            raise ValueError(f"marks lack the column {name!r}, got ({', '.join(map(str, cells))})")
     texts = cells.reindex(columns=["mark", "note", *_SIDES]).astype(object)
     texts = texts.mask(texts.isna(), "").astype(str)
-    for mark in texts["mark"].unique():
-        check_known("marks must be", mark, ["", *MARKS])
+    for mark in set(texts["mark"]) - {""}:
+        check_known("marks must be", mark, MARKS)
     rows = {
         side: as_ids(name, pd.to_numeric(cells[name], errors="coerce").to_numpy(), n)
         for side, name in zip(_SIDES, _COLUMNS, strict=False)

@@ -31,13 +31,10 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
-function sizeOf([, change]) {
-  return change === null ? 1 : Math.abs(change);
-}
-
 function completePair(pair, place) {
   const key = `${data.rows[pair.source]}-${data.rows[pair.target]}`;
-  const largest = Math.max(0, ...pair.differences.map(sizeOf));
+  const compared = pair.differences.filter(([column]) => !data.left_out.includes(column));
+  const largest = Math.max(0, ...compared.map(([, change]) => Math.abs(change)));
   return { ...pair, place, key, largest, count: pair.differences.length };
 }
 
@@ -69,7 +66,8 @@ function isShown(pair) {
   if (to && classOf(sides[1]) !== to) return false;
   if (attribute) {
     const differs = pair.differences.some(([column]) => column === Number(attribute));
-    if (differs !== (how !== "agrees")) return false;
+    const isUnknown = sides.some((row) => data.values[attribute][row] === null);
+    if (!{ "": differs, agrees: !differs, unknown: isUnknown }[how]) return false;
   }
   if (group) {
     const [column] = group.split("=", 1);
@@ -88,8 +86,10 @@ function compare(a, b) {
   return sign * (a[key] - b[key]) || a.place - b.place;
 }
 
+/* None if the address names a pair that is not on the page. */
 function chosen() {
-  return shown.find((pair) => pair.key === chosenKey) ?? shown[0];
+  const isNamed = (pair) => pair.key === chosenKey;
+  return shown.find(isNamed) ?? (chosenKey && !pairs.some(isNamed) ? undefined : shown[0]);
 }
 
 function makeLine(pair, place) {
@@ -117,7 +117,7 @@ function drawLines() {
 }
 
 function choose(pair) {
-  chosenKey = pair?.key ?? "";
+  chosenKey = pair?.key ?? chosenKey;
   const body = byId("body");
   const top = shown.indexOf(chosen()) * ROW_HEIGHT;
   const lowest = top + 2 * ROW_HEIGHT - body.clientHeight; // below the head
@@ -132,7 +132,8 @@ function update() {
   shown = pairs.filter(isShown).sort(compare);
   byId("grid").setAttribute("aria-rowcount", shown.length + 1);
   byId("lines").style.height = `${shown.length * ROW_HEIGHT}px`;
-  byId("status").textContent = `${shown.length} of ${pairs.length} pairs shown.`;
+  const [count, all] = [shown, pairs].map((some) => some.length.toLocaleString("en-US"));
+  byId("status").textContent = `${count} of ${all} pairs shown.`;
   for (const button of document.querySelectorAll("[data-sort]")) {
     const key = button.dataset.sort;
     const direction = { [key]: "ascending", [`-${key}`]: "descending" }[sort] ?? "none";
@@ -146,34 +147,33 @@ function makeCell(value) {
 }
 
 function makeBar(change, widest) {
-  if (change === null) return make("td", {});
+  if (change === null) return make("td", { class: "bar" }, "different");
   const bar = make("i", { class: change < 0 ? "below" : "above" });
-  const width = 50 * Math.abs(change) / widest;
+  const width = 25 * Math.abs(change) / widest; // the number stands in the right half
   bar.style.width = `${width}%`;
-  bar.style.left = `${change < 0 ? 50 - width : 50}%`;
-  const text = `${change < 0 ? "−" : "+"}${Math.abs(change)}`;
-  return make("td", { class: "bar" }, bar, make("span", {}, text));
+  bar.style.left = `${change < 0 ? 25 - width : 25}%`;
+  return make("td", { class: "bar" }, bar, `${change < 0 ? "−" : "+"}${Math.abs(change)}`);
 }
 
-function makeRow(name, ...cells) {
-  return make("tr", {}, make("th", { scope: "row" }, name), ...cells);
+function makeRow(column, ...cells) {
+  const note = data.left_out.includes(column) ? make("small", {}, " not compared") : "";
+  return make("tr", {}, make("th", { scope: "row" }, data.columns[column], note), ...cells);
 }
 
 function drawDifferences(pair, sides, sign) {
   const rows = [];
   const texts = [];
-  const widest = Math.max(1, ...pair.differences.map(sizeOf));
+  const widest = Math.max(1, ...pair.differences.map(([, change]) => Math.abs(change)));
   for (const [column, change] of pair.differences) {
-    const name = data.columns[column];
     const values = sides.map((row) => data.values[column][row]);
     if (values.some((value) => value?.length > LONG_TEXT)) {
-      texts.push(make("h3", {}, name), make("div", { class: "two" }, ...drawTexts(values)));
+      texts.push(make("h3", {}, data.columns[column]));
+      texts.push(make("div", { class: "two" }, ...drawTexts(values)));
     } else {
       const bar = makeBar(change === null ? null : sign * change, widest);
-      rows.push(makeRow(name, ...values.map(makeCell), bar));
+      rows.push(makeRow(column, ...values.map(makeCell), bar));
     }
   }
-  rows.slice(PRINTED_ROWS).forEach((row) => row.classList.add("beyond"));
   const titles = ["Attribute", `A: ${nameOf(sides[0])}`, `B: ${nameOf(sides[1])}`, "B − A (SD)"];
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
@@ -181,10 +181,10 @@ function drawDifferences(pair, sides, sign) {
 }
 
 function drawEqual(pair, sides) {
-  const differing = new Set(pair.differences.map(([column]) => column));
-  const rows = data.columns.map((name, column) => (
-    makeRow(name, makeCell(data.values[column][sides[0]]))
-  )).filter((_, column) => !differing.has(column));
+  const isEqual = (column) => !pair.differences.some(([other]) => other === column);
+  const rows = [...data.columns.keys()].filter(isEqual).map((column) => (
+    makeRow(column, makeCell(data.values[column][sides[0]]))
+  ));
   const title = `Equal attributes: ${rows.length}`;
   return make("details", {}, make("summary", {}, title), make("table", {}, ...rows));
 }
@@ -247,7 +247,8 @@ function drawMarks(pair) {
 
 function drawPair() {
   const pair = chosen();
-  byId("pair").replaceChildren("No pair fits the filters.");
+  byId("pair").replaceChildren(shown.length
+    ? "The address names a pair that is not on this page." : "No pair fits the filters.");
   if (!pair) return;
   const turned = isTurned(pair);
   const sides = sidesOf(pair);
@@ -265,6 +266,8 @@ function drawPair() {
     drawEqual(pair, sides),
     make("div", { class: "two" }, ...near.map((one, i) => drawNeighbours(sides[i], one, "AB"[i]))),
   );
+  const rows = document.querySelectorAll("#pair tr:has(td)");
+  [...rows].slice(PRINTED_ROWS).forEach((row) => row.classList.add("beyond"));
   byId("grid").setAttribute("aria-activedescendant", `pair-${pair.place}`);
 }
 
@@ -295,10 +298,10 @@ function exportMarks() {
   hasUnsavedMarks = false;
 }
 
-/* Browsers refuse many changes of the address in a short time. */
+/* It holds no id, so not what was searched for. Browsers refuse many changes in a short time. */
 function writeAddress() {
   clearTimeout(addressTimer);
-  const values = { ...filters, sort: sort === "place" ? "" : sort, pair: chosenKey };
+  const values = { ...filters, find: "", sort: sort === "place" ? "" : sort, pair: chosenKey };
   const fields = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
   addressTimer = setTimeout(() => history.replaceState(null, "", `#${fields}`), 150);
 }
@@ -322,11 +325,11 @@ function pressKey(event) {
     ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + page, PageUp: place - page,
     Home: 0, End: shown.length,
   };
-  const mark = event.key === "0" ? chosen().mark : data.mark_names[event.key - 1];
+  const mark = event.key === "0" ? chosen()?.mark : data.mark_names[event.key - 1];
   if (event.key in places) {
     event.preventDefault();
     choose(shown[Math.min(shown.length - 1, Math.max(0, places[event.key]))]);
-  } else if (mark) {
+  } else if (mark && chosen()) {
     setMark(chosen(), mark);
   }
 }

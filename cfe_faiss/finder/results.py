@@ -308,8 +308,10 @@ class PairEvidence(_Measured):
             raise ValueError("better and unfavourable must be given together")
         rows = np.arange(len(finder.labels))
         attributes = finder.attributes or Attributes({}, rows)
+        left_out = self._left_out
         if finder.scores is not None:
             attributes = Attributes({"score": finder.scores, **attributes}, rows)
+            left_out.add("score")
         refused = None
         if unfavourable is not None:
             refused = np.isin(self.labels, finder.class_numbers("unfavourable", unfavourable))
@@ -325,12 +327,19 @@ class PairEvidence(_Measured):
             class_names=[finder.class_name(label) for label in range(finder.class_count)],
             graph=finder.graph,
             sensitive=finder.sensitive,
+            left_out=left_out,
             marks=self.marks,
             notes=self.notes,
             better=better,
             refused=refused,
         )
         return explorer_page(explored, title)
+
+    @property
+    def _left_out(self) -> set[str]:
+        """Names of the attributes that do not count in the similarity."""
+        removed = None if self.finder is None else self.finder.removed
+        return set() if removed is None else {*removed.attributes, *removed.columns}
 
     @property
     def both_lack(self) -> dict[str, Bools]:
@@ -342,14 +351,11 @@ class PairEvidence(_Measured):
         finder = self.finder
         if finder is None or finder.attributes is None:
             return {}
-        left_out = (
-            () if finder.removed is None else {*finder.removed.attributes, *finder.removed.columns}
-        )
         masks: dict[str, Bools] = {}
         for name, attribute in finder.attributes.items():
             unknown = finder.attributes.ids[attribute.missing]
             lacks = np.isin(self.source, unknown) & np.isin(self.target, unknown)
-            if name not in left_out and lacks.any():
+            if name not in self._left_out and lacks.any():
                 masks[name] = lacks
         return masks
 

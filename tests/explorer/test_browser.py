@@ -75,7 +75,7 @@ def shown(page: Any) -> list[list[str]]:
 
 
 def count(page: Any) -> int:
-    return int(page.locator("#status").inner_text().split()[0])
+    return int(page.locator("#status").inner_text().split()[0].replace(",", ""))
 
 
 def address(page: Any) -> str:
@@ -130,6 +130,11 @@ def test_filters(seen: Seen, frame: pd.DataFrame) -> None:
         page.locator("button[type=reset]").click()
         page.wait_for_timeout(50)
         assert count(page) == len(frame)
+    page.locator("[name=attribute]").select_option("3")
+    page.locator("[name=how]").select_option("unknown")
+    lacks_one = frame["source_home"].isna() | frame["target_home"].isna()
+    assert count(page) == lacks_one.sum() > 0
+    page.locator("button[type=reset]").click()
     page.locator("[name=limit]").fill("0.5")
     assert count(page) == (frame["distance"] <= 0.5).sum()
     page.locator("[name=limit]").fill("")
@@ -179,9 +184,35 @@ def test_side_by_side(seen: Seen, frame: pd.DataFrame) -> None:
     equal.locator("summary").click()
     assert equal.locator("table").is_visible()
     names = page.locator("#pair th[scope=row]").all_inner_texts()
-    assert sorted(names) == ["debt", "home", "income", "sex"]
+    assert sorted(names) == ["debt", "home", "income", "sex not compared"]
     widths = page.locator("#pair .bar i").evaluate_all("e => e.map(b => b.offsetWidth)")
     assert widths == sorted(widths, reverse=True)
+
+
+def test_the_largest_difference_is_of_compared_numbers(
+    seen: Seen, finder: cfe.EvidenceFinder, frame: pd.DataFrame
+) -> None:
+    changes = [
+        (frame[f"target_{name}"] - frame[f"source_{name}"]).abs() / people()[name].std(ddof=0)
+        for name in ("income", "debt")
+    ]
+    expected = np.maximum(*changes)[:10]
+    assert [float(line[6]) for line in shown(seen.page)] == pytest.approx(expected, abs=0.06)
+    place = int((frame["source_sex"] != frame["target_sex"]).idxmax())
+    seen.page.evaluate(f"choose(pairs[{place}])")
+    row = seen.page.locator("#pair tbody tr", has_text="not compared")
+    assert row.locator(".bar").inner_text() == "different"
+
+
+def test_an_address_of_another_page_shows_no_pair(seen: Seen) -> None:
+    page = seen.page
+    page.evaluate("location.hash = 'pair=9998-9999'")
+    page.wait_for_timeout(300)
+    assert "is not on this page" in page.locator("#pair").inner_text()
+    page.locator("#grid").focus()
+    page.keyboard.press("1")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#pair h2").inner_text().startswith("Pair 1:")
 
 
 def test_the_address_names_the_pair_and_the_filters(
@@ -190,6 +221,9 @@ def test_the_address_names_the_pair_and_the_filters(
     page = seen.page
     page.locator("[name=from]").select_option("yes")
     page.locator("[name=group]").select_option("2=f")
+    page.locator("[name=find]").fill("P0")
+    assert "find" not in address(page)
+    page.locator("[name=find]").fill("")
     page.locator("[data-sort=largest]").click()
     page.locator(LINES).nth(4).click()
     title = page.locator("#pair h2").inner_text()
@@ -307,9 +341,17 @@ def test_narrow_dark_and_printed(browser: Any, file: Path) -> None:
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator("#pair table").first.is_visible()
+        page.evaluate("setMark(pairs[0], 'label error')")
+        cells = page.locator(f"{LINES} >> nth=0").locator("[role=gridcell]")
+        assert [cells.nth(place).is_visible() for place in range(8)] == [False] + 7 * [True]
+        note = "a note of some length " * 20
+        page.locator("#pair textarea").fill(note)
         printed = page.pdf(prefer_css_page_size=True)
         assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
         page.emulate_media(media="print")
+        assert page.locator("#pair details table").is_visible()
+        sizes = page.locator("#pair textarea").evaluate("e => [e.scrollHeight, e.clientHeight]")
+        assert sizes[0] <= sizes[1]
         assert not page.locator("#grid").is_visible()
         assert page.locator("#pair h2").is_visible()
         assert seen.messages == []

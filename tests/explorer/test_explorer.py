@@ -170,6 +170,17 @@ def test_scores_are_an_attribute(tmp_path: Path) -> None:
     found = content_of(finder.widest_pairs(2, similarity=-1).explore(tmp_path / "pairs.html"))
     assert found["labels"] is None
     assert found["columns"] == ["score", "a"]
+    assert found["left_out"] == [0]
+
+
+def test_attributes_outside_the_distance_are_named(tmp_path: Path) -> None:
+    table = people()
+    table["gender"] = table["sex"].replace({"f": "woman", "m": "man"})
+    found = content_of(finder_of(table).explore(tmp_path / "pairs.html"))
+    assert [found["columns"][place] for place in found["left_out"]] == ["sex", "gender"]
+    assert all(re.search(r"\.\d+$", pair["shown"]) for pair in found["pairs"])
+    digits = {len(pair["shown"].replace(".", "").lstrip("0")) for pair in found["pairs"]}
+    assert digits == {5}
 
 
 def test_a_store_shows_metadata_and_texts(tmp_path: Path) -> None:
@@ -283,7 +294,7 @@ def test_marks_of_masked_ids_come_back() -> None:
 @pytest.mark.parametrize(
     ("columns", "error"),
     [
-        ({"mark": ["wrong", ""]}, "marks must be"),
+        ({"mark": ["wrong", ""]}, r"marks must be \(relevant, label error, explained\)"),
         ({"source_row": [0, 999]}, "source_row must lie in"),
         ({"source": ["p0", "p9"]}, "marks must be of this data: row 3 is 'p3', got 'p9'"),
     ],
@@ -294,7 +305,7 @@ def test_wrong_marks(columns: dict[str, Any], error: str) -> None:
 
 
 def test_marks_need_their_columns() -> None:
-    with pytest.raises(ValueError, match="marks must have the columns"):
+    with pytest.raises(ValueError, match=r"marks lack the column 'mark', got \(source_row, "):
         read_marks(marks_of().drop(columns="mark"), 10)
 
 
