@@ -494,11 +494,9 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
     # A NumPy reduction takes 1 us, too long for a single query.
     ends = array.tolist() if len(array) < 8 else [array.min(), array.max()]
-    least = min(ends, default=lowest)
-    most = max(ends, default=lowest)
-    if least < lowest or most > (_MAX_ID if n is None else n - 1):
+    if ends and (min(ends) < lowest or max(ends) > (_MAX_ID if n is None else n - 1)):
         limit = "2**63-2" if n is None else n - 1
-        wrong = least if least < lowest else most
+        wrong = min(ends) if min(ends) < lowest else max(ends)
         raise ValueError(f"{name} must lie in 0..{limit}, got {wrong}")
     return np.ascontiguousarray(array, np.int64)
 

@@ -264,3 +264,7 @@ def test_tables_find_labels(known, asked):
             found = table.find("y", as_labels("y", [label], 1)).tolist()
             assert found == [code_of.get(key, NOT_STORED)]
     assert values.order_of(table.keys).tolist() == list(range(len(code_of)))
+
+
+def test_no_ids_of_no_nodes():
+    assert as_ids("nodes", [], 0).shape == (0,)
