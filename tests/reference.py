@@ -1,5 +1,8 @@
 """Plain NumPy references and hypothesis strategies: what the package's results are held against."""
 
+import os
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import faiss
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
+from cfe_faiss._native import available_levels
 from cfe_faiss.coarse.routes import Routes, SecondLevel
 
 PADDING = np.finfo(np.float32).min
@@ -284,3 +288,17 @@ def lists_of_rows(index: Any) -> np.ndarray:
     for i, rows in enumerate(state.references.reshape(index.partitions - 1, n)):
         lists[i + 1, rows] = np.repeat(numbers, sizes[i])
     return lists
+
+
+def outputs_of_levels(code: str) -> set[str]:
+    """Return what code prints at the instruction sets of this processor, each in a process."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "CFE_SIMD": level, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for level in available_levels()
+    }

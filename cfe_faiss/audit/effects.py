@@ -683,9 +683,10 @@ class _Tested:
     def is_explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> bool:
         """Return whether no test names the value again, given the carriers of other findings."""
         carriers = [self._carriers_of(other) for other in others]
-        is_mirror_image = any((self.carries != carries).all() for carries in carriers)
-        if not others or is_mirror_image:
-            return is_mirror_image
+        if any((self.carries != others_carry).all() for others_carry in carriers):
+            return True  # the mirror image of a finding
+        if not carriers:
+            return False
         people = self.people
         contrasts = [people.situation_contrast(k), people.evidence_contrast]
         _, tests = people.test(self.carries, contrasts, carriers)

@@ -332,9 +332,8 @@ def _grouping(
         values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
     of_all = np.full(len(known), UNKNOWN)
     if with_missing and not known.all():
-        values = (
-            values if UNKNOWN_GROUP in values else [*values, UNKNOWN_GROUP]
-        )  # a text may read so, too
+        if UNKNOWN_GROUP not in values:  # a text may read so, too
+            values = [*values, UNKNOWN_GROUP]
         of_all[:] = values.index(UNKNOWN_GROUP)
     of_all[known] = codes
     return Grouping(attribute.name, values, of_all, [(value,) for value in values])

@@ -42,6 +42,7 @@ from cfe_faiss.cli.parser import (
 )
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.datasets.own import read_classes
+from cfe_faiss.explorer import TITLE
 from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.finder import EvidenceFinder
 
@@ -173,7 +174,7 @@ _MASK_IDS = argument(
                 metavar="FILE",
                 type=Path,
                 default=Path("report.html"),
-                output="file",
+                output="page",
                 help="the page; default: %(default)s",
             ),
             argument(
@@ -187,7 +188,7 @@ _MASK_IDS = argument(
                 "--explorer",
                 metavar="FILE",
                 type=Path,
-                output="file",
+                output="page",
                 help="a page to sort, filter and mark the most similar pairs, which the report "
                 "links to",
             ),
@@ -209,8 +210,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
     fewest = {} if arguments.min_cases is None else {"min_cases": arguments.min_cases}
     conditions = [audit.Condition.parse(text, **fewest) for text in arguments.require]
     # Before the work, not after it
-    if arguments.out.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out must end in .html, got {arguments.out}")
     check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     inputs = read_inputs(arguments)
     finder, attributes, where = _finder(arguments, inputs)
@@ -311,19 +310,17 @@ def run_case(arguments: argparse.Namespace) -> None:
     DATA_ROOT,
     *MODEL,
     SEARCHED,
-    argument(
-        "-k", metavar="K", type=int, default=1000, help="number of pairs; default: %(default)s"
-    ),
+    with_default("-k", "K", 1000, "number of pairs"),
     _SEED,
     argument(
         "--out",
         metavar="FILE",
         type=Path,
         default=Path("pairs.html"),
-        output="file",
+        output="page",
         help="the page; default: %(default)s",
     ),
-    argument("--title", metavar="TEXT", default="", help="title of the page"),
+    argument("--title", metavar="TEXT", default=TITLE, help="title of the page"),
     _MASK_IDS,
     argument(
         "--sensitive",
@@ -355,7 +352,7 @@ def run_explore(arguments: argparse.Namespace) -> None:
             finder.class_names or (), "--unfavourable", arguments.unfavourable
         ),
         mask_ids=arguments.mask_ids,
-        title=arguments.title or "Pairs with different decisions",
+        title=arguments.title,
         overwrite=arguments.overwrite,
     )
     sys.stdout.write(f"{page}\n")

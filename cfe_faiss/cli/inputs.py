@@ -29,7 +29,7 @@ from cfe_faiss.datasets.own import (
     read_nodes,
     read_own,
 )
-from cfe_faiss.files.outputs import check_outputs
+from cfe_faiss.files.outputs import as_page, check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 # --- files of a call ------------------------------------------------------------------------------
@@ -41,17 +41,21 @@ def check_files(arguments: argparse.Namespace) -> None:
     That is an input, a file of another program, a folder in place of a file, or a file in a folder
     that is missing.
     """
-    outputs = {getattr(arguments, name): kind for name, kind in arguments.outputs.items()}
-    outputs.pop(None, None)
-    folders = [path for path, kind in outputs.items() if kind == "folder"]
-    for path in outputs:
+    options = vars(arguments)
+    outputs = {name: options[name] for name in arguments.outputs if options[name] is not None}
+    kinds = arguments.outputs
+    folders = [path for name, path in outputs.items() if kinds[name] == "folder"]
+    for path in outputs.values():
         if path not in folders and not path.parent.is_dir():
             raise FileNotFoundError(
                 f"{path.parent}: there is no such folder to write {path.name} in"
             )
     check_outputs(
-        list(outputs), inputs_of(arguments), overwrite=arguments.overwrite, folders=folders
+        outputs.values(), inputs_of(arguments), overwrite=arguments.overwrite, folders=folders
     )
+    for name, path in outputs.items():
+        if kinds[name] == "page":
+            as_page(flag(name), path)
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:

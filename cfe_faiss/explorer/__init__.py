@@ -21,10 +21,12 @@ from cfe_faiss.base.text import FORMULA_STARTS, PLAIN_NUMBER, cell_text, csv_tex
 from cfe_faiss.base.values import as_ids
 from cfe_faiss.data.columns import Reading
 from cfe_faiss.data.read import as_table
-from cfe_faiss.files.outputs import as_page, check_outputs, digest, new_file
+from cfe_faiss.files.outputs import as_page, check_outputs, new_file, page_policy
 from cfe_faiss.graph.csr import Graph, surroundings
 from cfe_faiss.plot import format_value
 
+TITLE = "Pairs with different decisions"
+"""Heading of a page about decisions."""
 MARKS = ("relevant", "label error", "explained")
 """Marks of a pair; "" is a note without a mark."""
 SETTLED = ("label error", "explained")
@@ -89,20 +91,28 @@ class Explored:
     refused: Bools | None = None
 
 
-def write_explorer(
-    path: str | PathLike[str], page: str, inputs: Sequence[Path] = (), *, overwrite: bool
+def check_explorer(
+    path: str | PathLike[str], inputs: Sequence[Path] = (), *, overwrite: bool
 ) -> Path:
-    """Write the page, and return its path.
+    """Return the path of a page, before the work for it.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If its folder does not exist, or it is a folder.
     ValueError
         If the name does not end in ".html", or the file is one of the inputs, or foreign.
     """
-    target = as_page(path)
+    target = as_page("path", path)
     check_outputs([target], inputs, overwrite=overwrite)
+    return target
+
+
+def write_explorer(
+    path: str | PathLike[str], page: str, inputs: Sequence[Path] = (), *, overwrite: bool
+) -> Path:
+    """Write the page, and return its path. Errors as of :func:`check_explorer`."""
+    target = check_explorer(path, inputs, overwrite=overwrite)
     with new_file(target, overwrite=overwrite) as file:
         file.write(page.encode("utf-8"))
     return target
@@ -126,10 +136,7 @@ def explorer_page(explored: Explored, title: str) -> str:
     ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.from_string(page).render(
-        policy=(
-            f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; "
-            "img-src data:; base-uri 'none'; form-action 'none'"
-        ),
+        policy=page_policy(style, script),
         style=Markup(style),
         script=Markup(script),
         # Base64 of compressed text has no character that ends a script.

@@ -132,7 +132,7 @@ function update() {
   shown = pairs.filter(isShown).sort(compare);
   byId("grid").setAttribute("aria-rowcount", shown.length + 1);
   byId("lines").style.height = `${shown.length * ROW_HEIGHT}px`;
-  const [count, all] = [shown, pairs].map((some) => some.length.toLocaleString("en-US"));
+  const [count, all] = [shown, pairs].map((list) => list.length.toLocaleString("en-US"));
   byId("status").textContent = `${count} of ${all} pairs shown.`;
   for (const button of document.querySelectorAll("[data-sort]")) {
     const key = button.dataset.sort;

@@ -20,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from cfe_faiss._native import call_steps
+from cfe_faiss.base.checks import check_distinct
 from cfe_faiss.base.disk import alone_in, lock
 from cfe_faiss.files import footer
 from cfe_faiss.rows.faiss_functions import Step
@@ -54,22 +55,32 @@ _COMMENT_FIELDS = {
 """Field of a comment, by format of Matplotlib."""
 
 
-def as_page(path: str | os.PathLike[str]) -> Path:
+def as_page(name: str, path: str | os.PathLike[str]) -> Path:
     """Return the path of a page; ValueError if it does not end in ".html".
 
-    FileNotFoundError if its folder does not exist.
+    FileNotFoundError if its folder does not exist. Errors call the path ``name``.
     """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"path must end in .html, got {str(path)!r}")
+        raise ValueError(f"{name} must end in .html, got {str(path)!r}")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"path must be in a folder that exists, got {str(path)!r}")
+        raise FileNotFoundError(f"{name} must be in a folder that exists, got {str(path)!r}")
     return target
 
 
-def digest(text: str) -> str:
-    """Return how a content security policy names a script or a style."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+def page_policy(style: str, script: str = "") -> str:
+    """Return the content security policy of a page that loads nothing.
+
+    Its style and its script are permitted by hash.
+    """
+    permitted = {"script-src": script, "style-src": style}
+    hashes = [
+        f"{kind} 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for kind, text in permitted.items()
+        if text
+    ]
+    others = ["img-src data:", "base-uri 'none'", "form-action 'none'"]
+    return "; ".join(["default-src 'none'", *hashes, *others])
 
 
 def check_outputs(
@@ -80,7 +91,7 @@ def check_outputs(
     origins: Iterable[Path] = (),
     folders: Collection[Path] = (),
 ) -> None:
-    """Raise ValueError if writing an output would destroy a user's file.
+    """Raise ValueError if writing an output would destroy a user's file, or another output.
 
     Parameters
     ----------
@@ -101,6 +112,9 @@ def check_outputs(
     IsADirectoryError
         If an output is a folder.
     """
+    outputs = list(outputs)
+    resolved = [str(path.resolve()) for path in outputs]
+    check_distinct("the outputs of a call must be different files", resolved)
     outputs, inputs = ([path for path in paths if path.exists()] for paths in (outputs, inputs))
     for output in outputs:
         source = next((source for source in inputs if output.samefile(source)), None)

@@ -42,7 +42,7 @@ from cfe_faiss.data.columns import Reading, ReadingOptions
 from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
-from cfe_faiss.explorer import read_marks
+from cfe_faiss.explorer import TITLE, check_explorer, read_marks
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import KSSource, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
@@ -827,7 +827,7 @@ class EvidenceFinder:
         better: Mapping[str, Any] | None = None,
         unfavourable: Any = None,
         mask_ids: bool = False,
-        title: str = "Pairs with different decisions",
+        title: str = TITLE,
         overwrite: bool = False,
     ) -> Path:
         """Write the k most similar pairs as one page to sort, filter, compare and mark them.
@@ -860,6 +860,7 @@ class EvidenceFinder:
         OSError
             If the page cannot be written.
         """
+        check_explorer(path, self.files, overwrite=overwrite)
         return self.top_pairs(k, where=where).explore(
             path,
             better=better,

@@ -27,7 +27,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import cell_text, format_measure
-from cfe_faiss.explorer import Explored, explorer_page, write_explorer
+from cfe_faiss.explorer import TITLE, Explored, explorer_page, write_explorer
 from cfe_faiss.pairs import missing_text, pairs_text
 from cfe_faiss.plot import as_node, evidence_figure
 from cfe_faiss.rows.metric import Metric, measure_of, measured
@@ -298,7 +298,7 @@ class PairEvidence(_Measured):
         better: Mapping[str, Any] | None = None,
         unfavourable: Any = None,
         mask_ids: bool = False,
-        title: str = "Pairs with different decisions",
+        title: str = TITLE,
     ) -> str:
         """Return the explorer of these pairs, see :meth:`EvidenceFinder.explore`."""
         finder = self.finder

@@ -24,7 +24,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
-from cfe_faiss.explorer import Explored, explorer_page, write_explorer
+from cfe_faiss.explorer import Explored, check_explorer, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
@@ -740,6 +740,11 @@ class EvidenceStore:
         title, overwrite
             Heading of the page; whether to replace a file that this package has not written.
 
+        Returns
+        -------
+        Path
+            The page. It holds the metadata of every row in a pair, and loads nothing.
+
         Raises
         ------
         ImportError
@@ -749,6 +754,7 @@ class EvidenceStore:
         OSError
             If the page cannot be written.
         """
+        check_explorer(path, overwrite=overwrite)
         with self._lock.reading():
             table = self._contents.table
             pairs = global_evidence(self._contents.index, k)

@@ -358,3 +358,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert main([*options, *wrong]) == 2
         error = capsys.readouterr().err
         assert re.fullmatch(r"(cfe-faiss: warning: .+\n)?cfe-faiss: error: .+\n", error)
+
+
+def test_outputs_are_different_pages_and_are_checked_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finder = finder_of(people())
+    (tmp_path / "mine.html").write_text("mine")
+    with pytest.raises(ValueError, match="outputs of a call must be different files"):
+        audit.report(finder, "r.html", favourable="yes", explorer="r.html", progress=False)
+    with pytest.raises(ValueError, match=r"explorer must end in .html, got 'x.txt'"):
+        audit.report(finder, "r.html", favourable="yes", explorer="x.txt", progress=False)
+    with pytest.raises(ValueError, match=r"mine.html"):
+        finder.explore("mine.html", k=-1)  # the path is checked first
+    people().to_csv("t.csv", index=False)
+    table = ["--features", "t.csv", "--predictions", "t.csv:loan", "--id", "who"]
+    report = ["audit", *table, "--sensitive", "sex", "--favourable", "yes"]
+    for options, message in (
+        ([*report, "--out", "x.txt"], "--out must end in .html"),
+        ([*report, "--explorer", "x.txt"], "--explorer must end in .html"),
+        ([*report, "--out", "r.html", "--explorer", "r.html"], "must be different files"),
+        (["explore", *table, "--out", "x.txt"], "--out must end in .html"),
+    ):
+        assert main(options) == 2
+        assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.html", "t.csv"]
+    assert (tmp_path / "mine.html").read_text() == "mine"

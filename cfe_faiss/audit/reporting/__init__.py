@@ -146,12 +146,12 @@ def report(  # noqa: PLR0913
     from cfe_faiss.audit.reporting.files import report_files, write_all
     from cfe_faiss.audit.reporting.sections.pairs import explorer_of
 
-    target = as_page(path)
+    target = as_page("path", path)
     subject = subject or Subject()
     folder = None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
-    page = None if explorer is None else as_page(explorer)
+    page = None if explorer is None else as_page("explorer", explorer)
     pages = [] if page is None else [page]
     outputs = [*report_files(target), *pages, *folders]
     check_outputs(outputs, inputs_read, overwrite=overwrite, folders=folders)

@@ -38,9 +38,9 @@ from cfe_faiss.files.outputs import (
     MARK,
     REPORT_COLUMNS,
     check_outputs,
-    digest,
     new_files,
     new_folder,
+    page_policy,
 )
 
 with extra("audit"):
@@ -188,15 +188,11 @@ def page(content: Content, path: Path = Path()) -> str:
     if content.explorer is not None:
         link = quote(os.path.relpath(content.explorer[0], path.parent))
     style = template("figure.css") + template("report.css")
-    policy = (
-        f"default-src 'none'; style-src '{digest(style)}'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
     return (
         environment()
         .get_template("report.html.j2")
         .render(
-            policy=policy,
+            policy=page_policy(style),
             style=Markup(style),
             report=content.numbers,
             explorer=link,

@@ -160,9 +160,9 @@ CFE_INLINE void encode_bit_query(const Scan& scan) {
   const float scale = largest_lane(largest) > kTiny ? largest_lane(largest) / most : 1;
   const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;
   for (std::size_t i = 0; i < columns; i += kLanes) {
-    const F32x16 some = F32x16::load(x + i);
-    const I32x16 code = rounded(some * inverse);
-    const F32x16 difference = some - to_float(code) * scales;
+    const F32x16 numbers = F32x16::load(x + i);
+    const I32x16 code = rounded(numbers * inverse);
+    const F32x16 difference = numbers - to_float(code) * scales;
     error += difference * difference;
     std::int32_t codes[kLanes];
     code.store(codes);
@@ -247,7 +247,8 @@ CFE_INLINE ListEstimate estimate_of(const Scan& scan, std::int64_t number) {
   float base, square, rounding = 0;  // of the base
   if (blocks.rows.metric == Metric::kL2) {
     square = dot<true, true>(scan.group.X, mean, d);
-    base = -square, rounding = square;
+    base = -square;
+    rounding = square;
   } else {
     base = dot<false, true>(scan.group.X, mean, d);
     square = query.norm[0] + blocks.longest[list] - 2 * base;
@@ -299,14 +300,14 @@ CFE_INLINE void score_bounded(const Scan& scan, std::size_t filled) {
   for (std::size_t first = 0; first < number; first += kLanes) {
     std::int32_t lanes[kLanes];
     float bounds[kLanes];
-    const std::size_t some = number - first < kLanes ? number - first : kLanes;
-    for (std::size_t i = 0; i < some; ++i) {
+    const std::size_t rows = number - first < kLanes ? number - first : kLanes;
+    for (std::size_t i = 0; i < rows; ++i) {
       const auto at = static_cast<std::size_t>(memory.kept[first + i]);
       lanes[i] = memory.seen[at / kLanes] * static_cast<std::int32_t>(kLanes) + static_cast<std::int32_t>(at % kLanes);
       bounds[i] = memory.upper[at];
       memory.upper[at] = -kInfinite;
     }
-    add_candidates(scan, 0, I32x16::load(lanes), 0xFFFFu >> (kLanes - some), nothing, F32x16::load(bounds));
+    add_candidates(scan, 0, I32x16::load(lanes), 0xFFFFu >> (kLanes - rows), nothing, F32x16::load(bounds));
   }
   score_candidates(scan, 0);
   for (std::size_t place = 0; place < filled; ++place) {

@@ -33,27 +33,17 @@ from cfe_faiss.rows.metric import as_rows
 
 _Row = dict[str, Any]
 _FINDINGS = 4
-
-
+"""Findings that are varied, at most."""
 _SCALINGS = 3
-
-
+"""Choices that scale the numbers; the others leave an attribute out."""
 _LEFT_OUT = 40
-"""Findings and attributes that are varied, at most."""
-
-
+"""Attributes that are left out in turn, at most."""
 _WORK = 2.5e10
 """Most work of the choices together, see :func:`_without_each`: about 20 seconds on two cores."""
-
-
 _VALUES = 8
 """Values of an attribute that are flipped into, at most."""
-
-
 _FLIPPED_ALONE = 1_000
 """Most people who are flipped one at a time: each may take a pass over the whole graph."""
-
-
 _Answer = tuple[float, float, float]
 """Effect, p value and statistic of a test; NaN if the test cannot tell."""
 
