@@ -312,11 +312,17 @@ class Roles:
 
 
 def check_categories(
-    table: Table, columns: "pd.DataFrame", names: Sequence[str], left_out: Sequence[str]
+    table: Table,
+    columns: "pd.DataFrame",
+    names: Sequence[str],
+    left_out: Sequence[str],
+    *,
+    identified: bool,
 ) -> None:
     """Record a problem if columns of texts, such as names and remarks, are no categories.
 
-    Columns that are left out, and copies of them, may hold any texts.
+    Columns that are left out, and copies of them, may hold any texts. A column may become the ids
+    unless the rows are ``identified``.
     """
     counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
     copied = [name for name in left_out if name in counts]
@@ -337,7 +343,7 @@ def check_categories(
             f"columns of more than {MOST_VALUES} different texts, which are no categories: "
             f"{numbers}"
         )
-    distinct = [name for name in texts if counts[name] == len(columns)]
+    distinct = [name for name in texts if counts[name] == len(columns) and not identified]
     remedies = [
         f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out",
         *(

@@ -388,7 +388,13 @@ def attributes_of_files(
     names = roles.attributes(table)
     columns = table.frame(names)
     if not any_texts:
-        check_categories(table, columns, [name for name in names if name in columns], files.without)
+        check_categories(
+            table,
+            columns,
+            [name for name in names if name in columns],
+            files.without,
+            identified=files.id is not None,
+        )
     if columns.empty and not table.problems.texts:
         raise ValueError(f"{table.name} must hold features, got {', '.join(table.columns)} only")
     attributes = as_attributes(columns)

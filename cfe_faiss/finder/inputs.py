@@ -298,6 +298,7 @@ def table_fields(
             table,
             [name for name in known if name in table],
             (*roles.sensitive, *roles.without),
+            identified=roles.id is not None,
         )
     given.problems.check()
     if not known:

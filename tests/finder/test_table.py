@@ -448,3 +448,13 @@ def test_truth_that_one_decision_shows_is_named():
     frame["repaid"] = np.where(frame["loan"] == "no", None, repaid)
     with pytest.warns(cfe.InputWarning, match="truth is known for the decision 'yes' only"):
         cfe.EvidenceFinder.from_table(frame, "loan", truth="repaid")
+
+
+def test_a_column_of_texts_is_offered_as_ids_only_where_there_are_none(people):
+    texts = people.assign(note=[f"remark {row}" for row in range(len(people))])
+    with pytest.raises(ValueError, match="note") as with_ids:
+        cfe.EvidenceFinder.from_table(texts, "paid", id="person")
+    with pytest.raises(ValueError, match="note") as without_ids:
+        cfe.EvidenceFinder.from_table(texts.drop(columns="person"), "paid")
+    assert "id=" not in str(with_ids.value)
+    assert "id=" in str(without_ids.value)
