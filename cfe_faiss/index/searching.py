@@ -56,6 +56,7 @@ class SearchOptions(RowOptions, total=False):
     exact: bool
     memory: int | None
     progress: bool
+    per_group: int | None
 
 
 class EvidenceSearcher(Protocol):
@@ -69,7 +70,7 @@ class EvidenceSearcher(Protocol):
     d
         Dimension of the vectors.
     metric
-        How vectors are compared: "cosine", "ip" or "l2".
+        How vectors are compared: "cosine", "ip", "l2" or "tanimoto".
     """
 
     d: int
@@ -129,6 +130,10 @@ class EvidenceSearcher(Protocol):
             Rows that a query may find: of "other" classes than its own, of its "own" class, or
             "any" rows, of unknown class included; for "any", ``labels_q`` may be None. With "own",
             classes of fewer than 4,096 rows are searched exactly, and all classes with ``recall``.
+        per_group
+            Maximum number of results of one class for each query, >= 1, for example chunks of a
+            document: the results are the k best among the ``per_group`` best rows of each class.
+            Rows of unknown class count as one class each. With ``recall`` the search is exact.
         memory
             Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower
             limit needs more passes. Result arrays are not included.
@@ -157,6 +162,7 @@ class EvidenceSearcher(Protocol):
             and sel is None
             and not options.get("exact")
             and options.get("memory") is None
+            and options.get("per_group") is None
         ):
             found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
             if found is not None:
@@ -515,9 +521,12 @@ def _rules_of(
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:
         raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
-    neighbors = options.get("neighbors", "other")
     return Rules.of(
-        options.get("exclude"), options.get("exclude_labels"), options.get("within"), neighbors
+        options.get("exclude"),
+        options.get("exclude_labels"),
+        options.get("within"),
+        options.get("neighbors", "other"),
+        per_group=options.get("per_group"),
     )
 
 
