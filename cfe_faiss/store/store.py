@@ -505,8 +505,8 @@ class EvidenceStore:
         """
         page = self._page(k, offset, threshold)
         X, single = self._queries("xq", xq)
+        rules = Rules.of(None, None, None, "any", per_group=per_group)
         with self._lock.reading():
-            rules = Rules.of(None, None, None, "any", per_group=per_group)
             D, I = self._contents.search(X, self._most(page), self._mask(where), rules)
             hits = self._hits(D, I, page, with_vectors)
         return hits[0] if single else hits
