@@ -124,19 +124,16 @@ class EvidenceSearcher(Protocol):
         exclude_labels
             Further classes that each query must not find, in the same forms.
         within
-            Smallest and largest similarity of a result, (low, high), for example to leave out
-            near-duplicates; either may be infinite.
+            Smallest and largest similarity of a result, (low, high); either may be infinite.
         neighbors
             Rows that a query may find: of "other" classes than its own, of its "own" class, or
             "any" rows, of unknown class included; for "any", ``labels_q`` may be None. With "own",
             classes of fewer than 4,096 rows are searched exactly, and all classes with ``recall``.
         per_group
-            Maximum number of results of one class for each query, >= 1, for example chunks of a
-            document: the results are the k best among the ``per_group`` best rows of each class.
-            Rows of unknown class count as one class each. With ``recall`` the search is exact.
+            Maximum number of results of a class, >= 1: the best rows of each class, and all of
+            unknown class, compete for the k places. With ``recall`` the search is exact.
         memory
-            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower
-            limit needs more passes. Result arrays are not included.
+            Bytes for copies of vectors in a batch search, >= 1; by default 2 GiB. Less: more passes.
         progress
             Whether to show a progress bar on standard error.
 
@@ -144,9 +141,8 @@ class EvidenceSearcher(Protocol):
         -------
         D, I
             Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity:
-            smaller id first. If fewer than k vectors are eligible, the row is padded with id -1 and
-            FAISS's padding value. Unless the index has ``complete=False``, further lists are
-            searched until the row is complete.
+            smaller id first. Missing results have id -1 and FAISS's padding value. Unless the index
+            has ``complete=False``, further lists are searched until the row is complete.
 
         Raises
         ------
