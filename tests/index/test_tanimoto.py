@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from reference import assert_same_arrays, outputs_of_levels, tanimoto, with_rows
 from scipy.spatial.distance import cdist
+from sklearn.neighbors import NearestNeighbors
 
 import cfe_faiss as cfe
 from cfe_faiss import EvidenceFinder, mining
@@ -92,6 +93,11 @@ def test_mining_and_scikit_learn_equal_sets(case: tuple[Bits, NDArray[np.int64]]
     distances, rows = fitted.kneighbors()
     assert_array_equal(distances, np.sort(away, axis=1)[:, :k])
     assert_array_equal(rows[:, 0], I)
+    near = fitted.radius_neighbors(radius=0.5)[1]
+    assert [len(row) for row in near] == (away <= 0.5).sum(axis=1).tolist()
+    plain = cfe.EvidenceNeighbors(k, metric="tanimoto", neighbors="any").fit(X)
+    expected = NearestNeighbors(n_neighbors=k, metric="jaccard").fit(X > 0).kneighbors()[0]
+    assert_allclose(plain.kneighbors()[0], expected, atol=1e-7)
 
 
 def test_rows_of_zeros_are_equal_as_in_scipy() -> None:
