@@ -29,7 +29,7 @@ from cfe_faiss.rows.metric import PADDING, lengths
 from cfe_faiss.search.query import NO_ROWS
 from cfe_faiss.search.tiles import slices
 
-Metric: TypeAlias = Literal["cosine", "l2"]
+Metric: TypeAlias = Literal["cosine", "l2", "tanimoto"]
 
 __all__ = [
     "batch_balanced_neighbors",
@@ -287,7 +287,8 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
     y
         Class of each row, (n,), as ``groups`` of :func:`near_duplicates`.
     metric
-        "l2" for the Euclidean distance, "cosine" for 1 - cosine similarity.
+        "l2" for the Euclidean distance, "cosine" for 1 - cosine similarity, "tanimoto" for 1 -
+        Tanimoto similarity of rows of 0 and 1.
 
     Returns
     -------
@@ -508,7 +509,7 @@ class _Rows:
         distance infinity and row -1.
         """
         outside = np.full(len(queries), self.groups.max() + 1) if groups_q is None else groups_q
-        if self.metric == "cosine":
+        if self.metric != "l2":
             S, I = self.index.search_evidence(queries, outside, k, exclude=exclude)
             return np.where(I < 0, np.inf, np.clip(1 - S.astype(np.float64), 0, 2)), I
         D = np.full((len(queries), k), np.inf)

@@ -56,7 +56,7 @@ _KINDS = {
 }
 
 Mode = Literal["connectivity", "distance"]
-Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
+Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2", "tanimoto"]
 
 
 class EvidenceNeighbors(
@@ -98,6 +98,7 @@ class EvidenceNeighbors(
     metric
         ``"cosine"``: 1 - cosine similarity. ``"euclidean"``: the Euclidean distance.
         ``"sqeuclidean"`` or FAISS's name ``"l2"``: its square. ``"ip"``: minus the inner product.
+        ``"tanimoto"``: 1 - Tanimoto similarity of rows of 0 and 1 ("jaccard" in scikit-learn).
         Samples are normalised for "cosine" only.
     n_jobs
         Number of threads of a search; None for the setting of FAISS, -1 for all processors.
@@ -606,7 +607,11 @@ class EvidenceNeighbors(
             np.inf,
         )
         squared = most * most * (1 + _ROUNDING)
-        thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": squared, "ip": -most}
+        similarity = 1 - most - _ROUNDING
+        thresholds = {"cosine": similarity, "tanimoto": similarity} | {
+            "euclidean": squared,
+            "ip": -most,
+        }
         counts = []
         distances = []
         indices = []
@@ -624,7 +629,7 @@ class EvidenceNeighbors(
         return lims, np.concatenate(distances), np.concatenate(indices)
 
     def _distances(self, D: Floats, I: Ints) -> Doubles:
-        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[
+        distances = {"cosine": 1 - D, "tanimoto": 1 - D, "ip": 0 - D, "l2": D}[
             _index_metric(self.effective_metric_)
         ].astype(np.float64)
         if self.effective_metric_ == "euclidean":

@@ -18,7 +18,7 @@ from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count, as_numbe
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.base.threads import derived
 from cfe_faiss.index.searching import EvidenceIndex, check_index
-from cfe_faiss.rows.metric import Metric, flipped, measure_of, measured, score_at
+from cfe_faiss.rows.metric import Metric, flipped, limits_of, measure_of, measured, score_at
 from cfe_faiss.search import tiles
 from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.exact import (
@@ -391,8 +391,7 @@ def evidence_pairs(
     [1 0] [3 1] [0.96 0.8 ]
     """
     check_index(index)
-    limit = 1 if index.metric == "cosine" else math.inf
-    threshold = as_number("threshold", threshold, -limit, limit)
+    threshold = as_number("threshold", threshold, *limits_of(index.metric))
     block = as_count("block", block)
     _check_where(where, attributes, graph)
     query = Query(where=where, attributes=attributes, graph=graph)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from reference import PADDING, cosine, similarity, squared_distance
+from reference import PADDING, cosine, similarity, squared_distance, tanimoto
 
 Rows = NDArray[np.float32]
 Results = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -20,6 +20,7 @@ class Rules:
     exclude: list[list[int]] | None = None
     exclude_labels: list[list[Any]] | None = None
     within: tuple[float, float] | None = None
+    per_group: int | None = None
 
     def options(self) -> dict[str, Any]:
         """Return the rules as keywords of a search."""
@@ -36,7 +37,7 @@ class Model:
     Attributes
     ----------
     metric
-        "cosine", "ip" or "l2".
+        "cosine", "ip", "l2" or "tanimoto".
     positional
         Whether ids are positions: rows that follow a removed row get smaller ids.
     """
@@ -86,7 +87,8 @@ class Model:
             return np.empty((len(xq), len(X)), np.float32)
         if self.metric == "l2":
             return np.asarray(0 - squared_distance(xq[:, None], X[None]))
-        return np.asarray((cosine if self.metric == "cosine" else similarity)(xq[:, None], X[None]))
+        functions = {"cosine": cosine, "ip": similarity, "tanimoto": tanimoto}
+        return np.asarray(functions[self.metric](xq[:, None], X[None]))
 
     def eligible(
         self, scores: NDArray[np.float32], labels: list[Any], asked: list[int | None], rules: Rules
@@ -136,9 +138,24 @@ class Model:
         D, I = np.full((len(xq), k), PADDING, np.float32), np.full((len(xq), k), -1, np.int64)
         for q in range(len(xq)):
             rows = np.flatnonzero(eligible[q])
-            rows = rows[np.lexsort((ids[rows], -scores[q, rows]))][:k]
+            rows = rows[np.lexsort((ids[rows], -scores[q, rows]))]
+            rows = self.limited(rows, rules.per_group)[:k]
             D[q, : len(rows)], I[q, : len(rows)] = scores[q, rows], ids[rows]
         return self.as_results(D), I
+
+    def limited(self, ranking: NDArray[np.int64], per_group: int | None) -> NDArray[np.int64]:
+        """Return the rows of a ranking that a greedy pass keeps, with so many of each known class."""
+        if per_group is None:
+            return ranking
+        labels = self.labels(self.ids)
+        counts: dict[Any, int] = {}
+        chosen = []
+        for row in ranking.tolist():
+            label = labels[row]
+            counts[label] = counts.get(label, 0) + 1
+            if label is None or counts[label] <= per_group:
+                chosen.append(row)
+        return np.array(chosen, np.int64)
 
     def pairs(self) -> list[tuple[np.float32, int, int]]:
         """Return score, smaller id and larger id of all pairs of different known labels, best first."""

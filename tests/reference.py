@@ -90,6 +90,14 @@ def squared_distance(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
     return _sums((x.astype(np.float64) - y.astype(np.float64)) ** 2).astype(np.float32)
 
 
+def tanimoto(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
+    """Return the share of the ones of two rows that both have, by sets: 1 for two rows without ones."""
+    left, right = x != 0, y != 0
+    common = (left & right).sum(axis=-1).astype(np.float64)
+    either = (left | right).sum(axis=-1)
+    return np.divide(common, either, out=np.ones(common.shape), where=either > 0).astype(np.float32)
+
+
 def unit_copy(X: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return rows with the bits that an index stores: unit rows and zero rows as they are, others normalised."""
     norms = np.sqrt(_sums(X.astype(np.float64) ** 2))[:, None]

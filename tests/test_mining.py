@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from reference import tanimoto
 from sklearn.datasets import load_digits, load_iris
 
 from cfe_faiss import mining
 
-METRICS = ("l2", "cosine")
+METRICS = ("l2", "cosine", "tanimoto")
 
 
 def distances(X, Y, metric):
@@ -25,9 +26,17 @@ def distances(X, Y, metric):
     if metric == "l2":
         result = np.sqrt(((x[:, None] - y) ** 2).sum(axis=2))
         return result
+    if metric == "tanimoto":
+        result = 1 - tanimoto(X[:, None], Y[None]).astype(np.float64)
+        return result
     x, y = (one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-300) for one in (x, y))
     result = 1 - x @ y.T
     return result
+
+
+def suited(X, metric):
+    """Return rows that a metric takes: their signs for the Tanimoto similarity."""
+    return (X > 0).astype(np.float32) if metric == "tanimoto" else X
 
 
 def ordered(D):
@@ -60,6 +69,7 @@ def rows(draw):
 @given(rows(), st.sampled_from(METRICS))
 def test_nearest_enemies_equal_brute_force(case, metric):
     X, y = case
+    X = suited(X, metric)
     D, I = mining.nearest_enemies(X, y, metric=metric)
     expected = np.where(y[:, None] != y, distances(X, X, metric), np.inf)
     tolerance = {"rtol": 1e-12} if metric == "l2" else {"atol": 1e-6}
@@ -92,6 +102,7 @@ def test_tomek_links_equal_brute_force(case):
 @given(rows(), st.integers(1, 3), st.sampled_from(METRICS))
 def test_batch_balanced_neighbors_equal_brute_force(case, k, metric):
     X, batches = case
+    X = suited(X, metric)
     sizes = np.bincount(batches)
     if sizes[sizes > 0].min() < k:
         with pytest.raises(ValueError, match="k must be at most"):
@@ -116,6 +127,8 @@ def test_trust_scores_are_ratios_of_distances(case, metric):
     queries = (X[rng.integers(0, len(X), 7)] + 0.1 * rng.normal(size=(7, X.shape[1]))).astype(
         np.float32
     )
+    X = suited(X, metric)
+    queries = suited(queries, metric)
     predicted = rng.choice(y, 7)
     full = distances(queries, X, metric)
     own = np.where(predicted[:, None] == y, full, np.inf).min(axis=1)
@@ -131,6 +144,7 @@ def test_trust_scores_are_ratios_of_distances(case, metric):
 @given(rows(), st.sampled_from(METRICS))
 def test_trust_scores_of_training_rows_leave_each_row_out(case, metric):
     X, y = case
+    X = suited(X, metric)
     predicted = np.random.default_rng(len(X)).choice(y, len(X))
     full = distances(X, X, metric)
     np.fill_diagonal(full, np.inf)

@@ -71,7 +71,8 @@ class _Bytes:
         self.place = 0
         self.end = end
         self.metric = metric
-        self.flat = b"IxF2" if metric == faiss.METRIC_L2 else b"IxFI"
+        codes = {faiss.METRIC_L2: b"IxF2", faiss.METRIC_INNER_PRODUCT: b"IxFI"}
+        self.flat = codes.get(metric, b"IxFl")
 
     def skip(self, size: int) -> None:
         require(
@@ -114,10 +115,12 @@ class _Bytes:
             f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}",
         )
         require(metric == self.metric, f"{what} has metric {metric}, not {self.metric}")
+        if metric > faiss.METRIC_L2:
+            self.same("f", 0, f"the argument of the metric of {what}")
         return d, ntotal, bool(trained)
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
-        """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
+        """Read an IndexFlat up to its vectors."""
         self.same("4s", self.flat, what)
         actual_d, actual_ntotal, _ = self.index_header(what)
         require(

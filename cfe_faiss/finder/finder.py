@@ -450,8 +450,8 @@ class EvidenceFinder:
             searched.
         metric
             "cosine", for embeddings; "l2", the Euclidean distance, for numbers whose size matters;
-            or "ip", the inner product. Results have a ``distance`` with "l2", else a
-            ``similarity``.
+            "ip", the inner product; or "tanimoto" for rows of 0 and 1, such as fingerprints of
+            molecules. Results have a ``distance`` with "l2", else a ``similarity``.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are row numbers or a mask. An index has this metric.
 

@@ -177,7 +177,8 @@ def empty_index(
     """Return an empty index for n vectors of length d, from an index, text, or (None) n."""
     if index is None:
         as_count("the number of nodes", n)
-        index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
+        is_exact = n <= EXACT_UP_TO or as_metric("metric", metric) == "tanimoto"
+        index = "EvidenceFlat" if is_exact else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
         return factory_with_ids(d, index, metric)
     check_type("index must be an evidence index or its description", index, EvidenceIndex)

@@ -73,7 +73,7 @@ class AnsweringMixin:
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip" or "l2"."""
+        """How vectors are compared: "cosine", "ip", "l2" or "tanimoto"."""
         return self._metric
 
     @abstractmethod

@@ -61,7 +61,7 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
         ``"PCA32,EvidenceIVF1024,Flat"``.
     metric
         ``"cosine"``, ``"ip"``, ``"l2"`` or FAISS's constant, as in
-        :class:`cfe_faiss.IndexEvidenceFlat`.
+        :class:`cfe_faiss.IndexEvidenceFlat`; for exact indexes also ``"tanimoto"``.
 
     Returns
     -------

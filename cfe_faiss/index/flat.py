@@ -71,13 +71,14 @@ class ExactMixin(EvidenceMixin):
         Parameters
         ----------
         flat
-            ``faiss.IndexFlat`` over inner products or squared distances; for
+            ``faiss.IndexFlat`` over inner products, squared distances or Jaccard similarities; for
             ``IndexEvidenceIDMap2`` also a ``faiss.IndexIDMap`` over one. It is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for
             "unknown".
         metric
-            By default that of ``flat``, "ip" or "l2". ``"cosine"`` normalises the vectors.
+            By default that of ``flat``, "ip", "l2" or "tanimoto". ``"cosine"`` normalises the
+            vectors.
 
         Raises
         ------
@@ -227,8 +228,9 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
         Dimension of the vectors.
     metric
         ``"cosine"``: inner products of normalised copies. ``"ip"``: inner products of the unchanged
-        vectors. ``"l2"``: squared distances, ascending. Or FAISS's constant,
-        ``faiss.METRIC_INNER_PRODUCT`` for "ip".
+        vectors. ``"l2"``: squared distances, ascending. ``"tanimoto"``: Tanimoto similarities of
+        rows of 0 and 1, in [0, 1]; two rows of zeros have 1. Or FAISS's constant,
+        ``faiss.METRIC_INNER_PRODUCT`` for "ip", ``faiss.METRIC_Jaccard`` for "tanimoto".
 
     Examples
     --------
@@ -246,6 +248,10 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     >>> index.add_with_labels(X, [0, 1, 1])
     >>> index.search_evidence(X[:1], [0], k=2)[0].round(2)
     array([[0.4, 2. ]], dtype=float32)
+    >>> index = cfe.IndexEvidenceFlat(4, metric="tanimoto")
+    >>> index.add_with_labels([[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 1, 1]], [0, 1, 1])
+    >>> index.search_evidence([[1, 1, 0, 0]], [0], k=2)[0].round(2)
+    array([[0.67, 0.  ]], dtype=float32)
     """
 
     _stock = faiss.IndexFlat

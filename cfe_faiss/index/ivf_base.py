@@ -108,6 +108,11 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         else:
             lists = as_count("nlist", nlist)
         self._metric = as_metric("metric", metric)
+        if self._metric == "tanimoto":
+            raise ValueError(
+                "metric must be 'cosine', 'ip' or 'l2' for an index with lists, got 'tanimoto': take "
+                "the exact cfe_faiss.IndexEvidenceIDMap2, or the description 'EvidenceFlat'"
+            )
         constant = faiss_metric(self._metric)
         return steps_of.flat_index(d, constant), d, lists, constant
 

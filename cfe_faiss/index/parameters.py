@@ -50,8 +50,9 @@ class EvidenceParameters:
     recall, exact, memory
         As in ``search_evidence``. Not in a range search, except ``exact``; no ``recall`` with
         ``where``.
-    exclude, exclude_labels, within, neighbors
-        As in ``search_evidence``: rules for the rows that each query may find.
+    exclude, exclude_labels, within, neighbors, per_group
+        As in ``search_evidence``: rules for the rows that each query may find. ``per_group`` not in
+        a range search.
 
     Examples
     --------
@@ -90,6 +91,7 @@ class EvidenceParameters:
     exclude_labels: Any = None
     within: tuple[float, float] | None = None
     neighbors: Literal["other", "own", "any"] = "other"
+    per_group: int | None = None
 
     def __post_init__(self) -> None:
         if self.where is None:
@@ -107,6 +109,7 @@ class EvidenceParameters:
     def check_range(self) -> None:
         """Raise ValueError if an option has no effect in a range search."""
         self._refuse(("nprobe", "recall", "memory"), "in a range search (it is exact)")
+        self._refuse(("per_group",), "in a range search, which returns all rows")
 
     def _refuse(self, names: tuple[str, ...], where: str) -> None:
         for name in names:
@@ -127,7 +130,8 @@ class EvidenceParameters:
 
     @property
     def _rules(self) -> Rules | None:
-        return Rules.of(self.exclude, self.exclude_labels, self.within, self.neighbors, "params.")
+        rules = self.exclude, self.exclude_labels, self.within, self.neighbors
+        return Rules.of(*rules, "params.", self.per_group)
 
     @property
     def plain(self) -> bool:

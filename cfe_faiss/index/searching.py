@@ -56,6 +56,7 @@ class SearchOptions(RowOptions, total=False):
     exact: bool
     memory: int | None
     progress: bool
+    per_group: int | None
 
 
 class EvidenceSearcher(Protocol):
@@ -69,7 +70,7 @@ class EvidenceSearcher(Protocol):
     d
         Dimension of the vectors.
     metric
-        How vectors are compared: "cosine", "ip" or "l2".
+        How vectors are compared: "cosine", "ip", "l2" or "tanimoto".
     """
 
     d: int
@@ -123,15 +124,16 @@ class EvidenceSearcher(Protocol):
         exclude_labels
             Further classes that each query must not find, in the same forms.
         within
-            Smallest and largest similarity of a result, (low, high), for example to leave out
-            near-duplicates; either may be infinite.
+            Smallest and largest similarity of a result, (low, high); either may be infinite.
         neighbors
             Rows that a query may find: of "other" classes than its own, of its "own" class, or
             "any" rows, of unknown class included; for "any", ``labels_q`` may be None. With "own",
             classes of fewer than 4,096 rows are searched exactly, and all classes with ``recall``.
+        per_group
+            Maximum number of results of a class, >= 1: the best rows of each class, and all of
+            unknown class, compete for the k places. With ``recall`` the search is exact.
         memory
-            Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower
-            limit needs more passes. Result arrays are not included.
+            Bytes for copies of vectors in a batch search, >= 1; by default 2 GiB. Less: more passes.
         progress
             Whether to show a progress bar on standard error.
 
@@ -139,9 +141,8 @@ class EvidenceSearcher(Protocol):
         -------
         D, I
             Similarities (nq, k) float32 and ids (nq, k) int64, best first; equal similarity:
-            smaller id first. If fewer than k vectors are eligible, the row is padded with id -1 and
-            FAISS's padding value. Unless the index has ``complete=False``, further lists are
-            searched until the row is complete.
+            smaller id first. Missing results have id -1 and FAISS's padding value. Unless the index
+            has ``complete=False``, further lists are searched until the row is complete.
 
         Raises
         ------
@@ -157,6 +158,7 @@ class EvidenceSearcher(Protocol):
             and sel is None
             and not options.get("exact")
             and options.get("memory") is None
+            and options.get("per_group") is None
         ):
             found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
             if found is not None:
@@ -515,9 +517,12 @@ def _rules_of(
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:
         raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
-    neighbors = options.get("neighbors", "other")
     return Rules.of(
-        options.get("exclude"), options.get("exclude_labels"), options.get("within"), neighbors
+        options.get("exclude"),
+        options.get("exclude_labels"),
+        options.get("within"),
+        options.get("neighbors", "other"),
+        per_group=options.get("per_group"),
     )
 
 

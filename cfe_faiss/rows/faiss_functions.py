@@ -221,8 +221,9 @@ def direct_map(ivf: Any, kind: int) -> Step:
 
 
 def flat_index(d: int, metric_type: int) -> Any:
-    """Return a new ``IndexFlatL2`` or ``IndexFlatIP``."""
-    return faiss.IndexFlatL2(d) if metric_type == faiss.METRIC_L2 else faiss.IndexFlatIP(d)
+    """Return a new ``IndexFlatL2`` or ``IndexFlatIP``, or ``IndexFlat`` of another metric."""
+    classes = {faiss.METRIC_L2: faiss.IndexFlatL2, faiss.METRIC_INNER_PRODUCT: faiss.IndexFlatIP}
+    return classes[metric_type](d) if metric_type in classes else faiss.IndexFlat(d, metric_type)
 
 
 def take_vectors(flat: Any, source: Any) -> None:

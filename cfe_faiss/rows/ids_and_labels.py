@@ -128,7 +128,8 @@ def metric_of(name: str, stock: Any, metric: Any) -> Metric:
     chosen = stock_metric if metric is None else as_metric("metric", metric)
     if stock_metric is None or chosen is None:
         raise ValueError(
-            f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}"
+            f"{name} must have metric METRIC_INNER_PRODUCT, METRIC_L2 or METRIC_Jaccard, got "
+            f"{stock.metric_type}"
         )
     if chosen not in (stock_metric, "cosine" if stock_metric == "ip" else stock_metric):
         raise ValueError(f"metric must fit that of {name}, {stock_metric!r}, got {metric!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +20,7 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows.metric import (
     METRICS,
     Metric,
+    first_not_bits,
     is_distance,
     lengths,
     relative_error,
@@ -237,6 +238,8 @@ class Snapshot:
         For "cosine" of two rows, or a row and a unit vector. For "ip" of a row and a unit vector:
         multiply it by the length of the query. For "l2" relative to the squared distance.
         """
+        if self.metric == "tanimoto":
+            return tile_margin(self.metric, self.d, 1, 1)
         if self.metric != "cosine":
             longest = max(self.longest, codecs.terms_bound(self.levels))
             return relative_error(self.d) * (1.0 if is_distance(self.metric) else longest)
@@ -367,9 +370,12 @@ class Snapshot:
 
     def measure_longest(self) -> float:
         """Return the largest length of a row; NaN or infinite if a row is not finite. O(n d)."""
-        starts = range(0, self.n, _ROWS)
-        parts = (self.rows(np.arange(start, min(start + _ROWS, self.n)))[0] for start in starts)
-        return float(np.max([lengths(X).max() for X in parts], initial=0.0))
+        return float(np.max([lengths(X).max() for X in self._parts()], initial=0.0))
+
+    def _parts(self) -> Iterator[Floats]:
+        """Yield all rows, some at a time."""
+        for start in range(0, self.n, _ROWS):
+            yield self.rows(np.arange(start, min(start + _ROWS, self.n)))[0]
 
     def check(self) -> None:
         """Raise ValueError unless ids, vectors and references are valid; O(n d)."""
@@ -380,6 +386,8 @@ class Snapshot:
             raise ValueError("its vectors are not of length 1")
         if self.metric != "cosine" and not self.measure_longest() <= self.longest:
             raise ValueError(f"its vectors are not finite, or longer than {self.longest:g}")
+        if self.metric == "tanimoto" and any(first_not_bits(X) >= 0 for X in self._parts()):
+            raise ValueError("its vectors hold other numbers than 0 and 1")
         check_references(self.references.reshape(-1, max(1, self.n)), self.n)
 
     def eligible(self, labels: Int32s, allowed: Bools | None = None) -> Ints:

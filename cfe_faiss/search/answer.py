@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Floats, Int32s, Ints, as_count
 from cfe_faiss.base.values import order_of
 from cfe_faiss.coarse.routes import large_classes
 from cfe_faiss.rows.metric import PADDING, make_results
@@ -43,6 +43,7 @@ _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lis
 # Grouping and rotating a query, in rows of an exact search.
 _OVERHEAD = 400
 _OVERHEAD_PER_DIMENSION = 0.8
+_WIDTH = 4  # rows of a search for each result under per_group: half the time of 1, measured
 _PASSES = 8  # passes of one query over all rows take about as long as building their blocks
 
 
@@ -59,6 +60,8 @@ def search(
         return _search_per_label(queries, effort)
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return make_results(len(queries), queries.k)
+    if queries.rules is not None and queries.rules.per_group is not None:
+        return _search_per_group(queries, effort, progress)
     if queries.uses is not None:
         if queries.rules is not None:
             raise ValueError(
@@ -87,6 +90,66 @@ def _search_per_label(queries: Queries, effort: Effort) -> Results:
         D[chosen, place], I[chosen, place] = search(of_class, effort)
     order = order_of(snapshot.decode(labels))  # codes need not be in the order of the labels
     return D.take(order, axis=1), I.take(order, axis=1)
+
+
+def _search_per_group(queries: Queries, effort: Effort, progress: str | None) -> Results:
+    """Return the k best D, I among the ``per_group`` best rows of each class, (nq, k).
+
+    A class is full with ``per_group`` rows among the results of a search. These are its best rows,
+    so the next search excludes the class. A search ends with k rows that remain, or without a row
+    more. Otherwise it leaves rows out, and so fills a class that was not excluded. Hence k /
+    ``per_group`` + 1 searches suffice.
+    """
+    snapshot = queries.snapshot
+    rules = queries.rules or Rules()
+    limit = rules.per_group or queries.k
+    if effort.recall is not None:  # it says nothing if whole classes are excluded
+        effort = effort._replace(recall=None, exact=True)
+    width = max(queries.k, min(_WIDTH * queries.k, snapshot.n))
+    without_limit = replace(queries, k=width, rules=rules._replace(per_group=None))
+    D, I = make_results(len(queries), queries.k)
+    full_D, full_I = make_results(len(queries), 0)  # rows of full classes
+    numbers = np.arange(len(queries))
+    part = without_limit
+    while len(numbers):
+        found_D, found_I = search(part, effort, progress)
+        scores = np.hstack([full_D, found_D])
+        ids = np.hstack([full_I, found_I])
+        order = np.lexsort((ids, -scores))
+        scores = np.take_along_axis(scores, order, axis=1)
+        ids = np.take_along_axis(ids, order, axis=1)
+        labels = np.full(ids.shape, UNKNOWN, np.int32)
+        labels[ids >= 0] = snapshot.labels[snapshot.rows_of(ids[ids >= 0])]
+        place, size = _places_in_class(labels)
+        remains = (ids >= 0) & ((labels == UNKNOWN) | (place < limit))
+        D[numbers], I[numbers] = _first_of(remains, scores, ids, queries.k)
+        is_open = (remains.sum(axis=1) < queries.k) & (found_I[:, -1] >= 0)
+        is_full = remains & (labels != UNKNOWN) & (size >= limit)
+        full_D, full_I = _first_of(is_full[is_open], scores[is_open], ids[is_open], queries.k)
+        full_labels = np.where(is_full & (place == limit - 1), labels, UNKNOWN)[is_open]
+        numbers = numbers[is_open]
+        most = int((full_labels != UNKNOWN).sum(axis=1).max(initial=1))
+        part = without_limit.subset(numbers).excluding(np.sort(full_labels)[:, -most:])
+    return D, I
+
+
+def _places_in_class(labels: Int32s) -> tuple[Ints, Ints]:
+    """Return how many earlier results of a query have the class of each, and how many have it."""
+    keys = labels + np.arange(len(labels))[:, None] * (int(labels.max(initial=0)) + 2)
+    _, runs, counts = np.unique(keys.ravel(), return_inverse=True, return_counts=True)
+    order = np.argsort(runs, kind="stable")
+    starts = np.cumsum(counts) - counts
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order)) - starts[runs[order]]
+    return place.reshape(labels.shape), counts[runs].reshape(labels.shape)
+
+
+def _first_of(mask: Bools, D: Floats, I: Ints, k: int) -> Results:
+    """Return the first k results of a mask, (nq, k), with padding."""
+    order = np.argsort(~mask, axis=1, kind="stable")[:, :k]
+    chosen = np.take_along_axis(mask, order, axis=1)
+    D = np.where(chosen, np.take_along_axis(D, order, axis=1), PADDING)
+    return D, np.where(chosen, np.take_along_axis(I, order, axis=1), -1)
 
 
 def _run(queries: Queries, plan: Plan, progress: str | None) -> Results:

@@ -174,6 +174,8 @@ class Rules(NamedTuple):
         of its score.
     per_label
         Whether k results of each stored class are wanted, (nq, classes, k), instead of k results.
+    per_group
+        Maximum number of results of one class, for each query; None without a limit.
     """
 
     neighbors: Literal["other", "own", "any"] = "other"
@@ -181,20 +183,29 @@ class Rules(NamedTuple):
     excluded_ids: Any = None
     within: tuple[float, float] | None = None
     per_label: bool = False
+    per_group: int | None = None
 
     @classmethod
     def of(
-        cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = ""
+        cls,
+        exclude: Any,
+        exclude_labels: Any,
+        within: Any,
+        neighbors: Any,
+        name: str = "",
+        per_group: Any = None,
     ) -> Rules | None:
         """Check the options of a search; ``name`` is a prefix of their names.
 
         None if every option is the default.
         """
-        if exclude is exclude_labels is within is None and neighbors == "other":
+        if exclude is exclude_labels is within is per_group is None and neighbors == "other":
             return None
         if neighbors not in NEIGHBORS:
             raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
-        return cls(neighbors, exclude_labels, exclude, _as_range(f"{name}within", within))
+        limit = None if per_group is None else as_count(f"{name}per_group", per_group)
+        ends = _as_range(f"{name}within", within)
+        return cls(neighbors, exclude_labels, exclude, ends, per_group=limit)
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
         """Return rules with excluded classes and ids of ``nq`` queries as checked arrays.
@@ -373,10 +384,22 @@ class Queries:
         return D, I
 
     def subset(self, chosen: Ints) -> Queries:
-        """Return the queries with the given numbers; for queries without conditions."""
-        changes = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
+        """Return the queries with the given numbers."""
+        changes: dict[str, Any] = (
+            {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
+        )
+        if self.side is not None:
+            changes |= {"side": self.side[chosen], "usable": self.usable[chosen]}
         rules = None if self.rules is None else self.rules.subset(chosen)
         return replace(self, labels=self.labels[chosen], order=None, rules=rules, **changes)
+
+    def excluding(self, labels: Int32s) -> Queries:
+        """Return the same queries with further excluded classes, (nq, m), -1 for none."""
+        rules = self.rules or Rules()
+        if rules.excluded_labels is not None:
+            labels = np.column_stack([rules.excluded_labels, labels])
+        excluded = np.ascontiguousarray(labels, np.int32)
+        return replace(self, rules=rules._replace(excluded_labels=excluded))
 
     def among(self, rows: Bools) -> Queries:
         """Return the same queries for allowed rows within a mask, (n,)."""

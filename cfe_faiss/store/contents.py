@@ -506,10 +506,13 @@ class Contents:
 
     # --- searches: exact with a filter ------------------------------------------------------------
 
-    def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
+    def search(
+        self, X: NDArray[np.float32], k: int, mask: Mask | None, rules: Rules | None = None
+    ) -> Results:
         """Return the k nearest rows of unit queries, of any class: similarities D, keys I."""
-        query = Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any"))
-        if mask is not None or not self.index.has_lists:
+        rules = rules or Rules("any")
+        query = Query(k, X=X, labels=unknown_labels(len(X)), rules=rules)
+        if mask is not None or not self.index.has_lists or rules.per_group is not None:
             return self._search_exactly(query, mask)
         # The index probes ``nprobe`` lists, or more where those hold too few rows. Rows of other
         # lists may be as near as the last result, so an exact search decides between equal rows.

@@ -29,7 +29,15 @@ from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.rows.ids_and_labels import unknown_labels
-from cfe_faiss.rows.metric import Metric, as_rows, flipped, measure_of, measured, score_at
+from cfe_faiss.rows.metric import (
+    Metric,
+    as_rows,
+    flipped,
+    limits_of,
+    measure_of,
+    measured,
+    score_at,
+)
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
 from cfe_faiss.store.filters import mask_of
@@ -70,7 +78,7 @@ class EvidenceStore:
         Known classes, texts, integers or booleans, in the order of their numbers. New classes, of
         the same kind, follow as rows bring them.
     metric
-        ``"cosine"`` (the default), ``"ip"`` or ``"l2"``, as in
+        ``"cosine"`` (the default), ``"ip"``, ``"l2"`` or ``"tanimoto"``, as in
         :class:`cfe_faiss.IndexEvidenceFlat`. With ``"ip"`` and ``"l2"``, ``similarity`` is the
         inner product, or the squared distance, ascending, and so are thresholds.
 
@@ -153,7 +161,7 @@ class EvidenceStore:
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip" or "l2"."""
+        """How vectors are compared: "cosine", "ip", "l2" or "tanimoto"."""
         metric: Metric = self._contents.index.metric
         return metric
 
@@ -434,6 +442,7 @@ class EvidenceStore:
         *,
         threshold: float | None = None,
         offset: int = 0,
+        per_group: int | None = None,
         with_vectors: bool = False,
     ) -> Any:
         """Return the k rows most similar to each query, of any class.
@@ -467,6 +476,9 @@ class EvidenceStore:
             squared distance; None for no limit.
         offset
             Number of best rows to skip, >= 0: ``offset=k`` returns the second page of k rows.
+        per_group
+            Maximum number of rows of one class, >= 1, such as chunks of one document where classes
+            are documents; None for no limit. Rows without a class are not limited.
         with_vectors
             Whether to return the vectors, too.
 
@@ -485,15 +497,17 @@ class EvidenceStore:
 
         Notes
         -----
-        With a filter the search is exact, for every kind of index, and compares the selected rows:
-        O(nq * n * d) at most. Without one it is the index's own search: exact for the exact index,
-        with ``store.index.nprobe`` lists for others. It is exact, too, where these hold fewer than
-        k rows, or where row k + 1 is as similar as row k.
+        With a filter or ``per_group`` the search is exact, for every kind of index, and compares the
+        selected rows: O(nq * n * d) at most, up to k / ``per_group`` + 1 times. Without one it is
+        the index's own search: exact for the exact index, with ``store.index.nprobe`` lists for
+        others. It is exact, too, where these hold fewer than k rows, or where row k + 1 is as
+        similar as row k.
         """
         page = self._page(k, offset, threshold)
         X, single = self._queries("xq", xq)
+        rules = Rules.of(None, None, None, "any", per_group=per_group)
         with self._lock.reading():
-            D, I = self._contents.search(X, self._most(page), self._mask(where))
+            D, I = self._contents.search(X, self._most(page), self._mask(where), rules)
             hits = self._hits(D, I, page, with_vectors)
         return hits[0] if single else hits
 
@@ -513,6 +527,7 @@ class EvidenceStore:
         exclude: Any = None,
         within: tuple[float, float] | None = None,
         neighbors: Neighbors = "other",
+        per_group: int | None = None,
         with_vectors: bool = False,
     ) -> Any:
         """Return the k most similar rows that the classifier puts in another class.
@@ -527,7 +542,7 @@ class EvidenceStore:
         label
             Predicted class of the query, or of each query, (nq,). Needed for vectors and for rows
             that are not classified; for other rows it replaces their stored class.
-        where, threshold, offset, with_vectors
+        where, threshold, offset, per_group, with_vectors
             As in :meth:`search`.
         nprobe, recall, exact, memory
             Effort of the search, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
@@ -592,7 +607,7 @@ class EvidenceStore:
                 excluded = (
                     own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
                 )
-            rules = Rules.of(excluded, None, within, neighbors)
+            rules = Rules.of(excluded, None, within, neighbors, per_group=per_group)
             query = Query(self._most(page), X=X, labels=labels, rules=rules)
             D, I = self._contents.evidence(query, self._mask(where), effort)
             hits = self._hits(D, I, page, with_vectors)
@@ -638,10 +653,8 @@ class EvidenceStore:
         """Return the number of hits and of hits to skip before them, and their least score."""
         least = np.float32(-np.inf)
         if threshold is not None:
-            limit = 1 if self.metric == "cosine" else np.inf
-            least = np.float32(
-                score_at(as_number("threshold", threshold, -limit, limit), self.metric)
-            )
+            number = as_number("threshold", threshold, *limits_of(self.metric))
+            least = np.float32(score_at(number, self.metric))
         return as_count("k", k), as_count("offset", offset, 0), least
 
     def _most(self, page: tuple[int, int, np.float32]) -> int:

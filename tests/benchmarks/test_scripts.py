@@ -64,6 +64,17 @@ def audit_report(script):
     assert (found["rows"], found["columns"]) == (400, 24)
 
 
+def tanimoto(script):
+    # compares the ways with each other itself
+    times = script.measure("key-like", 300, 1)["milliseconds"]
+    assert {"cfe_faiss", "FAISS", "NumPy"} <= times["one query"].keys()
+
+
+def per_group(script):
+    # compares the ways with each other itself
+    assert len(script.measure(0.3, 2400, 1)["milliseconds"]) == 2 + len(script.LIMITS)
+
+
 def synthetic_graphs(script):
     for data in (script.amazon_shape(5000, seed=3, homophily=0.4), script.pubmed_shape()):
         n = data.graph.num_nodes
@@ -107,7 +118,7 @@ def models_data():
 
 
 RUNS = [recall_kept, calibration, calibration_findings, calibration_rates, audit_report]
-RUNS += [synthetic_graphs, fair_models]
+RUNS += [tanimoto, per_group, synthetic_graphs, fair_models]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)

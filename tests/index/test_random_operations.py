@@ -56,6 +56,12 @@ DATA: dict[str, Callable[[np.random.Generator, int, int], NDArray[Any]]] = {
     "last bits": last_bits,
     "tiny": lambda rng, n, d: 1e-20 * rng.normal(size=(n, d)),
 }
+BITS = {
+    "bits": lambda rng, n, d: rng.random((n, d)) < 0.5,
+    "few bits": lambda rng, n, d: rng.random((n, d)) < 2 / d,  # ties, copies and rows of zeros
+    "most bits": lambda rng, n, d: rng.random((n, d)) < 0.97,
+    "subsets": lambda rng, n, d: np.arange(d) < rng.integers(0, d + 1, (n, 1)),
+}
 HUGE = [np.inf, -np.inf, 1e300, -1e300, 3.4e38, -3.4e38]
 ENDS = np.float32([-3.4e38, 3.4e38])
 NOT_FOR_CODES = {"lengths", "large", "tiny"}  # beyond the range of scalar quantizers
@@ -83,9 +89,13 @@ class Sequence:
         self.log: list[str] = []
         # partitions are for cosine
         metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]
+        if "IVF" not in kind:
+            metrics.append("tanimoto")
         names = [name for name in DATA if "SQ" not in kind or name not in NOT_FOR_CODES]
-        self.data = names[seed % len(names)]
         self.metric = metrics[(seed + seed // len(names)) % len(metrics)]
+        if self.metric == "tanimoto":
+            names = list(BITS)
+        self.data = names[seed % len(names)]
         self.d = int(rng.choice([1, 3, 8, 17, 40, 130]))
         self.texts = bool(rng.random() < 0.5)
         self.index: Any = quick(cfe.index_factory(self.d, kind, self.metric))
@@ -100,7 +110,7 @@ class Sequence:
     # --- random values ----------------------------------------------------------------------------------------------
 
     def vectors(self, n: int) -> NDArray[np.float32]:
-        return DATA[self.data](self.rng, n, self.d).astype(np.float32)
+        return (DATA | BITS)[self.data](self.rng, n, self.d).astype(np.float32)
 
     def labels(self, n: int, *, unknown: bool = False) -> list[Any]:
         classes: list[Any] = TEXTS if self.texts else [0, 1, 2, 5, 2**40]
@@ -144,11 +154,15 @@ class Sequence:
             return float(self.rng.choice(HUGE))
         return float(self.rng.choice(scores))
 
-    def rules(self, xq: NDArray[np.float32], *, per_label: bool = False) -> Rules:
+    def rules(
+        self, xq: NDArray[np.float32], *, per_label: bool = False, per_group: bool = False
+    ) -> Rules:
         nq = len(xq)
         rules, rng, ids = Rules(), self.rng, [*self.model.ids, 10**6]
         if rng.random() < 0.5:
             return rules
+        if per_group and rng.random() < 0.4:
+            rules.per_group = int(rng.integers(1, 5))
         if rng.random() < 0.3:
             rules.sel = self.some_ids(200)
             if rng.random() < 0.5:
@@ -310,7 +324,7 @@ class Sequence:
 
     def search(self) -> None:
         asked = self.new_queries()
-        k, rules = int(self.rng.choice([1, 3, 20])), self.rules(asked.xq)
+        k, rules = int(self.rng.choice([1, 3, 20])), self.rules(asked.xq, per_group=True)
         effort, exact = self.effort()
         labels = asked.labels
         if rules.neighbors == "any" and self.rng.random() < 0.5:
@@ -326,7 +340,7 @@ class Sequence:
     def search_stored(self) -> None:
         ids = None if self.rng.random() < 0.5 else self.some_ids(30)
         asked = self.stored_queries(self.model.ids if ids is None else ids)
-        k, rules = int(self.rng.choice([1, 4, 30])), self.rules(asked.xq)
+        k, rules = int(self.rng.choice([1, 4, 30])), self.rules(asked.xq, per_group=True)
         effort, exact = self.effort()
         self.note("search_stored", "all" if ids is None else ids, k, *rules.options(), effort)
         found = self.index.search_stored(ids, k, **rules.options(), **effort)
@@ -335,7 +349,7 @@ class Sequence:
     def search_certified(self) -> None:
         """Certified rows are exact."""
         asked = self.stored_queries(self.model.ids)
-        rules, (effort, exact) = self.rules(asked.xq), self.effort()
+        rules, (effort, exact) = self.rules(asked.xq, per_group=True), self.effort()
         self.note("search_certified", *rules.options(), effort)
         D, I, certified = self.index.search_certified(k=3, **rules.options(), **effort)
         self.check((D, I), asked, 3, rules, exact=exact)

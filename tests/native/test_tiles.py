@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from reference import PADDING, cosine, squared_distance
 
 from cfe_faiss import _native
+from cfe_faiss.coarse.routes import NEIGHBORS
+from cfe_faiss.rows.metric import METRICS as NAMES
 from cfe_faiss.rows.metric import make_results
 
 L2 = 2  # its number in the core
@@ -133,10 +135,12 @@ def test_sizes_that_do_not_fit_are_refused(place: int, wrong: NDArray[Any]) -> N
         _native.scan_tile(0, *arguments)
 
 
-@pytest.mark.parametrize("number", [-1, 3, 77])
-def test_metrics_and_policies_that_do_not_exist_are_refused(number: int) -> None:
+@pytest.mark.parametrize("excess", [-1, 0, 74])
+def test_metrics_and_policies_that_do_not_exist_are_refused(excess: int) -> None:
     t = Sides(0, 3, 4, 5, 0)
-    with pytest.raises(ValueError, match=f"metric must be 0, 1 or 2, got {number}"):
+    number = excess if excess < 0 else len(NAMES) + excess
+    with pytest.raises(ValueError, match=f"metric must be 0 to 3, got {number}"):
         _native.scan_tile(number, t.S, *t.sides, t.margin, None, None, *make_results(3, 2))
-    with pytest.raises(ValueError, match=f"policy must be 0, 1 or 2, got {number}"):
+    number = excess if excess < 0 else len(NEIGHBORS) + excess
+    with pytest.raises(ValueError, match=f"policy must be 0 to 2, got {number}"):
         _native.Filter(number, None, None, 0, 1)

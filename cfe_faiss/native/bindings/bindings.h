@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <optional>
+#include <type_traits>
 
 #include "core/common.h"
+#include "core/metric.h"
 #include "core/parallel.h"
 
 namespace cfe {
@@ -72,7 +74,8 @@ void check_shape(const char* name, const Matrix<Number>& array, std::size_t rows
 // The codec, metric or policy with a number. Raises ValueError if there is none.
 template <class Enum>
 Enum enum_of(const char* name, int number) {
-  if (number < 0 || number > 2) refuse(name, " must be 0, 1 or 2, got ", number);
+  const int last = std::is_same_v<Enum, Metric> ? 3 : 2;
+  if (number < 0 || number > last) refuse(name, " must be 0 to ", last, ", got ", number);
   return static_cast<Enum>(number);
 }
 

@@ -5,9 +5,9 @@
 
 namespace cfe {
 
-// A score is larger for nearer vectors: the inner product, of unit vectors (kCosine) or of any (kIp), or minus the
-// squared distance (kL2).
-enum class Metric : int { kCosine = 0, kIp = 1, kL2 = 2 };
+// A score is larger for nearer vectors: the inner product, of unit vectors (kCosine) or of any (kIp), minus the squared
+// distance (kL2), or the share of the ones of two rows of 0 and 1 that both have (kTanimoto; exact indexes only).
+enum class Metric : int { kCosine = 0, kIp = 1, kL2 = 2, kTanimoto = 3 };
 
 // Vectors of the other metrics may have any length up to this one, so that no score overflows.
 inline constexpr double kLongestVector = 1e14;

@@ -28,7 +28,7 @@ inline constexpr float kUnderflow = 0x1p-125f;
 // bytes contain their errors, unless vectors have length 1, so that only thresholds and results are rounded.
 CFE_INLINE Margin margin_of(const BlocksView& blocks, const GroupView& group) {
   const std::size_t d = blocks.rows.d;
-  if (blocks.rows.metric == Metric::kCosine) return {blocks.margin, 0};
+  if (blocks.rows.metric == Metric::kCosine || blocks.rows.metric == Metric::kTanimoto) return {blocks.margin, 0};
   const float least = static_cast<float>(d + 2) * kUnderflow;
   if (blocks.rows.metric == Metric::kL2 || blocks.element != Element::kFloat) return {least, blocks.margin};
   double longest = 0;
@@ -119,7 +119,8 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
   const double* wide = scan.memory.wide;
   const std::size_t d = blocks.rows.d;
   std::size_t c = 0;
-  if (blocks.rows.codec == Codec::kFlat && d < static_cast<std::size_t>(kLanes)) {
+  const bool is_sum = blocks.rows.metric != Metric::kTanimoto;
+  if (is_sum && blocks.rows.codec == Codec::kFlat && d < static_cast<std::size_t>(kLanes)) {
     for (; c + kRowsInTurn <= count; c += kRowsInTurn) {
       const std::uint8_t* codes[kRowsInTurn];
       double totals[kRowsInTurn] = {};

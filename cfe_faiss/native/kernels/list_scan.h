@@ -10,6 +10,7 @@ namespace cfe::CFE_LEVEL::block {
 inline constexpr std::size_t kMostLanes = std::size_t{1} << 30;  // rows numbered from the first one
 // A larger score may be of a damaged row: of unit vectors, or of others.
 inline constexpr float kSoundUnit = 1e15f, kSound = 1e31f;
+inline constexpr float kNoOnes = 0x1p-60f;
 
 // Calls take(list, first, stop) for consecutive rows of a query's lists that may be its evidence. A row in several
 // lists is visited several times.
@@ -45,8 +46,9 @@ inline constexpr std::size_t kPrefetched = 256;  // bytes of a row; the processo
 
 // Compares consecutive rows where they are, and gathers the others. While 16 of these are compared, the next 16 are
 // prefetched.
-template <Codec codec, bool kDistance>
+template <Codec codec, Metric kMetric>
 struct RowScan {
+  static constexpr bool kDistance = kMetric == Metric::kL2;
   Scan& scan;
   const float* weights;
   F32x16 last;   // of the weights
@@ -133,15 +135,21 @@ struct RowScan {
   CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, std::size_t count,
                           const std::uint8_t* const* next) const {
     const std::size_t row_size = scan.blocks.rows.row_size;
-    Float4 four[kLanes / kScreened] = {};
+    Float4 four[kLanes / kScreened] = {}, different[kLanes / kScreened] = {};
     for (std::size_t r = 0; r < count; r += kScreened) {
       for (std::size_t i = r; next != nullptr && i < r + kScreened; ++i)
         for (std::size_t byte = 0; byte < row_size && byte < kPrefetched; byte += kCacheLine)
           __builtin_prefetch(next[i] + byte);
       four[r / kScreened] = screen_rows<codec, kDistance>(scan.blocks.rows, weights, last, some + r);
+      if constexpr (kMetric == Metric::kTanimoto)
+        different[r / kScreened] = screen_rows<codec, true>(scan.blocks.rows, weights, last, some + r);
     }
     const Mask own = 0xFFFFu >> (kLanes - count);
-    const F32x16 sums = kDistance ? F32x16::all(0) - joined(four) : joined(four) + F32x16::all(offset);
+    F32x16 sums = kDistance ? F32x16::all(0) - joined(four) : joined(four) + F32x16::all(offset);
+    if constexpr (kMetric == Metric::kTanimoto) {  // a small number makes 1 of two rows of zeros
+      sums = sums + F32x16::all(kNoOnes);
+      sums = sums / (sums + joined(different));
+    }
     const Mask sound = at_least(F32x16::all(largest), absolute(sums));
     const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
     if (reach == 0) return;
@@ -152,11 +160,11 @@ struct RowScan {
   }
 };
 
-template <Codec codec, bool kDistance>
+template <Codec codec, Metric kMetric>
 CFE_INLINE void scan_all_lists(const ListsView& lists, const ListQuery& query, Scan& scan) {
   float* weights = scan.memory.block;
-  const float offset = screening_weights<codec, kDistance>(lists.rows, query.x, weights);
-  RowScan<codec, kDistance> rows{scan, weights, last_weights(weights, lists.rows.d), offset};
+  const float offset = screening_weights<codec, kMetric == Metric::kL2>(lists.rows, query.x, weights);
+  RowScan<codec, kMetric> rows{scan, weights, last_weights(weights, lists.rows.d), offset};
   if (lists.rows.metric == Metric::kCosine) rows.largest = kSoundUnit;
   if (lists.rows.sorted)
     for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
@@ -169,10 +177,10 @@ CFE_INLINE void scan_all_lists(const ListsView& lists, const ListQuery& query, S
 
 template <Codec codec>
 void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
-  if (lists.rows.metric == Metric::kL2)
-    scan_all_lists<codec, true>(lists, query, scan);
-  else
-    scan_all_lists<codec, false>(lists, query, scan);
+  if (lists.rows.metric == Metric::kL2) return scan_all_lists<codec, Metric::kL2>(lists, query, scan);
+  if constexpr (codec == Codec::kFlat)
+    if (lists.rows.metric == Metric::kTanimoto) return scan_all_lists<codec, Metric::kTanimoto>(lists, query, scan);
+  scan_all_lists<codec, Metric::kIp>(lists, query, scan);
 }
 
 // Adds the best of the eligible rows of a query's lists to its results. `margin` bounds the error of a screening

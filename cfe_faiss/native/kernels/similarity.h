@@ -106,9 +106,17 @@ CFE_INLINE float screening_threshold(Metric metric, float margin, float lowered)
   return lowered < most ? lowered : most;
 }
 
+// The Tanimoto similarity of rows of 0 and 1 with `common` ones in both and `different` numbers: 1 for two rows of
+// zeros. Both counts are exact, and a quotient in float64 rounds to that of the exact numbers.
+CFE_INLINE float tanimoto_of(double common, double different) {
+  const double all = common + different;
+  return all == 0 ? 1.0f : static_cast<float>(common / all);
+}
+
 template <class Number>
 CFE_INLINE float score_of(Metric metric, const Number* x, const float* y, std::size_t d) {
   if (metric == Metric::kL2) return rounded_similarity(-sum_of_terms<true>(x, y, d));
+  if (metric == Metric::kTanimoto) return tanimoto_of(sum_of_products(x, y, d), sum_of_terms<true>(x, y, d));
   const float product = rounded_similarity(sum_of_products(x, y, d));
   return metric == Metric::kCosine ? cosine_of(product, x, y, d) : product;
 }
