@@ -62,7 +62,17 @@ inline float plain_similarity(const float* x, const float* y, std::size_t d) {
   return plain_sum(Metric::kCosine, x, y, d);
 }
 
+inline float plain_tanimoto(const float* x, const float* y, std::size_t d) {
+  double common = 0, either = 0;
+  for (std::size_t i = 0; i < d; ++i) {
+    common += x[i] == 1 && y[i] == 1;
+    either += x[i] == 1 || y[i] == 1;
+  }
+  return either == 0 ? 1.0F : static_cast<float>(common / either);
+}
+
 inline float plain_score(Metric metric, const float* x, const float* y, std::size_t d) {
+  if (metric == Metric::kTanimoto) return plain_tanimoto(x, y, d);
   const float sum = plain_sum(metric, x, y, d);
   if (metric != Metric::kCosine) return sum;
   if (sum >= 1 - 11 * 0x1p-24F && std::equal(x, x + d, y)) return 1;

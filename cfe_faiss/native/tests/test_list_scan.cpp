@@ -135,6 +135,32 @@ TEST(lists_of_each_codec_are_scanned_as_plain_loops_do) {
       }
 }
 
+TEST(rows_of_bits_have_the_quotient_of_two_counts) {
+  for (const std::size_t d : {1, 16, 37, 130}) {
+    Sample sample(d, {60}, 3);
+    sample.metric = Metric::kTanimoto;
+    for (float& value : sample.X) value = value > 0 ? 1.0F : 0.0F;
+    sample.vectors[0] = sample.X;
+    const Rows rows = sample.rows();
+    const std::vector<std::int64_t> zero{0};
+    const ListScan scan(rows, {}, zero);
+    const std::size_t nq = 5, k = 60;
+    std::vector<float> X(sample.X.begin(), sample.X.begin() + static_cast<std::ptrdiff_t>(nq * d));
+    std::fill_n(X.begin(), d, 0.0F);  // a query without ones
+    const std::vector<std::int32_t> labels(nq, 0);
+    const std::vector<std::int64_t> lists(nq, 0);
+    std::vector<float> D(nq * k);
+    std::vector<std::int64_t> I(nq * k);
+    scan.scan({{X.data(), nq, d}, labels, {lists.data(), nq, 1}, {}}, tests::rounding_of(d), {D.data(), nq, k},
+              {I.data(), nq, k});
+    for (std::size_t q = 0; q < nq; ++q) {
+      const Found expected = sample.search(std::span(X).subspan(q * d, d), 0, std::span(lists).first(1), k);
+      CHECK(std::equal(expected.I.begin(), expected.I.end(), I.begin() + static_cast<std::ptrdiff_t>(q * k)));
+      CHECK(std::equal(expected.D.begin(), expected.D.end(), D.begin() + static_cast<std::ptrdiff_t>(q * k)));
+    }
+  }
+}
+
 TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
   const std::size_t parts = 3, width = 4, d = parts * width, nq = 5, k = 4, nprobe = 3;
   const Sample sample(d, {1, 0, 30, 17}, 5);
