@@ -42,7 +42,7 @@ from cfe_faiss.data.columns import Reading, ReadingOptions
 from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
-from cfe_faiss.explorer import TITLE, check_explorer, read_marks
+from cfe_faiss.explorer import TITLE, read_marks, write_explorer
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import KSSource, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
@@ -860,15 +860,13 @@ class EvidenceFinder:
         OSError
             If the page cannot be written.
         """
-        check_explorer(path, self.files, overwrite=overwrite)
-        return self.top_pairs(k, where=where).explore(
-            path,
-            better=better,
-            unfavourable=unfavourable,
-            mask_ids=mask_ids,
-            title=title,
-            overwrite=overwrite,
-        )
+
+        def page() -> str:
+            return self.top_pairs(k, where=where).to_html(
+                better=better, unfavourable=unfavourable, mask_ids=mask_ids, title=title
+            )
+
+        return write_explorer(path, page, self.files, overwrite=overwrite)
 
     def reviewed(self, marks: Any) -> PairEvidence:
         """Return the pairs that a reader has marked in the explorer, with marks and notes.
