@@ -30,7 +30,14 @@ _MAX_LABEL = np.iinfo(np.int32).max
 
 
 class InputWarning(UserWarning):
-    """Input that is valid, but probably a mistake; the message names the remedy."""
+    """Input that is valid, but probably a mistake; the message names the remedy.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", InputWarning)  # "error" stops at each
+    """
 
 
 class InputNote(InputWarning):

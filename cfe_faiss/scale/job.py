@@ -69,6 +69,16 @@ class StageStatus:
     seconds_left
         Estimated time of the remaining tasks, at the average rate so far; None if no task is
         finished.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from cfe_faiss.scale import Job
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     job = Job(folder, features=[[1, 0], [1, 1]], edges=[[0], [1]], labels=[0, 1], k=1)
+    ...     stage = job.status()[0]
+    >>> stage.name, stage.blocks, stage.finished
+    ('sort', 1, 0)
     """
 
     name: str

@@ -66,7 +66,13 @@ class WorkerDiedError(Exception):
 
 
 class JobError(RuntimeError):
-    """A task failed for good. Finished tasks stay finished, and the job can be resumed."""
+    """A task failed for good. Finished tasks stay finished, and the job can be resumed.
+
+    Examples
+    --------
+    >>> issubclass(JobError, RuntimeError)
+    True
+    """
 
 
 class Executor(Protocol):

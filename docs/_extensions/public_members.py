@@ -41,6 +41,15 @@ MAKERS = {
     "TrainingReport": "EvidenceFinder",
     "Pairs": "global_evidence",
     "EvidenceIndex": "IndexEvidenceFlat",
+    "Attribute": "as_attributes",
+    "Encoding": "encode",
+    "FineTuning": "fine_tune",
+    "Grouping": "groupings",
+    "OwnFiles": "read_own",
+    "OwnGraph": "read_own",
+    "Predictions": "as_predictions",
+    "StoredEdges": "stored_edges",
+    "StoredFeatures": "stored_features",
 }
 """Function or class whose example shows how a result is made, where the docstring of the result names none."""
 
