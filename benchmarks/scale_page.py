@@ -119,8 +119,8 @@ def largest() -> str:
     found = f"recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others"
     if again:
         found += (
-            f". The job had measured its nprobe on a few whole lists: {stage(run, 'join')['results']['nprobe']}; on random "
-            f"groups, as `recall=` is measured since, it is {again['nprobe']}: {len(again['searched'])} of "
+            f". The job had measured its nprobe on a few whole lists: {stage(run, 'join')['results']['nprobe']}; on "
+            f"random groups, as `recall=` is measured since, it is {again['nprobe']}: {len(again['searched'])} of "
             f"{again['shards']} shards searched with it have a recall of {again['recall']:.4f}, and all would take "
             f"{evidence_again(again):,.0f} s of processor time"
         )
