@@ -38,8 +38,7 @@ class People(NamedTuple):
 class Cell:
     """One kind of population.
 
-    ``link``: how the attribute follows the score (None: not at all), ``strength`` how strongly. ``floor``: power of the
-    evidence and of the situation contrast, in percent, that was promised.
+    ``link``: how the attribute follows the score (None: not at all), ``strength`` how strongly.
     """
 
     title: str
@@ -52,7 +51,6 @@ class Cell:
     size: float = 0.3
     n: int = 1500
     d: int = 12
-    floor: tuple[float, float] | None = None
     is_limit: bool = False
     draw: Callable[["Cell", Rng], People] | None = None
     refused: float = 0.4
@@ -328,20 +326,14 @@ CELLS |= {
 }
 _flip = Cell("", harm="flip")
 CELLS |= {
-    "flip_50": replace(_flip, title="30 % of the border flipped, 50 % carry", floor=(76, 100)),
-    "flip_10": replace(
-        _flip, title="30 % of the border flipped, 10 % carry", share=0.1, floor=(40, 75)
-    ),
-    "shift_50": Cell(
-        "score lowered by .15 sd, 50 % carry", harm="shift", size=0.15, floor=(95, 100)
-    ),
-    "shift_10": Cell(
-        "score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15, floor=(59, 98)
-    ),
+    "flip_50": replace(_flip, title="30 % of the border flipped, 50 % carry"),
+    "flip_10": replace(_flip, title="30 % of the border flipped, 10 % carry", share=0.1),
+    "shift_50": Cell("score lowered by .15 sd, 50 % carry", harm="shift", size=0.15),
+    "shift_10": Cell("score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15),
     "shift3_50": Cell("score lowered by .3 sd, 50 % carry", harm="shift"),
     "shift3_10": Cell("score lowered by .3 sd, 10 % carry", 0.1, harm="shift"),
     "flip_moderate_50": replace(
-        _flip, title="flipped, moderately correlated", link="linear", strength=0.8, floor=(89, 99)
+        _flip, title="flipped, moderately correlated", link="linear", strength=0.8
     ),
     "flip_moderate_10": replace(
         _flip,
@@ -350,18 +342,12 @@ CELLS |= {
         link="linear",
         strength=0.8,
     ),
-    "flip_strong_50": replace(
-        _flip, title="flipped, strongly correlated", link="linear", floor=(92, 100)
-    ),
+    "flip_strong_50": replace(_flip, title="flipped, strongly correlated", link="linear"),
     "flip_strong_10": replace(
-        _flip,
-        title="flipped, strongly correlated, 10 % carry (2 people)",
-        share=0.1,
-        link="linear",
-        floor=(9, 34),
+        _flip, title="flipped, strongly correlated, 10 % carry (2 people)", share=0.1, link="linear"
     ),
     "flip_opposite_50": replace(
-        _flip, title="flipped, carriers score higher", link="linear", strength=-2.0, floor=(93, 98)
+        _flip, title="flipped, carriers score higher", link="linear", strength=-2.0
     ),
     "flip_network_50": replace(_flip, title="flipped, score of a neural network", score="network"),
     "flip_group_network_50": replace(
@@ -369,14 +355,11 @@ CELLS |= {
         title="flipped, groups with other features, neural network",
         link="group",
         score="network",
-        floor=(26, 45),
     ),
     "flip_strong_network_50": replace(
         _flip, title="flipped, strongly correlated, neural network", link="linear", score="network"
     ),
-    "learned_50": Cell(
-        "model that learned the bias", rule="boosting", harm="learned", size=0.4, floor=(100, 100)
-    ),
+    "learned_50": Cell("model that learned the bias", rule="boosting", harm="learned", size=0.4),
     "learned_strong_50": Cell(
         "model that learned the bias, strongly correlated",
         link="linear",
@@ -384,17 +367,11 @@ CELLS |= {
         harm="learned",
         size=0.4,
     ),
-    "shift3_64d": Cell("score lowered by .3 sd, d = 64", harm="shift", d=64, floor=(100, 100)),
+    "shift3_64d": Cell("score lowered by .3 sd, d = 64", harm="shift", d=64),
     "flip_tails_50": replace(_flip, title="flipped, heavy tails", draw=heavy_tails),
-    "flip_table_50": replace(
-        _flip, title="flipped, one-hot table sorted", draw=categories, floor=(70, 97)
-    ),
+    "flip_table_50": replace(_flip, title="flipped, one-hot table sorted", draw=categories),
     "flip_graph_50": replace(
-        _flip,
-        title="flipped, KS vectors of a graph with homophily in A",
-        d=16,
-        draw=graph,
-        floor=(70, 97),
+        _flip, title="flipped, KS vectors of a graph with homophily in A", d=16, draw=graph
     ),
     "flip_twice_50": replace(
         _flip,

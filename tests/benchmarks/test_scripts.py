@@ -37,7 +37,6 @@ def recall_kept(script):
 def calibration(script):
     cells = importlib.import_module("calibration_cells")
     results = {part: {} for part in ("cells", "families", "changes", "real")}
-    results["costs"] = {"3,000 x 12": [1.0, 0.9]}
     assert script.run_cell("flip_50", cells.CELLS["flip_50"], results, 1)
     assert not script.run_cell("flip_50", cells.CELLS["flip_50"], results, 1)
     assert script.run_families(results, "rare", 1)
