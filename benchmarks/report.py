@@ -199,7 +199,7 @@ def page() -> str:
 
 
 LINKS = """\
-- [Nearest rows outside a group](results/exclusion_short.md): any number and size of groups, more peers, for others to run
+- [Nearest rows outside a group](results/exclusion_short.md): groups of any number and size, more peers
 - [Recall that is asked for](results/recall_kept.md): whether `recall=` is kept, for each class
 - [Element types](results/block_elements.md): from how many dimensions on bytes are faster than floats
 - [Jobs over a folder](results/scale.md): time and memory of each stage up to 15.7 million nodes
