@@ -12,8 +12,8 @@ is so beyond noise, by a one-sided test at 1 %.
     CFE_DATA=... python benchmarks/recall_kept.py
 
 writes results/recall_kept.json; `python -m benchmarks.report` writes the page. The class-wise promise costs more
-than one for the mean: the page has the lists probed for a query beside those of the smallest ``nprobe`` at which the mean alone, over a sample
-of stored rows, reaches the recall with 95 % confidence.
+than one for the mean: the page has the lists probed for a query beside those of the
+smallest ``nprobe`` at which the mean alone, over a sample of stored rows, reaches the recall with 95 % confidence.
 """
 
 import argparse

@@ -202,6 +202,7 @@ LINKS = """\
 - [Nearest rows outside a group](results/exclusion_short.md): groups of any number and size, more peers
 - [Recall that is asked for](results/recall_kept.md): whether `recall=` is kept, for each class
 - [Element types](results/block_elements.md): from how many dimensions on bytes are faster than floats
+- [What conditions and changes cost](results/costs.md): also filters, new classes, mapped shards
 - [Jobs over a folder](results/scale.md): time and memory of each stage up to 15.7 million nodes
 - [Damaged files](results/fuzz_files.md): and [damaged shards](results/fuzz_shards.md): crashes, hangs and wrong results
 - [Calibration of direct tests](results/calibration.md): false alarms without an effect, planted effects found
@@ -383,9 +384,35 @@ def block_elements() -> str:
     )
 
 
+COSTS = {
+    "conditions": ("top 10 of all rows, `exact` and `antiexact`", "without conditions"),
+    "relabel": ("new classes of 200,000 vectors", "training and adding them"),
+    "query": ("one query of a store of 100,000 rows", "`faiss.IndexFlatIP`"),
+    "filter": ("the same with a filter", "FAISS with a selector of the rows"),
+    "first filter": ("the first filter on a key", "a later one"),
+    "upsert": ("100 rows put into a store in place of others", "making the store"),
+    "new lists": ("queries that read new lists of a mapped index", "the same queries again"),
+}
+
+
+def costs() -> str:
+    content = result("costs")
+    rows = []
+    for name, (ours, other) in COSTS.items():
+        times = content[name]
+        seconds = (f"{1000 * times[key]:,.1f} ms" for key in ("ours", "other"))
+        rows.append((ours, other, *seconds, f"{times['ratio']:.2g}"))
+    return (
+        "What conditions, changes, filters and mapped shards cost beside the work that they save, or beside a query of "
+        "FAISS: processor time on one thread. Compare the ratios; times depend on the machine.\n\n"
+        + table(("ours", "beside", "ours takes", "the other takes", "ratio"), rows)
+    )
+
+
 SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
     "audit_report": ("Time of the report of an audit", audit_report),
     "block_elements": ("Element types of blocks", block_elements),
+    "costs": ("What conditions and changes cost", costs),
     "coverage": ("Intervals of the audits", coverage),
     "fuzz_files": ("Damaged files", fuzz_files),
     "fuzz_shards": ("Damaged shards", fuzz_shards),
