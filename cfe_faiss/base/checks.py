@@ -30,14 +30,7 @@ _MAX_LABEL = np.iinfo(np.int32).max
 
 
 class InputWarning(UserWarning):
-    """Input that is valid, but probably a mistake; the message names the remedy.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", InputWarning)  # "error" stops at each
-    """
+    """Input that is valid, but probably a mistake; the message names the remedy."""
 
 
 class InputNote(InputWarning):

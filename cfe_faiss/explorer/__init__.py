@@ -33,12 +33,10 @@ SETTLED = ("label error", "explained")
 """Marks of pairs that miners leave out."""
 _SIDES = ("source", "target")
 _COLUMNS = ("source_row", "target_row", *_SIDES, "source_class", "target_class")
+# At most: values of an attribute that are groups, neighbours of a node, letters of a text.
 _GROUPS = 30
-"""Values of an attribute that are groups, at most."""
 _NEIGHBOURS = 12
-"""Neighbours of a node that are drawn, at most."""
 _LETTERS = 5_000
-"""Letters of a text, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

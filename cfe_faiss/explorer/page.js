@@ -17,13 +17,6 @@ let chosenKey = "";
 let hasUnsavedMarks = false;
 let addressTimer;
 
-async function readData() {
-  const packed = atob(byId("data").textContent);
-  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).json();
-}
-
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -88,8 +81,8 @@ function makeLine(pair, place) {
     pair.shown, pair.count, pair.largest.toFixed(2), pair.mark,
   ];
   const options = { role: "row", id: `pair-${pair.place}`, "aria-rowindex": place + 2 };
-  const gridCells = cells.map((cell) => make("div", { role: "gridcell" }, String(cell)));
-  const line = make("div", options, ...gridCells);
+  const makeGridCell = (cell) => make("div", { role: "gridcell" }, String(cell));
+  const line = make("div", options, ...cells.map(makeGridCell));
   line.style.top = `${place * ROW_HEIGHT}px`;
   line.addEventListener("click", () => choose(pair));
   return line;
@@ -121,8 +114,8 @@ function update() {
   shown = pairs.filter(isShown).sort(compare);
   byId("grid").setAttribute("aria-rowcount", shown.length + 1);
   byId("lines").style.height = `${shown.length * ROW_HEIGHT}px`;
-  const [count, all] = [shown, pairs].map((list) => list.length.toLocaleString("en-US"));
-  byId("status").textContent = `${count} of ${all} pairs shown.`;
+  const counts = [shown, pairs].map((list) => list.length.toLocaleString("en-US"));
+  byId("status").textContent = `${counts.join(" of ")} pairs shown.`;
   for (const button of document.querySelectorAll("[data-sort]")) {
     const key = button.dataset.sort;
     const direction = { [key]: "ascending", [`-${key}`]: "descending" }[sort] ?? "none";
@@ -131,9 +124,7 @@ function update() {
   choose(chosen());
 }
 
-function makeCell(value) {
-  return value === null ? make("td", { class: "missing" }, "unknown") : make("td", {}, value);
-}
+const makeCell = (value) => make("td", value === null ? { class: "missing" } : {}, value ?? "unknown");
 
 function makeBar(change, widest) {
   if (change === null) return make("td", { class: "bar" }, "different");
@@ -173,8 +164,8 @@ function drawEqual({ differences, sides }) {
   const isEqual = (column) => !differences.some(([other]) => other === column);
   const columns = [...data.columns.keys()].filter(isEqual);
   const rows = columns.map((column) => makeRow(column, makeCell(sides[0].values[column])));
-  const title = `Equal attributes: ${rows.length}`;
-  return make("details", {}, make("summary", {}, title), make("table", {}, ...rows));
+  const summary = make("summary", {}, `Equal attributes: ${rows.length}`);
+  return make("details", {}, summary, make("table", {}, ...rows));
 }
 
 /* Return the table [i][j] of words in common from word i of a and word j of b on, in this order. */
@@ -296,8 +287,8 @@ function readAddress() {
   sort = fields.get("sort") ?? "place";
   chosenKey = fields.get("pair") ?? "";
   for (const input of form.elements) {
-    if (input.type === "checkbox") input.checked = fields.has(input.name);
-    else input.value = fields.get(input.name) ?? "";
+    const property = input.type === "checkbox" ? "checked" : "value";
+    input[property] = fields.get(input.name) ?? "";
   }
   update();
 }
@@ -306,34 +297,34 @@ function pressKey(event) {
   if (!shown.length) return;
   const place = shown.indexOf(chosen());
   const page = Math.max(1, Math.floor(byId("body").clientHeight / ROW_HEIGHT) - 2);
-  const places = {
-    ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + page, PageUp: place - page,
-    Home: 0, End: shown.length,
-  };
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -1e9, End: 1e9 };
   const mark = event.key === "0" ? chosen()?.mark : data.mark_names[event.key - 1];
-  if (event.key in places) {
+  if (event.key in steps) {
     event.preventDefault();
-    choose(shown[Math.min(shown.length - 1, Math.max(0, places[event.key]))]);
+    choose(shown[Math.min(shown.length - 1, Math.max(0, place + steps[event.key]))]);
   } else if (mark && chosen()) {
     setMark(chosen(), mark);
   }
 }
 
-function sortBy(key) {
+function changeOrder({ target }) {
+  const key = target.dataset.sort;
+  if (!key) return;
   sort = sort === key ? `-${key}` : key;
   chosenKey = "";
   update();
 }
 
 async function start() {
-  data = await readData();
+  const packed = atob(byId("data").textContent);
+  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  data = await new Response(stream).json();
   pairs = data.pairs.map(completePair);
   readAddress();
   form.addEventListener("input", update);
   form.addEventListener("reset", () => setTimeout(update));
-  for (const button of document.querySelectorAll("[data-sort]")) {
-    button.addEventListener("click", () => sortBy(button.dataset.sort));
-  }
+  byId("head").addEventListener("click", changeOrder);
   byId("body").addEventListener("scroll", drawLines);
   byId("grid").addEventListener("keydown", pressKey);
   byId("export").addEventListener("click", exportMarks);

@@ -860,13 +860,13 @@ class EvidenceFinder:
         OSError
             If the page cannot be written.
         """
-
-        def page() -> str:
-            return self.top_pairs(k, where=where).to_html(
-                better=better, unfavourable=unfavourable, mask_ids=mask_ids, title=title
-            )
-
-        return write_explorer(path, page, self.files, overwrite=overwrite)
+        options = {"better": better, "unfavourable": unfavourable, "mask_ids": mask_ids}
+        return write_explorer(
+            path,
+            lambda: self.top_pairs(k, where=where).to_html(**options, title=title),
+            self.files,
+            overwrite=overwrite,
+        )
 
     def reviewed(self, marks: Any) -> PairEvidence:
         """Return the pairs that a reader has marked in the explorer, with marks and notes.
@@ -888,8 +888,7 @@ class EvidenceFinder:
             If a column is missing, a mark is unknown, or a row does not belong to this data.
         """
         table = read_marks(marks, len(self.labels), self.names(np.arange(len(self.labels))))
-        source = table["source"].to_numpy(np.int64)
-        target = table["target"].to_numpy(np.int64)
+        source, target = table[["source", "target"]].to_numpy(np.int64).T
         measures = self.measure64(source, target)
         return PairEvidence(
             source,

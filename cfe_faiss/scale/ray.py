@@ -387,11 +387,6 @@ class ServedEvidenceIndex(EvidenceSearcher):
     Anybody who reaches a port of a Ray cluster can run code on its machines. A new cluster listens
     on the loopback interface only. A cluster that was started otherwise listens on every interface
     by default.
-
-    Examples
-    --------
-    >>> with ServedEvidenceIndex("DIR/index", replicas=4) as served:  # doctest: +SKIP
-    ...     D, I = served.search_evidence(xq, labels_q, k=10, nprobe=16)
     """
 
     def __init__(

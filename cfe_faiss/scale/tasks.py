@@ -66,13 +66,7 @@ class WorkerDiedError(Exception):
 
 
 class JobError(RuntimeError):
-    """A task failed for good. Finished tasks stay finished, and the job can be resumed.
-
-    Examples
-    --------
-    >>> issubclass(JobError, RuntimeError)
-    True
-    """
+    """A task failed for good. Finished tasks stay finished, and the job can be resumed."""
 
 
 class Executor(Protocol):
