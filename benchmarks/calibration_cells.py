@@ -11,7 +11,7 @@ border. ``harm`` is what the attribute itself adds:
 """
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,9 @@ class Cell:
     def flipped(self) -> "Cell":
         """Return the same cell, where 30 % of the carriers near the border are refused."""
         return replace(self, title=f"flipped: {self.title}", harm="flip")
+
+
+Draw = Callable[[Cell, Rng], People]
 
 
 def people(name: str, cell: Cell, seed: int) -> People:
@@ -262,7 +265,7 @@ def two_models(name: str, change: Change, seed: int) -> tuple[People, NDArray[np
     return People(X, carries, decide(change.before, rng, *drawn)), decide(change.after, rng, *drawn)
 
 
-DRAWS = {
+DRAWS: dict[str, Draw] = {
     "categories": categories,
     "corners": corners,
     "graph": graph,
@@ -274,10 +277,10 @@ DRAWS = {
 }
 
 
-def cell_of(*parts: dict[str, Any]) -> Cell:
+def cell_of(*parts: dict[str, Any], draws: Mapping[str, Draw] = DRAWS) -> Cell:
     """Return a cell of the fields that differ from the defaults; later ones replace earlier ones."""
     fields = {name: value for part in parts for name, value in part.items()}
-    draw = DRAWS.get(fields.pop("draw", ""))
+    draw = draws.get(fields.pop("draw", ""))
     return Cell(**{"title": ""} | fields, draw=draw)
 
 
