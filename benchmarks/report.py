@@ -204,11 +204,11 @@ LINKS = """\
 - [Element types](results/block_elements.md): from how many dimensions on bytes are faster than floats
 - [What conditions and changes cost](results/costs.md): also filters, new classes, mapped shards
 - [Jobs over a folder](results/scale.md): time and memory of each stage up to 15.7 million nodes
-- [Damaged files](results/fuzz_files.md): and [damaged shards](results/fuzz_shards.md): crashes, hangs and wrong results
+- [Damaged files](results/fuzz_files.md) and [damaged shards](results/fuzz_shards.md): crashes, hangs and wrong results
 - [Calibration of direct tests](results/calibration.md): false alarms without an effect, planted effects found
 - [Rates of groups](results/calibration_rates.md): level, power and coverage of impact ratios and equalised odds
 - [Findings and directions](results/calibration_findings.md): one cause, one finding; better ends of columns
-- [Intervals of the audits](results/coverage.md): and [of tests of a model](results/interval_coverage.md)
+- [Intervals of the audits](results/coverage.md) and [of tests of a model](results/interval_coverage.md): what they hold
 - [Time of the report](results/audit_report.md): 30,000 rows of 100 columns
 - [Real tables](results/real_tables.md): fifteen messy public files, each audited with one command
 - [The paper's claims](paper/README.md): which hold on public data, which do not, and which stay undecided
