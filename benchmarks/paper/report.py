@@ -190,7 +190,7 @@ def accuracies(results: dict[str, Any]) -> str:
         + folded("Accuracies of all models", [markdown(rows)])
         + "\n\nHeld against published results that we could look up (splits differ; it agrees where ours is within "
         f"{AROUND:g} of them):\n\n"
-        + folded("Published results", [markdown(compared)] if compared else [])
+        + folded("Published results", [markdown(compared)])
         + "\n\nNot held against anything, because no published result could be looked up, or the graph is "
         f"synthetic: {others or 'none'}."
     )
@@ -232,7 +232,7 @@ def section(folder: Path, name: str, result: dict[str, Any], claims: list[Any]) 
     parts = []
     for claim in claims:
         note = f"\n\n{claim.note}" if claim.note else ""
-        cases = markdown([case.row() for case in claim.cases]) if claim.cases else ""
+        cases = markdown([case.row() for case in claim.cases])
         parts.append(
             f"**{claim.text}** ({claim.where}): **{claim.verdict()}**.\n\nMeasured: {claim.measured}.{note}\n\n"
             f"<details><summary>Cases: {tally(claim.cases)}</summary>\n\n{cases}\n\n</details>"

@@ -139,6 +139,8 @@ def cell(values: Sequence[float | None], digits: int = 3) -> str:
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
     """Return a table of rows, whose keys are the heads of the columns."""
+    if not rows:
+        return ""
     head = list(rows[0])
     lines = [head, ["---"] * len(head), *([str(entry) for entry in row.values()] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
