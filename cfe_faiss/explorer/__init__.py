@@ -98,12 +98,7 @@ def write_explorer(
 ) -> Path:
     """Check the path, make the page, write it, and return its path.
 
-    Raises
-    ------
-    OSError
-        If its folder does not exist, it is a folder, or the page cannot be written.
-    ValueError
-        If the name does not end in ".html", or the file is one of the inputs, or foreign.
+    Raises what :func:`as_page`, :func:`check_outputs` and :func:`new_file` raise.
     """
     target = as_page("path", path)
     check_outputs([target], inputs, overwrite=overwrite)
@@ -250,19 +245,9 @@ def _neighbours(explored: Explored) -> list[list[dict[str, Any]]]:
 def read_marks(marks: Any, n: int, ids: Array | None = None) -> "pd.DataFrame":
     """Return the marks of a page: ``source`` and ``target`` (row numbers), ``mark``, ``note``.
 
-    Parameters
-    ----------
-    marks
-        The CSV file that the page has exported, or a frame with its columns.
-    n
-        Number of rows of the data.
-    ids
-        Ids of the rows, (n,). Ids of the marks must agree with them, unless they are masked.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a column is missing, a mark is unknown, or a row does not belong to the data.
+    ``marks`` is the CSV file that the page has exported, or a frame with its columns, about n rows.
+    Its ids must agree with ``ids``, (n,), unless they are masked. TypeError or ValueError if a
+    column is missing, a mark is unknown, or a row does not belong to the data.
     """
     reading = Reading(keep_text=("mark", "note", *_SIDES))
     cells = as_table(marks, reading).cells

@@ -184,8 +184,7 @@ function commonWords(a, b) {
 function drawTexts(texts) {
   const [a, b] = texts.map((text) => (text ?? "unknown").split(" ").slice(0, MOST_WORDS));
   const common = commonWords(a, b);
-  const look = (text) => (text === null ? "text missing" : "text");
-  const sides = texts.map((text) => make("div", { class: look(text) }));
+  const sides = texts.map((text) => make("div", { class: text === null ? "text missing" : "text" }));
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
     if (i < a.length && a[i] === b[j]) {
