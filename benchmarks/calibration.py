@@ -10,9 +10,9 @@ nothing was tuned on them.
 
 import argparse
 import json
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,12 @@ NAME = "calibration"
 PAGE = RESULTS / f"{NAME}.md"
 FIRST_SEED = 30_000
 BATCH = 20
-NULL_MODEL = 2  # amounts and normal ranks of columns that are far from normal
 K = 10  # neighbours of the situation test
 ROUNDS = (40, 100, 200)
 """Everything gets so many runs before anything gets more."""
 TESTS = ("direction", "situation")
 CHANGE_TESTS = ("rates", *TESTS)
 ALPHA, HIGHEST_LEVEL, HIGHEST_FAMILY = 0.05, 8.0, 6.0
-PROMISE_RUNS = 80
 MOST_PEOPLE = 6_000  # of a real table, drawn at random
 KINDS = ("independent", "correlated", "rare")
 Results = dict[str, Any]
@@ -77,17 +75,19 @@ def outcomes(
             yield row.test, "few"
 
 
-def counts_of(part: Results, name: str, nothing: Results) -> Results:
-    """Return the counts of a cell to go on with; new ones if they are missing or of an earlier null model."""
-    if part.get(name, {}).get("null_model") != NULL_MODEL:
-        part[name] = {"runs": 0, "null_model": NULL_MODEL, **nothing}
-    counts: Results = part[name]
-    return counts
+def batch(
+    part: Results, name: str, nothing: Results, runs: int, size: int = BATCH
+) -> Iterator[tuple[Results, int]]:
+    """Yield the counts of a cell and the seed of each run of its next batch; nothing if no run is lacking."""
+    counts = part.setdefault(name, {"runs": 0, **nothing})
+    first = FIRST_SEED + counts["runs"]
+    for seed in range(first, first + min(size, runs - counts["runs"])):
+        yield counts, seed
+        counts["runs"] += 1
 
 
-def marked(title: str, counts: Results) -> str:
-    """Return the title of a line with a mark if it was not measured with the null model and the code as they are."""
-    return title if counts.get("null_model") == NULL_MODEL else f"{title} *"
+def count(of: dict[str, int], outcome: str) -> None:
+    of[outcome] = of.get(outcome, 0) + 1
 
 
 def carriers_tested(drawn: People, metric: str) -> dict[str, ScoreTest]:
@@ -105,40 +105,37 @@ def carriers_tested(drawn: People, metric: str) -> dict[str, ScoreTest]:
 
 def run_cell(name: str, cell: Cell, results: Results, runs: int) -> bool:
     """Add one batch of runs to a cell; return whether any was lacking."""
-    counts = counts_of(results["cells"], name, {test: {} for test in TESTS})
-    todo = min(BATCH if cell.n < 10_000 else 2, runs - counts["runs"])
-    for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
+    lacking = False
+    nothing = {test: {} for test in TESTS}
+    size = BATCH if cell.n < 10_000 else 2
+    for counts, seed in batch(results["cells"], name, nothing, runs, size):
+        lacking = True
         for test, result in carriers_tested(people(name, cell, seed), cell.metric).items():
-            for outcome in (
-                verdict(result.statistic, result.p_value, ALPHA),
-                *(["few"] if result.few else []),
-            ):
-                counts[test][outcome] = counts[test].get(outcome, 0) + 1
-    counts["runs"] += max(0, todo)
-    return todo > 0
+            count(counts[test], verdict(result.statistic, result.p_value, ALPHA))
+            if result.few:
+                count(counts[test], "few")
+    return lacking
 
 
 def run_families(results: Results, kind: str, runs: int) -> bool:
     """Add one batch of reports on 30 values without any effect."""
-    counts = counts_of(results["families"], kind, {"named": 0, "told": 0, "below": 0})
-    todo = min(BATCH, runs - counts["runs"])
-    for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
-        X, decisions, attributes = many_values(kind, seed)
-        found = tested(X, decisions, attributes).table
+    lacking = False
+    nothing = {"named": 0, "told": 0, "below": 0}
+    for counts, seed in batch(results["families"], kind, nothing, runs):
+        lacking = True
+        found = tested(*many_values(kind, seed)).table
         counts["named"] += int(found["named"].any())
         counts["told"] += int(found["p"].notna().sum())
         counts["below"] += int((found["p"] <= ALPHA).sum())
-    counts["runs"] += max(0, todo)
-    return todo > 0
+    return lacking
 
 
 def run_change(name: str, change: Change, results: Results, runs: int) -> bool:
     """Add one batch of comparisons of two models; return whether any was lacking."""
-    counts = counts_of(
-        results["changes"], name, {"named": 0, **{test: {} for test in CHANGE_TESTS}}
-    )
-    todo = min(BATCH, runs - counts["runs"])
-    for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
+    lacking = False
+    nothing: Results = {"named": 0, **{test: {} for test in CHANGE_TESTS}}
+    for counts, seed in batch(results["changes"], name, nothing, runs):
+        lacking = True
         drawn, after = two_models(name, change, seed)
         attribute = {"attribute": drawn.carries.astype(int)}
         finder = cfe.EvidenceFinder.from_vectors(drawn.X, drawn.decisions, features=attribute)
@@ -147,27 +144,8 @@ def run_change(name: str, change: Change, results: Results, runs: int) -> bool:
         )
         counts["named"] += bool(compared.table["named"].any())
         for test, outcome in outcomes(compared):
-            counts[test][outcome] = counts[test].get(outcome, 0) + 1
-    counts["runs"] += max(0, todo)
-    return todo > 0
-
-
-def run_costs(results: Results) -> None:
-    """Time all tests of 30 values, and the share of the neighbours, pairs and basis that they share."""
-    for n, d in ((3_000, 12), (30_000, 64)):
-        X, decisions, attributes = many_values("independent", FIRST_SEED, n)
-        if d != X.shape[1]:
-            rng = np.random.default_rng(0)
-            X = np.column_stack([X, rng.normal(size=(n, d - X.shape[1])) / 8])
-        tested(
-            X[:300], decisions[:300], {"attribute 0": attributes["attribute 0"][:300]}
-        )  # imports
-        clock, processor = time.perf_counter(), time.process_time()
-        tested(X, decisions, attributes)
-        results["costs"][f"{n:,} x {d}"] = [
-            time.perf_counter() - clock,
-            time.process_time() - processor,
-        ]
+            count(counts[test], outcome)
+    return lacking
 
 
 def run_real(results: Results, name: str) -> None:
@@ -220,18 +198,6 @@ def error(share: float, runs: int) -> float:
     return 100 * float(np.sqrt(share / 100 * (1 - share / 100) / runs)) if runs else float("nan")
 
 
-def keeps(promised: float, measured: float, runs: int) -> bool:
-    """Return whether a power in percent is not below the promised one by more than three Monte-Carlo errors.
-
-    The promised power was measured, too, over ``PROMISE_RUNS`` other runs: the error is that of the difference of two
-    shares, with their pooled variance.
-    """
-    pooled = (PROMISE_RUNS * promised + runs * measured) / (PROMISE_RUNS + runs) / 100
-    return promised - measured <= 300 * float(
-        np.sqrt(pooled * (1 - pooled) * (1 / PROMISE_RUNS + 1 / runs))
-    )
-
-
 def alarms(counts: Mapping[str, Any], test: str) -> float:
     of = counts[test]
     return percent(of.get("disadvantaged", 0) + of.get("advantaged", 0), counts["runs"])
@@ -241,24 +207,16 @@ def levels(results: Results, cells: Mapping[str, Cell], limits: bool = False) ->
     rows = []
     for name, cell in cells.items():
         counts = results["cells"].get(name, {"runs": 0})
-        if cell.harm or cell.is_limit != limits or not counts["runs"]:
+        runs = counts["runs"]
+        if cell.harm or cell.is_limit != limits or not runs:
             continue
-        highest = HIGHEST_LEVEL + 3 * error(HIGHEST_LEVEL, counts["runs"])
         shares = [alarms(counts, test) for test in TESTS]
-        held = "" if limits else "yes" if max(shares) <= highest else "**no**"
-        told = "/".join(str(counts[test].get("cannot tell", 0)) for test in TESTS)
-        few = "/".join(str(counts[test].get("few", 0)) for test in TESTS)
-        title = marked(cell.title, counts)
-        rows.append(
-            [
-                title,
-                counts["runs"],
-                *(f"{s:.1f}" for s in shares),
-                told,
-                few,
-                *([] if limits else [held]),
-            ]
-        )
+        row = [cell.title, runs, *(f"{share:.1f}" for share in shares)]
+        row += [each(counts, "cannot tell"), each(counts, "few")]
+        if not limits:
+            highest = HIGHEST_LEVEL + 3 * error(HIGHEST_LEVEL, runs)
+            row.append("yes" if max(shares) <= highest else "**no**")
+        rows.append(row)
     if not limits and rows:
         runs = sum(row[1] for row in rows)
         sums = [sum(row[1] * float(row[column]) for row in rows) / runs for column in (2, 3)]
@@ -267,36 +225,22 @@ def levels(results: Results, cells: Mapping[str, Cell], limits: bool = False) ->
     return table(head if limits else [*head, f"at most {HIGHEST_LEVEL:g} % + 3 errors"], rows)
 
 
+def each(counts: Results, outcome: str, tests: Sequence[str] = TESTS) -> str:
+    """Return how often each test had an outcome."""
+    return "/".join(str(counts[test].get(outcome, 0)) for test in tests)
+
+
 def powers(results: Results, cells: Mapping[str, Cell]) -> str:
     rows = []
     for name, cell in cells.items():
         counts = results["cells"].get(name, {"runs": 0})
-        if not cell.harm or not counts["runs"]:
-            continue
         runs = counts["runs"]
-        shares = [percent(counts[test].get("disadvantaged", 0), runs) for test in TESTS]
-        wrong = "/".join(str(counts[test].get("advantaged", 0)) for test in TESTS)
-        told = "/".join(str(counts[test].get("cannot tell", 0)) for test in TESTS)
-        floor, held = "", ""
-        if cell.floor:
-            floor = "/".join(f"{value:g}" for value in cell.floor)
-            held = (
-                "yes"
-                if all(keeps(f, s, runs) for f, s in zip(cell.floor, shares, strict=True))
-                else "**no**"
-            )
-        title = marked(cell.title, counts)
-        rows.append([title, runs, *(f"{s:.0f}" for s in shares), wrong, told, floor, held])
-    head = [
-        "planted effect",
-        "runs",
-        "direction, %",
-        "situation, %",
-        "wrong side",
-        "cannot tell",
-        "promised",
-        "held",
-    ]
+        if cell.harm and runs:
+            found = [percent(counts[test].get("disadvantaged", 0), runs) for test in TESTS]
+            shares = [f"{share:.0f}" for share in found]
+            wrong = each(counts, "advantaged")
+            rows.append([cell.title, runs, *shares, wrong, each(counts, "cannot tell")])
+    head = ["planted effect", "runs", "direction, %", "situation, %", "wrong side", "cannot tell"]
     return table(head, rows)
 
 
@@ -304,31 +248,21 @@ def changes(results: Results, null: bool) -> str:
     rows = []
     for name, change in CHANGES.items():
         counts = results["changes"].get(name, {"runs": 0})
-        if bool(change.right) == null or not counts["runs"]:
-            continue
         runs = counts["runs"]
-        right = {test: percent(counts[test].get(change.right, 0), runs) for test in CHANGE_TESTS}
-        shares = {test: alarms(counts, test) if null else right[test] for test in CHANGE_TESTS}
-        cells = [f"{share:.1f}" if null else f"{share:.0f}" for share in shares.values()]
+        if bool(change.right) == null or not runs:
+            continue
+        cells = [
+            f"{alarms(counts, test):.1f}"
+            if null
+            else f"{percent(counts[test].get(change.right, 0), runs):.0f}"
+            for test in CHANGE_TESTS
+        ]
         if null and not change.rates:
             cells[0] = f"({cells[0]})"
-        told = "/".join(str(counts[test].get("cannot tell", 0)) for test in CHANGE_TESTS)
-        rows.append(
-            [
-                marked(change.title, counts),
-                runs,
-                *cells,
-                f"{percent(counts['named'], runs):.1f}",
-                told,
-            ]
-        )
-    head = [
-        "models" if null else "planted change",
-        "runs",
-        "rates, %",
-        "direction, %",
-        "situation, %",
-    ]
+        named = f"{percent(counts['named'], runs):.1f}"
+        told = each(counts, "cannot tell", CHANGE_TESTS)
+        rows.append([change.title, runs, *cells, named, told])
+    head = ["models" if null else "planted change", "runs", *(f"{t}, %" for t in CHANGE_TESTS)]
     return table([*head, "names something, %", "cannot tell"], rows)
 
 
@@ -339,49 +273,24 @@ def families(results: Results) -> str:
         named = percent(counts["named"], runs)
         highest = HIGHEST_FAMILY + 3 * error(HIGHEST_FAMILY, runs)
         single = percent(counts["below"], counts["told"])
-        rows.append([marked(kind, counts), runs, f"{named:.1f}", f"{single:.1f}", f"{counts['told'] / runs:.0f} of 60",
-                     "yes" if named <= highest else "**no**"])  # fmt: skip
-    head = [
-        "attributes",
-        "reports",
-        "name something, %",
-        "single tests p <= .05, %",
-        "tests that can tell",
-        "held",
-    ]
-    return table(head, rows)
+        told = f"{counts['told'] / runs:.0f} of 60"
+        held = "yes" if named <= highest else "**no**"
+        rows.append([kind, runs, f"{named:.1f}", f"{single:.1f}", told, held])
+    head = ["attributes", "reports", "name something, %", "single tests p <= .05, %"]
+    return table([*head, "tests that can tell", "held"], rows)
 
 
 def real(results: Results) -> str:
     rows = []
     for name, lines in results["real"].items():
-        for harm in ("none", "flipped"):
-            for model in ("boosting", "logistic"):
-                of = [line for line in lines if (line["harm"], line["model"]) == (harm, model)]
-                counts = {test: Counter(line[test] for line in of) for test in TESTS}
-                alarms_too = harm == "none"
-                found = [
-                    f"{c['disadvantaged'] + alarms_too * c['advantaged']}" for c in counts.values()
-                ]
-                told = [f"{c['cannot tell']}" for c in counts.values()]
-                rows.append([name, model, harm, len(of), *found, "/".join(told)])
-    head = [
-        "data",
-        "model",
-        "planted effect",
-        "attributes",
-        "direction: p <= .05",
-        "situation: p <= .05",
-        "cannot tell",
-    ]
-    return table(head, rows)
-
-
-def costs(results: Results) -> str:
-    rows = [
-        [name, *(f"{seconds:.1f}" for seconds in both)] for name, both in results["costs"].items()
-    ]
-    return table(["people x dimensions", "seconds by the clock", "processor seconds"], rows)
+        for harm, model in product(("none", "flipped"), ("boosting", "logistic")):
+            of = [line for line in lines if (line["harm"], line["model"]) == (harm, model)]
+            counts = {test: Counter(line[test] for line in of) for test in TESTS}
+            sides = ("disadvantaged", "advantaged")[: 2 if harm == "none" else 1]
+            found = [sum(own[side] for side in sides) for own in counts.values()]
+            rows.append([name, model, harm, len(of), *found, each(counts, "cannot tell")])
+    head = ["data", "model", "planted effect", "attributes"]
+    return table([*head, *(f"{test}: p <= .05" for test in TESTS), "cannot tell"], rows)
 
 
 def page(results: Results | None = None) -> str:
@@ -398,8 +307,7 @@ def page(results: Results | None = None) -> str:
         "says little, and the line of all cells more. Seeds start at 30,000; nothing was tuned on them. n = 1,500 "
         "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 400` goes on and writes this "
         "page.",
-        "Lines with * were measured with the null model before it knew normal ranks; the script measures "
-        "them anew. Answers 1 to 5 in 3 columns have 1,000 runs, as their first 400 gave 8.5 % (direction test).",
+        "Answers 1 to 5 in 3 columns have 1,000 runs, as their first 400 gave 8.5 % (direction test).",
         "## Level: no effect, vectors compared by cosine",
         folded("Every cell", levels(results, CELLS | LARGE)),
         "## Level: no effect, tables compared by distance",
@@ -413,11 +321,7 @@ def page(results: Results | None = None) -> str:
         "or `person=` must say who repeats.",
         levels(results, CELLS, limits=True),
         "## Power: a planted effect, found on the right side",
-        f"A promise is the power that the prototype of the tests had over {PROMISE_RUNS} runs on other people. It is "
-        "held unless the power here is lower by more than three Monte-Carlo errors of the difference. Two cells were "
-        "tried in pairs, prototype and product on the same 200 populations (seeds from 40,000 on). Score lowered by "
-        ".15 sd, 10 % carry: the situation test of the prototype finds 188, that of the product 187, and they differ "
-        "in one. Border flipped, 50 % carry: 198 and 198, the same ones.",
+        "Only findings on the right side count; the next column has those on the wrong one.",
         folded("Every cell", powers(results, CELLS)),
         "The same for tables, compared by distance: 30 % of the carriers near the border are refused.",
         folded("Every cell", powers(results, TABLES)),
@@ -440,10 +344,6 @@ def page(results: Results | None = None) -> str:
         "not see the attribute, but other columns may tell it more finely than the test can learn. The planted effect: "
         "30 % of the carriers near the border are refused. Only findings on the right side count there.",
         real(results),
-        "## Cost of all tests of 30 values",
-        "Neighbours, pairs and the basis are computed once for all values. The clock also counts the time that other "
-        "work on the machine takes; processor seconds do not.",
-        costs(results),
         "Rates of groups have [their own page](calibration_rates.md).",
     ]
     return "\n\n".join(parts) + "\n"
@@ -452,7 +352,7 @@ def page(results: Results | None = None) -> str:
 def load_results() -> Results:
     path = RESULTS / f"{NAME}.json"
     results: Results = json.loads(path.read_text()) if path.exists() else {}
-    return {**{part: {} for part in ("cells", "families", "changes", "real", "costs")}, **results}
+    return {**{part: {} for part in ("cells", "families", "changes", "real")}, **results}
 
 
 def write(results: Results) -> Path:
@@ -481,8 +381,6 @@ def run_round(results: Results, runs: int, only: list[str] | None) -> None:
         if data not in results["real"]:
             run_real(results, data)
             write(results)
-    if not results["costs"]:
-        run_costs(results)
     for name, cell in LARGE.items():
         while run_cell(name, cell, results, runs // 10):
             write(results)

@@ -1,5 +1,7 @@
 """Simulated people for calibration.py: vectors, who carries a value, and decisions with or without a direct effect.
 
+The populations are listed in calibration_cells.toml.
+
 Every cell is drawn anew for each seed. Decisions are 1 (favourable) or 0. The score f decides; 40 % lie below its
 border. ``harm`` is what the attribute itself adds:
 
@@ -8,9 +10,11 @@ border. ``harm`` is what the attribute itself adds:
 - "learned": a model learns from labels whose score is lowered by ``size``, and sees the attribute.
 """
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -38,8 +42,7 @@ class People(NamedTuple):
 class Cell:
     """One kind of population.
 
-    ``link``: how the attribute follows the score (None: not at all), ``strength`` how strongly. ``floor``: power of the
-    evidence and of the situation contrast, in percent, that was promised.
+    ``link``: how the attribute follows the score (None: not at all), ``strength`` how strongly.
     """
 
     title: str
@@ -52,7 +55,6 @@ class Cell:
     size: float = 0.3
     n: int = 1500
     d: int = 12
-    floor: tuple[float, float] | None = None
     is_limit: bool = False
     draw: Callable[["Cell", Rng], People] | None = None
     refused: float = 0.4
@@ -61,6 +63,9 @@ class Cell:
     def flipped(self) -> "Cell":
         """Return the same cell, where 30 % of the carriers near the border are refused."""
         return replace(self, title=f"flipped: {self.title}", harm="flip")
+
+
+Draw = Callable[[Cell, Rng], People]
 
 
 def people(name: str, cell: Cell, seed: int) -> People:
@@ -237,189 +242,6 @@ def standard(f: Floats, refused: float) -> Floats:
     return centred
 
 
-CELLS: dict[str, Cell] = {}
-for _s in (10, 50, 90):
-    CELLS[f"independent_{_s}"] = Cell(f"independent, {_s} % carry", _s / 100)
-    CELLS[f"independent_chance_{_s}"] = Cell(
-        f"independent, decisions by chance, {_s} % carry", _s / 100, rule="chance"
-    )
-for _s in (10, 50):
-    CELLS[f"moderate_{_s}"] = Cell(f"moderately correlated, {_s} % carry", _s / 100, "linear", 0.8)
-    CELLS[f"strong_{_s}"] = Cell(f"strongly correlated, {_s} % carry", _s / 100, "linear")
-    CELLS[f"strong_chance_{_s}"] = replace(
-        CELLS[f"strong_{_s}"],
-        title=f"strongly correlated, decisions by chance, {_s} % carry",
-        rule="chance",
-    )
-CELLS |= {
-    "steep_50": Cell("changes steeply at the border (88 to 12 %)", link="steep"),
-    "quadratic_50": Cell("quadratic in the score", link="quadratic", strength=1.5),
-    "orthogonal_50": Cell("clusters that do not decide", link="orthogonal"),
-    "group_50": Cell("groups with other features", link="group"),
-    "group_network_50": Cell(
-        "groups with other features, score of a neural network", link="group", score="network"
-    ),
-    "independent_boosting_50": Cell("independent, learned model", rule="boosting"),
-    "strong_boosting_50": Cell(
-        "strongly correlated, learned model", link="linear", rule="boosting"
-    ),
-    "independent_64d": Cell("independent, d = 64", d=64),
-    "strong_64d": Cell("strongly correlated, d = 64", link="linear", d=64),
-    "refused_10": Cell("strongly correlated, 10 % refused", link="linear", refused=0.1),
-    "quadratic_refused_10": Cell(
-        "quadratic, 10 % refused", link="quadratic", strength=1.5, refused=0.1
-    ),
-    "strong_n300": Cell("strongly correlated, n = 300", link="linear", n=300),
-    "tails_50": Cell(
-        "heavy tails (t, 2 degrees of freedom), strongly correlated",
-        link="linear",
-        draw=heavy_tails,
-    ),
-    "table_50": Cell("one-hot table sorted by the attribute, independent", draw=categories),
-    "table_strong_50": Cell(
-        "one-hot table sorted, strongly correlated", link="linear", draw=categories
-    ),
-    "table_boosting_50": Cell(
-        "one-hot table sorted, correlated, learned model",
-        link="linear",
-        strength=0.8,
-        rule="boosting",
-        draw=categories,
-    ),
-    "corners_50": Cell(
-        "eight different vectors, sorted, decisions by chance", rule="chance", draw=corners
-    ),
-    "corners_strong_10": Cell(
-        "eight different vectors, sorted, decisions by chance, strongly correlated, 10 % carry",
-        share=0.1,
-        link="linear",
-        rule="chance",
-        draw=corners,
-    ),
-    "graph_50": Cell("KS vectors of a graph with homophily in A", d=16, draw=graph),
-    "strong_n3000": Cell("strongly correlated, n = 3,000", link="linear", n=3000),
-    "quadratic_n3000": Cell("quadratic, n = 3,000", link="quadratic", strength=1.5, n=3000),
-    "strong_boosting_n3000": Cell(
-        "strongly correlated, learned model, n = 3,000", link="linear", rule="boosting", n=3000
-    ),
-    "twice_known_50": Cell("every person twice, people counted", draw=repeated_people),
-    "twice_chance_10": Cell(
-        "the same, decisions by chance, strongly correlated, 10 % carry",
-        share=0.1,
-        link="linear",
-        rule="chance",
-        draw=repeated_people,
-    ),
-    "twice_moved_50": Cell(
-        "every person twice, rows differ, strongly correlated, people counted",
-        link="linear",
-        draw=partial(repeated_people, moves=0.2),
-    ),
-    "often_50": Cell(
-        "1 to 10 rows for each person, rows differ, strongly correlated, people counted",
-        link="linear",
-        draw=partial(repeated_people, most=10, moves=0.2),
-    ),
-    "network_50": Cell(
-        "follows the score of a neural network", link="linear", score="network", is_limit=True
-    ),
-    "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
-    "twice_50": Cell("every person twice, rows counted", draw=repeated, is_limit=True),
-}
-_flip = Cell("", harm="flip")
-CELLS |= {
-    "flip_50": replace(_flip, title="30 % of the border flipped, 50 % carry", floor=(76, 100)),
-    "flip_10": replace(
-        _flip, title="30 % of the border flipped, 10 % carry", share=0.1, floor=(40, 75)
-    ),
-    "shift_50": Cell(
-        "score lowered by .15 sd, 50 % carry", harm="shift", size=0.15, floor=(95, 100)
-    ),
-    "shift_10": Cell(
-        "score lowered by .15 sd, 10 % carry", 0.1, harm="shift", size=0.15, floor=(59, 98)
-    ),
-    "shift3_50": Cell("score lowered by .3 sd, 50 % carry", harm="shift"),
-    "shift3_10": Cell("score lowered by .3 sd, 10 % carry", 0.1, harm="shift"),
-    "flip_moderate_50": replace(
-        _flip, title="flipped, moderately correlated", link="linear", strength=0.8, floor=(89, 99)
-    ),
-    "flip_moderate_10": replace(
-        _flip,
-        title="flipped, moderately correlated, 10 % carry",
-        share=0.1,
-        link="linear",
-        strength=0.8,
-    ),
-    "flip_strong_50": replace(
-        _flip, title="flipped, strongly correlated", link="linear", floor=(92, 100)
-    ),
-    "flip_strong_10": replace(
-        _flip,
-        title="flipped, strongly correlated, 10 % carry (2 people)",
-        share=0.1,
-        link="linear",
-        floor=(9, 34),
-    ),
-    "flip_opposite_50": replace(
-        _flip, title="flipped, carriers score higher", link="linear", strength=-2.0, floor=(93, 98)
-    ),
-    "flip_network_50": replace(_flip, title="flipped, score of a neural network", score="network"),
-    "flip_group_network_50": replace(
-        _flip,
-        title="flipped, groups with other features, neural network",
-        link="group",
-        score="network",
-        floor=(26, 45),
-    ),
-    "flip_strong_network_50": replace(
-        _flip, title="flipped, strongly correlated, neural network", link="linear", score="network"
-    ),
-    "learned_50": Cell(
-        "model that learned the bias", rule="boosting", harm="learned", size=0.4, floor=(100, 100)
-    ),
-    "learned_strong_50": Cell(
-        "model that learned the bias, strongly correlated",
-        link="linear",
-        rule="boosting",
-        harm="learned",
-        size=0.4,
-    ),
-    "shift3_64d": Cell("score lowered by .3 sd, d = 64", harm="shift", d=64, floor=(100, 100)),
-    "flip_tails_50": replace(_flip, title="flipped, heavy tails", draw=heavy_tails),
-    "flip_table_50": replace(
-        _flip, title="flipped, one-hot table sorted", draw=categories, floor=(70, 97)
-    ),
-    "flip_graph_50": replace(
-        _flip,
-        title="flipped, KS vectors of a graph with homophily in A",
-        d=16,
-        draw=graph,
-        floor=(70, 97),
-    ),
-    "flip_twice_50": replace(
-        _flip,
-        title="flipped, every person twice, rows differ, strongly correlated, people counted",
-        link="linear",
-        draw=partial(repeated_people, moves=0.2),
-    ),
-    "flip_often_50": replace(
-        _flip,
-        title="flipped, 1 to 10 rows for each person, strongly correlated, people counted",
-        link="linear",
-        draw=partial(repeated_people, most=10, moves=0.2),
-    ),
-    "flip_n3000": replace(_flip, title="flipped, 10 % carry, n = 3,000", share=0.1, n=3000),
-}
-LARGE = {
-    "strong_n30000": Cell("strongly correlated, n = 30,000", link="linear", n=30_000),
-    "quadratic_n30000": Cell("quadratic, n = 30,000", link="quadratic", strength=1.5, n=30_000),
-    "strong_64d_n30000": Cell(
-        "strongly correlated, n = 30,000, d = 64", link="linear", n=30_000, d=64
-    ),
-}
-"""Cells that take a tenth of the runs."""
-
-
 @dataclass(frozen=True)
 class Change:
     """Two models that decide about the same people.
@@ -443,45 +265,42 @@ def two_models(name: str, change: Change, seed: int) -> tuple[People, NDArray[np
     return People(X, carries, decide(change.before, rng, *drawn)), decide(change.after, rng, *drawn)
 
 
-def _same(title: str, **cell: Any) -> Change:
-    both = Cell("", **{"rule": "chance", "n": 1000} | cell)
-    return Change(title, both, both, rates=both.rule == "chance")
-
-
-def _worse(title: str, harm: str, size: float, **cell: Any) -> Change:
-    before = Cell("", **{"n": 1000} | cell)
-    return Change(title, before, replace(before, harm=harm, size=size), "disadvantaged")
-
-
-CHANGES: dict[str, Change] = {
-    "same_50": _same("independent, 50 % carry"),
-    "same_10": _same("independent, 10 % carry", share=0.1),
-    "same_strong_50": _same("strongly correlated, 50 % carry", link="linear"),
-    "same_strong_10": _same("strongly correlated, 10 % carry", link="linear", share=0.1),
-    "same_steep_50": _same("changes steeply at the border", link="steep"),
-    "same_boosting_50": _same("independent, two learned models", rule="boosting"),
-    "same_boosting_strong_50": _same(
-        "strongly correlated, two learned models", rule="boosting", link="linear"
-    ),
-    "same_harm_50": _same("both models lower the score of carriers by .3 sd", harm="shift"),
-    "same_harm_strong_50": _same("the same, strongly correlated", harm="shift", link="linear"),
-    "worse_flip_50": _worse("30 % of the border flipped, 50 % carry", "flip", 0.3),
-    "worse_flip_10": _worse("30 % of the border flipped, 10 % carry", "flip", 0.3, share=0.1),
-    "worse_flip_strong_50": _worse(
-        "30 % of the border flipped, strongly correlated", "flip", 0.3, link="linear"
-    ),
-    "worse_shift_50": _worse("score lowered by .3 sd, 50 % carry", "shift", 0.3),
-    "worse_shift_chance_50": _worse(
-        "score lowered by .3 sd, decisions by chance", "shift", 0.3, rule="chance"
-    ),
-    "worse_learned_50": _worse(
-        "score of the labels lowered by .4 sd, two learned models", "learned", 0.4, rule="boosting"
-    ),
+DRAWS: dict[str, Draw] = {
+    "categories": categories,
+    "corners": corners,
+    "graph": graph,
+    "heavy_tails": heavy_tails,
+    "moved": partial(repeated_people, moves=0.2),
+    "often": partial(repeated_people, most=10, moves=0.2),
+    "repeated": repeated,
+    "repeated_people": repeated_people,
 }
-_flipped = CHANGES["worse_flip_50"]
-CHANGES["better_flip_50"] = Change(
-    "a flipped border mended, 50 % carry", _flipped.after, _flipped.before, "advantaged"
-)
+
+
+def cell_of(*parts: dict[str, Any], draws: Mapping[str, Draw] = DRAWS) -> Cell:
+    """Return a cell of the fields that differ from the defaults; later ones replace earlier ones."""
+    fields = {name: value for part in parts for name, value in part.items()}
+    draw = draws.get(fields.pop("draw", ""))
+    return Cell(**{"title": ""} | fields, draw=draw)
+
+
+def change_of(
+    title: str,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    *,
+    reversed: bool = False,  # noqa: A002
+    **rest: Any,
+) -> Change:
+    """Return two models: ``after`` has what differs from ``before``."""
+    models = [cell_of({"n": 1000}, before or {}, more) for more in ({}, after or {})]
+    return Change(title, *(models[::-1] if reversed else models), **rest)
+
+
+CONTENT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+CELLS = {name: cell_of(fields) for name, fields in CONTENT["cells"].items()}
+LARGE = {name: cell_of(fields) for name, fields in CONTENT["large"].items()}
+CHANGES = {name: change_of(**fields) for name, fields in CONTENT["changes"].items()}
 
 
 def many_values(

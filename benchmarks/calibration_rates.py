@@ -261,69 +261,42 @@ def page(result: dict[str, Any]) -> str:
         "## Equal groups",
         "Share of samples with a finding, and with all intervals right. *Cannot tell*: no finding, and a power below "
         "50 % for a ratio of 0.7, or no two groups that can be ranked.",
-        folded(
-            "Every cell",
-            table(
-                (
-                    "people",
-                    "rate",
-                    "differs",
-                    "below 0.8 at 0.8",
-                    "cannot tell",
-                    "ratios",
-                    "differences",
-                    "rates",
-                ),
-                _lines(
-                    levels,
-                    ("sizes", "rate"),
-                    ("differs", "false_below_0.8", "cannot_tell", "ratios", "differences", "rates"),
-                ),
-            ),
+        every_cell(
+            levels,
+            {"people": "sizes", "rate": "rate"},
+            {
+                "differs": "differs",
+                "below 0.8 at 0.8": "false_below_0.8",
+                "cannot tell": "cannot_tell",
+                **{name: name for name in ("ratios", "differences", "rates")},
+            },
         ),
         "## One group at 0.7 of the others",
         "*Stated* is the mean of the column `power` where the groups are equal, as they are taken to be by who finds "
         "nothing; wanted: the share that is found.",
-        folded(
-            "Every cell",
-            table(
-                (
-                    "groups",
-                    "people each",
-                    "rate",
-                    "found",
-                    "stated",
-                    "below 0.8",
-                    "cannot tell",
-                    "ratios hold",
-                ),
-                _lines(
-                    powers,
-                    ("groups", "size", "rate"),
-                    ("differs", "stated", "below_0.8", "cannot_tell", "ratios"),
-                ),
-            ),
+        every_cell(
+            powers,
+            {"groups": "groups", "people each": "size", "rate": "rate"},
+            {
+                "found": "differs",
+                "stated": "stated",
+                "below 0.8": "below_0.8",
+                "cannot tell": "cannot_tell",
+                "ratios hold": "ratios",
+            },
         ),
         "## Equalised odds",
         "The last group has a lower true positive rate by the gap, and a higher false positive rate by half of it. The "
         "sizes count people of each true class. *Found*: the interval of the difference lies above 0.",
-        folded(
-            "Every cell",
-            table(
-                (
-                    "people",
-                    "TPR",
-                    "FPR",
-                    "gap",
-                    "ranked",
-                    "difference holds",
-                    "ratio holds",
-                    "found",
-                ),
-                _lines(
-                    gaps, ("sizes", "tpr", "fpr", "gap"), ("ranked", "difference", "ratio", "found")
-                ),
-            ),
+        every_cell(
+            gaps,
+            {"people": "sizes", "TPR": "tpr", "FPR": "fpr", "gap": "gap"},
+            {
+                "ranked": "ranked",
+                "difference holds": "difference",
+                "ratio holds": "ratio",
+                "found": "found",
+            },
         ),
         "## Consistency, and accuracy within the evidence",
         "Classes (or errors, for the accuracy within the n/10 closest pairs) are drawn with a probability that depends "
@@ -331,42 +304,32 @@ def page(result: dict[str, Any]) -> str:
         "wanted: 2.5 % each, where neighbours have about the same probability. Where it changes within a "
         "neighbourhood (last three lines of each dimension), the share lies below: classes follow the vectors more "
         "finely than the cells do. *Holds*: the interval of the share holds its mean, given the probabilities.",
-        folded(
-            "Every cell",
-            table(
-                (
-                    *(
-                        "probability",
-                        "nodes",
-                        "d",
-                        "samples",
-                        "share",
-                        "expected",
-                        "below",
-                        "above",
-                        "holds",
-                    ),
-                    *("accuracy", "expected", "below", "above"),
-                ),
-                _lines(
-                    result["neighbours"],
-                    ("place", "nodes", "dimension", "runs"),
-                    (
-                        *("share", "expected", "share_below", "share_above", "held"),
-                        *("accuracy", "expected_accuracy", "accuracy_below", "accuracy_above"),
-                    ),
-                ),
-            ),
+        every_cell(
+            result["neighbours"],
+            {"probability": "place", "nodes": "nodes", "d": "dimension", "samples": "runs"},
+            {
+                "share": "share",
+                "expected": "expected",
+                "below": "share_below",
+                "above": "share_above",
+                "holds": "held",
+                "accuracy": "accuracy",
+                "accuracy expected": "expected_accuracy",
+                "accuracy below": "accuracy_below",
+                "accuracy above": "accuracy_above",
+            },
         ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _lines(
-    rows: list[dict[str, Any]], names: tuple[str, ...], shares: tuple[str, ...]
-) -> Iterator[list[Any]]:
-    for row in rows:
-        yield [row[name] for name in names] + [percent(row[name]) for name in shares]
+def every_cell(rows: list[dict[str, Any]], names: dict[str, str], shares: dict[str, str]) -> str:
+    """Return the table of all cells: what they are, and shares in percent, by the heads of their columns."""
+    lines = [
+        [*(row[name] for name in names.values()), *(percent(row[name]) for name in shares.values())]
+        for row in rows
+    ]
+    return folded("Every cell", table([*names, *shares], lines))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from calibration_cells import Cell, Floats, People, Rng, drawn_by
+from calibration_cells import CONTENT, Cell, Draw, Floats, People, Rng, cell_of, drawn_by
 from numpy.typing import NDArray
 from scipy.special import expit
 
@@ -175,80 +175,19 @@ def categories(cell: Cell, rng: Rng) -> People:
     return encoded(cell, rng, columns, drawn_by(rng, cell.share, -1.5 * f), f)
 
 
-def _cells() -> dict[str, Cell]:
-    def table(title: str, draw: Any, d: int, **more: Any) -> Cell:
-        plural = "column" if d == 1 else "columns"
-        return Cell(f"{title}, {d} {plural}", draw=draw, n=N, d=d, metric="l2", **more)
-
-    lognormal_threshold = partial(threshold, is_lognormal=True)
-    lognormal_thresholds = partial(two_thresholds, is_lognormal=True)
-    either = partial(two_thresholds, needs_both=False)
-    by_ranks = partial(heavy_tails, by_ranks=True)
-    by_logarithm = partial(applicants, by_logarithm=True)
-    cells = {
-        f"threshold_{d}": table("threshold of one column", threshold, d) for d in (1, 2, 3, 5, 12)
-    }
-    for d in (1, 2, 3):
-        cells[f"threshold_lognormal_{d}"] = table(
-            "threshold of a lognormal amount", lognormal_threshold, d
-        )
-        cells[f"threshold_tails_{d}"] = table(
-            "threshold of a column with heavy tails", heavy_threshold, d
-        )
-    for d in (2, 3):
-        cells[f"both_{d}"] = table("thresholds of two columns, both needed", two_thresholds, d)
-        cells[f"both_lognormal_{d}"] = table(
-            "thresholds of two lognormal amounts", lognormal_thresholds, d
-        )
-    cells["either_2"] = table(
-        "thresholds of two columns, one needed, 20 % carry", either, 2, share=0.2
-    )
-    for d in (1, 2, 3):
-        cells[f"ratings_{d}"] = table("answers 1 to 5", ratings, d)
-    cells |= {
-        "ratings_chance_2": table("answers 1 to 5, decisions by chance", ratings, 2, rule="chance"),
-        "tails_amounts_3": table("heavy tails, amounts decide", heavy_tails, 3),
-        "tails_amounts_8": table("heavy tails, amounts decide", heavy_tails, 8),
-        "tails_ranks_3": table("heavy tails, ranks decide", by_ranks, 3),
-        "tails_ranks_8": table("heavy tails, ranks decide", by_ranks, 8),
-        "lognormal_2": table("lognormal amounts, logarithms decide", lognormal, 2),
-        "lognormal_5": table("lognormal amounts, logarithms decide", lognormal, 5),
-        "affordable_2": table("lognormal amounts decide", affordable, 2),
-        "affordable_4": table("lognormal amounts decide", affordable, 4),
-        "zeros_3": table("amounts that are mostly 0", zeros, 3),
-        "zeros_20": table("amounts that are mostly 0", zeros, 20),
-        "bands_3": table("attribute jumps between bands of age", bands, 3),
-        "middle_3": table(
-            "attribute follows the distance from the middle", distance_from_middle, 3
-        ),
-        "credit_2": table("income less debt", credit, 2),
-        "credit_4": table("income less debt", credit, 4),
-        "credit_10": table("income less debt", credit, 10),
-        "applicants": table("categories and lognormal incomes", applicants, 5),
-        "applicants_missing": table("the same by logarithms, missing debts", by_logarithm, 5),
-        "categories_4": table("texts only", categories, 4),
-    }
-    harmed = (
-        *(
-            "threshold_2",
-            "threshold_3",
-            "threshold_5",
-            "threshold_lognormal_3",
-            "ratings_3",
-            "tails_amounts_8",
-        ),
-        *(
-            "lognormal_5",
-            "zeros_3",
-            "credit_2",
-            "credit_4",
-            "applicants",
-            "applicants_missing",
-            "categories_4",
-        ),
-    )
-    flips = {f"flip_{name}": cells[name].flipped() for name in harmed}
-    return cells | flips
-
-
-TABLES = _cells()
+PLAIN = (threshold, heavy_threshold, two_thresholds, ratings, heavy_tails, lognormal, affordable)
+PLAIN += (zeros, bands, distance_from_middle, credit, applicants, categories)
+DRAWS: dict[str, Draw] = {draw.__name__: draw for draw in PLAIN} | {
+    "threshold_lognormal": partial(threshold, is_lognormal=True),
+    "two_thresholds_lognormal": partial(two_thresholds, is_lognormal=True),
+    "two_thresholds_either": partial(two_thresholds, needs_both=False),
+    "heavy_tails_by_ranks": partial(heavy_tails, by_ranks=True),
+    "applicants_by_logarithm": partial(applicants, by_logarithm=True),
+}
+TABLES, FLIPPED = {}, {}
+for _name, _fields in CONTENT["tables"].items():
+    _flips = _fields.pop("flipped", False)
+    TABLES[_name] = cell_of({"n": N, "metric": "l2"}, _fields, draws=DRAWS)
+    if _flips:
+        FLIPPED[f"flip_{_name}"] = TABLES[_name].flipped()
+TABLES |= FLIPPED

@@ -137,14 +137,12 @@ def main() -> None:
         for n in NODES
         for first in (0.5, 0.9)
     ]
-    print(pd.DataFrame(content["consistency"]).round(3).to_string())
     content["accuracy"] = [
         row
         for drawn in ("true classes", "model")
         for n in NODES[1:]
         for row in accuracies(n, drawn, trials)
     ]
-    print(pd.DataFrame(content["accuracy"]).round(3).to_string())
     print(f"written to {save('coverage', content)}")
 
 

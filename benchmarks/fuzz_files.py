@@ -53,49 +53,13 @@ BATCH = 1000
 SECONDS = 600
 MEMORY = 4 << 30
 TRAILER = struct.Struct("<QQI4s")
-NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    7,
-    63,
-    64,
-    255,
-    2**31 - 1,
-    2**31,
-    2**32,
-    2**40,
-    2**62,
-    2**63 - 1,
-    2**63,
-    2**64 - 1,
-)
-VALUES: tuple[Any, ...] = (
-    *(sign * number for number in NUMBERS for sign in (1, -1)),
-    *(None, True, False, "", "labels", "references", "vectors", "<f4", "<i4", "<i8", "|O", "<U9"),
-    *(
-        "EvidenceIVF",
-        "EvidenceFlat",
-        "EvidenceIDMap2",
-        "EvidenceIVFScalarQuantizer",
-        "EvidenceIVFPQ",
-    ),
-    *(
-        0.5,
-        1e300,
-        float("nan"),
-        float("inf"),
-        [],
-        [0],
-        [-1],
-        [2**40, 2**40],
-        [[1]],
-        [1.5],
-        {},
-        {"name": "labels"},
-    ),
-)
+NUMBERS = (0, 1, 2, 3, 7, 63, 64, 255, *(2**31 + i for i in (-1, 0)), 2**32, 2**40, 2**62)
+NUMBERS += (2**63 - 1, 2**63, 2**64 - 1)
+WORDS = ("", "labels", "references", "vectors", "<f4", "<i4", "<i8", "|O", "<U9", "EvidenceIVF")
+WORDS += ("EvidenceFlat", "EvidenceIDMap2", "EvidenceIVFScalarQuantizer", "EvidenceIVFPQ")
+OTHERS: tuple[Any, ...] = (0.5, 1e300, float("nan"), float("inf"), [], [0], [-1], [2**40, 2**40])
+OTHERS += ([[1]], [1.5], {}, {"name": "labels"}, None, True, False)
+VALUES = (*NUMBERS, *(-number for number in NUMBERS), *WORDS, *OTHERS)
 
 
 def index(kind: str) -> Any:
@@ -116,9 +80,6 @@ def index(kind: str) -> Any:
         ids = np.arange(160)
     made.add_with_labels(X[:140], labels[:140], ids[:140])
     made.add_with_ids(X[140:], ids[140:])
-    if kind == "positions":
-        made.add_with_labels(X, labels)
-        return made
     if kind == "direct_map":
         made.make_direct_map()
     return made

@@ -8,6 +8,8 @@ and the figure says how far off it is.
     python benchmarks/interval_coverage.py
 """
 
+from itertools import product
+
 import numpy as np
 from common import save
 from scipy.stats import binom
@@ -53,34 +55,20 @@ def main() -> None:
         for n1, n0 in CASES
         for p1, p0 in SHARES
     ]
-    for name in ("ratio", "difference"):
-        values = [row[name] for row in two]
-        print(f"{name}: {min(values):.3f} to {max(values):.3f}, mean {np.mean(values):.3f}")
-    clustered = []
-    for clusters in CLUSTERS:
-        for title, sizes in SIZES.items():
-            for share in (0.02, 0.1, 0.5):
-                for correlation in (0.05, 0.5):
-                    found = simulated(clusters, sizes, share, correlation)
-                    clustered.append(
-                        {
-                            "clusters": clusters,
-                            "sizes": title,
-                            "share": share,
-                            "correlation": correlation,
-                            "held": found,
-                        }
-                    )
-        for title in SIZES:
-            values = [
-                row["held"]
-                for row in clustered
-                if row["clusters"] == clusters and row["sizes"] == title
-            ]
-            print(f"{clusters} clusters {title}: {min(values):.3f} to {max(values):.3f}")
-    print(
-        f"written to {save('interval_coverage', {'runs': RUNS, 'two_shares': two, 'clustered': clustered})}"
-    )
+    clustered = [
+        {
+            "clusters": clusters,
+            "sizes": title,
+            "share": share,
+            "correlation": correlation,
+            "held": simulated(clusters, SIZES[title], share, correlation),
+        }
+        for clusters, title, share, correlation in product(
+            CLUSTERS, SIZES, (0.02, 0.1, 0.5), (0.05, 0.5)
+        )
+    ]
+    found = {"runs": RUNS, "two_shares": two, "clustered": clustered}
+    print(f"written to {save('interval_coverage', found)}")
 
 
 if __name__ == "__main__":

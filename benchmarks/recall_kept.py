@@ -11,13 +11,14 @@ is so beyond noise, by a one-sided test at 1 %.
 
     CFE_DATA=... python benchmarks/recall_kept.py
 
-writes results/recall_kept.json and the page of all benchmarks. The class-wise promise costs more than one for the mean:
-the page has the lists probed for a query beside those of the smallest ``nprobe`` at which the mean alone, over a sample
-of stored rows, reaches the recall with 95 % confidence.
+writes results/recall_kept.json; `python -m benchmarks.report` writes the page. The class-wise promise costs more
+than one for the mean: the page has the lists probed for a query beside those of the
+smallest ``nprobe`` at which the mean alone, over a sample of stored rows, reaches the recall with 95 % confidence.
 """
 
 import argparse
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,18 +241,10 @@ def measured(one: Set) -> dict[str, Any]:
     classes, counts = np.unique(one.labels, return_counts=True)
     exact = index.search_stored(k=K, exact=True)
     exact_new = index.search_evidence(one.new, one.new_labels, K, exact=True)
-    row: dict[str, Any] = {
-        "kind": one.kind,
-        "set": one.name,
-        "rows": len(one.X),
-        "dimension": one.X.shape[1],
-    }
-    row |= {
-        "index": one.index,
-        "classes": len(classes),
-        "new queries": len(one.new),
-        "asked for": {},
-    }
+    n, d = one.X.shape
+    row: dict[str, Any] = {"kind": one.kind, "set": one.name, "rows": n, "dimension": d}
+    row |= {"index": one.index, "classes": len(classes), "new queries": len(one.new)}
+    row["asked for"] = {}
     for recall in RECALLS:
         reached = {
             MODES[0]: Reached(
@@ -259,13 +252,12 @@ def measured(one: Set) -> dict[str, Any]:
             )
         }
         if len(one.new):
-            queries = [
-                (one.new[i : i + 1], one.new_labels[i : i + 1].astype(np.int32))
-                for i in range(len(one.new))
-            ]
             batch = index.search_evidence(one.new, one.new_labels, K, recall=recall)
             found = joined(
-                index.search_evidence(x, label, K, recall=recall) for x, label in queries
+                index.search_evidence(
+                    one.new[i : i + 1], one.new_labels[i : i + 1], K, recall=recall
+                )
+                for i in range(len(one.new))
             )
             reached[MODES[1]] = Reached(recalls(batch, exact_new), one.new_labels, True)
             reached[MODES[2]] = Reached(recalls(found, exact_new), one.new_labels, True)
@@ -289,59 +281,47 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     What is below comes as two numbers: how many are, and how many are so beyond noise.
     """
     told: dict[str, Any] = {}
-    for kind in ("all", *dict.fromkeys(row["kind"] for row in rows)):
-        for mode in MODES:
-            for recall in map(str, RECALLS):
-                cells = [
-                    {"set": row["set"], **row["asked for"][recall][mode]}
-                    for row in rows
-                    if kind in ("all", row["kind"]) and mode in row["asked for"][recall]
-                ]
-                if not cells:  # such as new queries of a graph that has none
-                    continue
-                least = [
-                    (*cell["least class"], cell["set"]) for cell in cells if cell["least class"]
-                ]
-                ratios = [cell["lists"] / cell["lists for the mean"] for cell in cells]
-                told.setdefault(kind, {}).setdefault(mode, {})[recall] = {
-                    "sets": len(cells),
-                    "mean": float(np.mean([cell["mean"] for cell in cells])),
-                    "least mean": min((cell["mean"], cell["set"]) for cell in cells),
-                    "means below": np.sum([cell["mean below"] for cell in cells], axis=0).tolist(),
-                    "classes": sum(cell["classes"] for cell in cells),
-                    "least class": min(least, default=None),
-                    "classes below": np.sum(
-                        [cell["classes below"] for cell in cells], axis=0
-                    ).tolist(),
-                    "lists": float(np.mean([cell["lists"] for cell in cells])),
-                    "ratio": float(np.exp(np.mean(np.log(ratios)))),
-                }
+    kinds = ("all", *dict.fromkeys(row["kind"] for row in rows))
+    for kind, mode, recall in product(kinds, MODES, map(str, RECALLS)):
+        cells = [
+            {"set": row["set"], **row["asked for"][recall][mode]}
+            for row in rows
+            if kind in ("all", row["kind"]) and mode in row["asked for"][recall]
+        ]
+        if cells:  # new queries of a graph may be none
+            told.setdefault(kind, {}).setdefault(mode, {})[recall] = summed(cells)
     return told
 
 
-def main(argv: list[str] | None = None) -> None:
+def summed(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    least = [(*cell["least class"], cell["set"]) for cell in cells if cell["least class"]]
+    ratios = [cell["lists"] / cell["lists for the mean"] for cell in cells]
+    return {
+        "sets": len(cells),
+        "mean": float(np.mean([cell["mean"] for cell in cells])),
+        "least mean": min((cell["mean"], cell["set"]) for cell in cells),
+        "means below": np.sum([cell["mean below"] for cell in cells], axis=0).tolist(),
+        "classes": sum(cell["classes"] for cell in cells),
+        "least class": min(least, default=None),
+        "classes below": np.sum([cell["classes below"] for cell in cells], axis=0).tolist(),
+        "lists": float(np.mean([cell["lists"] for cell in cells])),
+        "ratio": float(np.exp(np.mean(np.log(ratios)))),
+    }
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--graphs", type=int, default=GRAPHS)
-    parser.add_argument("--crowded", type=int, default=CROWDED)
-    parser.add_argument("--skewed", type=int, default=SKEWED)
+    for name, count in (("graphs", GRAPHS), ("crowded", CROWDED), ("skewed", SKEWED)):
+        parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--no-real", action="store_true")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--name", default="recall_kept", help="of the result")
-    args = parser.parse_args(argv)
     rows = []
-    for one in sets(args):
+    for one in sets(parser.parse_args()):
         rows.append(measured(one))
-        for recall, modes in rows[-1]["asked for"].items():
-            for mode, cell in modes.items():
-                print(f"{one.name}: {recall}, {mode}: {cell}", flush=True)
-        save(args.name, {"k": K, "unfinished": True, "summary": summary(rows), "sets": rows})
-    print(f"written to {save(args.name, {'k': K, 'summary': summary(rows), 'sets': rows})}")
-    if args.name == "recall_kept":
-        import report
-
-        report.main()
+        print(one.name, flush=True)
+    print(f"written to {save('recall_kept', {'k': K, 'summary': summary(rows), 'sets': rows})}")
 
 
 if __name__ == "__main__":

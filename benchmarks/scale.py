@@ -298,20 +298,13 @@ def compare(arguments: argparse.Namespace) -> None:
 def growth(arguments: argparse.Namespace) -> None:
     inputs = inputs_of(arguments, csr=False, d=D_OF_GROWTH)
     place = arguments.folder / f"job-{arguments.nodes * arguments.parts}-{arguments.workers}"
-    if arguments.so_far:
-        whole = {status.name for status in Job(place).status() if status.finished == status.blocks}
-        found: dict[str, Any] = {
-            "stages": [one for one in stages_of(Job(place)) if one["stage"] in whole]
-        }
-    else:
-        found = alone("local", inputs, place, arguments.workers, arguments.memory)
+    found = alone("local", inputs, place, arguments.workers, arguments.memory)
     edges = int(np.load(inputs / "edges.npy", mmap_mode="r").shape[1])
     size = {"nodes": arguments.nodes * arguments.parts, "edges": edges, "d": D_OF_GROWTH}
     size["cores"] = len(os.sched_getaffinity(0))  # fewer than the machine has, under taskset
     name = f"scale_growth_{size['nodes']}_{arguments.workers}"
     keep(name, {**size, "workers": arguments.workers, "memory": arguments.memory, **found})
-    if not arguments.so_far:
-        shutil.rmtree(place)
+    shutil.rmtree(place)
 
 
 def evidence(arguments: argparse.Namespace) -> None:
@@ -369,11 +362,6 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory", default="8GB")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument(
-        "--so-far",
-        action="store_true",
-        help="run nothing: keep what a job that was ended had finished",
-    )
     parser.add_argument("--folder", type=Path, default=Path("benchmarks/scale-data"))
     arguments = parser.parse_args()
     if arguments.what == "one":

@@ -3,10 +3,8 @@
 python -m benchmarks.scale_page
 """
 
-import heapq
 import json
 import math
-from collections.abc import Iterable
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -18,12 +16,9 @@ from benchmarks.report import table
 from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
 
 PAGE = RESULTS / "scale.md"
-WORKERS = (1, 2, 4, 8, 16, 32, 64)
 TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
-OF_A_NODE, OF_A_LIST = (
-    28,
-    300,
-)  # bytes that a worker holds for each node, and for each list in each shard
+OF_A_NODE = 28  # bytes that a worker holds for each node
+OF_A_LIST = 300  # and for each list in each shard
 GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
@@ -43,29 +38,21 @@ def runs(workers: int = 2) -> list[Run]:
     return sorted(found, key=lambda run: int(run["nodes"]))
 
 
-def stage(run: Run, name: str) -> dict[str, Any] | None:
-    return next((one for one in run["stages"] if one["stage"] == name), None)
+def stage(run: Run, name: str) -> dict[str, Any]:
+    return next(one for one in run["stages"] if one["stage"] == name)
 
 
-def names(of: Iterable[Run]) -> list[str]:
-    """Return the stages of the largest of some runs that was finished."""
-    last = [run for run in of if is_whole(run)][-1]
-    return [one["stage"] for one in last["stages"]]
+def names() -> list[str]:
+    return [one["stage"] for one in runs()[-1]["stages"]]
 
 
 def cpu(run: Run, name: str) -> float:
-    one = stage(run, name)
-    return sum(one["cpu_seconds"]) if one else math.nan
+    return float(sum(stage(run, name)["cpu_seconds"]))
 
 
-def is_whole(run: Run) -> bool:
-    """Return whether a job was finished: one that was not tells of the stages that were."""
-    return "recall" in run
-
-
-def last_with(name: str) -> Run:
-    """Return the largest run in which a stage was finished."""
-    return [run for run in runs() if stage(run, name)][-1]
+def whole(run: Run) -> float:
+    """Return the processor time of all stages."""
+    return sum(cpu(run, one["stage"]) for one in run["stages"])
 
 
 def exponent(known: list[tuple[float, float]]) -> float:
@@ -76,26 +63,20 @@ def exponent(known: list[tuple[float, float]]) -> float:
 
 def growth() -> str:
     of = runs()
-    whole = [run for run in of if is_whole(run)]
     rows = []
-    for name in names(of):
+    for name in names():
         values = [cpu(run, name) for run in of]
         base = "edges" if name in OF_EDGES else "nodes"
         # What takes less is the start of a task, which does not grow.
-        known = [
-            (float(run[base]), value) for run, value in zip(of, values, strict=True) if value > 0.5
-        ]
+        known = [(run[base], value) for run, value in zip(of, values, strict=True) if value > 0.5]
         law = f"{base} ^ {exponent(known):.2f}" if len(known) > 1 else ""
-        rows.append((name, *(f"{value:,.1f} s" if value >= 0 else "" for value in values), law))
-    totals = [sum(cpu(run, name) for name in names(of)) for run in whole]
-    points = [(float(run["nodes"]), total) for run, total in zip(whole, totals, strict=True)]
-    law = f"nodes ^ {exponent(points):.2f}" if len(points) > 1 else ""
-    rest = [""] * (len(of) - len(whole))
-    rows.append(("all", *(f"{total:,.0f} s" for total in totals), *rest, law))
-    rows.append(("recall@10", *(f"{run['recall']:.3f}" for run in whole), *rest, ""))
+        rows.append((name, *(f"{value:,.1f} s" for value in values), law))
+    law = f"nodes ^ {exponent([(run['nodes'], whole(run)) for run in of]):.2f}"
+    rows.append(("all", *(f"{whole(run):,.0f} s" for run in of), law))
+    rows.append(("recall@10", *(f"{run['recall']:.3f}" for run in of), ""))
     rows.append(("most memory of a worker, with mapped files", *(peak(run) for run in of), ""))
     sizes = ", ".join(f"{run['edges'] * 2:,}" for run in of)
-    blocks = [str(one["tasks"]) for run in of if (one := stage(run, "step-1"))]
+    blocks = [str(stage(run, "step-1")["tasks"]) for run in of]
     return (
         f"Processor time of each stage, d = {of[-1]['d']}, two workers; {sizes} directed edges. Fitted exponents, in "
         "edges where the work is for each edge:\n\n"
@@ -134,16 +115,12 @@ def largest() -> str:
         "written",
         "memory of a worker, with mapped files",
     )
-    found = (
-        f"recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others"
-        if is_whole(run)
-        else "ended before it was finished: these stages were"
-    )
-    again, joined = searched_again(run), stage(run, "tune") or stage(run, "join")
-    if again and joined:
+    again = searched_again(run)
+    found = f"recall@10 {run['recall']:.4f} over 1,000 nodes that were compared with all others"
+    if again:
         found += (
-            f". The job had measured its nprobe on a few whole lists: {joined['results']['nprobe']}; on random "
-            f"groups, as `recall=` is measured since, it is {again['nprobe']}: {len(again['searched'])} of "
+            f". The job had measured its nprobe on a few whole lists: {stage(run, 'join')['results']['nprobe']}; on "
+            f"random groups, as `recall=` is measured since, it is {again['nprobe']}: {len(again['searched'])} of "
             f"{again['shards']} shards searched with it have a recall of {again['recall']:.4f}, and all would take "
             f"{evidence_again(again):,.0f} s of processor time"
         )
@@ -154,10 +131,10 @@ def largest() -> str:
     )
 
 
-def searched_again(run: Run) -> dict[str, Any] | None:
+def searched_again(run: Run) -> dict[str, Any]:
     """Return what came of it when some shards of a job were searched once more."""
     path = RESULTS / f"scale_evidence_{run['nodes']}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def evidence_again(again: dict[str, Any]) -> float:
@@ -165,44 +142,16 @@ def evidence_again(again: dict[str, Any]) -> float:
     return float(sum(again["cpu_seconds"]) * again["nodes"] / sum(again["searched"]))
 
 
-def makespan(run: Run, workers: int) -> float:
-    """Return how long the tasks of all stages take on so many workers, each stage after the one before."""
-    total = 0.0
-    for one in run["stages"]:
-        free = [0.0] * workers
-        for seconds in one["cpu_seconds"]:
-            heapq.heappush(free, heapq.heappop(free) + seconds)
-        total += max(free)
-    return total
-
-
-def schedules() -> str:
-    rows = []
-    for run in [run for run in runs() if is_whole(run)][-2:]:
-        times = [makespan(run, workers) for workers in WORKERS]
-        rows.append((f"{run['nodes']:,}", *(f"{times[0] / one:.1f}" for one in times)))
-    return (
-        "How much sooner more workers would be done, by a simulation of the schedule with the measured processor times "
-        "of the tasks, one core for each worker; nothing is lost to disks or networks in it:\n\n"
-        + table(("nodes", *(f"{workers} workers" for workers in WORKERS)), rows)
-        + "\n\n`train` is one task, which all others wait for; in fact it has all cores of its machine."
-        + "".join(
-            by_the_clock(one, two)
-            for one in runs(1)
-            for two in runs(2)
-            if one["nodes"] == two["nodes"]
-        )
-    )
-
-
-def by_the_clock(one: Run, two: Run) -> str:
-    """Return how much sooner a job was done by two workers on two cores than by one on one core."""
+def workers() -> str:
+    """Compare one worker on one core with two workers on two, by the clock."""
+    (one,) = runs(1)
+    two = next(run for run in runs(2) if run["nodes"] == one["nodes"])
     seconds = [run["wall_seconds"] for run in (one, two)]
-    used = [sum(cpu(run, each["stage"]) for each in run["stages"]) for run in (one, two)]
     return (
-        f" By the clock, {one['nodes']:,} nodes took {seconds[0]:,.0f} s with one worker on {one['cores']} core "
-        f"({used[0]:,.0f} s of processor time) and {seconds[1]:,.0f} s with two on {two['cores']} "
-        f"({used[1]:,.0f} s): {seconds[0] / seconds[1]:.2f} times as fast."
+        f"By the clock, {one['nodes']:,} nodes took {seconds[0]:,.0f} s with one worker on {one['cores']} core "
+        f"({whole(one):,.0f} s of processor time) and {seconds[1]:,.0f} s with two on {two['cores']} "
+        f"({whole(two):,.0f} s): {seconds[0] / seconds[1]:.2f} times as fast. `train` is one task, which all others "
+        "wait for; it has all cores of its machine."
     )
 
 
@@ -219,18 +168,18 @@ def work(name: str, n: float, degree: float, d: float) -> float:
 
 def written(name: str, n: float, d: float) -> float:
     """Return how many bytes a stage writes."""
-    run = last_with(name)
+    run = runs()[-1]
     of_vectors = name in ("step-0", "step-1", "step-2", "vectors", "shard")
-    one = stage(run, name) or {}
-    return float(one["bytes_written"] * n / run["nodes"] * (d / run["d"] if of_vectors else 1.0))
+    size = stage(run, name)["bytes_written"]
+    return float(size * n / run["nodes"] * (d / run["d"] if of_vectors else 1.0))
 
 
 def seconds_of(name: str, n: float, degree: float, d: float) -> float:
-    """Return the processor time of a stage, in proportion to that of the largest run which finished it."""
-    run = last_with(name)
+    """Return the processor time of a stage, in proportion to that of the largest run."""
+    run = runs()[-1]
     own = run["nodes"], 2 * run["edges"] / run["nodes"], run["d"]
-    again = searched_again(run)
-    measured = evidence_again(again) if again and name == "evidence" else cpu(run, name)
+    again = searched_again(run) if name == "evidence" else {}
+    measured = evidence_again(again) if again else cpu(run, name)
     return measured * work(name, n, degree, d) / work(name, *own)
 
 
@@ -248,7 +197,7 @@ def held_by_a_worker(n: float) -> float:
 def on_paper() -> str:
     last = runs()[-1]
     degree = 2 * last["edges"] / last["nodes"]
-    of = names(runs())
+    of = names()
     rows = []
     for n in ON_PAPER:
         for d in DIMENSIONS:
@@ -281,13 +230,10 @@ def on_paper() -> str:
         "results",
         "beside it, at most",
     )
-    finished = " or ".join(
-        f"{nodes:,}" for nodes in sorted({int(last_with(name)["nodes"]) for name in of})
-    )
     return (
         f"On paper, {degree:.0f} directed edges a node: hours of one core of this processor, in proportion to edges, "
         "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
-        f"that finished a stage ({finished} nodes); what is kept; the most "
+        f"({last['nodes']:,} nodes); what is kept; the most "
         "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; "
         "the vectors that training holds in memory; what a worker holds that has all shards open, beside 2 GB for what "
         "it compares, so that on large graphs few workers with many threads are better; and "
@@ -328,11 +274,6 @@ def compared() -> str:
     rows = [
         (called[way], *(f"{value:,.0f} s" for value in values)) for way, values in medians.items()
     ]
-    size = (
-        ""
-        if content["nodes"] >= 1_569_960
-        else "Both were wanted at 1,569,960 nodes, which was not run."
-    )
     against_memory = [
         local / memory for local, memory in zip(medians["local"], medians["memory"], strict=True)
     ]
@@ -343,17 +284,8 @@ def compared() -> str:
         + table(("", "all", "processor time", "evidence of all nodes, its nprobe measured"), rows)
         + f"\n\nA local job takes {against_memory[0]:.2f} times as long as arrays in memory (evidence alone: "
         f"{against_memory[2]:.2f}; wanted: at most 1.5), and Ray {medians['ray'][0] / medians['local'][0]:.2f} times "
-        f"as long as local workers, the start of its cluster included (wanted: at most 1.25). {size}"
+        f"as long as local workers, the start of its cluster included (wanted: at most 1.25)."
     )
-
-
-SECTIONS = {
-    "Against memory, and Ray against local": compared,
-    "The largest graph": largest,
-    "Growth with the graph": growth,
-    "Growth with the workers": schedules,
-    "On paper": on_paper,
-}
 
 
 def page() -> str:
@@ -361,19 +293,22 @@ def page() -> str:
     version = environment["packages"]["faiss-cpu"]
     where = f"{environment['processor']}, {environment['cores']} cores, faiss-cpu {version}"
     parts = [
-        "# Jobs over a folder\n\nFrom `python benchmarks/scale.py`, written by "
-        f"`python -m benchmarks.scale_page` ({where}). Graphs are synthetic, of AmazonProducts' shape."
+        "# Jobs over a folder",
+        "From `python benchmarks/scale.py`, written by `python -m benchmarks.scale_page` "
+        f"({where}). Graphs are synthetic, of AmazonProducts' shape.",
+        "## Against memory, and Ray against local",
+        compared(),
+        "## The largest graph",
+        largest(),
+        "## Growth with the graph",
+        growth(),
+        "## Growth with the workers",
+        workers(),
+        "## On paper",
+        "<!-- on paper -->",
+        on_paper(),
+        "<!-- end of on paper -->",
     ]
-    for title, section in SECTIONS.items():
-        try:
-            marks = (
-                ("<!-- on paper -->\n\n", "\n\n<!-- end of on paper -->")
-                if section is on_paper
-                else ("", "")
-            )
-            parts.append(f"## {title}\n\n{marks[0]}{section()}{marks[1]}")
-        except (FileNotFoundError, StopIteration):
-            print(f"left out: {title}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -22,11 +22,11 @@ FEATURES = 4
 
 
 def draw_patient(axes: Any, data: Any, node: int, other: int, labels: Any) -> None:
-    """Draw a patient among the neighbours, with both classes below."""
+    """Draw a patient among the neighbours."""
     graph = as_graph(data.edge_index, len(data.x))
     neighbours = graph.neighbors(node)
     common = set(neighbours) & {other, *graph.neighbors(other)}
-    axes.set(xlim=(-1.6, 1.6), ylim=(-2.35, 1.4), aspect="equal")
+    axes.set(xlim=(-1.5, 1.5), ylim=(-1.4, 1.4), aspect="equal")
     axes.axis("off")
     for place, neighbour in enumerate(neighbours):
         angle = 2 * math.pi * (place + 0.5) / len(neighbours)
@@ -37,70 +37,53 @@ def draw_patient(axes: Any, data: Any, node: int, other: int, labels: Any) -> No
             y,
             MARKERS[labels[neighbour]],
             color=COLOURS[labels[neighbour]],
-            markersize=13,
+            markersize=11,
             markeredgecolor="black",
             markeredgewidth=2.6 if neighbour in common else 0.6,
         )
         if neighbour == other:
-            axes.text(x, y + 0.22, other, fontsize=12, weight="bold", ha="center")
+            axes.text(x, y + 0.25, other, fontsize=11, weight="bold", ha="center")
     axes.plot(
         0,
         0,
         MARKERS[labels[node]],
         color=COLOURS[labels[node]],
-        markersize=40,
+        markersize=34,
         markeredgecolor="black",
     )
     axes.text(
-        0, 0, node, color=INK[labels[node]], fontsize=14, weight="bold", ha="center", va="center"
+        0, 0, node, color=INK[labels[node]], fontsize=11, weight="bold", ha="center", va="center"
     )
-    right = labels[node] == data.y[node]
-    axes.text(
-        0,
-        -1.75,
-        f"is {class_name(data, int(data.y[node]))}",
-        fontsize=13,
-        ha="center",
-    )
-    axes.text(
-        0,
-        -2.2,
-        f"predicted {class_name(data, int(labels[node]))}" + ("" if right else ": wrong"),
-        fontsize=13,
-        ha="center",
-        color="black" if right else WRONG,
-        weight="normal" if right else "bold",
-    )
+
+
+def write_classes(figure: Figure, x: float, data: Any, node: int, label: int) -> None:
+    """Write what a patient is, and what the model predicts."""
+    true = int(data.y[node])
+    is_right = label == true
+    figure.text(x, 0.46, f"is {class_name(data, true)}", fontsize=11)
+    figure.text(x, 0.31, f"predicted {class_name(data, label)}", fontsize=11)
+    if not is_right:
+        figure.text(x, 0.16, "which is wrong", fontsize=11, color=WRONG, weight="bold")
 
 
 def draw_table(axes: Any, data: Any, source: int, target: int) -> None:
     """Write the features that differ most, in their units and in standard deviations."""
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.axis("off")
-    x_source, x_target, x_deviations = 0.58, 0.8, 1.0
-    axes.text(0, 0.88, "differ most in", fontsize=12, color=GREY)
+    x_source, x_target, x_deviations = 0.6, 0.81, 1.0
+    axes.text(0, 0.88, "differ most in", fontsize=10, color=GREY)
     for x, name in ((x_source, source), (x_target, target), (x_deviations, "std. dev.")):
-        axes.text(x, 0.88, name, fontsize=12, color=GREY, ha="right")
+        axes.text(x, 0.88, name, fontsize=11, color=GREY, ha="right")
     for line, row in enumerate(differing_features(data, source, target, FEATURES)):
-        y = 0.74 - 0.135 * line
-        axes.text(0, y, row.name, fontsize=13)
-        axes.text(x_source, y, format_value(row.source), fontsize=13, ha="right")
-        axes.text(x_target, y, format_value(row.target), fontsize=13, ha="right")
-        axes.text(
-            x_deviations,
-            y,
-            f"{row.difference:+.2f}".replace("-", "\u2212"),
-            fontsize=13,
-            ha="right",
-        )
-    columns = data.x.shape[1]
+        y = 0.71 - 0.165 * line
+        axes.text(0, y, row.name, fontsize=11)
+        axes.text(x_source, y, format_value(row.source), fontsize=11, ha="right")
+        axes.text(x_target, y, format_value(row.target), fontsize=11, ha="right")
+        change = f"{row.difference:+.2f}".replace("-", "\u2212")
+        axes.text(x_deviations, y, change, fontsize=11, ha="right")
     most = abs(differing_features(data, source, target, 1)[0].difference)
-    note = (
-        f"all {columns} features: at most {most:.2f} std. dev. apart\n"
-        "joined: the most similar patients\n"
-        "thick: the other patient, or a neighbour of both"
-    )
-    axes.text(0, 0.02, note, fontsize=10.5, color=GREY, linespacing=1.5)
+    note = f"all {data.x.shape[1]} features: at most {most:.2f} std. dev. apart"
+    axes.text(0, 0.03, note, fontsize=10, color=GREY)
 
 
 def main() -> None:
@@ -113,19 +96,23 @@ def main() -> None:
     )
     pairs = finder.top_pairs(1, where=cfe.Constraints(exact="true class"))
     source, target = int(pairs.source[0]), int(pairs.target[0])
-    figure = Figure(figsize=(11, 3.3), facecolor="white")
+    figure = Figure(figsize=(11, 1.95), facecolor="white")
     wrong = sum(finder.labels[node] != data.y[node] for node in (source, target))
     figure.text(
-        0.02,
-        0.915,
+        0.01,
+        0.87,
         f"Two {class_name(data, int(data.y[source]))} tumours, similarity "
         f"{pairs.measure64()[0]:.2f}. The model misses {'one' if wrong == 1 else 'both'}.",
-        fontsize=17,
+        fontsize=15,
         weight="bold",
     )
-    draw_patient(figure.add_axes((0.0, 0.0, 0.27, 0.9)), data, source, target, finder.labels)
-    draw_table(figure.add_axes((0.29, 0.1, 0.42, 0.74)), data, source, target)
-    draw_patient(figure.add_axes((0.73, 0.0, 0.27, 0.9)), data, target, source, finder.labels)
+    legend = "joined: the most similar patients\nthick: the other patient, or a neighbour of both"
+    figure.text(0.99, 0.835, legend, fontsize=9.5, color=GREY, ha="right", linespacing=1.4)
+    draw_patient(figure.add_axes((0.0, 0.0, 0.155, 0.82)), data, source, target, finder.labels)
+    write_classes(figure, 0.158, data, source, int(finder.labels[source]))
+    draw_table(figure.add_axes((0.325, 0.0, 0.365, 0.8)), data, source, target)
+    write_classes(figure, 0.715, data, target, int(finder.labels[target]))
+    draw_patient(figure.add_axes((0.845, 0.0, 0.155, 0.82)), data, target, source, finder.labels)
     figure.savefig(PICTURE, dpi=150)
 
 

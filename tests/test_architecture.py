@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and functions that there are."""
+"""The pages of the architecture name files and functions that there are."""
 
 import re
 from pathlib import Path
@@ -8,16 +8,17 @@ import pytest
 import cfe_faiss
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("architecture", "architecture_audits")]
 PACKAGE = Path(cfe_faiss.__file__).parent
 
 pytestmark = pytest.mark.skipif(
-    not PAGE.is_file() or not (PACKAGE / "native").is_dir(), reason="for a clone of the repository"
+    not PAGES[0].is_file() or not (PACKAGE / "native").is_dir(),
+    reason="for a clone of the repository",
 )
 
 
 def text():
-    return PAGE.read_text(encoding="utf-8")
+    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
 def find(path):

@@ -111,12 +111,10 @@ def run_sh(block, page):
     Commands of cfe-faiss alone, and variables for them, run in this process, which has loaded the packages once. Bash
     runs other blocks.
     """
-    kept = "".join(
-        line for line in block.code.splitlines(keepends=True) if not line.startswith(INSTALLS)
-    )
-    commands = kept.replace("\\\n", " ").splitlines()
+    lines = block.code.replace("\\\n", " ").splitlines()
+    commands = [line for line in lines if not line.startswith(INSTALLS)]
     if not all(re.match(r"cfe-faiss |\w+=", command) for command in commands):
-        run_bash(kept, block, page)
+        run_bash("\n".join(commands), block, page)
         return
     variables = {}
     for command in commands:

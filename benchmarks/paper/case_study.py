@@ -3,8 +3,6 @@
 GCN on Bail and German. Flipping changes one test node at a time. Explainers see a sample of the test nodes, the same
 for both; whether a proposed instance exists is looked up in the data: an equal row of features, or for a changed
 neighbourhood a node whose KS vector is the same.
-
-    CFE_DATA=... python benchmarks/paper/case_study.py [--quick]
 """
 
 from typing import Any
@@ -17,14 +15,12 @@ from setting import (
     LAYERS,
     TITLES,
     Bench,
-    arguments,
     flat_index,
-    run,
     save_figure,
     trained,
     vectors,
 )
-from verdict import Case, Claim, cell, markdown
+from verdict import Case, Claim, cell, graphs, markdown, rows_of
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import flip
@@ -41,15 +37,7 @@ SAME = 1 - 1e-6
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows = []
-    for name in GRAPHS:
-        for seed in bench.seeds:
-            settings = {"L": LAYERS, "alpha": ALPHA, **bench.training(name), "sample": SAMPLE[name]}
-            rows.append(
-                bench.part(
-                    NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)
-                )
-            )
+    rows = bench.parts(NAME, [(name,) for name in GRAPHS], {"sample": SAMPLE}, one)
     return {"rows": rows, "figure_1": figure_1(bench)}
 
 
@@ -180,104 +168,63 @@ def figure_1(bench: Bench) -> dict[str, Any]:
     return {"graph": name, "source": source, "paper_evidence": paper, "rows": rows}
 
 
-def rows_of(result: dict[str, Any], graph: str) -> list[dict[str, Any]]:
-    return [row for row in result["rows"] if row["graph"] == graph]
-
-
-def graphs(result: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(row["graph"] for row in result["rows"]))
-
-
 def table(result: dict[str, Any]) -> str:
     flipped, explainers = [], []
     for graph in graphs(result):
-        own = rows_of(result, graph)
-        flipped.append(
-            (
-                f"{TITLES[graph]} ({own[0]['source']})",
-                own[0]["sensitive"],
-                f"{own[0]['test_nodes']:,}",
-                cell([row["flips"] for row in own], 1),
-                PAPER_FLIPS[graph],
-                cell([row["flips_of_all_at_once"] for row in own], 1),
-                f"{sum(row['flipped_exist'] for row in own)} of {sum(row['flips'] for row in own)}",
-                f"{sum(row['example']['changes'] for row in own)} of {len(own)} (node {own[0]['example']['node']})",
-            )
-        )
+        own = rows_of(result, graph=graph)
+        row = {
+            "graph": f"{TITLES[graph]} ({own[0]['source']})",
+            "sensitive": own[0]["sensitive"],
+            "test nodes": f"{own[0]['test_nodes']:,}",
+            "change when flipped": cell([row["flips"] for row in own], 1),
+            "in the paper": PAPER_FLIPS[graph],
+            "change when all nodes are flipped": cell(
+                [row["flips_of_all_at_once"] for row in own], 1
+            ),
+            "flipped instance exists (all seeds)": f"{total(own, 'flipped_exist')} of {total(own, 'flips')}",
+            "the paper's example changes (seeds)": f"{sum(row['example']['changes'] for row in own)} of "
+            f"{len(own)} (node {own[0]['example']['node']})",
+        }
+        flipped.append(row)
         cases = [case for row in own for case in row["explained"]]
         found = [case["edge_deletion"] for case in cases if case["edge_deletion"]]
         evidence = [case for case in cases if case["similarity"] is not None]
-        explainers.append(
-            (
-                TITLES[graph],
-                len(cases),
-                f"{sum(case['sensitive_rank'] == 1 for case in cases)} (mean place "
-                f"{np.mean([case['sensitive_rank'] for case in cases]):.1f})",
-                f"{len(found)}",
-                cell([proposal["deleted"] for proposal in found], 1),
-                cell([proposal["similarity"] for proposal in found], 4),
-                sum(proposal["nearest_real"] >= SAME for proposal in found),
-                f"{len(evidence)}",
-                cell([case["similarity"] for case in evidence], 4),
-            )
-        )
-    first = markdown(
-        (
-            "graph",
-            "sensitive",
-            "test nodes",
-            "change when flipped",
-            "in the paper",
-            "change when all nodes are flipped",
-            "flipped instance exists (all seeds)",
-            "the paper's example changes (seeds)",
-        ),
-        flipped,
-    )
-    second = markdown(
-        (
-            "graph",
-            "nodes explained",
-            "GNNExplainer: sensitive first",
-            "CF-GNNExplainer: found",
-            "edges deleted",
-            "KS to the node itself",
-            "proposal exists",
-            "evidence: found",
-            "KS of evidence",
-        ),
-        explainers,
-    )
+        places = [case["sensitive_rank"] for case in cases]
+        row = {
+            "graph": TITLES[graph],
+            "nodes explained": len(cases),
+            "GNNExplainer: sensitive first": f"{places.count(1)} (mean place {np.mean(places):.1f})",
+            "CF-GNNExplainer: found": len(found),
+            "edges deleted": cell([proposal["deleted"] for proposal in found], 1),
+            "KS to the node itself": cell([proposal["similarity"] for proposal in found], 4),
+            "proposal exists": sum(proposal["nearest_real"] >= SAME for proposal in found),
+            "evidence: found": len(evidence),
+            "KS of evidence": cell([case["similarity"] for case in evidence], 4),
+        }
+        explainers.append(row)
     third = result["figure_1"]
-    lines = markdown(
-        (
-            "seed",
-            f"class of {third['source']}",
-            f"class of {third['paper_evidence']}",
-            "its place",
-            "best evidence",
-            "KS",
-        ),
-        [
-            (
-                row["seed"],
-                row["class_of_source"],
-                row["class_of_paper_evidence"],
-                f"{row['place_of_paper_evidence']} of {row['eligible']:,}"
-                if row["place_of_paper_evidence"]
-                else "none",
-                row["evidence"],
-                "-" if row["similarity"] is None else f"{row['similarity']:.4f}",
-            )
-            for row in third["rows"]
-        ],
-    )
+    lines = [
+        {
+            "seed": row["seed"],
+            f"class of {third['source']}": row["class_of_source"],
+            f"class of {third['paper_evidence']}": row["class_of_paper_evidence"],
+            "its place": f"{row['place_of_paper_evidence']} of {row['eligible']:,}"
+            if row["place_of_paper_evidence"]
+            else "none",
+            "best evidence": row["evidence"],
+            "KS": "-" if row["similarity"] is None else f"{row['similarity']:.4f}",
+        }
+        for row in third["rows"]
+    ]
     return (
-        f"{len(result['seeds'])} seeds, mean ± standard deviation.\n\n{first}\n\nSampled test nodes of all "
-        f"seeds:\n\n{second}"
-        f"\n\nFigure 1: node {third['source']} of German and node {third['paper_evidence']}, its evidence in the "
-        f"paper; here among all nodes:\n\n{lines}"
+        f"{len(result['seeds'])} seeds, mean ± standard deviation.\n\n{markdown(flipped)}\n\nSampled test nodes of "
+        f"all seeds:\n\n{markdown(explainers)}\n\nFigure 1: node {third['source']} of German and node "
+        f"{third['paper_evidence']}, its evidence in the paper; here among all nodes:\n\n{markdown(lines)}"
     )
+
+
+def total(rows: list[dict[str, Any]], key: str) -> int:
+    return sum(row[key] for row in rows)
 
 
 def draw(result: dict[str, Any]) -> None:
@@ -287,51 +234,40 @@ def draw(result: dict[str, Any]) -> None:
 def claims(result: dict[str, Any]) -> list[Claim]:
     change, many, absent, first, real = [], [], [], [], []
     for graph in graphs(result):
-        own, title = rows_of(result, graph), TITLES[graph]
+        own, title = rows_of(result, graph=graph), TITLES[graph]
         one_by_one = [row["flips"] / row["test_nodes"] for row in own]
         change.append(Case(f"{title}, one node at a time, at least 1 %", one_by_one, least=0.01))
         for key, words in FLIPS.items():
-            change.append(
-                Case(f"{title}, {words}", [row[key] / row["test_nodes"] for row in own], above=0)
-            )
-            many.append(
-                Case(f"{title}, {words}", [row[key] / PAPER_FLIPS[graph] for row in own], least=0.5)
-            )
+            title_of_case, flips = f"{title}, {words}", [row[key] for row in own]
+            shares = [count / row["test_nodes"] for count, row in zip(flips, own, strict=True)]
+            change.append(Case(title_of_case, shares, above=0))
+            many.append(Case(title_of_case, [n / PAPER_FLIPS[graph] for n in flips], least=0.5))
         share = [1 - row["flipped_exist"] / row["flips"] for row in own if row["flips"]]
         absent.append(Case(f"{title}, flipped", share, least=0.95))
+        proposed = [
+            [c["edge_deletion"] for c in row["explained"] if c["edge_deletion"]] for row in own
+        ]
         missing = [
-            np.mean(
-                [
-                    case["edge_deletion"]["nearest_real"] < SAME
-                    for case in row["explained"]
-                    if case["edge_deletion"]
-                ]
-            )
-            for row in own
-            if any(case["edge_deletion"] for case in row["explained"])
+            np.mean([p["nearest_real"] < SAME for p in of_seed]) for of_seed in proposed if of_seed
         ]
         absent.append(Case(f"{title}, edges deleted", missing, least=0.95))
-        first.append(
-            Case(
-                title,
-                [np.mean([case["sensitive_rank"] for case in row["explained"]]) for row in own],
-                most=3,
-            )
-        )
+        places = [np.mean([case["sensitive_rank"] for case in row["explained"]]) for row in own]
+        first.append(Case(title, places, most=3))
         found = [
             np.mean([case["similarity"] is not None for case in row["explained"]]) for row in own
         ]
         real.append(Case(title, found, least=1))
     numbers = "; ".join(
-        f"{TITLES[graph]}: {cell([row['flips'] for row in rows_of(result, graph)], 1)} of "
-        f"{rows_of(result, graph)[0]['test_nodes']:,} test nodes, in the paper {PAPER_FLIPS[graph]:,}"
+        f"{TITLES[graph]}: {cell([row['flips'] for row in rows_of(result, graph=graph)], 1)} of "
+        f"{rows_of(result, graph=graph)[0]['test_nodes']:,} test nodes, in the paper {PAPER_FLIPS[graph]:,}"
         for graph in graphs(result)
     )
     looked_up = ", ".join(
-        f"{TITLES[g]} {sum(row['flips'] for row in rows_of(result, g))}" for g in graphs(result)
+        f"{TITLES[g]} {sum(row['flips'] for row in rows_of(result, graph=g))}"
+        for g in graphs(result)
     )
     cases = {
-        graph: [case for row in rows_of(result, graph) for case in row["explained"]]
+        graph: [case for row in rows_of(result, graph=graph) for case in row["explained"]]
         for graph in graphs(result)
     }
     sampled = "Few nodes, all seeds together: " + ", ".join(
@@ -389,9 +325,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "explanation need not be one, is what case study 2 is about.",
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

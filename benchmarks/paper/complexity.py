@@ -7,8 +7,6 @@ per seed; queries one at a time, the fastest of five rounds of the same nodes. S
 index less that of the exact index, which holds the vectors.
 
 An exponent b of cost ~ x^b is the slope of log cost on log x by least squares, one for each seed.
-
-    python benchmarks/paper/complexity.py [--quick]
 """
 
 import tempfile
@@ -20,10 +18,10 @@ from typing import Any
 
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, CLUSTERS, LAYERS, PARTITIONS, THETA, Bench, arguments, one_thread, run
-from sources import SHAPE, TINY
+from setting import ALPHA, CLUSTERS, LAYERS, PARTITIONS, THETA, Bench, one_thread
+from sources import TINY
 from synthetic_graphs import amazon_shape
-from verdict import Case, Claim, markdown
+from verdict import SHAPE, Case, Claim, markdown, rows_of
 
 import cfe_faiss as cfe
 
@@ -152,9 +150,8 @@ def size_of(index: Any) -> int:
 def costs(result: dict[str, Any], varied: str, index: str, key: str) -> dict[int, dict[int, float]]:
     """Return the cost at each number of what is varied, by seed."""
     found: dict[int, dict[int, float]] = {}
-    for row in result["rows"]:
-        if (row["varied"], row["index"]) == (varied, index):
-            found.setdefault(row["seed"], {})[row[varied]] = row[key]
+    for row in rows_of(result, varied=varied, index=index):
+        found.setdefault(row["seed"], {})[row[varied]] = row[key]
     return found
 
 
@@ -188,31 +185,19 @@ def table(result: dict[str, Any]) -> str:
         low, high = Case("", values, least=0).interval()
         own = costs(result, varied, index, key)
         at = sorted(next(iter(own.values())))
-        first, last = ([of_seed[x] for of_seed in own.values()] for x in (at[0], at[-1]))
-        rows.append(
-            (
-                title,
-                index,
-                f"{VARIED[varied]} = {at[0]:,} to {at[-1]:,} ({len(at)} values)",
-                *(
-                    f"{np.mean(ends):,.0f}" if "bytes" in key else f"{np.mean(ends):.3g}"
-                    for ends in (first, last)
-                ),
-                f"{np.mean(values):.2f}",
-                f"{low:.2f} to {high:.2f}",
-                "-" if bound is None else f"{bound:g}",
-            )
-        )
-    head = (
-        "cost",
-        "index",
-        "against",
-        "at the first",
-        "at the last",
-        "exponent",
-        "95 % interval",
-        "the paper's bound",
-    )
+        first, last = (np.mean([of_seed[x] for of_seed in own.values()]) for x in (at[0], at[-1]))
+        form = ",.0f" if "bytes" in key else ".3g"
+        row = {
+            "cost": title,
+            "index": index,
+            "against": f"{VARIED[varied]} = {at[0]:,} to {at[-1]:,} ({len(at)} values)",
+            "at the first": f"{first:{form}}",
+            "at the last": f"{last:{form}}",
+            "exponent": f"{np.mean(values):.2f}",
+            "95 % interval": f"{low:.2f} to {high:.2f}",
+            "the paper's bound": "-" if bound is None else f"{bound:g}",
+        }
+        rows.append(row)
     shares, smaller = space(result), TINY_SIZES[0] if result["quick"] else MIDDLE
     text = (
         f"{len(result['seeds'])} seeds, k = {result['k']}. While n varies, p = {PARTITIONS} and m = {CLUSTERS}; while "
@@ -223,17 +208,14 @@ def table(result: dict[str, Any]) -> str:
         f"bytes for each node and partition; ours, with one partition, {shares['ours']:.2f}. Ours has 2 sqrt(n) lists, "
         "so that its construction is O(d n^1.5)."
     )
-    return f"{text}\n\n{markdown(head, rows)}"
+    return f"{text}\n\n{markdown(rows)}"
 
 
 def space(result: dict[str, Any]) -> dict[str, float]:
     """Return what each index stores besides the exact one, as a share of the vectors, at the largest size."""
     largest = max(row["nodes"] for row in result["rows"])
-    return {
-        row["index"]: row["extra_bytes"] / row["vector_bytes"]
-        for row in result["rows"]
-        if row["varied"] == "nodes" and row["nodes"] == largest
-    }
+    rows = rows_of(result, varied="nodes", nodes=largest)
+    return {row["index"]: row["extra_bytes"] / row["vector_bytes"] for row in rows}
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -256,12 +238,13 @@ def draw(result: dict[str, Any]) -> Any:
 
 
 def claims(result: dict[str, Any]) -> list[Claim]:
-    counted = all(row["source"] != SHAPE for row in result["rows"])
+    source = result["rows"][0]["source"]
 
     def case(name: str, fitted: tuple[str, str, str], **bound: float) -> Case:
-        return Case(name, exponents(result, *fitted), counted=counted, **bound)  # type: ignore[arg-type]
+        return Case(name, exponents(result, *fitted), source=source, **bound)  # type: ignore[arg-type]
 
     exact, query = ("nodes", "LocalCE-B", "query_seconds"), ("nodes", "LocalCE-I", "query_seconds")
+    falling = [-b for b in exponents(result, "clusters", *query[1:])]
     build, extra = "build_seconds", "extra_bytes"
     fits = (
         "exponent b of cost ~ x^b, one for each seed, over all sizes; the bounds are upper ones, "
@@ -281,12 +264,7 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             f"{fits}; in m an exponent below 0",
             [
                 case("in n", query, most=1.2),
-                Case(
-                    "in m, negated",
-                    [-b for b in exponents(result, "clusters", *query[1:])],
-                    above=0,
-                    counted=counted,
-                ),
+                Case("in m, negated", falling, above=0, source=source),
             ],
             "The paper calls it reduced by a factor of the number of clusters, an exponent of -1 in m: the fixed cost "
             "of a call and the choice among the p m centroids remain.",
@@ -311,9 +289,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             ],
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

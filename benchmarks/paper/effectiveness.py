@@ -2,10 +2,9 @@
 
 V_test of each graph, classes of a GCN; AS divides by k however many were found, as the paper's formula does. Global
 evidence is the paper's Algorithm 3 (each node contributes its best), and beside it the true best pairs of all.
-
-    CFE_DATA=... python benchmarks/paper/effectiveness.py [--quick]
 """
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,12 @@ from setting import (
     PARTITIONS,
     TITLES,
     Bench,
-    arguments,
     empty_indexes,
-    run,
     titled,
     trained,
     vectors,
 )
-from sources import SHAPE
-from verdict import Case, Claim, cell, markdown
+from verdict import Case, Claim, cell, graphs, markdown, minus, rows_of
 
 import cfe_faiss as cfe
 
@@ -39,24 +35,9 @@ CLOSE, MARGIN = 0.95, 0.001
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows = []
-    for name in bench.few(GRAPHS, 1):
-        for seed in bench.seeds:
-            settings = {
-                "L": LAYERS,
-                "alpha": ALPHA,
-                "p": PARTITIONS,
-                "m": CLUSTERS,
-                "local": LOCAL_KS,
-                "global": GLOBAL_KS,
-                **bench.training(name),
-            }
-            rows += bench.part(
-                NAME,
-                f"{name}-{seed}",
-                settings,
-                lambda name=name, seed=seed: one(bench, name, seed),
-            )
+    settings = {"p": PARTITIONS, "m": CLUSTERS, "local": LOCAL_KS, "global": GLOBAL_KS}
+    parts = bench.parts(NAME, [(name,) for name in bench.few(GRAPHS, 1)], settings, one)
+    rows = list(chain.from_iterable(parts))
     return {"local_ks": LOCAL_KS, "global_ks": GLOBAL_KS, "L": LAYERS, "alpha": ALPHA, "rows": rows}
 
 
@@ -112,48 +93,41 @@ def values(
 ) -> list[Any]:
     """Return one number per seed for each k, or at one k."""
     ks = list(result[f"{kind}_ks"])
-    rows = [
-        row
-        for row in result["rows"]
-        if row["graph"] == graph and row["index"] == index and row[kind]
-    ]
-    curves = [[point[key] for point in row[kind]] for row in rows]
+    rows = rows_of(result, graph=graph, index=index)
+    curves = [[point[key] for point in row[kind]] for row in rows if row[kind]]
     return curves if k is None else [curve[ks.index(k)] for curve in curves]
 
 
-def graphs(result: dict[str, Any]) -> dict[str, str]:
-    return {row["graph"]: row["source"] for row in result["rows"]}
-
-
 def table(result: dict[str, Any]) -> str:
-    rows = []
-    for graph, source in graphs(result).items():
-        for index in (*PAPER, "ours", "all pairs"):
-            keys = ("AS", "AS_of_found", "recall", "short_rows")
-            local = [cell(values(result, graph, index, "local", key, SHOWN_LOCAL)) for key in keys]
-            overall = cell(values(result, graph, index, "global", "AS", SHOWN_GLOBAL), 4)
-            rows.append((TITLES[graph], source, index, *local, overall))
-    head = (
-        "graph",
-        "from",
-        "index",
-        f"local AS@{SHOWN_LOCAL}",
-        "mean KS of those found",
-        f"recall@{SHOWN_LOCAL}",
-        "short rows",
-        f"global AS@{SHOWN_GLOBAL}",
-    )
+    rows = [
+        {
+            "graph": TITLES[graph],
+            "from": source,
+            "index": index,
+            f"local AS@{SHOWN_LOCAL}": local(result, graph, index, "AS"),
+            "mean KS of those found": local(result, graph, index, "AS_of_found"),
+            f"recall@{SHOWN_LOCAL}": local(result, graph, index, "recall"),
+            "short rows": local(result, graph, index, "short_rows"),
+            f"global AS@{SHOWN_GLOBAL}": cell(
+                values(result, graph, index, "global", "AS", SHOWN_GLOBAL), 4
+            ),
+        }
+        for graph, source in graphs(result).items()
+        for index in (*PAPER, "ours", "all pairs")
+    ]
     sizes = []
     for graph in graphs(result):
-        own = [
-            row for row in result["rows"] if row["graph"] == graph and row["index"] == "LocalCE-B"
-        ]
+        own = rows_of(result, graph=graph, index="LocalCE-B")
         smallest = ", ".join(str(row["smallest_class"]) for row in own)
         sizes.append(f"{TITLES[graph]} {own[0]['nodes']:,} (smallest predicted class {smallest})")
     return (
         f"{len(result['seeds'])} seeds, mean ± standard deviation. Test nodes, and how many of them "
-        f"the smallest predicted class has for each seed: {'; '.join(sizes)}.\n\n{markdown(head, rows)}"
+        f"the smallest predicted class has for each seed: {'; '.join(sizes)}.\n\n{markdown(rows)}"
     )
+
+
+def local(result: dict[str, Any], graph: str, index: str, key: str) -> str:
+    return cell(values(result, graph, index, "local", key, SHOWN_LOCAL))
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -175,38 +149,23 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         found = []
         for kind, k in (("local", SHOWN_LOCAL), ("global", SHOWN_GLOBAL)):
             for graph, source in names.items():
-                pairs = zip(
-                    *(values(result, graph, index, kind, "AS", k) for index in (first, second)),
-                    strict=True,
+                ours, theirs = (
+                    values(result, graph, index, kind, "AS", k) for index in (first, second)
                 )
-                numbers = [(x / y if y else None) if ratio else x - y for x, y in pairs]
-                found.append(
-                    Case(
-                        f"{TITLES[graph]}, {kind} k = {k}",
-                        numbers,
-                        counted=source != SHAPE,
-                        **bound,
-                    )
-                )
+                numbers = minus(ours, theirs)
+                if ratio:
+                    numbers = [x / y if y else None for x, y in zip(ours, theirs, strict=True)]
+                title = f"{TITLES[graph]}, {kind} k = {k}"
+                found.append(Case(title, numbers, source=source, **bound))
         return found
 
-    falls = []
+    falls, higher = [], []
     for graph, source in names.items():
         curves = np.array(values(result, graph, "LocalCE-B", "local", "AS"))
-        falls.append(
-            Case(
-                TITLES[graph],
-                (-np.diff(curves)).min(axis=1).tolist(),
-                above=0,
-                counted=source != SHAPE,
-            )
-        )
-    higher = []
-    for graph, source in names.items():
-        k = 10
-        a, b = (values(result, graph, "LocalCE-B", kind, "AS", k) for kind in ("global", "local"))
-        numbers = [x - y for x, y in zip(a, b, strict=True)]
-        higher.append(Case(f"{TITLES[graph]}, k = {k}", numbers, above=0, counted=source != SHAPE))
+        fall = (-np.diff(curves)).min(axis=1).tolist()
+        falls.append(Case(TITLES[graph], fall, above=0, source=source))
+        kinds = (values(result, graph, "LocalCE-B", kind, "AS", 10) for kind in ("global", "local"))
+        higher.append(Case(f"{TITLES[graph]}, k = 10", minus(*kinds), above=0, source=source))
     return [
         Claim(
             "With increasing k the average similarity of local evidence drops.",
@@ -258,9 +217,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             both("ours", "LocalCE-I", least=0),
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

@@ -1,11 +1,10 @@
 """Figure 5 a and index construction: query time against k, one query at a time on one core, and the time to build.
 
 V_test and all nodes of each graph, classes of a GCN. Times depend on the machine: compare them within a run.
-
-    CFE_DATA=... python benchmarks/paper/efficiency.py [--quick]
 """
 
 import time
+from itertools import chain, product
 from statistics import median
 from typing import Any
 
@@ -15,16 +14,13 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from setting import (
     TITLES,
     Bench,
-    arguments,
     empty_indexes,
     one_thread,
-    run,
     titled,
     trained,
     vectors,
 )
-from sources import SHAPE
-from verdict import Case, Claim, cell, markdown
+from verdict import Case, Claim, cell, graphs, markdown, rows_of
 
 NAME = "efficiency"
 GRAPHS = ("facebook", "pubmed", "bail")
@@ -37,32 +33,21 @@ SIGNIFICANT = 2.0
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows, queries = [], QUICK_QUERIES if bench.quick else QUERIES
-    for name in bench.few(GRAPHS, 1):
-        for seed in bench.seeds:
-            settings = {"ks": KS, "queries": queries, **bench.training(name)}
-            rows += bench.part(
-                NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s, queries)
-            )
-    return {"ks": KS, "queries": queries, "rows": rows}
+    queries = QUICK_QUERIES if bench.quick else QUERIES
+    keys = [(name,) for name in bench.few(GRAPHS, 1)]
+    parts = bench.parts(NAME, keys, {"ks": KS, "queries": queries}, one)
+    return {"ks": KS, "queries": queries, "rows": list(chain.from_iterable(parts))}
 
 
-def one(bench: Bench, name: str, seed: int, queries: int) -> list[dict[str, Any]]:
+def one(bench: Bench, name: str, seed: int) -> list[dict[str, Any]]:
+    queries = QUICK_QUERIES if bench.quick else QUERIES
     model = trained(bench, name, "gcn", seed)
     rows = []
     for scope, nodes in (("V_test", model.test), ("all nodes", np.arange(len(model.labels)))):
         X, labels = vectors(bench, name)[nodes], model.labels[nodes]
-        rows += [
-            {
-                "graph": name,
-                "source": model.source,
-                "scope": scope,
-                "seed": seed,
-                "nodes": len(nodes),
-                **row,
-            }
-            for row in timed(X, labels, seed, KS, queries)
-        ]
+        about = {"graph": name, "source": model.source, "scope": scope, "seed": seed}
+        about["nodes"] = len(nodes)
+        rows += [about | row for row in timed(X, labels, seed, KS, queries)]
     return rows
 
 
@@ -105,49 +90,28 @@ def timed(
     ]
 
 
-def rows_of(result: dict[str, Any], graph: str, scope: str, index: str) -> list[dict[str, Any]]:
-    return [
-        r for r in result["rows"] if (r["graph"], r["scope"], r["index"]) == (graph, scope, index)
-    ]
-
-
-def graphs(result: dict[str, Any]) -> dict[str, str]:
-    return {row["graph"]: row["source"] for row in result["rows"]}
-
-
 def table(result: dict[str, Any]) -> str:
     at = list(result["ks"]).index(10)
     rows = []
     for graph, source in graphs(result).items():
-        for scope in ("V_test", "all nodes"):
-            for index in VARIANTS:
-                own = rows_of(result, graph, scope, index)
-                paper = PAPER_SECONDS.get(graph) if index == "LocalCE-I" else None
-                rows.append(
-                    (
-                        TITLES[graph],
-                        source,
-                        f"{scope} ({own[0]['nodes']:,})",
-                        index,
-                        cell([1e6 * row["query_seconds"][at] for row in own], 0),
-                        cell([row["build_seconds"] for row in own], 2),
-                        f"{paper} s" if paper else "",
-                    )
-                )
-    head = (
-        "graph",
-        "from",
-        "nodes",
-        "index",
-        "one query, k = 10, us",
-        "build, s",
-        "build in the paper",
-    )
+        for scope, index in product(("V_test", "all nodes"), VARIANTS):
+            own = rows_of(result, graph=graph, scope=scope, index=index)
+            paper = PAPER_SECONDS.get(graph) if index == "LocalCE-I" else None
+            row = {
+                "graph": TITLES[graph],
+                "from": source,
+                "nodes": f"{scope} ({own[0]['nodes']:,})",
+                "index": index,
+                "one query, k = 10, us": cell([1e6 * row["query_seconds"][at] for row in own], 0),
+                "build, s": cell([row["build_seconds"] for row in own], 2),
+                "build in the paper": f"{paper} s" if paper else "",
+            }
+            rows.append(row)
     text = (
         f"One core, one query at a time: median of {result['queries']} queries, indexes in turns; mean ± standard "
         f"deviation over {len(result['seeds'])} seeds."
     )
-    return f"{text}\n\n{markdown(head, rows)}"
+    return f"{text}\n\n{markdown(rows)}"
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -159,7 +123,7 @@ def draw(result: dict[str, Any]) -> Any:
         curves = {
             index: [
                 [1e6 * t for t in row["query_seconds"]]
-                for row in rows_of(result, graph, "all nodes", index)
+                for row in rows_of(result, graph=graph, scope="all nodes", index=index)
             ]
             for index in VARIANTS
         }
@@ -176,27 +140,21 @@ def claims(result: dict[str, Any]) -> list[Claim]:
     at = list(result["ks"]).index(10)
     for graph, source in graphs(result).items():
         for index in VARIANTS[:4]:
-            own = rows_of(result, graph, "all nodes", index)
+            own = rows_of(result, graph=graph, scope="all nodes", index=index)
             ratios = [row["query_seconds"][-1] / row["query_seconds"][0] for row in own]
-            flatness.append(
-                Case(f"{TITLES[graph]}, {index}", ratios, most=INSENSITIVE, counted=source != SHAPE)
+            title = f"{TITLES[graph]}, {index}"
+            flatness.append(Case(title, ratios, most=INSENSITIVE, source=source))
+        for index, scope in product(VARIANTS[1:4], ("V_test", "all nodes")):
+            exact, own = (
+                [
+                    row["query_seconds"][at]
+                    for row in rows_of(result, graph=graph, scope=scope, index=one)
+                ]
+                for one in ("LocalCE-B", index)
             )
-        for index in VARIANTS[1:4]:
-            for scope in ("V_test", "all nodes"):
-                pairs = zip(
-                    rows_of(result, graph, scope, "LocalCE-B"),
-                    rows_of(result, graph, scope, index),
-                    strict=True,
-                )
-                ratios = [a["query_seconds"][at] / b["query_seconds"][at] for a, b in pairs]
-                faster.append(
-                    Case(
-                        f"{TITLES[graph]}, {scope}, {index}",
-                        ratios,
-                        least=SIGNIFICANT,
-                        counted=source != SHAPE,
-                    )
-                )
+            ratios = [a / b for a, b in zip(exact, own, strict=True)]
+            title = f"{TITLES[graph]}, {scope}, {index}"
+            faster.append(Case(title, ratios, least=SIGNIFICANT, source=source))
     return [
         Claim(
             "Query times are less sensitive to k.",
@@ -214,9 +172,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "code.",
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

@@ -4,19 +4,17 @@ The paper uses them "as a validation set to fine-tune", and adds that they "are 
 readings are measured: as training nodes, from whose true classes the model learns; and as the validation set, on which
 the further training on the same training nodes chooses its weights. Two controls: the same further training without
 them, and (of the first reading) with as many random test nodes.
-
-    CFE_DATA=... python benchmarks/paper/fine_tuning.py [--quick]
 """
 
 from copy import deepcopy
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, LAYERS, TITLES, Bench, arguments, flat_index, run, titled, trained
-from sources import SHAPE
-from verdict import Case, Claim, cell, markdown, minus
+from setting import TITLES, Bench, flat_index, titled, trained
+from verdict import SHAPE, Case, Claim, cell, graphs, markdown, minus, rows_of
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -33,26 +31,12 @@ READINGS = ("as training nodes", "as the validation set")
 def measure(bench: Bench) -> dict[str, Any]:
     rows = []
     for name in bench.few(list(KS), 1):
-        for seed in bench.seeds:
-            settings = {
-                "L": LAYERS,
-                "alpha": ALPHA,
-                "ks": KS[name],
-                "remaining": REMAINING,
-                "tuning": EPOCHS,
-                **bench.training(name),
-            }
-            row = bench.part(
-                NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)
-            )
-            if row["source"] != SHAPE:  # which is not counted
-                row["validation"] = bench.part(
-                    NAME,
-                    f"{name}-{seed}-validation",
-                    settings,
-                    lambda n=name, s=seed: validated(bench, n, s),
-                )
-            rows.append(row)
+        settings = {"ks": KS[name], "remaining": REMAINING, "tuning": EPOCHS}
+        own = bench.parts(NAME, [(name,)], settings, one)
+        if own[0]["source"] != SHAPE:  # which is not counted
+            readings = bench.parts(NAME, [(name, READINGS[1])], settings, validated)
+            own = [row | {"validation": found} for row, found in zip(own, readings, strict=True)]
+        rows += own
     return {"remaining": REMAINING, "epochs": EPOCHS, "rows": rows}
 
 
@@ -88,7 +72,7 @@ def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def validated(bench: Bench, name: str, seed: int) -> dict[str, Any]:
+def validated(bench: Bench, name: str, reading: str, seed: int) -> dict[str, Any]:
     """Return the same with the evidence as the validation set."""
     model = trained(bench, name, "gcn", seed)
     curve = []
@@ -131,14 +115,6 @@ def borderline(bench: Bench, name: str, model: Any, after: Any, remaining: Any) 
     return {**lines, "overall": overall, "nodes": len(remaining), "pairs": len(pairs)}
 
 
-def rows_of(result: dict[str, Any], graph: str) -> list[dict[str, Any]]:
-    return [row for row in result["rows"] if row["graph"] == graph]
-
-
-def graphs(result: dict[str, Any]) -> dict[str, str]:
-    return {row["graph"]: row["source"] for row in result["rows"]}
-
-
 def readings_of(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     """Return the readings that were measured."""
     return READINGS if "validation" in rows[0] else READINGS[:1]
@@ -157,57 +133,45 @@ def gains(rows: list[dict[str, Any]], reading: str, of: str, at: int) -> list[fl
 
 
 def table(result: dict[str, Any]) -> str:
-    rows = []
+    rows, second = [], []
     for graph, source in graphs(result).items():
-        own = rows_of(result, graph)
+        own = rows_of(result, graph=graph)
         for i, first in enumerate(own[0]["curve"]):
             for reading in readings_of(own):
                 points = [of_reading(row, reading)["curve"][i] for row in own]
-                drawn = [point.get("random_gain") for point in points]
-                rows.append(
-                    (
-                        TITLES[graph],
-                        source,
-                        first["k"],
-                        reading,
-                        cell([row["curve"][i]["tuned"] for row in own], 0),
-                        cell([p["nodes"] for p in points], 0),
-                        *(cell([p[key] for p in points]) for key in ("before", "after", "control")),
-                        cell([p["after"] - p["control"] for p in points], 4),
-                        cell(drawn, 4),
-                    )
-                )
-    head = (
-        "graph",
-        "from",
-        "k",
-        "evidence used",
-        "nodes used",
-        "nodes left",
-        "before",
-        "after",
-        "control: trained on without them",
-        "after - control",
-        "the same with random nodes",
-    )
-    second = []
-    for graph in graphs(result):
-        own = rows_of(result, graph)
+                row = {
+                    "graph": TITLES[graph],
+                    "from": source,
+                    "k": first["k"],
+                    "evidence used": reading,
+                    "nodes used": cell([row["curve"][i]["tuned"] for row in own], 0),
+                    "nodes left": cell([point["nodes"] for point in points], 0),
+                    "before": cell([point["before"] for point in points]),
+                    "after": cell([point["after"] for point in points]),
+                    "control: trained on without them": cell([p["control"] for p in points]),
+                    "after - control": cell([p["after"] - p["control"] for p in points], 4),
+                    "the same with random nodes": cell([p.get("random_gain") for p in points], 4),
+                }
+                rows.append(row)
+        near = [
+            [of_reading(row, reading)["borderline"] for row in own] for reading in readings_of(own)
+        ]
         for i, k in enumerate(result["remaining"]):
-            near = [
-                [of_reading(row, reading)["borderline"] for row in own]
-                for reading in readings_of(own)
-            ]
             if any(row["before"][i] is not None for row in near[0]):
-                before = cell([row["before"][i] for row in near[0]])
                 after = [cell([row["after"][i] for row in one]) for one in near]
-                second.append(
-                    (TITLES[graph], k, before, *after, *["-"] * (len(READINGS) - len(near)))
-                )
+                row = {
+                    "graph": TITLES[graph],
+                    "k": k,
+                    "before": cell([row["before"][i] for row in near[0]]),
+                    **dict(
+                        zip_longest([f"after, {name}" for name in READINGS], after, fillvalue="-")
+                    ),
+                }
+                second.append(row)
     return (
         f"{len(result['seeds'])} seeds, mean ± standard deviation; accuracies on the test nodes that were not used.\n\n"
-        f"{markdown(head, rows)}\n\nAfter the largest k, within the top-k evidence of the nodes that are left:\n\n"
-        f"{markdown(('graph', 'k', 'before', *(f'after, {reading}' for reading in READINGS)), second)}"
+        f"{markdown(rows)}\n\nAfter the largest k, within the top-k evidence of the nodes that are left:\n\n"
+        f"{markdown(second)}"
     )
 
 
@@ -220,7 +184,7 @@ def draw(result: dict[str, Any]) -> Any:
     ]
     figure, axes = panels(titles, columns=len(names))
     for i, graph in enumerate(names):
-        own = rows_of(result, graph)
+        own = rows_of(result, graph=graph)
         curves = {
             key: [[point[key] for point in row["curve"]] for row in own]
             for key in ("before", "control")
@@ -241,45 +205,31 @@ def draw(result: dict[str, Any]) -> Any:
 def claims(result: dict[str, Any]) -> list[Claim]:
     improves, beyond, narrows, random, border, easier = [], [], [], [], [], []
     for graph, source in graphs(result).items():
-        own, counted, title = rows_of(result, graph), source != SHAPE, TITLES[graph]
+        own, title = rows_of(result, graph=graph), TITLES[graph]
         at = next((i for i, k in enumerate(result["remaining"]) if k == 100), -1)
         for reading in readings_of(own):
             where = f"{title}, {reading}"
             for i, point in enumerate(own[0]["curve"]):
                 case = f"{where}, k = {point['k']}"
-                improves.append(
-                    Case(case, gains(own, reading, "before", i), above=0, counted=counted)
-                )
-                beyond.append(
-                    Case(case, gains(own, reading, "control", i), above=0, counted=counted)
-                )
-            first, last = gains(own, reading, "before", 0), gains(own, reading, "before", -1)
-            narrows.append(
-                Case(
-                    where,
-                    [a - b for a, b in zip(first, last, strict=True)],
-                    above=0,
-                    counted=counted,
-                )
-            )
+                gained = gains(own, reading, "before", i)
+                improves.append(Case(case, gained, above=0, source=source))
+                gained = gains(own, reading, "control", i)
+                beyond.append(Case(case, gained, above=0, source=source))
+            ends = (gains(own, reading, "before", place) for place in (0, -1))
+            narrows.append(Case(where, minus(*ends), above=0, source=source))
             near = [of_reading(row, reading)["borderline"] for row in own]
-            changed = [
-                n["after"][at] - n["before"][at] for n in near if n["before"][at] is not None
-            ]
-            border.append(Case(f"{where}, k = 100", changed, above=0, counted=counted))
+            known = [n for n in near if n["before"][at] is not None]
+            changed = [n["after"][at] - n["before"][at] for n in known]
+            border.append(Case(f"{where}, k = 100", changed, above=0, source=source))
         for i, point in enumerate(own[0]["curve"]):
-            better = minus(
-                gains(own, READINGS[0], "control", i),
-                [row["curve"][i]["random_gain"] for row in own],
-            )
-            random.append(
-                Case(f"{title}, {READINGS[0]}, k = {point['k']}", better, above=0, counted=counted)
-            )
+            others = [row["curve"][i]["random_gain"] for row in own]
+            better = minus(gains(own, READINGS[0], "control", i), others)
+            case = f"{title}, {READINGS[0]}, k = {point['k']}"
+            random.append(Case(case, better, above=0, source=source))
         known = [row["borderline"] for row in own if row["borderline"]["before"][at] is not None]
         easy = [n["overall"]["before"] - n["before"][at] for n in known]
-        easier.append(
-            Case(f"{title}, all that remain against k = 100", easy, above=0, counted=counted)
-        )
+        case = f"{title}, all that remain against k = 100"
+        easier.append(Case(case, easy, above=0, source=source))
     return [
         Claim(
             "Fine-tuning with the top-k global evidence improves the accuracy on the remaining test nodes.",
@@ -322,9 +272,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             easier,
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

@@ -1,8 +1,6 @@
 """Figure 4 e, f: average similarity of global evidence against k under five GNNs, and whether they name the same pairs.
 
 V_test of each graph, exact search, the paper's Algorithm 3.
-
-    CFE_DATA=... python benchmarks/paper/generality.py [--quick]
 """
 
 from itertools import combinations
@@ -10,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from figures import finish, lines, panels
-from setting import ALPHA, GNNS, LAYERS, TITLES, Bench, arguments, flat_index, run, titled, trained
-from sources import SHAPE
-from verdict import Case, Claim, cell, markdown
+from setting import ALPHA, GNNS, LAYERS, TITLES, Bench, flat_index, titled, trained
+from verdict import Case, Claim, cell, graphs, markdown, rows_of
 
 import cfe_faiss as cfe
 
@@ -24,19 +21,8 @@ SLIGHT = 0.05
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows = []
-    for name in bench.few(GRAPHS, 1):
-        for kind in GNNS:
-            for seed in bench.seeds:
-                settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, **bench.training(name)}
-                rows.append(
-                    bench.part(
-                        NAME,
-                        f"{name}-{kind}-{seed}",
-                        settings,
-                        lambda n=name, m=kind, s=seed: one(bench, n, m, s),
-                    )
-                )
+    keys = [(name, kind) for name in bench.few(GRAPHS, 1) for kind in GNNS]
+    rows = bench.parts(NAME, keys, {"ks": KS}, one)
     return {"ks": KS, "L": LAYERS, "alpha": ALPHA, "rows": rows}
 
 
@@ -57,22 +43,12 @@ def one(bench: Bench, name: str, kind: str, seed: int) -> dict[str, Any]:
     }
 
 
-def rows_of(result: dict[str, Any], graph: str, kind: str) -> list[dict[str, Any]]:
-    return [row for row in result["rows"] if row["graph"] == graph and row["gnn"] == kind]
-
-
-def graphs(result: dict[str, Any]) -> dict[str, str]:
-    return {row["graph"]: row["source"] for row in result["rows"]}
-
-
 def relative_range(result: dict[str, Any], graph: str, k: int) -> list[float | None]:
     """Return for each seed (largest - smallest AS) / mean AS over the GNNs that have k pairs."""
     at = list(result["ks"]).index(k)
     found = []
     for seed in result["seeds"]:
-        of_seed = [
-            row["AS"][at] for row in result["rows"] if row["graph"] == graph and row["seed"] == seed
-        ]
+        of_seed = [row["AS"][at] for row in rows_of(result, graph=graph, seed=seed)]
         known = [value for value in of_seed if value is not None]
         found.append((max(known) - min(known)) / float(np.mean(known)) if len(known) > 1 else None)
     return found
@@ -82,11 +58,8 @@ def overlaps(result: dict[str, Any], graph: str) -> list[float | None]:
     """Return for each seed the mean Jaccard index of the best pairs of two GNNs, of those that have any."""
     found: list[float | None] = []
     for seed in result["seeds"]:
-        best = [
-            {tuple(pair) for pair in row["best"]}
-            for row in result["rows"]
-            if row["graph"] == graph and row["seed"] == seed and row["best"]
-        ]
+        lists = [row["best"] for row in rows_of(result, graph=graph, seed=seed) if row["best"]]
+        best = [{tuple(pair) for pair in pairs} for pairs in lists]
         alike = [len(a & b) / len(a | b) for a, b in combinations(best, 2)]
         found.append(float(np.mean(alike)) if alike else None)
     return found
@@ -97,43 +70,29 @@ def table(result: dict[str, Any]) -> str:
     rows = []
     for graph, source in graphs(result).items():
         for kind in GNNS:
-            own = rows_of(result, graph, kind)
-            rows.append(
-                (
-                    TITLES[graph],
-                    source,
-                    kind.upper(),
-                    cell([row["metrics"]["accuracy"] for row in own]),
-                    cell([row["metrics"]["f1"] for row in own]),
-                    cell([row["AS"][at] for row in own], 4),
-                    f"{min(row['pairs'] for row in own):,}",
-                )
-            )
-    alike = markdown(
-        (
-            "graph",
-            f"relative range of AS@{SHOWN} over the GNNs",
-            f"Jaccard index of two GNNs' best {SHOWN} pairs",
-        ),
-        [
-            (
-                TITLES[graph],
-                cell(relative_range(result, graph, SHOWN), 4),
-                cell(overlaps(result, graph)),
-            )
-            for graph in graphs(result)
-        ],
-    )
-    head = (
-        "graph",
-        "from",
-        "GNN",
-        "test accuracy",
-        "test F1",
-        f"global AS@{SHOWN}",
-        "fewest pairs of a seed",
-    )
-    return f"{len(result['seeds'])} seeds, mean ± standard deviation.\n\n{markdown(head, rows)}\n\n{alike}"
+            own = rows_of(result, graph=graph, gnn=kind)
+            row = {
+                "graph": TITLES[graph],
+                "from": source,
+                "GNN": kind.upper(),
+                "test accuracy": cell([row["metrics"]["accuracy"] for row in own]),
+                "test F1": cell([row["metrics"]["f1"] for row in own]),
+                f"global AS@{SHOWN}": cell([row["AS"][at] for row in own], 4),
+                "fewest pairs of a seed": f"{min(row['pairs'] for row in own):,}",
+            }
+            rows.append(row)
+    alike = [
+        {
+            "graph": TITLES[graph],
+            f"relative range of AS@{SHOWN} over the GNNs": cell(
+                relative_range(result, graph, SHOWN), 4
+            ),
+            f"Jaccard index of two GNNs' best {SHOWN} pairs": cell(overlaps(result, graph)),
+        }
+        for graph in graphs(result)
+    ]
+    text = f"{len(result['seeds'])} seeds, mean ± standard deviation."
+    return f"{text}\n\n{markdown(rows)}\n\n{markdown(alike)}"
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -143,32 +102,21 @@ def draw(result: dict[str, Any]) -> Any:
         lines(
             one_axes,
             result["ks"],
-            {kind.upper(): [row["AS"] for row in rows_of(result, graph, kind)] for kind in GNNS},
+            {
+                kind.upper(): [row["AS"] for row in rows_of(result, graph=graph, gnn=kind)]
+                for kind in GNNS
+            },
         )
     return finish(figure, axes, "k", "global average similarity")
 
 
 def claims(result: dict[str, Any]) -> list[Claim]:
-    names = graphs(result)
-    cases = [
-        Case(
-            f"{TITLES[graph]}, k = {k}",
-            relative_range(result, graph, k),
-            most=SLIGHT,
-            counted=source != SHAPE,
-        )
-        for graph, source in names.items()
-        for k in (SHOWN,)
-    ]
-    same = [
-        Case(
-            f"{TITLES[graph]}, k = {SHOWN}",
-            overlaps(result, graph),
-            least=0.5,
-            counted=source != SHAPE,
-        )
-        for graph, source in names.items()
-    ]
+    cases, same = [], []
+    for graph, source in graphs(result).items():
+        title = f"{TITLES[graph]}, k = {SHOWN}"
+        ranges = relative_range(result, graph, SHOWN)
+        cases.append(Case(title, ranges, most=SLIGHT, source=source))
+        same.append(Case(title, overlaps(result, graph), least=0.5, source=source))
     return [
         Claim(
             "Different GNNs show similar trends, with slight difference in the average similarity.",
@@ -185,9 +133,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "The method works with any GNN, since it reads predictions only. Which pairs it finds depends on these.",
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

@@ -2,8 +2,6 @@
 
 V_test of each graph, GCN, the paper's Algorithm 3. Beside it two controls of the same numbers of pairs: random pairs of
 nodes with different predicted classes, and the most similar pairs of nodes with the same predicted class.
-
-    CFE_DATA=... python benchmarks/paper/prediction_errors.py [--quick]
 """
 
 from typing import Any
@@ -12,19 +10,14 @@ import faiss
 import numpy as np
 from figures import finish, lines, panels
 from setting import (
-    ALPHA,
-    LAYERS,
     TITLES,
     Bench,
-    arguments,
     flat_index,
-    run,
     titled,
     trained,
     vectors,
 )
-from sources import SHAPE
-from verdict import Case, Claim, cell, markdown
+from verdict import Case, Claim, cell, graphs, markdown, rows_of
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -36,16 +29,8 @@ FIRST = 50
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows = []
-    for name in bench.few(GRAPHS, 1):
-        for seed in bench.seeds:
-            settings = {"L": LAYERS, "alpha": ALPHA, "ks": KS, **bench.training(name)}
-            rows.append(
-                bench.part(
-                    NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s)
-                )
-            )
-    return {"ks": KS, "rows": rows}
+    keys = [(name,) for name in bench.few(GRAPHS, 1)]
+    return {"ks": KS, "rows": bench.parts(NAME, keys, {"ks": KS}, one)}
 
 
 def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
@@ -54,25 +39,23 @@ def one(bench: Bench, name: str, seed: int) -> dict[str, Any]:
     curve = audit.error_rate_by_evidence(finder, ks=KS, per_node=True)
     right = model.labels == model.data.y.numpy()
     reached = [int(pairs) == k for pairs, k in zip(curve["pairs"], KS, strict=True)]
+    curves = {
+        "accuracy": map(float, curve["accuracy"]),
+        "random": random_pairs(model, right, seed),
+        "close": close_pairs(bench, name, model, right),
+    }
     return {
         "graph": name,
         "source": model.source,
         "seed": seed,
         "overall": float(right[model.test].mean()),
         "overall_nodes": len(model.test),
-        "accuracy": [
-            float(a) if there else None for a, there in zip(curve["accuracy"], reached, strict=True)
-        ],
         "nodes": [int(n) for n in curve["nodes"]],
-        "random": [
-            v if there else None
-            for v, there in zip(random_pairs(model, right, seed), reached, strict=True)
-        ],
-        "close": [
-            v if there else None
-            for v, there in zip(close_pairs(bench, name, model, right), reached, strict=True)
-        ],
         "same_truth": same_truth(bench, name, model),
+        **{
+            key: [value if there else None for value, there in zip(values, reached, strict=True)]
+            for key, values in curves.items()
+        },
     }
 
 
@@ -111,14 +94,6 @@ def same_truth(bench: Bench, name: str, model: Any) -> list[float]:
     return [float(alike[:k].mean()) for k in KS]
 
 
-def rows_of(result: dict[str, Any], graph: str) -> list[dict[str, Any]]:
-    return [row for row in result["rows"] if row["graph"] == graph]
-
-
-def graphs(result: dict[str, Any]) -> dict[str, str]:
-    return {row["graph"]: row["source"] for row in result["rows"]}
-
-
 def last(row: dict[str, Any]) -> int:
     """Return the place of the largest k for which there are k pairs."""
     return max((i for i, value in enumerate(row["accuracy"]) if value is not None), default=0)
@@ -127,39 +102,29 @@ def last(row: dict[str, Any]) -> int:
 def table(result: dict[str, Any]) -> str:
     rows = []
     for graph, source in graphs(result).items():
-        own = rows_of(result, graph)
+        own = rows_of(result, graph=graph)
         for i, k in enumerate(result["ks"]):
             there = [row for row in own if row["accuracy"][i] is not None]
             if not there:
                 continue
-            rows.append(
-                (
-                    TITLES[graph],
-                    source,
-                    f"{k:,}",
-                    len(there),
-                    cell([row["nodes"][i] for row in there], 0),
-                    *(
-                        cell([row[key][i] for row in there])
-                        for key in ("accuracy", "random", "close", "same_truth")
-                    ),
-                    cell([row["overall"] for row in own]),
-                )
-            )
-    head = (
-        "graph",
-        "from",
-        "k",
-        "seeds",
-        "nodes",
-        "accuracy within",
-        "within random pairs",
-        "within close pairs of one class",
-        "pairs of one true class",
-        "overall",
-    )
+            shares = {
+                "accuracy within": "accuracy",
+                "within random pairs": "random",
+                "within close pairs of one class": "close",
+                "pairs of one true class": "same_truth",
+            }
+            row = {
+                "graph": TITLES[graph],
+                "from": source,
+                "k": f"{k:,}",
+                "seeds": len(there),
+                "nodes": cell([row["nodes"][i] for row in there], 0),
+                **{title: cell([row[key][i] for row in there]) for title, key in shares.items()},
+                "overall": cell([row["overall"] for row in own]),
+            }
+            rows.append(row)
     text = "Mean ± standard deviation over the seeds that have k pairs; overall accuracy is over all seeds."
-    return f"{text}\n\n{markdown(head, rows)}"
+    return f"{text}\n\n{markdown(rows)}"
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -171,7 +136,7 @@ def draw(result: dict[str, Any]) -> Any:
         "close": "close pairs of one class",
     }
     for one_axes, graph in zip(axes, names, strict=True):
-        own = rows_of(result, graph)
+        own = rows_of(result, graph=graph)
         lines(
             one_axes, result["ks"], {word: [row[key] for row in own] for key, word in words.items()}
         )
@@ -184,37 +149,18 @@ def claims(result: dict[str, Any]) -> list[Claim]:
     at = list(result["ks"]).index(FIRST)
     lower, rising, by_chance = [], [], []
     for graph, source in graphs(result).items():
-        own, counted = rows_of(result, graph), source != SHAPE
+        own = rows_of(result, graph=graph)
         enough = [row for row in own if row["accuracy"][at] is not None]
         title = f"{TITLES[graph]}, k = {FIRST}"
-        lower.append(
-            Case(
-                title,
-                [row["overall"] - row["accuracy"][at] for row in enough],
-                above=0,
-                counted=counted,
-            )
-        )
-        rising.append(
-            Case(
-                f"{TITLES[graph]}, largest k against k = {FIRST}",
-                [
-                    row["accuracy"][last(row)] - row["accuracy"][at]
-                    for row in enough
-                    if last(row) > at
-                ],
-                above=0,
-                counted=counted,
-            )
-        )
-        by_chance.append(
-            Case(
-                title,
-                [row["random"][at] - row["accuracy"][at] for row in enough],
-                above=0,
-                counted=counted,
-            )
-        )
+        falls = [row["overall"] - row["accuracy"][at] for row in enough]
+        rises = [
+            row["accuracy"][last(row)] - row["accuracy"][at] for row in enough if last(row) > at
+        ]
+        harder = [row["random"][at] - row["accuracy"][at] for row in enough]
+        lower.append(Case(title, falls, above=0, source=source))
+        largest = f"{TITLES[graph]}, largest k against k = {FIRST}"
+        rising.append(Case(largest, rises, above=0, source=source))
+        by_chance.append(Case(title, harder, above=0, source=source))
     return [
         Claim(
             "Accuracy within the top-k global evidence is significantly lower than overall for small k.",
@@ -237,9 +183,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             by_chance,
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

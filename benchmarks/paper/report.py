@@ -88,7 +88,7 @@ def head(results: dict[str, Any]) -> str:
     return (
         "# The paper's claims, checked\n\nQiu, Chen, Khan, Zhao & Bonchi, *Finding Counterfactual Evidences for Node "
         "Classification*, KDD 2025. `python benchmarks/paper/run.py` runs everything, the graphs in `CFE_DATA`; "
-        "`report.py` writes this page from `results/*.json`. Each experiment is a script of its own, can be stopped "
+        "`report.py` writes this page from `results/*.json`. `--only NAME` runs one experiment; each can be stopped "
         f"and goes on where it was; `--quick` runs it on tiny made-up graphs.{warning}\n\n"
         f"Made on: {environment['processor']}, {environment['threads']} threads, "
         f"PyTorch {environment['packages'].get('torch', '?')}, "
@@ -110,13 +110,13 @@ def times(results: dict[str, Any]) -> str:
 
 def summary(claims: dict[str, list[Any]]) -> str:
     rows = [
-        (
-            claim.text,
-            claim.where,
-            f"**{claim.verdict()}**",
-            tally(claim.cases),
-            f"[{name}](#{anchor(EXPERIMENTS[name])})",
-        )
+        {
+            "claim": claim.text,
+            "in the paper": claim.where,
+            "verdict": f"**{claim.verdict()}**",
+            "cases": tally(claim.cases),
+            "section": f"[{name}](#{anchor(EXPERIMENTS[name])})",
+        }
         for name, own in claims.items()
         for claim in own
     ]
@@ -131,8 +131,7 @@ def summary(claims: dict[str, list[Any]]) -> str:
     return (
         f"## Verdicts\n\n{rule} The bounds are ours, where the paper has words only; several cases of a claim are not "
         "corrected for being several. Splits of one graph overlap, so the seeds are not independent, and the intervals "
-        f"are rather too narrow.\n\nThe paper's claims: {total}.\n\n"
-        + markdown(("claim", "in the paper", "verdict", "cases", "section"), rows)
+        f"are rather too narrow.\n\nThe paper's claims: {total}.\n\n" + markdown(rows)
     )
 
 
@@ -156,40 +155,31 @@ def accuracies(results: dict[str, Any]) -> str:
                 real |= {graph} if row["source"] == REAL else set()
     rows = []
     for (graph, kind), by_seed in sorted(found.items()):
-        own = {
-            key: [m[key] for m in by_seed.values()] for key in ("accuracy", "f1", "auc", "majority")
-        }
+        names = {"test accuracy": "accuracy", "F1": "f1", "AUC": "auc"}
+        names["share of the largest class"] = "majority"
+        row = {"graph": TITLES[graph], "model": title_of(kind), "seeds": len(by_seed)}
         rows.append(
-            (
-                TITLES[graph],
-                title_of(kind),
-                len(by_seed),
-                *(cell(values) for values in own.values()),
-            )
+            row | {name: cell([m[key] for m in by_seed.values()]) for name, key in names.items()}
         )
     compared = []
     for graph, lines in PUBLISHED.items():
         for metric, kind, low, high, source in lines:
-            if graph in real and (graph, kind) in found:
-                values = [
-                    metrics[metric]
-                    for metrics in found[graph, kind].values()
-                    if metrics[metric] is not None
-                ]
-                mean = sum(values) / len(values)
-                word = (
-                    "below"
-                    if mean < low - AROUND
-                    else "above"
-                    if mean > high + AROUND
-                    else "agrees"
-                )
-                span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-                compared.append(
-                    (TITLES[graph], title_of(kind), metric, cell(values), span, word, source)
-                )
-    head = ("graph", "model", "seeds", "test accuracy", "F1", "AUC", "share of the largest class")
-    second = ("graph", "model", "metric", "ours", "published", "ours", "where")
+            if graph not in real or (graph, kind) not in found:
+                continue
+            known = [metrics[metric] for metrics in found[graph, kind].values()]
+            values = [value for value in known if value is not None]
+            mean = sum(values) / len(values)
+            word = "below" if mean < low - AROUND else "agrees"
+            row = {
+                "graph": TITLES[graph],
+                "model": title_of(kind),
+                "metric": metric,
+                "ours": cell(values),
+                "published": f"{low:g}" if low == high else f"{low:g} to {high:g}",
+                "ours, beside it": "above" if mean > high + AROUND else word,
+                "where": source,
+            }
+            compared.append(row)
     others = ", ".join(
         TITLES[graph]
         for graph in dict.fromkeys(g for g, _ in found)
@@ -197,10 +187,10 @@ def accuracies(results: dict[str, Any]) -> str:
     )
     return (
         "## Accuracies\n\nBefore anything else: are these models the ones that the literature has?\n\n"
-        + folded("Accuracies of all models", [markdown(head, rows)])
+        + folded("Accuracies of all models", [markdown(rows)])
         + "\n\nHeld against published results that we could look up (splits differ; it agrees where ours is within "
         f"{AROUND:g} of them):\n\n"
-        + folded("Published results", [markdown(second, compared)])
+        + folded("Published results", [markdown(compared)])
         + "\n\nNot held against anything, because no published result could be looked up, or the graph is "
         f"synthetic: {others or 'none'}."
     )
@@ -225,7 +215,7 @@ def choices() -> str:
         f"- FairGNN: `train_fair`'s defaults, the sensitive attribute of {KNOWN} training nodes known. Its estimator "
         "of the attribute is a GraphSAGE, not the GCN of its article: edges in Bail join nodes of equal WHITE little "
         "more often than by chance, so a GCN, which averages a node with its neighbours, does not find it from 200 "
-        "nodes (measured in the docstring of `fair_models.fairgnn`). WHITE is itself a column of x, which "
+        "nodes (measured in the docstring of `fair_models.FairGNN`). WHITE is itself a column of x, which "
         "GraphSAGE reads: FairGNN all but knows the attribute of every node here, an easier task than its article's.\n"
         f"- The paper's index: p = {PARTITIONS}, m = {CLUSTERS}, theta = pi/3, as the paper says. Ours: 2 sqrt(n) "
         "lists, one partition, default nprobe.\n"
@@ -242,10 +232,7 @@ def section(folder: Path, name: str, result: dict[str, Any], claims: list[Any]) 
     parts = []
     for claim in claims:
         note = f"\n\n{claim.note}" if claim.note else ""
-        cases = markdown(
-            ("case", "mean ± standard deviation", "bound", "outcome"),
-            [case.row() for case in claim.cases],
-        )
+        cases = markdown([case.row() for case in claim.cases])
         parts.append(
             f"**{claim.text}** ({claim.where}): **{claim.verdict()}**.\n\nMeasured: {claim.measured}.{note}\n\n"
             f"<details><summary>Cases: {tally(claim.cases)}</summary>\n\n{cases}\n\n</details>"

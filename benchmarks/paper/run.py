@@ -8,8 +8,9 @@ Without ``--amazon`` it leaves out ``scalability.py``. It can be stopped at any 
 import argparse
 import time
 from importlib import import_module
+from pathlib import Path
 
-from setting import add_arguments, bench_of, run
+from setting import HERE, Bench, run
 
 # Effectiveness trains a GCN per graph and seed, which those after it share; the other GNNs come last.
 ORDER = (
@@ -29,7 +30,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_arguments(parser)
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny made-up graphs and two seeds: no file needed"
+    )
+    parser.add_argument(
+        "--amazon-folder",
+        type=Path,
+        help="KS vectors (X.npy) and classes (labels.npy) of the Amazon shape, made before",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="of results, figures and cache; default: that of the scripts"
+    )
     parser.add_argument(
         "--amazon",
         action="store_true",
@@ -37,7 +48,8 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=[*ORDER, LONG], help="these experiments only")
     options = parser.parse_args()
-    bench = bench_of(options)
+    folder = options.folder or (HERE / "cache" / "quick" if options.quick else HERE)
+    bench = Bench(options.quick, folder, options.amazon_folder)
     names = options.only or [*ORDER, *([LONG] if options.amazon else [])]
     start = time.perf_counter()
     print(f"order: {', '.join(names)}; {len(bench.seeds)} seeds; results in {bench.folder}")

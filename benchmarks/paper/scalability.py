@@ -3,8 +3,6 @@
 AmazonProducts where its files are there, else a synthetic graph of its shape, whose classes stand for a model's
 predictions. The largest size holds every node; a quarter of them is V_test of our split. Takes long and up to 12 GB,
 and is therefore left out of ``run.py`` unless it gets ``--amazon``. How the times grow is fitted in ``complexity.py``.
-
-    CFE_DATA=... python benchmarks/paper/scalability.py [--quick]
 """
 
 from functools import cache
@@ -13,9 +11,9 @@ from typing import Any
 import numpy as np
 from efficiency import PAPER_SECONDS, VARIANTS, timed
 from figures import finish, lines, panels
-from setting import ALPHA, LAYERS, Bench, arguments, run, titled
-from sources import SHAPE, amazon
-from verdict import Case, Claim, cell, markdown
+from setting import ALPHA, LAYERS, Bench, titled
+from sources import amazon
+from verdict import SHAPE, Case, Claim, cell, markdown, rows_of
 
 import cfe_faiss as cfe
 
@@ -66,23 +64,21 @@ def one(bench: Bench, n: int, seed: int) -> list[dict[str, Any]]:
 
 def series(result: dict[str, Any], index: str, key: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
-    for row in result["rows"]:
-        if row["index"] == index:
-            found.setdefault(row["nodes"], []).append(
-                row[key][0] if key == "query_seconds" else row[key]
-            )
+    for row in rows_of(result, index=index):
+        value = row[key][0] if key == "query_seconds" else row[key]
+        found.setdefault(row["nodes"], []).append(value)
     return found
 
 
 def table(result: dict[str, Any]) -> str:
     rows = [
-        (
-            f"{n:,}",
-            index,
-            cell([1e6 * value for value in times], 0),
-            cell(series(result, index, "build_seconds")[n], 1),
-            len(times),
-        )
+        {
+            "nodes": f"{n:,}",
+            "index": index,
+            "one query, us": cell([1e6 * value for value in times], 0),
+            "build, s": cell(series(result, index, "build_seconds")[n], 1),
+            "seeds": len(times),
+        }
         for index in VARIANTS
         for n, times in series(result, index, "query_seconds").items()
     ]
@@ -93,7 +89,7 @@ def table(result: dict[str, Any]) -> str:
         f"index construction took {PAPER_SECONDS['amazon']} s."
         + ("" if result["quick"] or max(row["nodes"] for row in result["rows"]) == NODES else PART)
     )
-    return f"{text}\n\n{markdown(('nodes', 'index', 'one query, us', 'build, s', 'seeds'), rows)}"
+    return f"{text}\n\n{markdown(rows)}"
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -113,19 +109,12 @@ def draw(result: dict[str, Any]) -> Any:
 
 def claims(result: dict[str, Any]) -> list[Claim]:
     exact = series(result, "LocalCE-B", "query_seconds")
-    counted = all(row["source"] != SHAPE for row in result["rows"])
-    below = [
-        Case(
-            f"{index}, all sizes",
-            [
-                float(np.mean(exact[n]) / np.mean(t))
-                for n, t in series(result, index, "query_seconds").items()
-            ],
-            least=1,
-            counted=counted,
-        )
-        for index in VARIANTS[1:4]
-    ]
+    source = result["rows"][0]["source"]
+    below = []
+    for index in VARIANTS[1:4]:
+        times = series(result, index, "query_seconds")
+        ratios = [float(np.mean(exact[n]) / np.mean(own)) for n, own in times.items()]
+        below.append(Case(f"{index}, all sizes", ratios, least=1, source=source))
     return [
         Claim(
             "The index-based algorithms also increase, but are always faster than LocalCE-B.",
@@ -134,9 +123,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             below,
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

@@ -13,15 +13,14 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sys.path.append(str(Path(__file__).parents[1]))  # for benchmarks/common.py
 
-import argparse
 import io
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import fair_models
@@ -101,6 +100,25 @@ class Bench:
             write(path, json.dumps(kept))
         self.spent[experiment] = self.spent.get(experiment, 0) + kept["seconds"]
         return kept["value"]
+
+    def parts(
+        self,
+        experiment: str,
+        keys: Iterable[tuple[Any, ...]],
+        settings: dict[str, Any],
+        compute: Callable[..., Any],
+    ) -> list[Any]:
+        """Return the part of each key and seed; ``compute`` gets these. The first of a key is a graph."""
+        return [
+            self.part(
+                experiment,
+                "-".join(map(str, (*key, seed))),
+                {"L": LAYERS, "alpha": ALPHA, **settings, **self.training(key[0])},
+                partial(compute, self, *key, seed),
+            )
+            for key in keys
+            for seed in self.seeds
+        ]
 
 
 def titled(name: str, source: str) -> str:
@@ -226,38 +244,6 @@ def one_thread() -> Any:
             yield
     finally:
         faiss.omp_set_num_threads(before)
-
-
-def arguments(description: str | None) -> Bench:
-    """Read the command line that all experiments share."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_arguments(parser)
-    return bench_of(parser.parse_args())
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="tiny made-up graphs and two seeds: seconds, no file needed",
-    )
-    parser.add_argument(
-        "--amazon-folder",
-        type=Path,
-        help="KS vectors (X.npy) and classes (labels.npy) of the Amazon shape, made before",
-    )
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        help="where results, figures and cache go; default: beside the scripts",
-    )
-
-
-def bench_of(options: argparse.Namespace) -> Bench:
-    folder = options.folder or (HERE / "cache" / "quick" if options.quick else HERE)
-    return Bench(options.quick, folder, options.amazon_folder)
 
 
 def run(module: Any, bench: Bench) -> None:

@@ -14,11 +14,12 @@ import torch
 from synthetic_graphs import amazon_shape, pubmed_shape
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
+from verdict import SHAPE
 
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.graphs import split_masks
 
-REAL, SHAPE, TINY = "its files", "synthetic, of its shape", "tiny and made up"
+REAL, TINY = "its files", "tiny and made up"
 _FILES = {
     "german": "nifty/german/german.csv",
     "bail": "nifty/bail/bail.csv",

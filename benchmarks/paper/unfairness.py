@@ -2,8 +2,6 @@
 
 Exact top-10 evidence within V_test. Listed as in the paper: a yes-no feature by its "yes", FILE by its values, SCHOOL
 and TIME by the paper's bins, other numbers by quartiles.
-
-    CFE_DATA=... python benchmarks/paper/unfairness.py [--quick]
 """
 
 import math
@@ -14,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from figures import panels
-from setting import ALPHA, LAYERS, METRICS, Bench, K, arguments, run, trained, vectors
+from setting import ALPHA, LAYERS, METRICS, Bench, K, trained, vectors
 from sources import graph
-from verdict import Case, Claim, cell, markdown, minus
+from verdict import Case, Claim, cell, markdown, minus, rows_of
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -25,6 +23,7 @@ NAME = "unfairness"
 MODELS = {"gcn": "GCN", "fairgnn": "FairGNN"}
 BINS = {"TIME": [0, 30], "SCHOOL": [8, 13]}
 SENSITIVE = "WHITE"
+METRIC_NAMES = ("accuracy", "F1", "AUC", "parity difference", "opportunity difference")
 # Table 2 of the paper.
 PAPER: dict[str, dict[str, float]] = {
     "gcn": {
@@ -58,26 +57,13 @@ SCALES = {"scores": "features scaled to [0, 1]", "unscaled": "unscaled features"
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows = []
-    for kind in MODELS:
-        for seed in bench.seeds:
-            settings = {
-                "k": K,
-                "L": LAYERS,
-                "alpha": ALPHA,
-                "bins": BINS,
-                "training": bench.training("bail"),
-            }
-            rows.append(
-                bench.part(
-                    NAME, f"{kind}-{seed}", settings, lambda m=kind, s=seed: one(bench, m, s)
-                )
-            )
+    keys = [("bail", kind) for kind in MODELS]
+    rows = bench.parts(NAME, keys, {"k": K, "bins": BINS}, one)
     return {"k": K, "rows": rows, "time_predicts_class": leak(bench)}
 
 
-def one(bench: Bench, kind: str, seed: int) -> dict[str, Any]:
-    model = trained(bench, "bail", kind, seed)
+def one(bench: Bench, name: str, kind: str, seed: int) -> dict[str, Any]:
+    model = trained(bench, name, kind, seed)
     labels, test = model.labels[model.test], model.test
     unscaled = cfe.ks_vectors(
         model.data.x_raw, model.data.edge_index, num_layers=LAYERS, alpha=ALPHA
@@ -158,16 +144,12 @@ def rounded(value: Any) -> float:
     return round(float(value), 5)
 
 
-def of_model(result: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [row for row in result["rows"] if row["model"] == kind]
-
-
 def scores(
     result: dict[str, Any], kind: str, key: str = "scores"
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of each value, one per seed, the highest mean score first."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in of_model(result, kind):
+    for row in rows_of(result, model=kind):
         for line in row[key]:
             found.setdefault(line["value"], []).append(line)
     return dict(sorted(found.items(), key=lambda item: -mean(line["score"] for line in item[1])))
@@ -183,7 +165,7 @@ def of_value(
     """Return place (from 1, among all values or these) and score of a value per seed; None where no node has it."""
     places: list[int | None] = []
     found: list[float | None] = []
-    for row in of_model(result, kind):
+    for row in rows_of(result, model=kind):
         lines = [line for line in row[key] if among is None or line["value"] in among]
         ordered = sorted(lines, key=lambda line: -line["score"])
         place = next((i for i, line in enumerate(ordered, start=1) if line["value"] == value), None)
@@ -199,45 +181,32 @@ def table(result: dict[str, Any]) -> str:
             ranked = scores(result, kind, key)
             named = [value for value in ranked if value in NAMED]
             rows = [
-                (
-                    named.index(value) + 1,
-                    1 + list(ranked).index(value),
-                    value,
-                    cell([line["score"] for line in ranked[value]]),
-                    cell([line["expected"] for line in ranked[value]]),
-                    cell([line["nodes"] for line in ranked[value]], 0),
-                    PAPER[kind].get(value, "not listed"),
-                )
+                {
+                    f"place under {title}": named.index(value) + 1,
+                    f"among all {len(ranked)}": 1 + list(ranked).index(value),
+                    "value": value,
+                    "DS": cell([line["score"] for line in ranked[value]]),
+                    "DS of random evidence": cell([line["expected"] for line in ranked[value]]),
+                    "nodes that have it": cell([line["nodes"] for line in ranked[value]], 0),
+                    "DS in the paper": PAPER[kind].get(value, "not listed"),
+                }
                 for value in named
             ]
-            head = (
-                f"place under {title}",
-                f"among all {len(ranked)}",
-                "value",
-                "DS",
-                "DS of random evidence",
-                "nodes that have it",
-                "DS in the paper",
-            )
-            parts.append(f"{title}, KS reads {words}:\n\n{markdown(head, rows)}")
+            parts.append(f"{title}, KS reads {words}:\n\n{markdown(rows)}")
     rows = [
-        (
-            title,
-            *(cell([row["metrics"][key] for row in of_model(result, kind)]) for key in METRICS),
-            cell([row["without_sensitive"] for row in of_model(result, kind)]),
-        )
+        {
+            "model": title,
+            **{
+                name: cell([row["metrics"][key] for row in rows_of(result, model=kind)])
+                for key, name in zip(METRICS, METRIC_NAMES, strict=True)
+            },
+            f"DS of {SENSITIVE} if KS does not see it": cell(
+                [row["without_sensitive"] for row in rows_of(result, model=kind)]
+            ),
+        }
         for kind, title in MODELS.items()
     ]
-    head = (
-        "model",
-        "accuracy",
-        "F1",
-        "AUC",
-        "parity difference",
-        "opportunity difference",
-        f"DS of {SENSITIVE} if KS does not see it",
-    )
-    estimator = [row["estimator"] for row in of_model(result, "fairgnn")]
+    estimator = [row["estimator"] for row in rows_of(result, model="fairgnn")]
     first = result["rows"][0]
     text = (
         f"Bail ({first['source']}), {first['nodes']:,} test nodes, k = {result['k']}, {len(result['seeds'])} seeds, "
@@ -246,7 +215,7 @@ def table(result: dict[str, Any]) -> str:
         f"majority: {cell([one['majority'] for one in estimator])}): {SENSITIVE} is itself a feature that it "
         f"reads. {result['time_predicts_class']['edges_of_equals']:.1%} of the edges join nodes of equal {SENSITIVE}."
     )
-    return "\n\n".join([text, markdown(head, rows), *parts])
+    return "\n\n".join([text, markdown(rows), *parts])
 
 
 def draw(result: dict[str, Any]) -> Any:
@@ -312,7 +281,9 @@ def claims(result: dict[str, Any]) -> list[Claim]:
         )
 
     def difference(key: str) -> list[float | None]:
-        return minus(*([row["metrics"][key] for row in of_model(result, kind)] for kind in MODELS))
+        return minus(
+            *([row["metrics"][key] for row in rows_of(result, model=kind)] for kind in MODELS)
+        )
 
     seen = "DS counts how often evidence differs from a node in a feature, and KS, which picks the evidence, sees that "
     leaked = result["time_predicts_class"]
@@ -359,9 +330,3 @@ def claims(result: dict[str, Any]) -> list[Claim]:
             "label all but stands among the features, which these accuracies and scores have to be read with.",
         ),
     ]
-
-
-if __name__ == "__main__":
-    import sys
-
-    run(sys.modules[__name__], arguments(__doc__))

@@ -11,11 +11,15 @@ can test is *not checked*. In the other claims, cases on synthetic graphs are sh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
+from typing import Any
 
 from scipy.stats import t
+
+SHAPE = "synthetic, of its shape"
+"""Source of a graph whose cases are shown and do not count."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,11 @@ class Case:
     above: float | None = None
     least: float | None = None
     most: float | None = None
-    counted: bool = True
+    source: str = ""
+
+    @property
+    def counted(self) -> bool:
+        return self.source != SHAPE
 
     def __post_init__(self) -> None:
         if [self.above, self.least, self.most].count(None) != 2:
@@ -56,15 +64,14 @@ class Case:
             passes, fails = high <= (self.most or 0), low > (self.most or 0)
         return "passes" if passes else "fails" if fails else "undecided"
 
-    def row(self) -> tuple[str, str, str, str]:
+    def row(self) -> dict[str, str]:
         bounds = {">": self.above, ">=": self.least, "<=": self.most}
-        bound = next(f"{sign} {value:g}" for sign, value in bounds.items() if value is not None)
-        return (
-            self.name,
-            spread(self.known()),
-            bound,
-            self.outcome() + ("" if self.counted else " (not counted)"),
-        )
+        return {
+            "case": self.name,
+            "mean ± standard deviation": spread(self.known()),
+            "bound": next(f"{sign} {v:g}" for sign, v in bounds.items() if v is not None),
+            "outcome": self.outcome() + ("" if self.counted else " (not counted)"),
+        }
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,20 @@ def cell(values: Sequence[float | None], digits: int = 3) -> str:
     )
 
 
-def markdown(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [list(head), ["---"] * len(head), *([str(entry) for entry in row] for row in rows)]
+def markdown(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return a table of rows, whose keys are the heads of the columns."""
+    if not rows:
+        return ""
+    head = list(rows[0])
+    lines = [head, ["---"] * len(head), *([str(entry) for entry in row.values()] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def graphs(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the graphs of a result, and where each comes from."""
+    return {row["graph"]: row["source"] for row in result["rows"]}
+
+
+def rows_of(result: Mapping[str, Any], **wanted: Any) -> list[dict[str, Any]]:
+    """Return the rows of a result with these values, one per seed."""
+    return [row for row in result["rows"] if all(row[key] == wanted[key] for key in wanted)]

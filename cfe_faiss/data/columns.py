@@ -85,6 +85,12 @@ class Reading:
         Whether errors name options of the command line, and not arguments.
     is_given
         Whether the columns are attributes in memory, for which there are no such arguments.
+
+    Examples
+    --------
+    >>> from cfe_faiss.data.read import as_table
+    >>> as_table({"income": ["1,5", "?"]}, Reading(decimal=",", na=["?"])).numbers("income")
+    array([1.5, nan])
     """
 
     encoding: str | None = None

@@ -45,6 +45,11 @@ class Source:
         What errors call the names of its columns.
     reading
         How to read it.
+
+    Examples
+    --------
+    >>> Source.parse("people.csv:loan").columns
+    ('loan',)
     """
 
     path: Path
@@ -120,6 +125,11 @@ class Ids:
         (n,), distinct: int64 if all are written as integers, else texts (object).
     column
         The column of the names, in every file; None if nodes go by their number.
+
+    Examples
+    --------
+    >>> Ids(np.array(["ada", "bob"], object), "who").find(["bob", "eve"])
+    array([ 1, -1])
     """
 
     names: NDArray[Any]

@@ -301,7 +301,7 @@ def read_columns(files: OwnFiles) -> OwnTable:
 
 
 def read_own(files: OwnFiles) -> OwnGraph:
-    """Read a graph from users' own files.
+    r"""Read a graph from users' own files.
 
     Parameters
     ----------
@@ -322,6 +322,16 @@ def read_own(files: OwnFiles) -> OwnGraph:
         are any.
     ImportError
         If PyArrow is missing, for Parquet; or openpyxl, for Excel.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "people.csv")
+    ...     size = path.write_text("age,loan\n20,no\n40,yes\n")
+    ...     graph = read_own(OwnFiles(path, predictions=Source(path, ("loan",))))
+    >>> graph.class_names, graph.labels
+    (['no', 'yes'], array([0, 1], dtype=int32))
     """
     check_known("missing must be one of", files.missing, ("keep", "error"))
     own_table = read_columns(files)

@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.resources import files
@@ -33,12 +33,10 @@ SETTLED = ("label error", "explained")
 """Marks of pairs that miners leave out."""
 _SIDES = ("source", "target")
 _COLUMNS = ("source_row", "target_row", *_SIDES, "source_class", "target_class")
+# At most: values of an attribute that are groups, neighbours of a node, letters of a text.
 _GROUPS = 30
-"""Values of an attribute that are groups, at most."""
 _NEIGHBOURS = 12
-"""Neighbours of a node that are drawn, at most."""
 _LETTERS = 5_000
-"""Letters of a text, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,28 +89,20 @@ class Explored:
     refused: Bools | None = None
 
 
-def check_explorer(
-    path: str | PathLike[str], inputs: Sequence[Path] = (), *, overwrite: bool
+def write_explorer(
+    path: str | PathLike[str],
+    make_page: Callable[[], str],
+    inputs: Sequence[Path] = (),
+    *,
+    overwrite: bool,
 ) -> Path:
-    """Return the path of a page, before the work for it.
+    """Check the path, make the page, write it, and return its path.
 
-    Raises
-    ------
-    OSError
-        If its folder does not exist, or it is a folder.
-    ValueError
-        If the name does not end in ".html", or the file is one of the inputs, or foreign.
+    Raises what :func:`as_page`, :func:`check_outputs` and :func:`new_file` raise.
     """
     target = as_page("path", path)
     check_outputs([target], inputs, overwrite=overwrite)
-    return target
-
-
-def write_explorer(
-    path: str | PathLike[str], page: str, inputs: Sequence[Path] = (), *, overwrite: bool
-) -> Path:
-    """Write the page, and return its path. Errors as of :func:`check_explorer`."""
-    target = check_explorer(path, inputs, overwrite=overwrite)
+    page = make_page()
     with new_file(target, overwrite=overwrite) as file:
         file.write(page.encode("utf-8"))
     return target
@@ -146,29 +136,33 @@ def explorer_page(explored: Explored, title: str) -> str:
         count=len(explored.source),
         measure=explored.measure,
         better=cell_text(", ".join(ends)),
-        classes=[(name, name) for name in content["classes"] if explored.labels is not None],
-        columns=[*enumerate(content["columns"])],
+        classes=[] if explored.labels is None else list(map(cell_text, explored.class_names)),
+        columns=content["columns"],
         groups=list(_groups(explored, content)),
-        marks=[(mark, mark) for mark in MARKS],
+        marks=MARKS,
     )
 
 
 def _groups(explored: Explored, content: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """Yield the values of each attribute that has few of them, sensitive attributes first."""
     names = list(explored.attributes)
+    rows = [row["values"] for row in content["rows"].values() if "values" in row]
     for name in sorted(names, key=lambda name: name not in explored.sensitive):
         column = names.index(name)
-        values = sorted({value for value in content["values"][column] if value is not None})
+        values = sorted({row[column] for row in rows if row[column] is not None})
         if len(values) <= _GROUPS:
             yield content["columns"][column], [(f"{column}={value}", value) for value in values]
 
 
 def _content(explored: Explored) -> dict[str, Any]:
-    """Return what the script reads: rows of the pairs, their values, and the pairs."""
+    """Return what the script reads: the pairs, and their rows and neighbours by row number."""
+    near = _neighbours(explored)
     rows = np.unique(np.concatenate([explored.source, explored.target]))
-    near, others = _neighbourhoods(explored, rows)
-    everybody = np.append(rows, others)
+    drawn = {row for pair in near for side in pair for row, _ in side["drawn"]}
+    facts = {row: _identity(explored, row) for row in drawn.union(rows.tolist())}
     known = explored.attributes.take(rows)
+    for place, row in enumerate(rows.tolist()):
+        facts[row]["values"] = [_cell(attribute.of(place)) for attribute in known.values()]
     place_of = {name: place for place, name in enumerate(known)}
     is_better = np.zeros(len(explored.source), bool)
     if explored.better is not None and explored.refused is not None:
@@ -179,12 +173,12 @@ def _content(explored: Explored) -> dict[str, Any]:
     differences = explored.attributes.differences(explored.source, explored.target)
     pairs = [
         {
-            "source": source,
-            "target": target,
+            "source": int(explored.source[place]),
+            "target": int(explored.target[place]),
             "measure": value,
             "shown": f"{value:#.5g}".rstrip(".") if is_distance else format_similarity(value),
             "better": bool(is_better[place]),
-            "near": near[place] if near else [],
+            "near": near[place],
             "mark": explored.marks[place] if explored.marks else "",
             "note": cell_text(explored.notes[place]) if explored.notes else "",
             "differences": [
@@ -192,33 +186,29 @@ def _content(explored: Explored) -> dict[str, Any]:
                 for name, change in differences[place].items()
             ],
         }
-        for place, (source, target, value) in enumerate(
-            zip(
-                rows.searchsorted(explored.source).tolist(),
-                rows.searchsorted(explored.target).tolist(),
-                explored.values.tolist(),
-                strict=True,
-            )
-        )
+        for place, value in enumerate(explored.values.tolist())
     ]
     return {
         "measure": explored.measure,
-        "classes": [cell_text(name) for name in explored.class_names],
-        "rows": everybody.tolist(),
-        "ids": [_cell(name) for name in explored.ids[everybody].tolist()],
-        "labels": None if explored.labels is None else explored.labels[everybody].tolist(),
-        "truth": None if explored.truth is None else explored.truth[rows].tolist(),
+        "rows": facts,
         "columns": [cell_text(name) for name in known],
         "left_out": [place_of[name] for name in known if name in explored.left_out],
-        "values": [
-            [_cell(attribute.of(row)) for row in range(len(rows))] for attribute in known.values()
-        ],
         "pairs": pairs,
         "mark_names": MARKS,
         "formula_starts": "".join(FORMULA_STARTS),
         "plain_number": PLAIN_NUMBER.pattern,
         "csv_columns": [*_COLUMNS, explored.measure, "mark", "note"],
     }
+
+
+def _identity(explored: Explored, row: int) -> dict[str, Any]:
+    """Return id and classes of a row; "" where there are none."""
+    facts = {"id": _cell(explored.ids[row]) or "unknown", "decision": "", "truth": ""}
+    for name, labels in (("decision", explored.labels), ("truth", explored.truth)):
+        if labels is not None:
+            is_known = 0 <= labels[row] < len(explored.class_names)
+            facts[name] = cell_text(explored.class_names[labels[row]]) if is_known else "unknown"
+    return facts
 
 
 def _cell(value: Any) -> str | None:
@@ -231,35 +221,22 @@ def _cell(value: Any) -> str | None:
     return cell_text(text if len(text) <= _LETTERS else f"{text[:_LETTERS]}…")
 
 
-def _neighbourhoods(explored: Explored, rows: Ints) -> tuple[list[Any], Ints]:
-    """Return the neighbours of both sides of each pair, and the rows among them in no pair.
+def _neighbours(explored: Explored) -> list[list[dict[str, Any]]]:
+    """Return how many neighbours each side of a pair has, how many of its class, and some of them.
 
-    A side is its number of neighbours, how many of them have its class, the place of each drawn
-    one among all rows of the page, whether the other side has it, too.
+    Each drawn one has its row, and whether the other side has it, too.
     """
     if explored.graph is None or explored.labels is None:
-        return [], np.empty(0, np.int64)
+        return [[]] * len(explored.source)
     graph = explored.graph.undirected()
-    sides = [
-        [surroundings(graph, *ends, explored.labels, _NEIGHBOURS) for ends in ((v, u), (u, v))]
-        for v, u in zip(explored.source.tolist(), explored.target.tolist(), strict=True)
-    ]
-    drawn = [one.drawn for pair in sides for one in pair]
-    others = np.setdiff1d(np.concatenate([*drawn, rows[:0]]), rows)
-    place_of = {row: place for place, row in enumerate(np.append(rows, others).tolist())}
-    near = [
-        [
-            [
-                one.degree,
-                one.same,
-                [place_of[row] for row in one.drawn.tolist()],
-                one.shared.astype(int).tolist(),
-            ]
-            for one in pair
-        ]
-        for pair in sides
-    ]
-    return near, others
+    pairs: list[list[dict[str, Any]]] = []
+    for ends in np.stack([explored.source, explored.target], axis=1).tolist():
+        pairs.append([])
+        for node, other in (ends, ends[::-1]):
+            near = surroundings(graph, node, other, explored.labels, _NEIGHBOURS)
+            drawn = np.stack([near.drawn, near.shared], axis=1).tolist()
+            pairs[-1].append({"count": near.degree, "same": near.same, "drawn": drawn})
+    return pairs
 
 
 # --- marks ----------------------------------------------------------------------------------------
@@ -268,19 +245,9 @@ def _neighbourhoods(explored: Explored, rows: Ints) -> tuple[list[Any], Ints]:
 def read_marks(marks: Any, n: int, ids: Array | None = None) -> "pd.DataFrame":
     """Return the marks of a page: ``source`` and ``target`` (row numbers), ``mark``, ``note``.
 
-    Parameters
-    ----------
-    marks
-        The CSV file that the page has exported, or a frame with its columns.
-    n
-        Number of rows of the data.
-    ids
-        Ids of the rows, (n,). Ids of the marks must agree with them, unless they are masked.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a column is missing, a mark is unknown, or a row does not belong to the data.
+    ``marks`` is the CSV file that the page has exported, or a frame with its columns, about n rows.
+    Its ids must agree with ``ids``, (n,), unless they are masked. TypeError or ValueError if a
+    column is missing, a mark is unknown, or a row does not belong to the data.
     """
     reading = Reading(keep_text=("mark", "note", *_SIDES))
     cells = as_table(marks, reading).cells

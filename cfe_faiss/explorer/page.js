@@ -17,13 +17,6 @@ let chosenKey = "";
 let hasUnsavedMarks = false;
 let addressTimer;
 
-async function readData() {
-  const packed = atob(byId("data").textContent);
-  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).json();
-}
-
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -32,52 +25,40 @@ function make(tag, attributes, ...children) {
 }
 
 function completePair(pair, place) {
-  const key = `${data.rows[pair.source]}-${data.rows[pair.target]}`;
   const compared = pair.differences.filter(([column]) => !data.left_out.includes(column));
   const largest = Math.max(0, ...compared.map(([, change]) => Math.abs(change)));
+  const key = `${pair.source}-${pair.target}`;
   return { ...pair, place, key, largest, count: pair.differences.length };
 }
 
-function nameOf(row) {
-  return data.ids[row] ?? "unknown";
-}
-
-function classOf(row, labels = data.labels) {
-  return labels ? data.classes[labels[row]] ?? "unknown" : "";
+function hasClasses([left, right]) {
+  const { from, to } = filters;
+  return (!from || left.decision === from) && (!to || right.decision === to);
 }
 
 /* The class of "from" stands left: a pair is turned if its sides are the other way round. */
-function isTurned(pair) {
-  const [left, right] = [classOf(pair.source), classOf(pair.target)];
-  if (filters.from) return left !== filters.from && right === filters.from;
-  return Boolean(filters.to) && right !== filters.to && left === filters.to;
-}
-
-function sidesOf(pair) {
-  return isTurned(pair) ? [pair.target, pair.source] : [pair.source, pair.target];
+function turn(pair) {
+  const sides = [data.rows[pair.source], data.rows[pair.target]];
+  const turned = sides.toReversed();
+  pair.isTurned = !hasClasses(sides) && hasClasses(turned);
+  pair.sides = pair.isTurned ? turned : sides;
 }
 
 function isShown(pair) {
-  const sides = sidesOf(pair);
-  const { find = "", from, to, attribute, how, group, limit, mark, better } = filters;
-  const hasId = (row) => nameOf(row).toLowerCase().includes(find.toLowerCase());
-  if (!sides.some(hasId)) return false;
-  if (from && classOf(sides[0]) !== from) return false;
-  if (to && classOf(sides[1]) !== to) return false;
-  if (attribute) {
-    const differs = pair.differences.some(([column]) => column === Number(attribute));
-    const isUnknown = sides.some((row) => data.values[attribute][row] === null);
-    if (!{ "": differs, agrees: !differs, unknown: isUnknown }[how]) return false;
-  }
-  if (group) {
-    const [column] = group.split("=", 1);
-    const isMember = (row) => `${column}=${data.values[column]?.[row]}` === group;
-    if (!sides.some(isMember)) return false;
-  }
+  const { find = "", attribute, how, group, limit, mark, better } = filters;
+  const hasId = (row) => row.id.toLowerCase().includes(find.toLowerCase());
+  const differs = pair.differences.some(([column]) => column === Number(attribute));
+  const isUnknown = (row) => row.values[attribute] === null;
+  const fits = { "": differs, agrees: !differs, unknown: pair.sides.some(isUnknown) };
+  const [column] = (group ?? "").split("=", 1);
+  const isMember = (row) => `${column}=${row.values[column]}` === group;
   const sign = data.measure === "distance" ? 1 : -1;
-  if (limit && sign * pair.measure > sign * limit) return false;
-  if (mark && pair.mark !== mark) return false;
-  return !better || pair.better;
+  return hasClasses(pair.sides) && pair.sides.some(hasId)
+    && (!attribute || fits[how])
+    && (!group || pair.sides.some(isMember))
+    && (!limit || sign * pair.measure <= sign * limit)
+    && (!mark || pair.mark === mark)
+    && (!better || pair.better);
 }
 
 function compare(a, b) {
@@ -93,15 +74,15 @@ function chosen() {
 }
 
 function makeLine(pair, place) {
-  const sides = sidesOf(pair);
-  const classes = data.labels ? sides.map((row) => classOf(row)).join(" → ") : "";
+  const [left, right] = pair.sides;
+  const classes = left.decision && `${left.decision} → ${right.decision}`;
   const cells = [
-    pair.place + 1, ...sides.map(nameOf), classes,
+    pair.place + 1, left.id, right.id, classes,
     pair.shown, pair.count, pair.largest.toFixed(2), pair.mark,
   ];
   const options = { role: "row", id: `pair-${pair.place}`, "aria-rowindex": place + 2 };
-  const gridCells = cells.map((cell) => make("div", { role: "gridcell" }, String(cell)));
-  const line = make("div", options, ...gridCells);
+  const makeGridCell = (cell) => make("div", { role: "gridcell" }, String(cell));
+  const line = make("div", options, ...cells.map(makeGridCell));
   line.style.top = `${place * ROW_HEIGHT}px`;
   line.addEventListener("click", () => choose(pair));
   return line;
@@ -129,11 +110,12 @@ function choose(pair) {
 
 function update() {
   filters = Object.fromEntries(new FormData(form));
+  pairs.forEach(turn);
   shown = pairs.filter(isShown).sort(compare);
   byId("grid").setAttribute("aria-rowcount", shown.length + 1);
   byId("lines").style.height = `${shown.length * ROW_HEIGHT}px`;
-  const [count, all] = [shown, pairs].map((list) => list.length.toLocaleString("en-US"));
-  byId("status").textContent = `${count} of ${all} pairs shown.`;
+  const counts = [shown, pairs].map((list) => list.length.toLocaleString("en-US"));
+  byId("status").textContent = `${counts.join(" of ")} pairs shown.`;
   for (const button of document.querySelectorAll("[data-sort]")) {
     const key = button.dataset.sort;
     const direction = { [key]: "ascending", [`-${key}`]: "descending" }[sort] ?? "none";
@@ -142,9 +124,7 @@ function update() {
   choose(chosen());
 }
 
-function makeCell(value) {
-  return value === null ? make("td", { class: "missing" }, "unknown") : make("td", {}, value);
-}
+const makeCell = (value) => make("td", value === null ? { class: "missing" } : {}, value ?? "unknown");
 
 function makeBar(change, widest) {
   if (change === null) return make("td", { class: "bar" }, "different");
@@ -160,33 +140,32 @@ function makeRow(column, ...cells) {
   return make("tr", {}, make("th", { scope: "row" }, data.columns[column], note), ...cells);
 }
 
-function drawDifferences(pair, sides, sign) {
+function drawDifferences({ differences, sides, isTurned }) {
   const rows = [];
   const texts = [];
-  const widest = Math.max(1, ...pair.differences.map(([, change]) => Math.abs(change)));
-  for (const [column, change] of pair.differences) {
-    const values = sides.map((row) => data.values[column][row]);
+  const widest = Math.max(1, ...differences.map(([, change]) => Math.abs(change)));
+  for (const [column, change] of differences) {
+    const values = sides.map((row) => row.values[column]);
     if (values.some((value) => value?.length > LONG_TEXT)) {
       texts.push(make("h3", {}, data.columns[column]));
       texts.push(make("div", { class: "two" }, ...drawTexts(values)));
     } else {
-      const bar = makeBar(change === null ? null : sign * change, widest);
+      const bar = makeBar(isTurned && change !== null ? -change : change, widest);
       rows.push(makeRow(column, ...values.map(makeCell), bar));
     }
   }
-  const titles = ["Attribute", `A: ${nameOf(sides[0])}`, `B: ${nameOf(sides[1])}`, "B − A (SD)"];
+  const titles = ["Attribute", `A: ${sides[0].id}`, `B: ${sides[1].id}`, "B − A (SD)"];
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
   const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
   return rows.length ? [table, ...texts] : texts;
 }
 
-function drawEqual(pair, sides) {
-  const isEqual = (column) => !pair.differences.some(([other]) => other === column);
-  const rows = [...data.columns.keys()].filter(isEqual).map((column) => (
-    makeRow(column, makeCell(data.values[column][sides[0]]))
-  ));
-  const title = `Equal attributes: ${rows.length}`;
-  return make("details", {}, make("summary", {}, title), make("table", {}, ...rows));
+function drawEqual({ differences, sides }) {
+  const isEqual = (column) => !differences.some(([other]) => other === column);
+  const columns = [...data.columns.keys()].filter(isEqual);
+  const rows = columns.map((column) => makeRow(column, makeCell(sides[0].values[column])));
+  const summary = make("summary", {}, `Equal attributes: ${rows.length}`);
+  return make("details", {}, summary, make("table", {}, ...rows));
 }
 
 /* Return the table [i][j] of words in common from word i of a and word j of b on, in this order. */
@@ -205,8 +184,7 @@ function commonWords(a, b) {
 function drawTexts(texts) {
   const [a, b] = texts.map((text) => (text ?? "unknown").split(" ").slice(0, MOST_WORDS));
   const common = commonWords(a, b);
-  const look = (text) => (text === null ? "text missing" : "text");
-  const sides = texts.map((text) => make("div", { class: look(text) }));
+  const sides = texts.map((text) => make("div", { class: text === null ? "text missing" : "text" }));
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
     if (i < a.length && a[i] === b[j]) {
@@ -221,13 +199,13 @@ function drawTexts(texts) {
   return sides;
 }
 
-function drawNeighbours(row, [degree, same, near, shared], letter) {
-  const items = near.map((other, i) => (
-    make("li", { class: shared[i] ? "both" : "one" }, `${nameOf(other)}, ${classOf(other)}`)
-  ));
-  const left = degree - near.length;
-  if (left) items.push(make("li", {}, `${left} more`));
-  const title = `${letter}: ${degree} neighbours, ${same} with the same decision`;
+function drawNeighbours({ count, same, drawn }, letter) {
+  const items = drawn.map(([number, isShared]) => {
+    const { id, decision } = data.rows[number];
+    return make("li", { class: isShared ? "both" : "one" }, `${id}, ${decision}`);
+  });
+  if (count > drawn.length) items.push(make("li", {}, `${count - drawn.length} more`));
+  const title = `${letter}: ${count} neighbours, ${same} with the same decision`;
   return make("div", {}, make("h3", {}, title), make("ul", { class: "near" }, ...items));
 }
 
@@ -250,21 +228,18 @@ function drawPair() {
   byId("pair").replaceChildren(shown.length
     ? "The address names a pair that is not on this page." : "No pair fits the filters.");
   if (!pair) return;
-  const turned = isTurned(pair);
-  const sides = sidesOf(pair);
-  const people = sides.map((row, i) => make("li", {}, `${"AB"[i]}: ${nameOf(row)}`,
-    data.labels ? `, decision ${classOf(row)}` : "",
-    data.truth ? `, true class ${classOf(row, data.truth)}` : ""));
-  const near = turned ? pair.near.toReversed() : pair.near;
+  const people = pair.sides.map(({ id, decision, truth }, i) => make("li", {}, `${"AB"[i]}: ${id}`,
+    decision && `, decision ${decision}`, truth && `, true class ${truth}`));
+  const near = pair.isTurned ? pair.near.toReversed() : pair.near;
   byId("pair").replaceChildren(
-    make("h2", {}, `Pair ${pair.place + 1}: ${sides.map(nameOf).join(" and ")}`),
+    make("h2", {}, `Pair ${pair.place + 1}: ${pair.sides.map((row) => row.id).join(" and ")}`),
     make("ul", {}, ...people),
     make("p", {}, `The ${data.measure} is ${pair.shown}; `
       + `${pair.count} of ${data.columns.length} attributes differ.`),
     drawMarks(pair),
-    ...drawDifferences(pair, sides, turned ? -1 : 1),
-    drawEqual(pair, sides),
-    make("div", { class: "two" }, ...near.map((one, i) => drawNeighbours(sides[i], one, "AB"[i]))),
+    ...drawDifferences(pair),
+    drawEqual(pair),
+    make("div", { class: "two" }, ...near.map((side, i) => drawNeighbours(side, "AB"[i]))),
   );
   const rows = document.querySelectorAll("#pair tr:has(td)");
   [...rows].slice(PRINTED_ROWS).forEach((row) => row.classList.add("beyond"));
@@ -286,15 +261,15 @@ function csvText(text) {
 }
 
 function exportMarks() {
-  const lines = pairs.filter((pair) => pair.mark || pair.note).map((pair) => [
-    data.rows[pair.source], data.rows[pair.target], nameOf(pair.source), nameOf(pair.target),
-    classOf(pair.source), classOf(pair.target), pair.shown, pair.mark, pair.note,
-  ]);
+  const lines = pairs.filter((pair) => pair.mark || pair.note).map((pair) => {
+    const [left, right] = [data.rows[pair.source], data.rows[pair.target]];
+    return [pair.source, pair.target, left.id, right.id, left.decision, right.decision,
+      pair.shown, pair.mark, pair.note];
+  });
   const quote = (cell) => `"${csvText(String(cell)).replaceAll('"', '""')}"`;
   const text = [data.csv_columns, ...lines].map((line) => line.map(quote).join(","));
   const file = new Blob(["\ufeff", text.join("\n"), "\n"], { type: "text/csv" });
-  const href = URL.createObjectURL(file);
-  make("a", { download: "marks.csv", href }).click();
+  make("a", { download: "marks.csv", href: URL.createObjectURL(file) }).click();
   hasUnsavedMarks = false;
 }
 
@@ -311,8 +286,8 @@ function readAddress() {
   sort = fields.get("sort") ?? "place";
   chosenKey = fields.get("pair") ?? "";
   for (const input of form.elements) {
-    if (input.type === "checkbox") input.checked = fields.has(input.name);
-    else input.value = fields.get(input.name) ?? "";
+    const property = input.type === "checkbox" ? "checked" : "value";
+    input[property] = fields.get(input.name) ?? "";
   }
   update();
 }
@@ -321,39 +296,39 @@ function pressKey(event) {
   if (!shown.length) return;
   const place = shown.indexOf(chosen());
   const page = Math.max(1, Math.floor(byId("body").clientHeight / ROW_HEIGHT) - 2);
-  const places = {
-    ArrowDown: place + 1, ArrowUp: place - 1, PageDown: place + page, PageUp: place - page,
-    Home: 0, End: shown.length,
-  };
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -1e9, End: 1e9 };
   const mark = event.key === "0" ? chosen()?.mark : data.mark_names[event.key - 1];
-  if (event.key in places) {
+  if (event.key in steps) {
     event.preventDefault();
-    choose(shown[Math.min(shown.length - 1, Math.max(0, places[event.key]))]);
+    choose(shown[Math.min(shown.length - 1, Math.max(0, place + steps[event.key]))]);
   } else if (mark && chosen()) {
     setMark(chosen(), mark);
   }
 }
 
+function changeOrder({ target }) {
+  const key = target.dataset.sort;
+  if (!key) return;
+  sort = sort === key ? `-${key}` : key;
+  chosenKey = "";
+  update();
+}
+
 async function start() {
-  data = await readData();
+  const packed = atob(byId("data").textContent);
+  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  data = await new Response(stream).json();
   pairs = data.pairs.map(completePair);
   readAddress();
   form.addEventListener("input", update);
   form.addEventListener("reset", () => setTimeout(update));
-  for (const button of document.querySelectorAll("[data-sort]")) {
-    button.addEventListener("click", () => {
-      sort = sort === button.dataset.sort ? `-${sort}` : button.dataset.sort;
-      chosenKey = "";
-      update();
-    });
-  }
+  byId("head").addEventListener("click", changeOrder);
   byId("body").addEventListener("scroll", drawLines);
   byId("grid").addEventListener("keydown", pressKey);
   byId("export").addEventListener("click", exportMarks);
   addEventListener("hashchange", readAddress);
-  addEventListener("beforeunload", (event) => {
-    if (hasUnsavedMarks) event.preventDefault();
-  });
+  addEventListener("beforeunload", (event) => hasUnsavedMarks && event.preventDefault());
 }
 
 start();

@@ -42,7 +42,7 @@ from cfe_faiss.data.columns import Reading, ReadingOptions
 from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
-from cfe_faiss.explorer import TITLE, check_explorer, read_marks
+from cfe_faiss.explorer import TITLE, read_marks, write_explorer
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import KSSource, updated
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
@@ -860,13 +860,11 @@ class EvidenceFinder:
         OSError
             If the page cannot be written.
         """
-        check_explorer(path, self.files, overwrite=overwrite)
-        return self.top_pairs(k, where=where).explore(
+        options = {"better": better, "unfavourable": unfavourable, "mask_ids": mask_ids}
+        return write_explorer(
             path,
-            better=better,
-            unfavourable=unfavourable,
-            mask_ids=mask_ids,
-            title=title,
+            lambda: self.top_pairs(k, where=where).to_html(**options, title=title),
+            self.files,
             overwrite=overwrite,
         )
 
@@ -890,8 +888,7 @@ class EvidenceFinder:
             If a column is missing, a mark is unknown, or a row does not belong to this data.
         """
         table = read_marks(marks, len(self.labels), self.names(np.arange(len(self.labels))))
-        source = table["source"].to_numpy(np.int64)
-        target = table["target"].to_numpy(np.int64)
+        source, target = table[["source", "target"]].to_numpy(np.int64).T
         measures = self.measure64(source, target)
         return PairEvidence(
             source,

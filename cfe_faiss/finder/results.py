@@ -1,5 +1,6 @@
 """Results of a finder: evidence and pairs as arrays and tables, and a page per person."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -290,7 +291,8 @@ class PairEvidence(_Measured):
         Options as of :meth:`to_html`.
         """
         inputs = () if self.finder is None else self.finder.files
-        return write_explorer(path, self.to_html(**options), inputs, overwrite=overwrite)
+        page = functools.partial(self.to_html, **options)
+        return write_explorer(path, page, inputs, overwrite=overwrite)
 
     def to_html(
         self,

@@ -56,6 +56,15 @@ class EvidenceRetriever(VectorStoreRetriever):
     ------
     ValueError
         If a classifier is given for another kind of search, or the class of a text is missing.
+
+    Examples
+    --------
+    >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+    >>> vs = EvidenceVectorStore(DeterministicFakeEmbedding(size=8))
+    >>> ids = vs.add_texts(["one", "two"], [{"label": "a"}, {"label": "b"}], ids=["1", "2"])
+    >>> retriever = vs.as_retriever(search_type="evidence", search_kwargs={"k": 1})
+    >>> [document.id for document in retriever.invoke("one", label="a")]
+    ['2']
     """
 
     allowed_search_types: ClassVar[Collection[str]] = (

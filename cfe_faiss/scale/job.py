@@ -151,8 +151,11 @@ class Job:
     >>> labels = rng.integers(0, 2, 200)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     job = Job(folder, features=x, edges=edges, labels=labels, k=5, recall=0.9)
-    ...     job.run(workers=1)
+    ...     job.run(workers=1)  # raises JobError if a task fails for good
+    ...     stage = job.status()[0]
     ...     table = job.evidence().to_table()
+    >>> stage.name, stage.finished, stage.blocks
+    ('sort', 1, 1)
     >>> table.column_names, table.num_rows
     (['node', 'evidence', 'rank', 'similarity'], 1000)
     """

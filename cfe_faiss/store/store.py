@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
@@ -24,7 +25,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
-from cfe_faiss.explorer import Explored, check_explorer, explorer_page, write_explorer
+from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
@@ -767,7 +768,10 @@ class EvidenceStore:
         OSError
             If the page cannot be written.
         """
-        check_explorer(path, overwrite=overwrite)
+        page = functools.partial(self._explorer, k, title, mask_ids=mask_ids)
+        return write_explorer(path, page, overwrite=overwrite)
+
+    def _explorer(self, k: int, title: str, *, mask_ids: bool) -> str:
         with self._lock.reading():
             table = self._contents.table
             pairs = global_evidence(self._contents.index, k)
@@ -790,7 +794,7 @@ class EvidenceStore:
             labels=labels,
             class_names=list(map(str, table.classes.names)),
         )
-        return write_explorer(path, explorer_page(explored, title), overwrite=overwrite)
+        return explorer_page(explored, title)
 
     def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys."""

@@ -25,7 +25,7 @@ def _help(command: argparse.ArgumentParser) -> str:
 
 
 class CommandsDirective(SphinxDirective):
-    """Sections with the help of every command."""
+    """Sections with the help of every command, which opens at a click."""
 
     def run(self) -> list[nodes.Node]:
         """Return them."""
@@ -35,7 +35,10 @@ class CommandsDirective(SphinxDirective):
             text = _help(command)
             section += [
                 nodes.title(text=f"cfe-faiss {name}"),
+                nodes.paragraph(text=command.description),
+                nodes.raw(text="<details><summary>Usage and options</summary>", format="html"),
                 nodes.literal_block(text, text, language="text"),
+                nodes.raw(text="</details>", format="html"),
             ]
             found.append(section)
         return found

@@ -41,8 +41,29 @@ MAKERS = {
     "TrainingReport": "EvidenceFinder",
     "Pairs": "global_evidence",
     "EvidenceIndex": "IndexEvidenceFlat",
+    "Attribute": "as_attributes",
+    "Encoding": "encode",
+    "FineTuning": "fine_tune",
+    "Grouping": "groupings",
+    "JobError": "Job",
+    "StageStatus": "Job",
+    "OwnFiles": "read_own",
+    "OwnGraph": "read_own",
+    "Predictions": "as_predictions",
+    "StoredEdges": "stored_edges",
+    "StoredFeatures": "stored_features",
 }
 """Function or class whose example shows how a result is made, where the docstring of the result names none."""
+
+
+SHOWN = {
+    "InputWarning": '>>> warnings.simplefilter("error", cfe.InputWarning)  # stops at each',
+    "ServedEvidenceIndex": (
+        '>>> with ServedEvidenceIndex("DIR/index", replicas=4, address="auto") as served:\n'
+        "...     D, I = served.search_evidence(xq, labels_q, k=10, nprobe=16)"
+    ),
+}
+"""Examples of classes that would change this process, or need a cluster: they are shown, not run."""
 
 
 def public_methods(module: str, qualified: str) -> list[str]:
@@ -72,7 +93,8 @@ def methods_by_purpose(module: str, qualified: str) -> list[tuple[str, list[str]
 
 def first_example(module: str, qualified: str) -> str:
     """Return the example of a class as text for the top of its page: its own, or that of a function that makes it."""
-    found = _examples(_named(module, qualified)) or _examples_of_maker(module, qualified)
+    shown = [SHOWN[qualified]] if qualified in SHOWN else []
+    found = shown or _examples(_named(module, qualified)) or _examples_of_maker(module, qualified)
     return "\n\n".join(
         f".. code-block:: pycon\n\n{textwrap.indent(text.replace('<BLANKLINE>', ''), '   ')}"
         if text.startswith(">>>")

@@ -29,10 +29,22 @@ HOSTILE = [
 
 
 def content_of(page: Path) -> Any:
-    """Return what the script of a page reads."""
+    """Return what the script of a page reads, with row numbers as keys of the rows."""
     packed = re.search(r'id="data">([^<]*)<', page.read_text(encoding="utf-8"))
     assert packed is not None
-    return json.loads(zlib.decompress(base64.b64decode(packed[1])))
+    found = json.loads(zlib.decompress(base64.b64decode(packed[1])))
+    found["rows"] = {int(row): facts for row, facts in found["rows"].items()}
+    return found
+
+
+def column_of(found: Any, name: str) -> dict[int, Any]:
+    """Return the values of a column by row."""
+    place = found["columns"].index(name)
+    return {row: facts["values"][place] for row, facts in found["rows"].items()}
+
+
+def ids_of(found: Any, side: str) -> list[str]:
+    return [found["rows"][pair[side]]["id"] for pair in found["pairs"]]
 
 
 def people(n: int = 60, seed: int = 0) -> pd.DataFrame:
@@ -71,9 +83,8 @@ def test_rows_are_the_pairs_and_their_differences(
     found = content_of(page)
     frame = finder.top_pairs(k).to_frame(attributes=True)
     pairs = pd.DataFrame(found["pairs"])
-    names = np.array(found["ids"], object)
-    assert names[pairs["source"]].tolist() == frame["source"].tolist()
-    assert names[pairs["target"]].tolist() == frame["target"].tolist()
+    assert ids_of(found, "source") == frame["source"].tolist()
+    assert ids_of(found, "target") == frame["target"].tolist()
     assert pairs["measure"].tolist() == frame["distance"].tolist()
     spread = np.std(features["number"])
     for place, differences in enumerate(pairs["differences"]):
@@ -94,7 +105,7 @@ def test_pairs_that_are_at_least_as_good(tmp_path: Path) -> None:
     page = finder.explore(tmp_path / "pairs.html", better=better, unfavourable="no")
     found = content_of(page)
     shown = {
-        tuple(sorted(found["ids"][pair[side]] for side in ("source", "target")))
+        tuple(sorted(found["rows"][pair[side]]["id"] for side in ("source", "target")))
         for pair in found["pairs"]
         if pair["better"]
     }
@@ -145,9 +156,9 @@ def test_ids_are_masked(tmp_path: Path) -> None:
     finder = finder_of(people())
     page = finder.explore(tmp_path / "pairs.html", mask_ids=True)
     found = content_of(page)
-    assert found["ids"] == list(map(str, found["rows"]))
+    assert all(facts["id"] == str(row) for row, facts in found["rows"].items())
     assert "personal data" in page.read_text(encoding="utf-8")
-    assert not re.search(r"\bp\d+\b", json.dumps(found["ids"]))
+    assert not re.search(r"\bp\d+\b", json.dumps(found["rows"]))
 
 
 def test_a_graph_has_neighbours_of_both(tmp_path: Path) -> None:
@@ -158,9 +169,9 @@ def test_a_graph_has_neighbours_of_both(tmp_path: Path) -> None:
     finder = cfe.EvidenceFinder.from_data(Data, [0, 1, 1, 0])
     found = content_of(finder.explore(tmp_path / "pairs.html"))
     pair = next(one for one in found["pairs"] if {one["source"], one["target"]} == {0, 1})
-    near = [(found["rows"][row], shared) for row, shared in zip(*pair["near"][0][2:], strict=True)]
-    assert sorted(near) == [(2, 1), (3, 0)]
-    assert pair["near"][0][:2] == [2, 1]
+    side = pair["near"][0]
+    assert dict(side["drawn"]) == {2: True, 3: False}
+    assert (side["count"], side["same"]) == (2, 1)
 
 
 def test_scores_are_an_attribute(tmp_path: Path) -> None:
@@ -168,7 +179,7 @@ def test_scores_are_an_attribute(tmp_path: Path) -> None:
         [[1, 0], [0.9, 0.1], [0, 1]], scores=[0.1, 0.9, 0.5], features={"a": [1.0, 2.0, 3.0]}
     )
     found = content_of(finder.widest_pairs(2, similarity=-1).explore(tmp_path / "pairs.html"))
-    assert found["labels"] is None
+    assert {facts["decision"] for facts in found["rows"].values()} == {""}
     assert found["columns"] == ["score", "a"]
     assert found["left_out"] == [0]
 
@@ -194,13 +205,13 @@ def test_a_store_shows_metadata_and_texts(tmp_path: Path) -> None:
     )
     store.delete(["gone"])
     found = content_of(store.explore(tmp_path / "pairs.html"))
-    pairs = [(found["ids"][one["source"]], found["ids"][one["target"]]) for one in found["pairs"]]
-    assert pairs == [("a", "b"), ("b", "c")]
+    assert ids_of(found, "source") == ["a", "b"]
+    assert ids_of(found, "target") == ["b", "c"]
     assert set(found["columns"]) == {"year", "document (metadata)", "lang", "tags", "document"}
-    texts = found["values"][found["columns"].index("document")]
-    assert texts == ["one two three", "one three", None]
+    texts = column_of(found, "document")
+    assert texts == {0: "one two three", 1: "one three", 2: None}
     masked = content_of(store.explore(tmp_path / "pairs.html", mask_ids=True))
-    assert masked["ids"] == ["0", "1", "2"]
+    assert {row: facts["id"] for row, facts in masked["rows"].items()} == {0: "0", 1: "1", 2: "2"}
 
 
 @pytest.mark.parametrize(
@@ -253,9 +264,10 @@ def test_a_report_links_to_the_explorer_of_its_pairs(tmp_path: Path) -> None:
     assert report.files[4] == tmp_path / "a b" / "pairs.html"
     found = content_of(report.files[4])
     assert len(found["pairs"]) == 20
-    income = found["values"][found["columns"].index("income")]
+    income = column_of(found, "income")
     for pair in found["pairs"]:
-        ends = sorted((pair["source"], pair["target"]), key=found["labels"].__getitem__)
+        ends = [pair["source"], pair["target"]]
+        ends.sort(key=lambda row: found["rows"][row]["decision"])
         refused, granted = (float(income[end]) for end in ends)
         assert pair["better"] == (refused >= granted)
     text = report.files[0].read_text(encoding="utf-8")
@@ -353,7 +365,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"{tmp_path / 'pairs.html'}\n"
     found = content_of(tmp_path / "pairs.html")
     assert len(found["pairs"]) == 7
-    assert found["ids"] == list(map(str, found["rows"]))
+    assert all(facts["id"] == str(row) for row, facts in found["rows"].items())
     for wrong in (["--better", "income=high"], ["--mask-ids"], ["--exact", "nobody"]):
         assert main([*options, *wrong]) == 2
         error = capsys.readouterr().err
