@@ -21,9 +21,11 @@ from cfe_faiss.base.checks import (
     as_number,
     check_distinct,
     check_shape,
+    check_type,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
+from cfe_faiss.curve import SimilarityCurve, curve_of
 from cfe_faiss.explorer import Explored, check_explorer, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
@@ -32,6 +34,7 @@ from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, measure_of, measured, score_at
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
+from cfe_faiss.store.duplicates import DuplicateGroup, cluster_rows
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
@@ -44,6 +47,7 @@ from cfe_faiss.store.values import (
     check_metadata,
     copy_metadata,
 )
+from cfe_faiss.store.watch import Batch, Watch, as_watch, group_codes, refusal, search_batch
 
 
 class EvidenceStore:
@@ -239,7 +243,9 @@ class EvidenceStore:
         labels: Any = None,
         metadata: Any = None,
         documents: Any = None,
-    ) -> None:
+        *,
+        watch: Watch | float | None = None,
+    ) -> list[Hits] | None:
         """Add rows whose ids are new.
 
         Parameters
@@ -262,6 +268,16 @@ class EvidenceStore:
             in filters, and is not less or greater than any number.
         documents
             Text of each row, or None.
+        watch
+            Search for evidence against the new rows: a :class:`~cfe_faiss.store.Watch`, or the
+            threshold of one that reports. It compares them with the stored rows, and with each
+            other.
+
+        Returns
+        -------
+        list of Hits or None
+            With ``watch``: for each new row the closest rows of another class at or above the
+            threshold, best first. Rows without a class have none.
 
         Raises
         ------
@@ -269,10 +285,12 @@ class EvidenceStore:
             If an argument is not as described; the message names the id, and for metadata the key.
             If an id is stored already, or the index needs more rows to be trained. Nothing is added
             then.
+        cfe_faiss.store.EvidenceError
+            If ``watch`` refuses the rows. Nothing is added then.
         RuntimeError
             If the store was loaded with ``mmap=True``.
         """
-        self._put(ids, vectors, labels, metadata, documents, replace=False)
+        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=False)
 
     def upsert(
         self,
@@ -281,19 +299,31 @@ class EvidenceStore:
         labels: Any = None,
         metadata: Any = None,
         documents: Any = None,
-    ) -> None:
+        *,
+        watch: Watch | float | None = None,
+    ) -> list[Hits] | None:
         """Add rows.
 
         A row whose id is stored replaces the old row completely, and moves to the end of
         :attr:`ids`.
 
-        Parameters and errors as in :meth:`add`, but ids may be stored.
+        Parameters, result and errors as in :meth:`add`, but ids may be stored. For ``watch``, old
+        rows that are replaced are no evidence.
         """
-        self._put(ids, vectors, labels, metadata, documents, replace=True)
+        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=True)
 
     def _put(
-        self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool
-    ) -> None:
+        self,
+        ids: Any,
+        vectors: Any,
+        labels: Any,
+        metadata: Any,
+        documents: Any,
+        watch: Watch | None,
+        *,
+        replace: bool,
+    ) -> list[Hits] | None:
+        page = None if watch is None else self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d, self.metric)
@@ -309,8 +339,21 @@ class EvidenceStore:
                     f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
                     f"which is"
                 )
+            found = None
+            if names and watch is not None and page is not None:
+                numbers = self._contents.table.classes.extend(classes).numbers(classes)
+                batch = Batch(names, X, numbers, metadata, old[stored])
+                found = search_batch(self._contents, batch, watch, page[2])
+                if watch.on == "refuse" and (found[1] >= 0).any():
+                    raise refusal(self._contents, batch, watch, found)
             if names:
                 self._contents.insert(names, X, classes, metadata, documents, old[stored])
+            report = [] if found is None or page is None else self._hits(*found, page, False)
+        if watch is None:
+            return None
+        if watch.tell is not None:
+            watch.tell(report)
+        return report
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
         """Remove rows; return their number.
@@ -782,10 +825,141 @@ class EvidenceStore:
     def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys."""
         with self._lock.reading():
-            table = self._contents.table
-            source: Any = table.ids[table.keys.searchsorted(pairs.source)]
-            target: Any = table.ids[table.keys.searchsorted(pairs.target)]
+            return self._with_ids(pairs)
+
+    def _with_ids(self, pairs: Pairs) -> Pairs:
+        table = self._contents.table
+        source: Any = table.ids[table.keys.searchsorted(pairs.source)]
+        target: Any = table.ids[table.keys.searchsorted(pairs.target)]
         return replace(pairs, source=source, target=target)
+
+    def top_pairs(self, k: int, *, recall: float | None = None) -> Pairs:
+        """Return the k most similar pairs of rows of different classes.
+
+        Parameters
+        ----------
+        k
+            Number of pairs, >= 1. Fewer are returned if the store has fewer.
+        recall
+            Target recall of the search of each row, in (0, 1]; None for the exact pairs.
+
+        Returns
+        -------
+        Pairs
+            As from :func:`cfe_faiss.global_evidence`; ``source`` and ``target`` are arrays of the
+            store's ids.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a", "b", "c"], [[1, 0], [0.8, 0.6], [0, 1]], ["spam", "ham", "spam"])
+        >>> pairs = store.top_pairs(k=1)
+        >>> pairs.source, pairs.target, pairs.similarity.round(2)
+        (array(['a'], dtype=object), array(['b'], dtype=object), array([0.8], dtype=float32))
+        """
+        with self._lock.reading():
+            return self._with_ids(global_evidence(self._contents.index, k, recall=recall))
+
+    def groups(self, threshold: float) -> list[DuplicateGroup]:
+        """Return groups of near duplicates, of any class, by complete linkage.
+
+        All rows of a group are as similar to each other as the threshold demands. Starting with
+        single rows, the two groups with the largest least similarity become one, as long as that is
+        possible.
+
+        Parameters
+        ----------
+        threshold
+            Least similarity, in [-1, 1]; for metric "l2" the largest squared distance.
+
+        Returns
+        -------
+        list of DuplicateGroup
+            Groups of at least two rows, the largest first. No row is in two groups.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``threshold`` is not as described, or leaves more pairs or linked rows than memory is
+            meant to hold.
+
+        Notes
+        -----
+        O(n**2 * d) time at most, and memory for the pairs at the threshold, and for the matrix of
+        distances of the rows that these link: at most 8,192.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a", "b", "c", "d"], [[1, 0], [0.9, 0.1], [0, 1], [0.9, 0.2]])
+        >>> for group in store.groups(threshold=0.97):
+        ...     print(group.ids, group.representative, round(group.similarity, 3))
+        ['a', 'b', 'd'] b 0.976
+        """
+        limit = 1 if self.metric == "cosine" else np.inf
+        threshold = as_number("threshold", threshold, -limit, limit)
+        with self._lock.reading():
+            table = self._contents.table
+            ids = table.ids[table.rows]
+            vectors = self._contents.vectors_of(table.keys[table.rows])
+        clusters = cluster_rows(vectors, self.metric, threshold) if len(ids) else []
+        return [
+            DuplicateGroup(ids[rows].tolist(), ids[medoid], similarity)
+            for rows, medoid, similarity in clusters
+        ]
+
+    def similarity_curve(
+        self, group: str | None = None, *, sample: int = 10_000, seed: int = 0
+    ) -> SimilarityCurve:
+        """Return how often unrelated rows of different classes are similar, for each threshold.
+
+        Its ``threshold(rate)`` is a threshold for ``watch=`` and :meth:`pairs`.
+
+        Parameters
+        ----------
+        group
+            Key of the metadata that names the document, patient or user of a row: rows with the
+            same value are not compared with each other, and depend on each other. A row without the
+            key stands for itself, as all rows do by default.
+        sample, seed
+            As in :func:`cfe_faiss.similarity_curve`.
+
+        Returns
+        -------
+        SimilarityCurve
+            As from :func:`cfe_faiss.similarity_curve` of the rows with a class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the rows are of less than two classes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(16)
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> store.add(map(str, range(1000)), X, ["spam", "ham"] * 500)
+        >>> round(store.similarity_curve().threshold(rate=0.01), 3)
+        0.839
+        """
+        check_type("group must be a key of the metadata or None", group, str | None)
+        with self._lock.reading():
+            table = self._contents.table
+            rows = np.flatnonzero(table.labels >= 0)
+            units = np.arange(len(rows))
+            if group is not None:
+                units = group_codes(table, group, rows)
+            keys = table.keys[rows]
+            return curve_of(self._contents.index, keys, table.labels[rows], units, sample, seed)
 
     # --- reading it -------------------------------------------------------------------------------
 
