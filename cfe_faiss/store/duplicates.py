@@ -83,7 +83,8 @@ def cluster_rows(X: NDArray[np.float32], metric: Metric, threshold: float) -> li
     clusters: list[Cluster] = []
     for edges in np.split(order, cuts):
         clusters += _link(source[edges], target[edges], scores[edges].astype(np.float64), least)
-    return sorted(clusters, key=lambda cluster: (-len(cluster[0]), cluster[0][0]))
+    clusters.sort(key=lambda cluster: (-len(cluster[0]), cluster[0][0]))
+    return clusters
 
 
 def _link(

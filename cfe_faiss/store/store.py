@@ -31,7 +31,15 @@ from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.rows.ids_and_labels import unknown_labels
-from cfe_faiss.rows.metric import Metric, as_rows, flipped, measure_of, measured, score_at
+from cfe_faiss.rows.metric import (
+    Metric,
+    as_rows,
+    flipped,
+    is_distance,
+    measure_of,
+    measured,
+    score_at,
+)
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
 from cfe_faiss.store.duplicates import DuplicateGroup, cluster_rows
@@ -910,9 +918,10 @@ class EvidenceStore:
             ids = table.ids[table.rows]
             vectors = self._contents.vectors_of(table.keys[table.rows])
         clusters = cluster_rows(vectors, self.metric, threshold) if len(ids) else []
+        sign = -1 if is_distance(self.metric) else 1
         return [
-            DuplicateGroup(ids[rows].tolist(), ids[medoid], similarity)
-            for rows, medoid, similarity in clusters
+            DuplicateGroup(ids[rows].tolist(), ids[medoid], sign * score)
+            for rows, medoid, score in clusters
         ]
 
     def similarity_curve(
@@ -949,7 +958,7 @@ class EvidenceStore:
         >>> X = np.random.default_rng(0).normal(size=(1000, 16))
         >>> store.add(map(str, range(1000)), X, ["spam", "ham"] * 500)
         >>> round(store.similarity_curve().threshold(rate=0.01), 3)
-        0.839
+        0.833
         """
         check_type("group must be a key of the metadata or None", group, str | None)
         with self._lock.reading():

@@ -79,7 +79,7 @@ def test_watch_of_other_metrics(metric: Any) -> None:
 
 
 def test_k_closest_rows_and_a_plain_threshold() -> None:
-    store, rows = filled(200)
+    store, _ = filled(200)
     twin, _ = filled(200)
     new = made(9, seed=3)
     ids = [f"new-{i}" for i in range(9)]
@@ -98,32 +98,27 @@ def test_k_closest_rows_and_a_plain_threshold() -> None:
 def test_refusal_changes_nothing(index: str, seed: int, threshold: float, size: int) -> None:
     store, old = filled(260, index=index, seed=seed)
     before = contents_of(store)
-    twin = cfe.EvidenceStore(8)
     new = made(size, seed=seed + 1)
     ids = [*old.ids[: size // 3], *(f"new-{i}" for i in range(size - size // 3))]
+    put: dict[str, Any] = {"ids": ids, "vectors": new.vectors, "labels": new.labels}
+    twin, _ = filled(260, index=index, seed=seed)
+    twin.upsert(**put)
+    wanted = {ends: s for ends, s in pairs_of(twin, threshold).items() if ends & set(ids)}
     watch = Watch(threshold, MANY, "refuse", exact=True)
-    put = {"ids": ids, "vectors": new.vectors, "labels": new.labels}
-    try:
-        report = store.upsert(**put, watch=watch)
-    except EvidenceError as error:
-        assert contents_of(store) == before
-        found = {
-            frozenset(ends): similarity
-            for *ends, similarity in zip(
-                error.pairs.source, error.pairs.target, error.pairs.similarity.tolist(), strict=True
-            )
-        }
-        assert len(found) == len(error.pairs) > 0
-        store.upsert(**put)
-        wanted = {ends: s for ends, s in pairs_of(store, threshold).items() if ends & set(ids)}
-        assert found == wanted
-        copy = pickle.loads(pickle.dumps(error))
-        assert str(copy) == str(error)
-        assert copy.pairs.source.tolist() == error.pairs.source.tolist()
-    else:
-        assert report == [] or not any(map(len, report or []))
-        assert not {e: s for e, s in pairs_of(store, threshold).items() if e & set(ids)}
-    assert twin.upsert(["a", "b"], [[1] + [0] * 7] * 2, ["x", "x"], watch=watch) is not None
+    if not wanted:
+        assert not any(map(len, store.upsert(**put, watch=watch) or []))
+        assert contents_of(store) == contents_of(twin)
+        return
+    with pytest.raises(EvidenceError) as refused:
+        store.upsert(**put, watch=watch)
+    assert contents_of(store) == before
+    found = refused.value.pairs
+    ends = map(frozenset, zip(found.source, found.target, strict=True))
+    assert dict(zip(ends, found.similarity.tolist(), strict=True)) == wanted
+    assert len(found) == len(wanted)
+    copy = pickle.loads(pickle.dumps(refused.value))
+    assert str(copy) == str(refused.value)
+    assert copy.pairs.source.tolist() == found.source.tolist()
 
 
 def test_an_old_version_and_chunks_of_the_document_are_no_evidence() -> None:
@@ -159,7 +154,7 @@ def test_groups_of_a_watch_against_brute_force(seed: int, by_group: bool) -> Non
     store.delete(ids[:5])
     watch = Watch(0.5, MANY, group="doc" if by_group else None)
     report = store.add(ids[50:], X[50:], labels[50:], metadata[50:], watch=watch)
-    doc_of = {id_: doc for id_, doc in zip(ids, docs.tolist(), strict=True)}
+    doc_of = dict(zip(ids, docs.tolist(), strict=True))
     wanted = {}
     for ends, similarity in pairs_of(store, 0.5).items():
         first, second = ends
@@ -186,7 +181,7 @@ def test_a_loaded_store_watches(tmp_path: Path) -> None:
 
 
 def test_lists_are_searched_at_recall() -> None:
-    store, rows = filled(3000, index="EvidenceIVF40,Flat")
+    store, _ = filled(3000, index="EvidenceIVF40,Flat")
     exact, _ = filled(3000)
     new = made(300, seed=1)
     ids = [f"new-{i}" for i in range(300)]
