@@ -1,0 +1,94 @@
+"""What does `watch` cost when one row is added, beside a plain add and one evidence search for the same row?
+
+100,000 rows of 384 dimensions in clusters, five classes, an inverted file of 512 lists, one thread. In turns, one row
+is added with `watch=`, and another one is searched by `evidence` with the same recall and threshold, then added.
+Wanted: the 99th percentile of the first is at most that of the second. And how many of the rows that `exact=True`
+would report are reported.
+
+    python benchmarks/watch_speed.py [turns]
+"""
+
+import sys
+import time
+from typing import Any
+
+import faiss
+import numpy as np
+from common import save
+
+import cfe_faiss as cfe
+from cfe_faiss.store import Watch
+
+N, D, CLASSES, CLUSTERS, NLIST = 100_000, 384, 5, 1000, 512
+K = 10
+RECALL = 0.99
+TURNS = 2000
+PARTS = 5
+PROBES = 500
+RATE = 0.05
+
+
+def rows(n: int, seed: int) -> tuple[Any, Any]:
+    centres = np.random.default_rng(0).normal(size=(CLUSTERS, D)).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    X = centres[rng.integers(CLUSTERS, size=n)]
+    return X + rng.normal(size=(n, D)).astype(np.float32), rng.integers(CLASSES, size=n)
+
+
+def main() -> None:
+    turns = int(sys.argv[1]) if len(sys.argv) > 1 else TURNS
+    X, labels = rows(N, 1)
+    store = cfe.EvidenceStore(D, f"EvidenceIVF{NLIST},Flat")
+    store.index.cp.niter = 5
+    store.train(X)
+    store.add([f"{i}" for i in range(N)], X, labels)
+    store.index.prepare(K, RECALL)
+    threshold = store.similarity_curve(sample=2000).threshold(RATE)
+    watch = Watch(threshold, K)
+    new, new_labels = rows(2 * turns, 2)
+    times: dict[str, list[float]] = {"watch": [], "search, then add": []}
+    hits = exact = 0
+    faiss.omp_set_num_threads(1)
+    queries = zip(new, new_labels.tolist(), strict=True)
+    for turn in range(turns):
+        x, label = next(queries)
+        start = time.perf_counter()
+        store.add([f"a{turn}"], x[None], [label], watch=watch)
+        times["watch"].append(time.perf_counter() - start)
+        x, label = next(queries)
+        start = time.perf_counter()
+        store.evidence(x, K, label, recall=RECALL, threshold=threshold)
+        store.add([f"b{turn}"], x[None], [label])
+        times["search, then add"].append(time.perf_counter() - start)
+    for x, label in zip(*rows(PROBES, 3), strict=True):
+        wanted = store.evidence(x, K, int(label), exact=True).ids
+        (found,) = store.add(["probe"], x[None], [int(label)], watch=Watch(-1.0, K)) or []
+        store.delete(["probe"])
+        hits += len(set(found.ids) & set(wanted))
+        exact += len(wanted)
+    skip = turns // 20  # first use
+    quantiles = {
+        name: {str(q): float(np.quantile(values[skip:], q)) for q in (0.5, 0.9, 0.99)}
+        for name, values in times.items()
+    }
+    parts = {name: np.array_split(values[skip:], PARTS) for name, values in times.items()}
+    ratios = [
+        float(np.quantile(a, 0.99) / np.quantile(b, 0.99))
+        for a, b in zip(*parts.values(), strict=True)
+    ]
+    content = {
+        "rows": N,
+        "d": D,
+        "lists": NLIST,
+        "turns": turns - skip,
+        "rate": RATE,
+        "seconds": quantiles,
+        "ratios of p99": ratios,
+        "recall": hits / exact,
+    }
+    print(content)
+    print(f"written to {save('watch_speed', content)}")
+
+
+if __name__ == "__main__":
+    main()
