@@ -1,6 +1,7 @@
 """Similarity curve: how often rows of unrelated groups are similar, and thresholds from it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from cfe_faiss.rows.metric import (
     score_at,
 )
 from cfe_faiss.search.query import Effort, Query, Rules
-from cfe_faiss.search.tiles import slices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,10 +76,6 @@ class SimilarityCurve:
             f"SimilarityCurve({len(self.nearest):,} of {self.rows:,} rows, {self.units:,} groups)"
         )
 
-    @property
-    def _unit_size(self) -> float:
-        return len(self.nearest) / self.units
-
     def threshold(self, rate: float) -> float:
         """Return the least threshold whose rate of false pairs is at most ``rate``.
 
@@ -112,7 +108,7 @@ class SimilarityCurve:
         """
         rate = as_number("rate", rate, 0.0, 1.0, is_open=True)
         m = len(self.nearest)
-        size = self._unit_size
+        size = m / self.units
         allowed = math.floor(rate * (m + size) - 2 * size + 1e-9)
         if allowed < 0:
             raise ValueError(
@@ -121,19 +117,18 @@ class SimilarityCurve:
             )
         if allowed >= m:
             return float(self.nearest[-1])
-        threshold = next_threshold(float(self.nearest[allowed]), self.metric)
-        if self.metric != "ip" and self.nearest[allowed] == self._best:
+        if self.nearest[allowed] == self._best:
             copies = int((self.nearest == self._best).sum())
             raise ValueError(
                 f"rate must be above {copies / m:.2g}, the share of rows that equal a row of "
                 f"another group, got {rate:g}: remove copies, or put them into one group"
             )
-        return threshold
+        return next_threshold(float(self.nearest[allowed]), self.metric)
 
     @property
     def _best(self) -> float:
-        """D of equal rows."""
-        return 0.0 if is_distance(self.metric) else 1.0
+        """D of equal rows; for "ip" none."""
+        return {"cosine": 1.0, "l2": 0.0, "ip": math.inf}[self.metric]
 
     def interval(self, rate: float, level: float = 0.95) -> tuple[float, float]:
         """Return the interval of the threshold at which the rate of false pairs is ``rate``.
@@ -168,15 +163,11 @@ class SimilarityCurve:
         level = as_number("level", level, 0.0, 1.0, is_open=True)
         m = len(self.nearest)
         clump = self._clump_size(round(rate * m))
-        trials = max(1.0, m / clump)
-        tail = (1 - level) / 2
-        ends = [
-            math.ceil(bdtrik(q, trials, rate)) * clump if q > 0 else 0 for q in (1 - tail, tail)
-        ]
-        most, fewest = (int(end) for end in (ends[0], ends[1]))
-        low = float(self.nearest[min(most, m - 1)])
-        high = self._best if self.metric != "ip" else math.inf
-        return low, float(self.nearest[fewest - 1]) if fewest else high
+        tails = np.array([1 + level, 1 - level]) / 2
+        counts = np.ceil(bdtrik(tails, max(1.0, m / clump), rate)).clip(0) * clump
+        most, fewest = counts.astype(int).tolist()
+        high = float(self.nearest[fewest - 1]) if fewest else self._best
+        return float(self.nearest[min(most, m - 1)]), high
 
     def rate(self, threshold: float) -> float:
         """Return the share of the rows that have a false pair at a threshold."""
@@ -213,22 +204,20 @@ class SimilarityCurve:
         ImportError
             If pandas is missing.
         """
-        counts = [self._count(threshold) for threshold in self.thresholds.tolist()]
-        clumps = np.array([self._clump_size(count) for count in counts])
-        hits = np.array(counts) / clumps
-        misses = len(self.nearest) / clumps - hits
-        low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, 0.025), 0.0)
-        high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 0.975), 1.0)
-        return pd.DataFrame(
-            {
-                "threshold": self.thresholds,
-                "pairs": self.pairs,
-                "expected": 2 * self.pairs / self.rows,
-                "rate": np.array(counts) / len(self.nearest),
-                "low": low,
-                "high": high,
-            }
-        )
+        m = len(self.nearest)
+        counts = np.array([self._count(threshold) for threshold in self.thresholds.tolist()])
+        clumps = np.array([self._clump_size(count) for count in counts.tolist()])
+        hits = counts / clumps
+        misses = (m - counts) / clumps
+        columns = {
+            "threshold": self.thresholds,
+            "pairs": self.pairs,
+            "expected": 2 * self.pairs / self.rows,
+            "rate": counts / m,
+            "low": betaincinv(hits, misses + 1, 0.025),  # every threshold has a hit
+            "high": np.where(misses, betaincinv(hits + 1, misses + (misses == 0), 0.975), 1.0),
+        }
+        return pd.DataFrame(columns)
 
     def plot(self, rates: tuple[float, ...] = _RATES) -> "Figure":
         """Draw the rate of false pairs with its interval, and thresholds at some rates.
@@ -258,14 +247,13 @@ class SimilarityCurve:
         axes.fill_between(frame["threshold"], frame["low"], frame["high"], color=_BLUE, alpha=0.2)
         axes.plot(frame["threshold"], frame["rate"], color=_BLUE)
         for rate in rates:
-            threshold = self.threshold(rate)
-            axes.plot([threshold], [rate], "o", color=_BLUE)
-            text = f"{100 * rate:g} %: {threshold:.4f}"
-            axes.annotate(text, (threshold, rate), (6, 6), textcoords="offset points")
+            point = self.threshold(rate), rate
+            axes.plot(*point, "o", color=_BLUE)
+            text = f"{100 * rate:g} %: {point[0]:.4f}"
+            axes.annotate(text, point, (6, 6), textcoords="offset points")
+        axes.set_yscale("log")
         measure = "squared distance" if is_distance(self.metric) else "similarity"
-        axes.set(yscale="log", ylim=(0.5 / len(self.nearest), 1))
         axes.set(xlabel=f"threshold ({measure})", ylabel="unrelated rows with a false pair")
-        axes.spines[["top", "right"]].set_visible(False)
         return figure
 
 
@@ -355,62 +343,50 @@ def curve_of(
         require(count > 1, f"the rows must be of two {name} at least, got {n:,} rows of {count}")
     rng = np.random.default_rng(as_count("seed", seed, 0))
     chosen = np.sort(rng.permutation(n)[:sample])
-    parts = [chosen[part] for part in slices(len(chosen), _QUERIES)]
-    mates = Mates(ids, labels, units)
-    D = []
-    I = []
-    for part in parts:
-        found = index.answer(Query(1, ids=ids[part], rules=mates.rules(part)), Effort(exact=True))
-        D.append(found[0][:, 0])
-        I.append(found[1][:, 0])
-    best = np.concatenate(D)
-    partners = np.concatenate(I)
-    has_partner = partners >= 0
+    rules = _rules_of(ids, labels, units)
+    queries = [(ids[part], rules(part)) for part in np.split(chosen, range(_QUERIES, n, _QUERIES))]
+    found = [
+        index.answer(Query(1, ids=rows, rules=rule), Effort(exact=True)) for rows, rule in queries
+    ]
+    D, I = (np.concatenate(parts)[:, 0] for parts in zip(*found, strict=True))
+    has_partner = I >= 0
     require(has_partner.any(), "the rows must have pairs of different groups and classes, got none")
-    scores = np.where(has_partner, flipped(best, index.metric), -np.inf).astype(np.float32)
-    order = np.argsort(-scores, kind="stable")
-    partner_units = np.where(has_partner, units[ids.searchsorted(np.maximum(partners, ids[0]))], -1)
-    finite = scores[has_partner]
-    steps = np.linspace(np.median(finite), finite.max(), _STEPS).astype(np.float32)
+    scores = np.where(has_partner, flipped(D, index.metric), -np.inf).astype(np.float32)
+    partners = np.where(has_partner, units[ids.searchsorted(np.maximum(I, ids[0]))], -1)
+    steps = np.linspace(np.median(scores[has_partner]), scores.max(), _STEPS).astype(np.float32)
+    thresholds = flipped(steps, index.metric)
     counts = np.zeros(_STEPS)
-    threshold = float(flipped(steps[:1], index.metric)[0])
-    for part in parts:
-        ranges = index.answer_range(Query(0, threshold, ids=ids[part], rules=mates.rules(part)))
-        pair_scores = np.sort(flipped(ranges[1], index.metric))
+    for rows, rule in queries:
+        query = Query(threshold=float(thresholds[0]), ids=rows, rules=rule)
+        pair_scores = np.sort(flipped(index.answer_range(query)[1], index.metric))
         counts += len(pair_scores) - pair_scores.searchsorted(steps)
+    order = np.argsort(-scores, kind="stable")
     return SimilarityCurve(
-        index.metric,
-        n,
-        len(np.unique(units[chosen])),
-        flipped(scores[order], index.metric),
-        np.column_stack([units[chosen], partner_units])[order],
-        flipped(steps, index.metric),
-        counts * n / len(chosen) / 2,
+        metric=index.metric,
+        rows=n,
+        units=len(np.unique(units[chosen])),
+        nearest=flipped(scores[order], index.metric),
+        links=np.column_stack([units[chosen], partners])[order],
+        thresholds=thresholds,
+        pairs=counts * n / len(chosen) / 2,
     )
 
 
-class Mates:
-    """Rows of the group of a row that have another class: no pair with them counts."""
+def _rules_of(ids: Ints, labels: Array, units: Array) -> Callable[[Ints], Rules | None]:
+    """Return the function that returns the rules of some rows, (m,).
 
-    def __init__(self, ids: Ints, labels: Array, units: Array) -> None:
-        self.ids = ids
-        self.labels = labels
-        self.units = units
-        self.order = np.argsort(units, kind="stable")
-        self.starts = units[self.order]
-        mixed = np.unique(np.column_stack([units, labels]), axis=0)
-        self.has_any = len(mixed) > len(np.unique(units))
+    They exclude the rows of the same group, if any group has rows of several classes.
+    """
+    several = len(np.unique(np.column_stack([units, labels]), axis=0)) > len(np.unique(units))
+    order = np.argsort(units, kind="stable")
+    ascending = units[order]
 
-    def rules(self, rows: Ints) -> Rules | None:
-        """Return the rules that exclude these rows for some rows, (m,)."""
-        if not self.has_any:
+    def rules(rows: Ints) -> Rules | None:
+        if not several:
             return None
-        first = self.starts.searchsorted(self.units[rows], "left").tolist()
-        last = self.starts.searchsorted(self.units[rows], "right").tolist()
-        members = [self.order[i:j] for i, j in zip(first, last, strict=True)]
-        others = [
-            self.ids[group[self.labels[group] != self.labels[row]]]
-            for group, row in zip(members, rows.tolist(), strict=True)
-        ]
-        lengths = np.array([len(group) for group in others])
-        return Rules(excluded_ids=padded(np.concatenate(others), lengths))
+        ends = [ascending.searchsorted(units[rows], side) for side in ("left", "right")]
+        members = [order[first:last] for first, last in zip(*ends, strict=True)]
+        lengths = np.array(list(map(len, members)))
+        return Rules(excluded_ids=padded(ids[np.concatenate(members)], lengths))
+
+    return rules

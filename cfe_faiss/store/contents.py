@@ -5,7 +5,7 @@ error separates the two. Callers hold the store's lock.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -554,14 +554,21 @@ class Contents:
         metadata: list[Metadata],
         documents: list[str | None],
         old: NDArray[np.int64],
+        check: Callable[[Table], object] | None = None,
     ) -> None:
-        """Add rows in place of the rows ``old``."""
-        self._train_by(X)
+        """Add rows in place of the rows ``old``.
+
+        ``check`` may refuse them by an error; it gets the table with the new rows at its end.
+        """
         keys = np.arange(self.next_key, self.next_key + len(X))
-        self.next_key += len(X)
         classes = self.table.classes.extend(labels)
         new = Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
-        after, steps = self.table.with_rows(new).without(old)
+        longer = self.table.with_rows(new)
+        if check is not None:
+            check(longer)
+        self._train_by(X)
+        self.next_key += len(X)
+        after, steps = longer.without(old)
         key_of = dict(zip(ids, keys.tolist(), strict=True))
         steps.append(setting(self, "table", after))
         with self.index.changing() as transaction:

@@ -18,6 +18,7 @@ from cfe_faiss.rows.metric import Metric, flipped, score_at
 _MOST_PAIRS = 1 << 26
 _MOST_LINKED_ROWS = 1 << 13
 """Rows of one component; its matrix of distances takes 512 MiB."""
+_TOO_MANY = "threshold must be one of nearer rows, got {!r} with more than {}"
 
 Cluster = tuple[NDArray[np.int64], int, float]
 """Rows, ascending; the most central row; the least score of a pair of rows."""
@@ -60,47 +61,35 @@ def cluster_rows(X: NDArray[np.float32], metric: Metric, threshold: float) -> li
     n = len(X)
     index = IndexEvidenceFlat(X.shape[1], metric)
     index.add_with_labels(X, np.arange(n))
-    blocks = []
+    parts = []
     count = 0
     for block in evidence_pairs(index, threshold):
         count += len(block)
-        require(
-            count <= _MOST_PAIRS,
-            f"threshold must leave at most {_MOST_PAIRS:,} pairs, got {threshold!r} with more: "
-            f"give one of nearer rows",
-        )
-        blocks.append(block)
-    if not blocks:
+        require(count <= _MOST_PAIRS, _TOO_MANY.format(threshold, f"{_MOST_PAIRS:,} pairs"))
+        parts.append((block.source, block.target, flipped(block.similarity, metric)))
+    if not parts:
         return []
-    source = np.concatenate([block.source for block in blocks])
-    target = np.concatenate([block.target for block in blocks])
-    scores = flipped(np.concatenate([block.similarity for block in blocks]), metric)
+    source, target, scores = map(np.concatenate, zip(*parts, strict=True))
     graph = coo_array((np.ones(count, bool), (source, target)), shape=(n, n))
     component = connected_components(graph, directed=False)[1]
+    largest = np.bincount(component).max()
+    linked = f"{_MOST_LINKED_ROWS:,} rows that are linked by pairs"
+    require(largest <= _MOST_LINKED_ROWS, _TOO_MANY.format(threshold, linked))
     order = np.argsort(component[source], kind="stable")
-    cuts = np.flatnonzero(np.diff(component[source][order])) + 1
+    cuts = np.flatnonzero(np.diff(component[source[order]])) + 1
     least = float(score_at(threshold, metric))
     clusters: list[Cluster] = []
     for edges in np.split(order, cuts):
-        clusters += _link(source[edges], target[edges], scores[edges].astype(np.float64), least)
+        ends = np.array([source[edges], target[edges]])
+        clusters += _link(ends, scores[edges].astype(np.float64), least)
     clusters.sort(key=lambda cluster: (-len(cluster[0]), cluster[0][0]))
     return clusters
 
 
-def _link(
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    least: float,
-) -> list[Cluster]:
-    """Return the clusters of at least two rows of one component."""
-    rows, places = np.unique([source, target], return_inverse=True)
+def _link(ends: NDArray[np.int64], scores: NDArray[np.float64], least: float) -> list[Cluster]:
+    """Return the clusters of at least two rows of one component, given all its pairs, (2, p)."""
+    rows, places = np.unique(ends, return_inverse=True)
     m = len(rows)
-    require(
-        m <= _MOST_LINKED_ROWS,
-        f"threshold must link at most {_MOST_LINKED_ROWS:,} rows, got {m:,} that are linked by "
-        f"pairs: give one of nearer rows",
-    )
     first, second = np.sort(places.reshape(2, -1), axis=0)
     best = scores.max()
     cut = best - least

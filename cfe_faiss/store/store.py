@@ -55,7 +55,7 @@ from cfe_faiss.store.values import (
     check_metadata,
     copy_metadata,
 )
-from cfe_faiss.store.watch import Batch, Watch, as_watch, group_codes, refusal, search_batch
+from cfe_faiss.store.watch import Guard, Watch, as_watch, group_codes
 
 
 class EvidenceStore:
@@ -331,7 +331,9 @@ class EvidenceStore:
         *,
         replace: bool,
     ) -> list[Hits] | None:
-        page = None if watch is None else self._page(watch.k, 0, watch.threshold)
+        page = self._page(1, 0, None)
+        if watch is not None:
+            page = self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d, self.metric)
@@ -347,20 +349,18 @@ class EvidenceStore:
                     f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
                     f"which is"
                 )
-            found = None
-            if names and watch is not None and page is not None:
-                numbers = self._contents.table.classes.extend(classes).numbers(classes)
-                batch = Batch(names, X, numbers, metadata, old[stored])
-                found = search_batch(self._contents, batch, watch, page[2])
-                if watch.on == "refuse" and (found[1] >= 0).any():
-                    raise refusal(self._contents, batch, watch, found)
+            guard = None
+            check = None
+            if watch is not None:
+                guard = Guard(self._contents, X, watch, old[stored], page[2])
+                check = guard.check
             if names:
-                self._contents.insert(names, X, classes, metadata, documents, old[stored])
-            report = [] if found is None or page is None else self._hits(*found, page, False)
-        if watch is None:
-            return None
-        if watch.tell is not None:
-            watch.tell(report)
+                self._contents.insert(names, X, classes, metadata, documents, old[stored], check)
+            if guard is None:
+                return None
+            report = self._hits(guard.D, guard.I, page, False)
+        if guard.watch.tell is not None:
+            guard.watch.tell(report)
         return report
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
@@ -964,9 +964,7 @@ class EvidenceStore:
         with self._lock.reading():
             table = self._contents.table
             rows = np.flatnonzero(table.labels >= 0)
-            units = np.arange(len(rows))
-            if group is not None:
-                units = group_codes(table, group, rows)
+            units = rows if group is None else group_codes(table, group)[rows]
             keys = table.keys[rows]
             return curve_of(self._contents.index, keys, table.labels[rows], units, sample, seed)
 

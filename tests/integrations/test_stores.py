@@ -94,8 +94,8 @@ def test_a_watch_reports_or_refuses_documents(framework: Any) -> None:
     fine = Ticket("other", TEXTS[5], {"label": LABELS[5]})
     with pytest.raises(EvidenceError, match="watch refused") as refused:
         framework.add(store, [fine, wrong], watch=Watch(0.99, on="refuse"))
-    assert refused.value.pairs.target.tolist() == ["new"]
-    assert refused.value.pairs.source.tolist() == [IDS[3]]
+    assert refused.value.pairs.source.tolist() == ["new"]
+    assert refused.value.pairs.target.tolist() == [IDS[3]]
     assert below.ids == IDS
     told: list[Any] = []
     framework.add(store, [fine, wrong], watch=Watch(0.99, tell=told.extend))
