@@ -37,8 +37,8 @@ class Watch:
         "report": store the rows, and return what was found. "refuse": raise an
         :class:`EvidenceError` and store nothing, if anything was found.
     exact
-        Whether the search is exact, with every index. Else an index with lists is searched at
-        recall 0.99.
+        Whether the search is exact, with every index. Else an index with lists is searched in as
+        many lists as a recall of 0.99 needs, measured when a tenth of the rows has changed.
     group
         Key of the metadata that names the document of a row. Rows with the same value are not
         compared with each other.
@@ -156,10 +156,11 @@ class Guard:
         labels = after.labels[first:]
         if not index.keeps_vectors and index.is_trained:  # compare what the codes will hold
             X = index.sa_decode(index.sa_encode(X))
-        is_coded = index.metric == "cosine" and not index.keeps_vectors
-        batch = IndexEvidenceIDMap2(X.shape[1], "ip" if is_coded else index.metric)
         known = np.flatnonzero(labels != UNKNOWN)
+        batch = None
         if len(known) > 1:
+            is_coded = index.metric == "cosine" and not index.keeps_vectors
+            batch = IndexEvidenceIDMap2(X.shape[1], "ip" if is_coded else index.metric)
             batch.add_with_labels(X[known], labels[known], after.keys[first + known])
         codes = None
         if self.watch.group is not None:
@@ -170,7 +171,7 @@ class Guard:
             rows = known[part]
             rules = self._rules(after, first + rows, codes) if has_rules else None
             query = Query(self.watch.k, X=X[rows], labels=labels[rows], rules=rules)
-            found = [batch.answer(query, UNSET)] if batch.ntotal else []
+            found = [] if batch is None else [batch.answer(query, UNSET)]
             if len(contents.table) > len(self.replaced):
                 found.append(self._search_stored(query))
             if found:
@@ -192,8 +193,10 @@ class Guard:
     def _search_stored(self, query: Query) -> Results:
         index = self.contents.index
         effort = UNSET
-        if index.has_lists:
-            effort = Effort(exact=True) if self.watch.exact else Effort(recall=_RECALL)
+        if index.has_lists and self.watch.exact:
+            effort = Effort(exact=True)
+        elif index.has_lists:
+            effort = Effort(nprobe=self.contents.lists_at(_RECALL, query.k))
         if not index.keeps_vectors:  # the public search would normalise what the codes hold
             return cast(Results, index.answer(query, effort))
         return cast(Results, self.contents.evidence(query, None, effort))
