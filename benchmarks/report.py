@@ -501,8 +501,9 @@ def false_pairs() -> str:
         "new rows has a pair. For real sets the new rows are few, and their own noise counts against the interval. "
         f"{verdict}\n\n"
         "Where copies are more than the rate there is no threshold (`without`), which counts as no false pair. Where "
-        "3 % of the known rows have near copies in other groups, the thresholds lie above these copies' similarity or "
-        "among them: no new row reaches it, and few of the copies would be found.\n\n"
+        "3 % of the known rows are near copies of a row of another group, the curve takes these pairs for false ones: "
+        "its thresholds lie among the copies, no new row reaches them, and the interval does not hold. The rate is "
+        "kept; but at 1 % at most 1 % of the known rows lie above the threshold, where 6 % are in such pairs.\n\n"
         + table(
             ("set", "kind", "known rows (groups)", "new", "at 1 %", "holds", "at 5 %", "holds"),
             rows,

@@ -98,13 +98,12 @@ class SimilarityCurve:
 
         Notes
         -----
-        With m rows, each its own group, k rows of the sample may reach the threshold, where (k + 2)
-        / (m + 1) <= rate. A new row drawn like the others is one of m + 1 exchangeable rows, and
-        only one of these, its nearest, can owe its place among the best to the new row. So the
-        chance that the new row reaches the threshold is at most (k + 2) / (m + 1), whatever the
-        distribution. Rows of one group come together: their mean number w replaces 1, (k + 2 w) /
-        (m + w) <= rate, which is exact for groups of one size (A. N. Angelopoulos et al.,
-        "Conformal risk control", ICLR 2024) up to the same remark.
+        With m rows, each its own group, k of them may reach the threshold, where (k + 2) / (m + 1)
+        <= rate. If a new row reaches it, at most k rows have a nearer row among the given ones, and
+        only the nearest one of the new row can get such a row by it. So the new row is among the k
+        + 2 best of m + 1 exchangeable rows, whatever the distribution. Rows of one group come
+        together: their mean number w replaces 1, (k + 2 w) / (m + w) <= rate, as in A. N.
+        Angelopoulos et al., "Conformal risk control", ICLR 2024, for groups of one size.
         """
         rate = as_number("rate", rate, 0.0, 1.0, is_open=True)
         m = len(self.nearest)
@@ -115,13 +114,12 @@ class SimilarityCurve:
                 f"rate must be at least {2 * size / (m + size):.2g} with {self.units:,} groups, got "
                 f"{rate:g}: give more groups"
             )
-        if allowed >= m:
-            return float(self.nearest[-1])
         if self.nearest[allowed] == self._best:
             copies = int((self.nearest == self._best).sum())
             raise ValueError(
-                f"rate must be above {copies / m:.2g}, the share of rows that equal a row of "
-                f"another group, got {rate:g}: remove copies, or put them into one group"
+                f"rate must be at least {(copies + 2 * size) / (m + size):.3g}, because {copies:,} "
+                f"rows equal a row of another group, got {rate:g}: remove copies, or put them into "
+                f"one group"
             )
         return next_threshold(float(self.nearest[allowed]), self.metric)
 

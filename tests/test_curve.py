@@ -97,7 +97,7 @@ def test_copies_and_ties_are_on_the_safe_side() -> None:
     X[:20] = X[20:40]  # a tenth of the rows has a copy in another group
     curve = cfe.similarity_curve(X, range(400))
     assert (curve.nearest == 1).sum() == 40
-    with pytest.raises(ValueError, match="rate must be above"):
+    with pytest.raises(ValueError, match="remove copies"):
         curve.threshold(0.05)
     assert curve.rate(curve.threshold(0.15)) <= 0.15
     groups = np.arange(400)

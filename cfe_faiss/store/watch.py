@@ -128,6 +128,8 @@ class Guard:
         Stored rows that the new ones replace, which are no evidence.
     least
         Lowest score that counts.
+    k
+        Number of results for each row.
     D, I
         Results, (n, k). In I, new rows have the keys that they are going to have.
     """
@@ -145,7 +147,8 @@ class Guard:
         self.watch = watch
         self.replaced = replaced
         self.least = least
-        self.D, self.I = make_results(len(X), watch.k)
+        self.k = min(watch.k, len(contents.table) + len(X))
+        self.D, self.I = make_results(len(X), self.k)
 
     def check(self, after: Table) -> None:
         """Search, given the table with the new rows at its end; refuse them by EvidenceError."""
@@ -170,7 +173,7 @@ class Guard:
         for part in slices(len(known), _QUERIES if has_rules else len(X)):
             rows = known[part]
             rules = self._rules(after, first + rows, codes) if has_rules else None
-            query = Query(self.watch.k, X=X[rows], labels=labels[rows], rules=rules)
+            query = Query(self.k, X=X[rows], labels=labels[rows], rules=rules)
             found = [] if batch is None else [batch.answer(query, UNSET)]
             if len(contents.table) > len(self.replaced):
                 found.append(self._search_stored(query))
@@ -196,21 +199,25 @@ class Guard:
         if index.has_lists and self.watch.exact:
             effort = Effort(exact=True)
         elif index.has_lists:
-            effort = Effort(nprobe=self.contents.lists_at(_RECALL, query.k))
+            effort = Effort(nprobe=self.contents.lists_at(_RECALL, self.watch.k))
         if not index.keeps_vectors:  # the public search would normalise what the codes hold
             return cast(Results, index.answer(query, effort))
         return cast(Results, self.contents.evidence(query, None, effort))
 
     def _keep(self, rows: NDArray[np.int64], found: list[Results]) -> None:
-        """Keep the best of several results of some rows."""
+        """Keep the best results of some rows, of one search or two."""
         metric = self.contents.index.metric
-        scores = np.hstack([flipped(D, metric) for D, _ in found])
-        keys = np.hstack([I for _, I in found])
-        keys[scores < self.least] = -1
-        order = np.lexsort((keys, -scores, keys < 0))[:, : self.watch.k]
-        columns = slice(order.shape[1])
-        self.I[rows, columns] = np.take_along_axis(keys, order, axis=1)
-        self.D[rows, columns] = flipped(np.take_along_axis(scores, order, axis=1), metric)
+        D, keys = found[0]
+        scores = flipped(D, metric)
+        if len(found) > 1:
+            scores = np.hstack([scores, flipped(found[1][0], metric)])
+            keys = np.hstack([keys, found[1][1]])
+            order = np.lexsort((keys, -scores, keys < 0))[:, : self.k]
+            scores = np.take_along_axis(scores, order, axis=1)
+            keys = np.take_along_axis(keys, order, axis=1)
+        columns = slice(keys.shape[1])
+        self.D[rows, columns] = flipped(scores, metric)
+        self.I[rows, columns] = np.where(scores < self.least, -1, keys)
 
     def _refusal(self, after: Table) -> EvidenceError:
         metric = self.contents.index.metric
