@@ -530,7 +530,9 @@ def watch_speed() -> str:
         "this number when a tenth of the rows has changed, which is not in these times; `recall=` measures after every "
         "change. Wanted: the 99th percentile with `watch` is at most that of search and add. The ratio is "
         f"{p99[0] / p99[1]:.2f}, in fifths of the run {min(ratios):.2f} to {max(ratios):.2f}; of the medians "
-        f"{medians[0] / medians[1]:.2f}. `watch` finds {content['recall']:.4f} of the exact ten rows.\n\n"
+        f"{medians[0] / medians[1]:.2f}. `watch` finds {content['recall']:.4f} of the exact ten rows. "
+        "The slow turns of both are those in which a search renews what the index derives from its rows, after enough "
+        "lists have changed; other processes shared the machine.\n\n"
         + table(("", "median", "p90", "p99"), rows)
     )
 
