@@ -87,7 +87,7 @@ class SimilarityCurve:
         Returns
         -------
         float
-            A threshold for :meth:`EvidenceStore.pairs`, ``watch=`` and all range searches. It lies
+            A threshold for :meth:`EvidenceStore.pairs`, ``watch=`` and all range searches. It is
             above the largest similarity that must not count, so ties are on the safe side.
 
         Raises
@@ -101,7 +101,7 @@ class SimilarityCurve:
         With m rows, each its own group, k of them may reach the threshold, where (k + 2) / (m + 1)
         <= rate. If a new row reaches it, at most k rows have a nearer row among the given ones, and
         only the nearest one of the new row can get such a row by it. So the new row is among the k
-        + 2 best of m + 1 exchangeable rows, whatever the distribution. Rows of one group come
+        + 2 best of m + 1 exchangeable rows, for every distribution. Rows of one group come
         together: their mean number w replaces 1, (k + 2 w) / (m + w) <= rate, as in A. N.
         Angelopoulos et al., "Conformal risk control", ICLR 2024, for groups of one size.
         """

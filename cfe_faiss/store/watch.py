@@ -106,7 +106,7 @@ def as_watch(value: Any) -> Watch | None:
 def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> NDArray[np.int64]:
     """Return the number of the group of each row of a table, and of more rows by their metadata.
 
-    A row without a group has a negative number of its own.
+    Each row without a group has another negative number.
     """
     column = table.column(key)
     new_codes = column.dictionary.encode(values_of(metadata, key))
@@ -131,7 +131,7 @@ class Guard:
     k
         Number of results for each row.
     D, I
-        Results, (n, k). In I, new rows have the keys that they are going to have.
+        Results, (n, k). In I, new rows have their future keys.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Guard:
         X = self.X
         first = len(after.keys) - len(X)
         labels = after.labels[first:]
-        if not index.keeps_vectors and index.is_trained:  # compare what the codes will hold
+        if not index.keeps_vectors and index.is_trained:  # compare the vectors of the codes
             X = index.sa_decode(index.sa_encode(X))
         known = np.flatnonzero(labels != UNKNOWN)
         batch = None
@@ -200,7 +200,7 @@ class Guard:
             effort = Effort(exact=True)
         elif index.has_lists:
             effort = Effort(nprobe=self.contents.lists_at(_RECALL, self.watch.k))
-        if not index.keeps_vectors:  # the public search would normalise what the codes hold
+        if not index.keeps_vectors:  # the public search would normalise vectors of codes
             return cast(Results, index.answer(query, effort))
         return cast(Results, self.contents.evidence(query, None, effort))
 
