@@ -41,6 +41,7 @@ from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 
 if TYPE_CHECKING:
     from cfe_faiss.base.extras import show_versions
+    from cfe_faiss.curve import similarity_curve
     from cfe_faiss.finder import EvidenceFinder, InputWarning
     from cfe_faiss.graph.metapath import metapath_graph
     from cfe_faiss.graph.updates import KSVectors
@@ -81,6 +82,7 @@ __all__ = [
     "register",
     "serialize_index",
     "show_versions",
+    "similarity_curve",
     "unregister",
     "verify_index",
     "write_index",
@@ -95,6 +97,7 @@ _LOADED_AT_FIRST_USE = {
     "KSVectors": "graph.updates",
     "metapath_graph": "graph.metapath",
     "show_versions": "base.extras",
+    "similarity_curve": "curve",
 }
 _MODULES = "audit", "datasets", "mining", "models", "scale"
 

@@ -87,11 +87,12 @@ class LangChain:
     def below(self, store: Any) -> cfe.EvidenceStore:
         return store.store
 
-    def add(self, store: Any, tickets: list[Ticket]) -> None:
+    def add(self, store: Any, tickets: list[Ticket], **options: Any) -> None:
         store.add_embeddings(
             [(one.text, one.embedding) for one in tickets],
             [one.metadata for one in tickets],
             ids=[one.id for one in tickets],
+            **options,
         )
 
     def get(self, store: Any, ids: list[str]) -> list[Ticket]:
@@ -152,8 +153,8 @@ class LlamaIndex:
             id_=one.id, text=one.text, embedding=one.embedding, metadata=metadata
         )
 
-    def add(self, store: Any, tickets: list[Ticket]) -> None:
-        store.add([self.node_of(one) for one in tickets])
+    def add(self, store: Any, tickets: list[Ticket], **options: Any) -> None:
+        store.add([self.node_of(one) for one in tickets], **options)
 
     def get(self, store: Any, ids: list[str]) -> list[Ticket]:
         nodes = store.get_nodes(ids)
@@ -218,8 +219,9 @@ class Haystack:
         metadata = dict(one.metadata)
         return self.Document(id=one.id, content=one.text, embedding=one.embedding, meta=metadata)
 
-    def add(self, store: Any, tickets: list[Ticket]) -> None:
-        store.write_documents([self.document_of(one) for one in tickets], self.overwrite)
+    def add(self, store: Any, tickets: list[Ticket], **options: Any) -> None:
+        documents = [self.document_of(one) for one in tickets]
+        store.write_documents(documents, self.overwrite, **options)
 
     def get(self, store: Any, ids: list[str]) -> list[Ticket]:
         found = store.filter_documents({"field": "id", "operator": "in", "value": ids})

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_number
-from cfe_faiss.store import EvidenceStore, Hits, Rows
+from cfe_faiss.store import EvidenceStore, Hits, Rows, Watch
 from cfe_faiss.store.values import DEEPEST
 
 R = TypeVar("R")
@@ -51,21 +51,23 @@ def embeddings_of(kind: str, items: Sequence[tuple[str, Any]], d: int) -> NDArra
 
 
 def put(
-    write: Callable[..., None],
+    write: Callable[..., object],
     rows: Iterable[tuple[str, Mapping[str, Any], str | None]],
     vectors: Any,
     label_key: str,
+    watch: Watch | float | None = None,
 ) -> list[str]:
     """Write rows, at least one, by ``EvidenceStore.add`` or ``upsert``; return their ids.
 
-    The value under ``label_key`` becomes the predicted class in place of metadata.
+    The value under ``label_key`` becomes the predicted class in place of metadata. ``watch`` is
+    that of the store.
     """
     ids, metadata, texts = zip(*rows, strict=True)
     labels = [mapping.get(label_key) for mapping in metadata]
     others = [
         {key: value for key, value in mapping.items() if key != label_key} for mapping in metadata
     ]
-    write(ids, vectors, labels, others, texts)
+    write(ids, vectors, labels, others, texts, watch=watch)
     return list(ids)
 
 

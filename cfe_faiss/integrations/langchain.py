@@ -12,7 +12,7 @@ import numpy as np
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.adapter import checked_store, diversify, in_thread, put, refuse, rows_of
-from cfe_faiss.store import EvidenceStore, Hits, Rows
+from cfe_faiss.store import EvidenceStore, Hits, Rows, Watch
 from cfe_faiss.store.filters import check_depth
 
 with extra("langchain"):
@@ -206,6 +206,8 @@ class EvidenceVectorStore(VectorStore):
             ``label_key``.
         ids
             Distinct ids. None is replaced by a new id.
+        **kwargs
+            ``watch``, as in :meth:`cfe_faiss.EvidenceStore.upsert`; its ``tell`` gets the report.
 
         Returns
         -------
@@ -216,21 +218,23 @@ class EvidenceVectorStore(VectorStore):
         ------
         TypeError, ValueError
             If an argument is not as described. Nothing is stored then.
+        cfe_faiss.store.EvidenceError
+            If ``watch`` refuses the texts. Nothing is stored then.
         """
-        refuse("add_texts", kwargs, _BATCH_SIZE)
+        refuse("add_texts", kwargs, _BATCH_SIZE, "watch")
         texts = list(texts)
-        return self._add(
-            texts, self.embedding.embed_documents(texts) if texts else [], metadatas, ids
-        )
+        vectors = self.embedding.embed_documents(texts) if texts else []
+        return self._add(texts, vectors, metadatas, ids, kwargs.get("watch"))
 
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: Metadatas = None, *, ids: Ids = None, **kwargs: Any
     ) -> list[str]:
         """Call :meth:`add_texts`, awaiting the embedding."""
-        refuse("aadd_texts", kwargs, _BATCH_SIZE)
+        refuse("aadd_texts", kwargs, _BATCH_SIZE, "watch")
         texts = list(texts)
         vectors = await self.embedding.aembed_documents(texts) if texts else []
-        return await run_in_executor(None, self._add, texts, vectors, metadatas, ids)
+        watch = kwargs.get("watch")
+        return await run_in_executor(None, self._add, texts, vectors, metadatas, ids, watch)
 
     def add_embeddings(
         self,
@@ -238,10 +242,11 @@ class EvidenceVectorStore(VectorStore):
         metadatas: Metadatas = None,
         *,
         ids: Ids = None,
+        watch: Watch | float | None = None,
     ) -> list[str]:
         """Store pairs of a text and its vector; see :meth:`add_texts`."""
         texts, vectors = [list(column) for column in zip(*text_embeddings, strict=True)] or ([], [])
-        return self._add(texts, vectors, metadatas, ids)
+        return self._add(texts, vectors, metadatas, ids, watch)
 
     def _add(
         self,
@@ -249,6 +254,7 @@ class EvidenceVectorStore(VectorStore):
         vectors: Sequence[Sequence[float]],
         metadatas: Sequence[Mapping[str, Any]] | None,
         ids: Sequence[str | None] | None,
+        watch: Watch | float | None = None,
     ) -> list[str]:
         if not texts:
             return []
@@ -265,7 +271,8 @@ class EvidenceVectorStore(VectorStore):
         if unfit is not None:
             raise TypeError(f"metadatas must hold mappings or None, got {unfit!r}")
         rows = zip(names, mappings, texts, strict=True)
-        return put(self._store_of(len(vectors[0])).upsert, rows, _as_array(vectors), self.label_key)
+        write = self._store_of(len(vectors[0])).upsert
+        return put(write, rows, _as_array(vectors), self.label_key, watch)
 
     def relabel(self, labels: Mapping[str, Label]) -> None:
         """Give documents the classes that another classifier predicts.

@@ -123,6 +123,13 @@ class EvidenceVectorStore(BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Add nodes that have embeddings. A node with a stored id replaces the old one.
 
+        Parameters
+        ----------
+        nodes
+            Nodes with embeddings.
+        **kwargs
+            ``watch``, as in :meth:`cfe_faiss.EvidenceStore.upsert`; its ``tell`` gets the report.
+
         Returns
         -------
         list of str
@@ -132,14 +139,17 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ------
         TypeError, ValueError
             If a node has no embedding or one of another dimension, an id occurs twice, or metadata
-            or a class cannot be stored. Nothing is stored then.
+            or a class cannot be stored. Or an :class:`cfe_faiss.store.EvidenceError`, if ``watch``
+            refuses the nodes. Nothing is stored then.
         """
-        adapter.refuse("add", kwargs)
+        adapter.refuse("add", kwargs, "watch")
         if not nodes:
             return []
         embeddings = [(node.node_id, node.get_embedding()) for node in nodes]
         vectors = adapter.embeddings_of("node", embeddings, self._store.d)
-        return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
+        rows = map(to_row, nodes)
+        write = self._store.upsert
+        return adapter.put(write, rows, vectors, self.label_key, kwargs.get("watch"))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete all nodes that were made from a document."""

@@ -5,7 +5,7 @@ error separates the two. Callers hold the store's lock.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -475,6 +475,8 @@ class Contents:
         self.index = index
         self.table = table
         self.next_key = next_key
+        self._changes = 0  # rows added, replaced, removed or relabelled so far
+        self._measured: dict[int, tuple[int, int]] = {}  # by k: lists, and changes at that time
         # Key of each id. An id is stored if the table has its key.
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
 
@@ -536,6 +538,18 @@ class Contents:
             query.X, query.labels, query.k, nprobe, recall=recall, exact=exact, memory=memory
         )
 
+    def lists_at(self, recall: float, k: int) -> int:
+        """Return the number of lists with a recall@k, before a change.
+
+        Measured anew when a tenth of the rows has changed: after each change, the index itself
+        would measure it in the next search.
+        """
+        lists, changes = self._measured.get(k, (0, -1))
+        if changes < 0 or self._changes - changes > len(self.table) // 10:
+            lists = self.index.nprobe_for(recall, k)
+            self._measured[k] = lists, self._changes
+        return lists
+
     def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
         with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
@@ -557,14 +571,22 @@ class Contents:
         metadata: list[Metadata],
         documents: list[str | None],
         old: NDArray[np.int64],
+        check: Callable[[Table], object] | None = None,
     ) -> None:
-        """Add rows in place of the rows ``old``."""
-        self._train_by(X)
+        """Add rows in place of the rows ``old``.
+
+        ``check`` may refuse them by an error; it gets the table with the new rows at its end.
+        """
         keys = np.arange(self.next_key, self.next_key + len(X))
-        self.next_key += len(X)
         classes = self.table.classes.extend(labels)
         new = Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
-        after, steps = self.table.with_rows(new).without(old)
+        longer = self.table.with_rows(new)
+        if check is not None:
+            check(longer)
+        self._train_by(X)
+        self.next_key += len(X)
+        self._changes += len(X)
+        after, steps = longer.without(old)
         key_of = dict(zip(ids, keys.tolist(), strict=True))
         steps.append(setting(self, "table", after))
         with self.index.changing() as transaction:
@@ -595,6 +617,7 @@ class Contents:
     def remove(self, rows: NDArray[np.int64]) -> None:
         """Remove rows, (m,), each once."""
         names = self.table.ids[rows].tolist()
+        self._changes += len(rows)
         after, steps = self.table.without(rows)
         with self.index.changing() as transaction:
             stored = np.sort(transaction.snapshot.find(self.table.keys[rows]))
@@ -604,6 +627,7 @@ class Contents:
 
     def relabel(self, rows: NDArray[np.int64], labels: list[Label]) -> None:
         """Give rows, (m,), other classes."""
+        self._changes += len(rows)
         classes = self.table.classes.extend(labels)
         numbers = classes.numbers(labels)
         after, steps = self.table.with_labels(rows, numbers, classes)

@@ -22,9 +22,11 @@ from cfe_faiss.base.checks import (
     as_number,
     check_distinct,
     check_shape,
+    check_type,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
+from cfe_faiss.curve import SimilarityCurve, curve_of
 from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex, Neighbors
@@ -34,6 +36,7 @@ from cfe_faiss.rows.metric import (
     Metric,
     as_rows,
     flipped,
+    is_distance,
     limits_of,
     measure_of,
     measured,
@@ -41,6 +44,7 @@ from cfe_faiss.rows.metric import (
 )
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
+from cfe_faiss.store.duplicates import DuplicateGroup, cluster_rows
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
@@ -53,6 +57,7 @@ from cfe_faiss.store.values import (
     check_metadata,
     copy_metadata,
 )
+from cfe_faiss.store.watch import Guard, Watch, as_watch, group_codes
 
 
 class EvidenceStore:
@@ -248,7 +253,9 @@ class EvidenceStore:
         labels: Any = None,
         metadata: Any = None,
         documents: Any = None,
-    ) -> None:
+        *,
+        watch: Watch | float | None = None,
+    ) -> list[Hits] | None:
         """Add rows whose ids are new.
 
         Parameters
@@ -271,6 +278,16 @@ class EvidenceStore:
             in filters, and is not less or greater than any number.
         documents
             Text of each row, or None.
+        watch
+            Search for evidence against the new rows: a :class:`~cfe_faiss.store.Watch`, or the
+            threshold of one that reports. It compares them with the stored rows, and with each
+            other.
+
+        Returns
+        -------
+        list of Hits or None
+            With ``watch``: for each new row the closest rows of another class at or above the
+            threshold, best first. Rows without a class have none.
 
         Raises
         ------
@@ -278,10 +295,12 @@ class EvidenceStore:
             If an argument is not as described; the message names the id, and for metadata the key.
             If an id is stored already, or the index needs more rows to be trained. Nothing is added
             then.
+        cfe_faiss.store.EvidenceError
+            If ``watch`` refuses the rows. Nothing is added then.
         RuntimeError
             If the store was loaded with ``mmap=True``.
         """
-        self._put(ids, vectors, labels, metadata, documents, replace=False)
+        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=False)
 
     def upsert(
         self,
@@ -290,19 +309,33 @@ class EvidenceStore:
         labels: Any = None,
         metadata: Any = None,
         documents: Any = None,
-    ) -> None:
+        *,
+        watch: Watch | float | None = None,
+    ) -> list[Hits] | None:
         """Add rows.
 
         A row whose id is stored replaces the old row completely, and moves to the end of
         :attr:`ids`.
 
-        Parameters and errors as in :meth:`add`, but ids may be stored.
+        Parameters, result and errors as in :meth:`add`, but ids may be stored. For ``watch``, old
+        rows that are replaced are no evidence.
         """
-        self._put(ids, vectors, labels, metadata, documents, replace=True)
+        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=True)
 
     def _put(
-        self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool
-    ) -> None:
+        self,
+        ids: Any,
+        vectors: Any,
+        labels: Any,
+        metadata: Any,
+        documents: Any,
+        watch: Watch | None,
+        *,
+        replace: bool,
+    ) -> list[Hits] | None:
+        page = self._page(1, 0, None)
+        if watch is not None:
+            page = self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
         X = as_vectors("vectors", vectors, self.d, self.metric)
@@ -318,8 +351,19 @@ class EvidenceStore:
                     f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
                     f"which is"
                 )
+            guard = None
+            check = None
+            if watch is not None:
+                guard = Guard(self._contents, X, watch, old[stored], page[2])
+                check = guard.check
             if names:
-                self._contents.insert(names, X, classes, metadata, documents, old[stored])
+                self._contents.insert(names, X, classes, metadata, documents, old[stored], check)
+            if guard is None:
+                return None
+            report = self._hits(guard.D, guard.I, page, False)
+        if guard.watch.tell is not None:
+            guard.watch.tell(report)
+        return report
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
         """Remove rows; return their number.
@@ -799,10 +843,140 @@ class EvidenceStore:
     def _name_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs with ids in place of keys."""
         with self._lock.reading():
-            table = self._contents.table
-            source: Any = table.ids[table.keys.searchsorted(pairs.source)]
-            target: Any = table.ids[table.keys.searchsorted(pairs.target)]
+            return self._with_ids(pairs)
+
+    def _with_ids(self, pairs: Pairs) -> Pairs:
+        table = self._contents.table
+        source: Any = table.ids[table.keys.searchsorted(pairs.source)]
+        target: Any = table.ids[table.keys.searchsorted(pairs.target)]
         return replace(pairs, source=source, target=target)
+
+    def top_pairs(self, k: int, *, recall: float | None = None) -> Pairs:
+        """Return the k most similar pairs of rows of different classes.
+
+        Parameters
+        ----------
+        k
+            Number of pairs, >= 1. Fewer are returned if the store has fewer.
+        recall
+            Target recall of the search of each row, in (0, 1]; None for the exact pairs.
+
+        Returns
+        -------
+        Pairs
+            As from :func:`cfe_faiss.global_evidence`; ``source`` and ``target`` are arrays of the
+            store's ids.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a", "b", "c"], [[1, 0], [0.8, 0.6], [0, 1]], ["spam", "ham", "spam"])
+        >>> pairs = store.top_pairs(k=1)
+        >>> pairs.source, pairs.target, pairs.similarity.round(2)
+        (array(['a'], dtype=object), array(['b'], dtype=object), array([0.8], dtype=float32))
+        """
+        with self._lock.reading():
+            return self._with_ids(global_evidence(self._contents.index, k, recall=recall))
+
+    def groups(self, threshold: float) -> list[DuplicateGroup]:
+        """Return groups of near duplicates, of any class, by complete linkage.
+
+        All rows of a group are as similar to each other as the threshold demands. Starting with
+        single rows, the two groups with the largest least similarity become one, as long as that is
+        possible.
+
+        Parameters
+        ----------
+        threshold
+            Least similarity, in [-1, 1]; for metric "l2" the largest squared distance.
+
+        Returns
+        -------
+        list of DuplicateGroup
+            Groups of at least two rows, the largest first. No row is in two groups.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``threshold`` is not as described, or leaves more pairs or linked rows than memory is
+            meant to hold.
+
+        Notes
+        -----
+        O(n**2 * d) time at most, and memory for the pairs at the threshold, and for the matrix of
+        distances of the rows that these link: at most 8,192.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(2)
+        >>> store.add(["a", "b", "c", "d"], [[1, 0], [0.9, 0.1], [0, 1], [0.9, 0.2]])
+        >>> for group in store.groups(threshold=0.97):
+        ...     print(group.ids, group.representative, round(group.similarity, 3))
+        ['a', 'b', 'd'] b 0.976
+        """
+        limit = 1 if self.metric == "cosine" else np.inf
+        threshold = as_number("threshold", threshold, -limit, limit)
+        with self._lock.reading():
+            table = self._contents.table
+            ids = table.ids[table.rows]
+            vectors = self._contents.vectors_of(table.keys[table.rows])
+        clusters = cluster_rows(vectors, self.metric, threshold) if len(ids) else []
+        sign = -1 if is_distance(self.metric) else 1
+        return [
+            DuplicateGroup(ids[rows].tolist(), ids[medoid], sign * score)
+            for rows, medoid, score in clusters
+        ]
+
+    def similarity_curve(
+        self, group: str | None = None, *, sample: int = 10_000, seed: int = 0
+    ) -> SimilarityCurve:
+        """Return how often unrelated rows of different classes are similar, for each threshold.
+
+        Its ``threshold(rate)`` is a threshold for ``watch=`` and :meth:`pairs`.
+
+        Parameters
+        ----------
+        group
+            Key of the metadata that names the document, patient or user of a row: rows with the
+            same value are not compared with each other, and depend on each other. A row without the
+            key stands for itself, as all rows do by default.
+        sample, seed
+            As in :func:`cfe_faiss.similarity_curve`.
+
+        Returns
+        -------
+        SimilarityCurve
+            As from :func:`cfe_faiss.similarity_curve` of the rows with a class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the rows are of less than two classes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import cfe_faiss as cfe
+        >>> store = cfe.EvidenceStore(16)
+        >>> X = np.random.default_rng(0).normal(size=(1000, 16))
+        >>> store.add(map(str, range(1000)), X, ["spam", "ham"] * 500)
+        >>> round(store.similarity_curve().threshold(rate=0.01), 3)
+        0.833
+        """
+        check_type("group must be a key of the metadata or None", group, str | None)
+        with self._lock.reading():
+            table = self._contents.table
+            rows = np.flatnonzero(table.labels >= 0)
+            units = rows if group is None else group_codes(table, group)[rows]
+            keys = table.keys[rows]
+            return curve_of(self._contents.index, keys, table.labels[rows], units, sample, seed)
 
     # --- reading it -------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ PURPOSES = {
     ),
     "Show": "plot to_frame to_html",
     "Change": "relabel update* remove_ids delete reset reviewed",
+    "Thresholds and groups": "similarity_curve threshold interval rate groups",
     "Recall and first use": "nprobe_for recall_by_class prepare drift",
     "Read": (
         "get count names rows searched class_name class_numbers measure64 members storage reading reconstruct "
@@ -34,6 +35,9 @@ MAKERS = {
     "Hits": "EvidenceStore",
     "Hit": "EvidenceStore",
     "Rows": "EvidenceStore",
+    "DuplicateGroup": "EvidenceStore.groups",
+    "EvidenceError": "Watch",
+    "SimilarityCurve": "similarity_curve",
     "OnlyInPairs": "only_in",
     "Removed": "EvidenceFinder",
     "Subject": "report",

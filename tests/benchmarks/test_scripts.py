@@ -34,6 +34,15 @@ def recall_kept(script):
         assert 0.9 < cell["mean"] <= 1
 
 
+def false_pairs(script):
+    script.DRAWS = script.SPLITS = 3  # the module is forgotten after the test
+    for make in (script.documents, script.classes):
+        found = script.counted(script.draws(make, 250))["rates"]["0.05"]
+        assert 0 <= found["mean"] < 0.15
+    rows = script.topics(np.random.default_rng(0), 600)
+    assert script.counted(script.splits(rows, 2))["new"] == 300
+
+
 def calibration(script):
     cells = importlib.import_module("calibration_cells")
     results = {part: {} for part in ("cells", "families", "changes", "real")}
@@ -121,7 +130,7 @@ def models_data():
 
 
 RUNS = [recall_kept, calibration, calibration_findings, calibration_rates, audit_report]
-RUNS += [tanimoto, per_group, synthetic_graphs, fair_models]
+RUNS += [false_pairs, tanimoto, per_group, synthetic_graphs, fair_models]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)

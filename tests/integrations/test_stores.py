@@ -31,6 +31,7 @@ from tickets import TEXTS, D, classify, embed
 
 import cfe_faiss as cfe
 from cfe_faiss.integrations.adapter import checked_store
+from cfe_faiss.store import EvidenceError, Watch
 
 
 @pytest.fixture(scope="module", params=FRAMEWORKS)
@@ -84,6 +85,24 @@ def test_documents_without_a_class_are_found_but_are_no_evidence(framework: Any)
     framework.below(store).relabel({"new": "complaint"})
     expected = nearest(XQ, 4, of_other_class("complaint"))
     assert ids_of(framework.evidence(store, "new", 4)) == expected
+
+
+def test_a_watch_reports_or_refuses_documents(framework: Any) -> None:
+    store = filled(framework)
+    below = framework.below(store)
+    wrong = Ticket("new", TEXTS[3], {"label": CLASSES[LABELS[3] == CLASSES[0]]})
+    fine = Ticket("other", TEXTS[5], {"label": LABELS[5]})
+    with pytest.raises(EvidenceError, match="watch refused") as refused:
+        framework.add(store, [fine, wrong], watch=Watch(0.99, on="refuse"))
+    assert refused.value.pairs.source.tolist() == ["new"]
+    assert refused.value.pairs.target.tolist() == [IDS[3]]
+    assert below.ids == IDS
+    told: list[Any] = []
+    framework.add(store, [fine, wrong], watch=Watch(0.99, tell=told.extend))
+    assert [hits.ids for hits in told] == [[], [IDS[3]]]
+    assert below.ids == [*IDS, "other", "new"]
+    framework.add(store, [fine, wrong], watch=0.99)  # the old versions are no evidence
+    assert set(below.ids) == {*IDS, "other", "new"}
 
 
 def test_relabelling_by_another_classifier(framework: Any) -> None:

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 from stores import Made, made
 
 import cfe_faiss as cfe
+from cfe_faiss.store import Watch
 from cfe_faiss.store.contents import append
 
 N, D = 14, 4
@@ -49,6 +50,9 @@ CHANGES: dict[str, Callable[[cfe.EvidenceStore], Any]] = {
     "relabel": lambda store: store.relabel({"doc-3": "new", "doc-5": None, "doc-6": "ham"}),
     "update metadata": lambda store: store.update_metadata(
         ["doc-3", "doc-4"], [{"lang": "de"}, {"year": 2030}]
+    ),
+    "upsert with watch": lambda store: store.upsert(
+        MIXED.ids, MIXED.vectors, MIXED.labels, MIXED.metadata, watch=Watch(0.1, group="lang")
     ),
 }
 

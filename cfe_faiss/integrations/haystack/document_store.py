@@ -27,7 +27,7 @@ from cfe_faiss.integrations.adapter import (
     put,
     rows_of,
 )
-from cfe_faiss.store import EvidenceStore, Hits, Rows
+from cfe_faiss.store import EvidenceStore, Hits, Rows, Watch
 
 with extra("haystack"):
     from haystack import Document, default_from_dict, default_to_dict
@@ -158,15 +158,26 @@ class EvidenceDocumentStore:
     # --- changes ----------------------------------------------------------------------------------
 
     def write_documents(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+        self,
+        documents: list[Document],
+        policy: DuplicatePolicy = DuplicatePolicy.NONE,
+        *,
+        watch: Watch | float | None = None,
     ) -> int:
         """Write documents; return their number, without documents that ``SKIP`` leaves out.
+
+        Parameters
+        ----------
+        documents, policy
+            As in Haystack's other stores.
+        watch
+            As in :meth:`cfe_faiss.EvidenceStore.add`; its ``tell`` gets the report.
 
         Raises
         ------
         ValueError
             If ``documents`` is no list of documents, one of them cannot be stored, or ``policy`` is
-            no policy.
+            no policy. Or an :class:`cfe_faiss.store.EvidenceError`, if ``watch`` refuses them.
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
@@ -179,9 +190,8 @@ class EvidenceDocumentStore:
         policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                self._put(
-                    self._store.upsert, list({document.id: document for document in given}.values())
-                )
+                distinct = {document.id: document for document in given}
+                self._put(self._store.upsert, list(distinct.values()), watch)
                 return len(given)
             new: dict[str, Document] = {}
             for document in given:
@@ -189,15 +199,20 @@ class EvidenceDocumentStore:
                     new[document.id] = document
                 elif policy != DuplicatePolicy.SKIP:
                     raise DuplicateDocumentError(f"ID '{document.id}' already exists.")
-            self._put(self._store.add, list(new.values()))
+            self._put(self._store.add, list(new.values()), watch)
             return len(new)
 
-    def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
+    def _put(
+        self,
+        write: Callable[..., object],
+        documents: list[Document],
+        watch: Watch | float | None = None,
+    ) -> None:
         if documents:
             embeddings = [(document.id, document.embedding) for document in documents]
             vectors = embeddings_of("document", embeddings, self.embedding_dim)
             rows = map(to_row, documents, np.linalg.norm(vectors, axis=1).tolist())
-            put(write, rows, vectors, self.label_key)
+            put(write, rows, vectors, self.label_key, watch)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; unknown ids are ignored."""
