@@ -195,6 +195,8 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
 def own_files(arguments: argparse.Namespace) -> OwnFiles:
     """Return the own files that the options name."""
     sources = given(arguments, "edges", "predictions", "truth", "split", "compare")
+    if getattr(arguments, "groups", None) is not None:
+        sources["compare"] = [arguments.groups]
     columns = given(arguments, "id", "threshold", "unknown", "without", "ignore")
     settings = given(arguments, "neighbours", "missing", "as_is", "reading")
     scale = weights(given(arguments, "scale").get("scale"))

@@ -28,7 +28,8 @@ _ABSENT = (
         "categorical",
         "format",
     ),
-    *("features", "predictions", "threshold", "truth", "model", "sensitive", "without", "nodes"),
+    *("dataset", "features", "predictions", "threshold", "truth", "model"),
+    *("sensitive", "without", "nodes"),
 )
 """Options that some commands lack, and others read."""
 

@@ -1,0 +1,205 @@
+"""Gates on data: labels that are probably wrong, and rows that leak from one group into another."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfe_faiss import mining
+from cfe_faiss.base.checks import Array, as_count, as_number
+from cfe_faiss.base.extras import extra, pd
+from cfe_faiss.cli.inputs import Inputs, make_finder, read_inputs
+from cfe_faiss.cli.output import note, write, write_csv
+from cfe_faiss.cli.parser import (
+    FEATURES,
+    OWN_FILES,
+    TEXT_FORMAT,
+    WITHOUT,
+    Argument,
+    Group,
+    argument,
+    command,
+    source,
+    with_default,
+)
+from cfe_faiss.datasets.own import read_classes
+from cfe_faiss.files.outputs import LEAK_COLUMNS, draw, new_files
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.mining.labels import SUSPICIOUS
+from cfe_faiss.mining.miners import Metric
+from cfe_faiss.rows.metric import measure_of, measured, threshold_of
+
+_SHOWN = 10
+_TABLE = dataclasses.replace(FEATURES, settings={**FEATURES.settings, "required": True})
+_COMPARED = Group(
+    "own files",
+    [
+        member
+        for member in OWN_FILES.members
+        if isinstance(member, Argument) and member.name not in ("--truth", "--split")
+    ],
+    "As for audit. With --edges or --neighbours rows are compared with their neighbourhoods, by "
+    "similarity; else by distance, in standard deviations.",
+)
+
+
+def _outputs(name: str) -> Group:
+    """Return the options for the table and the picture of a command."""
+    files = {
+        "--out": (f"{name}.csv", "the table, CSV"),
+        "--picture": (f"{name}.png", "the picture"),
+    }
+    members: list[Argument] = []
+    for option, (path, text) in files.items():
+        settings: dict[str, Any] = {"metavar": "FILE", "type": Path, "default": Path(path)}
+        members.append(
+            argument(option, output="file", help=f"{text}; default: %(default)s", **settings)
+        )
+    return Group("output files", members)
+
+
+@command(
+    "labels",
+    "labels that are probably wrong",
+    "Judge the label of each row by the labels of the rows that are most like it, and write all "
+    "rows, the most suspicious ones first. Exit status 0: at most --allow labels have a score below "
+    "--below; 1: more; 2: an error.",
+    _TABLE,
+    source("--labels", dest="predictions", required=True, help="label of every row"),
+    source(
+        "--groups",
+        help="person, document or patient of every row: rows of one do not judge each other",
+    ),
+    *TEXT_FORMAT,
+    with_default("--below", "SCORE", SUSPICIOUS, "score, in [0, 1], below which a label is wrong"),
+    with_default("--allow", "N", 0, "number of wrong labels that pass"),
+    with_default("-k", "K", 50, "rows that vote on each label"),
+    _COMPARED,
+    WITHOUT,
+    _outputs("labels"),
+)
+def run_labels(arguments: argparse.Namespace) -> int:
+    """Write the scores of labels; return 1 if more are low than allowed, else 0."""
+    below = as_number("--below", arguments.below, 0.0, 1.0)
+    allowed = as_count("--allow", arguments.allow, 0)
+    k = as_count("-k", arguments.k)
+    inputs = read_inputs(arguments)
+    groups = None
+    if arguments.groups is not None:
+        groups = read_classes(arguments.groups, inputs.ids, complete=True).to_numpy()
+        lacking = [row for row, group in enumerate(groups.tolist()) if group is None]
+        if lacking:
+            raise ValueError(
+                f"--groups must hold a group for each row, got none for {len(lacking):,} rows, such "
+                f"as {inputs.ids.names[lacking[0]]!s}"
+            )
+    finder, metric = _finder(arguments, inputs)
+    labels = _class_names(finder)[finder.labels]
+    found = mining.label_errors(finder.vectors, labels, groups=groups, k=k, metric=metric)
+    frame = found.to_frame()
+    names = np.array([*finder.names(np.arange(len(labels))).tolist(), None], object)
+    for column in ("row", "evidence", "support"):
+        frame[column] = names[frame[column]]
+    wrong = found.rows(below)
+    kinds = [f"{found.given[row]} → {found.suggested[row]}" for row in wrong.tolist()]
+    known = found.score[~np.isnan(found.score)]
+    if len(known) < len(labels):
+        note(f"{len(labels) - len(known):,} rows without a label are not judged")
+    text = f"{len(wrong):,} of {len(known):,} labels have a score below {below:g}"
+    return _write(arguments, frame, known, kinds, "score", text, len(wrong), allowed, limit=below)
+
+
+@command(
+    "leaks",
+    "rows that are alike in different groups",
+    "Find rows of different splits, patients or documents that are equal or nearly so, and write "
+    "the pairs, nearest first. Exit status 0: at most --allow pairs; 1: more; 2: an error.",
+    _TABLE,
+    source(
+        "--groups",
+        dest="predictions",
+        required=True,
+        help="split, patient or document of every row: pairs are of two different ones",
+    ),
+    *TEXT_FORMAT,
+    argument(
+        "--threshold",
+        dest="least",
+        metavar="T",
+        type=float,
+        help="largest distance of a pair, in standard deviations, or with --edges and --neighbours "
+        "its least similarity; default: equal rows",
+    ),
+    with_default("--allow", "N", 0, "number of pairs that pass"),
+    _COMPARED,
+    WITHOUT,
+    _outputs("leaks"),
+)
+def run_leaks(arguments: argparse.Namespace) -> int:
+    """Write the pairs of rows of different groups; return 1 if there are more than allowed."""
+    allowed = as_count("--allow", arguments.allow, 0)
+    inputs = read_inputs(arguments)
+    finder, metric = _finder(arguments, inputs)
+    least = arguments.least
+    if least is None:
+        least = 0.0 if metric == "l2" else 1.0
+    threshold_of("--threshold", least, metric)
+    known = np.flatnonzero(finder.labels >= 0)
+    if len(known) < len(inputs.ids):
+        note(f"{len(inputs.ids) - len(known):,} rows without a group are left out")
+    vectors = finder.vectors[known]
+    pairs = mining.near_duplicates(vectors, finder.labels[known], least, metric=metric)
+    ends = [known[pairs.source], known[pairs.target]]
+    groups = [_class_names(finder)[finder.labels[rows]] for rows in ends]
+    columns = [*map(finder.names, ends), *groups]
+    values = measured(pairs.similarity, metric)
+    measure = measure_of(metric)
+    frame = pd.DataFrame({**dict(zip(LEAK_COLUMNS, columns, strict=True)), measure: values})
+    kinds = [" and ".join(sorted(pair)) for pair in zip(*groups, strict=True)]
+    rows = len(np.unique(np.concatenate(ends)))
+    text = f"{len(pairs):,} pairs of {rows:,} rows in different groups, {measure} to {least:g}"
+    return _write(arguments, frame, values, kinds, measure, text, len(pairs), allowed)
+
+
+def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Metric]:
+    """Return a finder over all rows, and the metric of its vectors."""
+    finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
+    return finder, "l2" if finder.metric == "l2" else "cosine"
+
+
+def _class_names(finder: EvidenceFinder) -> Array:
+    """Return the name of each class, and None for the class -1."""
+    return np.array([*map(finder.class_name, range(finder.class_count)), None], object)
+
+
+def _write(  # noqa: PLR0913 - parts of one result
+    arguments: argparse.Namespace,
+    frame: "pd.DataFrame",
+    values: Array,
+    kinds: Sequence[str],
+    measure: str,
+    text: str,
+    count: int,
+    allowed: int,
+    limit: float | None = None,
+) -> int:
+    """Write table and picture, show the first rows, and return 1 for more than are allowed."""
+    with extra("plot"):
+        from cfe_faiss.plot import findings_figure
+
+    picture = draw(findings_figure(values, kinds, measure, text, limit), arguments.picture)
+    paths = [arguments.out, arguments.picture]
+    with new_files(paths, overwrite=arguments.overwrite) as (table_file, picture_file):
+        write_csv(frame, table_file)
+        picture_file.write(picture)
+    shown = frame.head(min(count, _SHOWN))
+    write({str(name): column for name, column in shown.items()}, None)
+    outcome = "failed" if count > allowed else "passed"
+    sys.stdout.write(
+        f"{arguments.out}\n{arguments.picture}\n{outcome}: {text}; {allowed:,} allowed\n"
+    )
+    return int(count > allowed)

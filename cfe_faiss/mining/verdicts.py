@@ -1,0 +1,249 @@
+"""Verdicts of a judge on nearly identical inputs, beyond what its repeats explain."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cfe_faiss.base.checks import Doubles, Ints, as_matrix, check_known
+from cfe_faiss.base.extras import pd
+from cfe_faiss.base.values import as_list, as_values, distinct
+from cfe_faiss.mining.miners import Metric, near_duplicates
+from cfe_faiss.rows.metric import measure_of, measured
+
+_LEVEL = 0.05
+_FEWEST_EFFECTIVE = 5
+"""Effective number of pairs below which the sum has no normal distribution."""
+_MOST_TABLES = 200_000
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class VerdictConflicts:
+    """Pairs of nearly identical inputs, and how far their verdicts differ.
+
+    Attributes
+    ----------
+    source, target
+        Inputs of each pair, (m,) int64, nearest first; each input is in at most one pair.
+    measure
+        Similarity of each pair, or its distance with metric "l2", (m,) float64.
+    disagreement
+        Share of differing verdicts among all pairs of a verdict on one input and one on the other,
+        (m,).
+    noise
+        Share of differing verdicts among the repeats of one input, mean of the two, (m,).
+    p_values, q_values
+        Exact p value of each pair, (m,), and the same adjusted by Benjamini and Hochberg.
+    statistic, p_value
+        Sum of ``disagreement - noise`` in standard deviations under the null, and its one-sided p
+        value, for all pairs together; NaN if the repeats never differ in any way.
+    n_effective
+        Effective number of pairs in this sum.
+    verdict
+        "conflicts" if ``p_value`` is at most 0.05, "no finding", or "cannot tell" if
+        ``n_effective`` is below 5.
+    metric
+        Metric of the inputs.
+    """
+
+    source: Ints
+    target: Ints
+    measure: Doubles
+    disagreement: Doubles
+    noise: Doubles
+    p_values: Doubles
+    q_values: Doubles
+    statistic: float
+    p_value: float
+    n_effective: float
+    metric: Metric
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __repr__(self) -> str:
+        excess = float(np.mean(self.disagreement - self.noise)) if len(self) else 0.0
+        return (
+            f"VerdictConflicts({len(self):,} pairs, {self.verdict}, {excess:+.3f} beyond repeats, "
+            f"p={self.p_value:.2g}, {int((self.q_values <= _LEVEL).sum()):,} with q <= {_LEVEL})"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """See the class."""
+        if self.n_effective < _FEWEST_EFFECTIVE:
+            return "cannot tell"
+        return "conflicts" if self.p_value <= _LEVEL else "no finding"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return one line per pair, smallest p value first.
+
+        Columns: source, target, similarity (or distance), disagreement, noise, p_value, q_value.
+        """
+        columns = {
+            "source": self.source,
+            "target": self.target,
+            measure_of(self.metric): self.measure,
+            "disagreement": self.disagreement,
+            "noise": self.noise,
+            "p_value": self.p_values,
+            "q_value": self.q_values,
+        }
+        order = np.argsort(self.p_values, kind="stable")
+        return pd.DataFrame({name: values[order] for name, values in columns.items()})
+
+
+def verdict_conflicts(
+    X: ArrayLike, verdicts: Any, threshold: float, *, metric: Metric = "cosine"
+) -> VerdictConflicts:
+    """Find nearly identical inputs on which a judge's verdicts differ more than its repeats.
+
+    Inputs are paired greedily, nearest first, each input once, without a look at verdicts.
+
+    Parameters
+    ----------
+    X
+        Vectors of n inputs, (n, d).
+    verdicts
+        Verdicts of one judge, asked several times about each input: n sequences of numbers, texts
+        or booleans, of any lengths. Missing ones do not count. An input with fewer than two is left
+        out.
+    threshold, metric
+        Pairs are at least as near, see :func:`near_duplicates`.
+
+    Returns
+    -------
+    VerdictConflicts
+        The pairs, a test for each, and one for all together.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or the verdicts of a pair are too many different ones to
+        count them out.
+
+    Notes
+    -----
+    The null: all verdicts on the two inputs of a pair are independent draws from one distribution,
+    any for each pair. Then each way to divide them among the inputs is equally likely. The p value
+    of a pair is the share of ways with a ``disagreement - noise`` at least as large (Fisher's exact
+    test with this statistic, whose mean is 0). For all pairs together, the sum is compared with a
+    normal distribution of the exact variance. With r repeats of each input, no p value of a pair
+    with two verdicts is below 2 / (2r choose r): 0.1 for 3 repeats, 0.008 for 5. A finding says
+    that repeats do not explain the difference, not that the judge is wrong: near is not equal.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> X = [[1, 0], [1, 0.01], [0, 1], [0.01, 1]]
+    >>> verdicts = [["good"] * 5, ["bad"] * 5, ["bad"] * 5, ["bad"] * 4 + ["good"]]
+    >>> found = mining.verdict_conflicts(X, verdicts, threshold=0.99)
+    >>> found.to_frame()[["source", "target", "disagreement", "noise", "p_value"]].round(3)
+       source  target  disagreement  noise  p_value
+    0       0       1           1.0    0.0    0.008
+    1       2       3           0.2    0.2    1.000
+    """
+    check_known("metric must be one of", metric, get_args(Metric))
+    matrix = as_matrix("X", X)
+    lists = [as_list("verdicts", repeats) for repeats in as_list("verdicts", verdicts)]
+    if len(lists) != len(matrix):
+        raise ValueError(
+            f"verdicts must hold one sequence for each of {len(matrix):,} inputs, got {len(lists):,}"
+        )
+    values = as_values("verdicts", [verdict for repeats in lists for verdict in repeats])
+    inputs = np.repeat(np.arange(len(lists)), [len(repeats) for repeats in lists])
+    is_known = np.array([verdict is not None for verdict in values.tolist()], bool)
+    codes = distinct(values[is_known])[1]
+    counts = np.zeros((len(lists), int(codes.max(initial=-1)) + 1), np.int64)
+    np.add.at(counts, (inputs[is_known], codes), 1)
+    judged = np.flatnonzero(counts.sum(axis=1) >= 2)
+    pairs = near_duplicates(matrix[judged], np.arange(len(judged)), threshold, metric=metric)
+    free = np.ones(len(judged), bool)
+    chosen = []
+    for place, ends in enumerate(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)):
+        if free[list(ends)].all():
+            free[list(ends)] = False
+            chosen.append(place)
+    source = judged[pairs.source[chosen]]
+    target = judged[pairs.target[chosen]]
+    results = np.array([_test(*ends) for ends in zip(counts[source], counts[target], strict=True)])
+    disagreement, noise, p_values, variance = results.reshape(-1, 4).T
+    return VerdictConflicts(
+        source=source,
+        target=target,
+        measure=measured(pairs.similarity[chosen], metric).astype(np.float64),
+        disagreement=disagreement,
+        noise=noise,
+        p_values=p_values,
+        metric=metric,
+        **_together(disagreement - noise, variance, p_values),
+    )
+
+
+def _together(excess: Doubles, variance: Doubles, p_values: Doubles) -> dict[str, Any]:
+    """Return the fields of all pairs together."""
+    from scipy.stats import false_discovery_control, norm
+
+    total = float(variance.sum())
+    statistic = float(excess.sum()) / total**0.5 if total > 0 else np.nan
+    return {
+        "q_values": false_discovery_control(p_values) if len(p_values) else p_values,
+        "statistic": statistic,
+        "p_value": float(norm.sf(statistic)),
+        "n_effective": total**2 / float((variance**2).sum()) if total > 0 else 0.0,
+    }
+
+
+def _test(first: Ints, second: Ints) -> tuple[float, float, float, float]:
+    """Return disagreement, noise, p value and variance under the null of two rows of counts."""
+    both = first + second
+    sizes = np.array([first.sum(), second.sum()])
+    margins = tuple(sorted(both[both > 0].tolist()))
+    excesses, chances = _null(margins, int(sizes[0]))
+    disagreement, noise = _shares(first[None], both)
+    excess = float(disagreement[0] - noise[0])
+    p = float(chances[excesses >= excess - _ROUNDING].sum())
+    variance = float((chances * excesses**2).sum())
+    return float(disagreement[0]), float(noise[0]), min(p, 1.0), variance
+
+
+@lru_cache(maxsize=4096)
+def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
+    """Return excess and chance of each table of counts with these margins and this first row."""
+    from scipy.special import comb
+
+    ways = np.ones(1)
+    for margin in margins:
+        ways = np.convolve(ways, np.ones(margin + 1))
+    if ways[size] > _MOST_TABLES:
+        raise ValueError(
+            f"verdicts must be few classes, got {len(margins)} different ones on two inputs: put "
+            "numbers or texts into classes first"
+        )
+    tables = np.zeros((1, 0), np.int64)
+    for margin in margins:
+        added = np.arange(margin + 1)
+        tables = np.column_stack(
+            [np.repeat(tables, len(added), axis=0), np.tile(added, len(tables))]
+        )
+        tables = tables[tables.sum(axis=1) <= size]
+    tables = tables[tables.sum(axis=1) == size]
+    totals = np.array(margins)
+    disagreement, noise = _shares(tables, totals)
+    chances = comb(totals, tables).prod(axis=1) / comb(totals.sum(), size)
+    return disagreement - noise, chances
+
+
+def _shares(first: Ints, both: Ints) -> tuple[Doubles, Doubles]:
+    """Return disagreement and noise of tables of counts, (t, c), given their margins, (c,)."""
+    second = both - first
+    sizes = first.sum(axis=1), second.sum(axis=1)
+    disagreement = 1 - (first * second).sum(axis=1) / (sizes[0] * sizes[1])
+    agreeing = [
+        (counts * (counts - 1)).sum(axis=1) / (size * (size - 1))
+        for counts, size in zip((first, second), sizes, strict=True)
+    ]
+    return disagreement, 1 - (agreeing[0] + agreeing[1]) / 2
