@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import mining
-from cfe_faiss.base.checks import Array, as_count, as_number
+from cfe_faiss.base.checks import Array, InputWarning, as_count, as_number
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.cli.inputs import Inputs, make_finder, read_inputs
 from cfe_faiss.cli.output import note, write, write_csv
@@ -167,7 +168,10 @@ def run_leaks(arguments: argparse.Namespace) -> int:
 
 def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Metric]:
     """Return a finder over all rows, and the metric of its vectors."""
-    finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
+    with warnings.catch_warnings():
+        # Rows without a label or group get a note in these words.
+        warnings.filterwarnings("ignore", "no predicted class", InputWarning)
+        finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
     return finder, "l2" if finder.metric == "l2" else "cosine"
 
 

@@ -14,8 +14,8 @@ from cfe_faiss.mining.miners import Metric, near_duplicates
 from cfe_faiss.rows.metric import measure_of, measured
 
 _LEVEL = 0.05
-_FEWEST_EFFECTIVE = 5
-"""Effective number of pairs below which the sum has no normal distribution."""
+_DRAWS = 9_999
+"""Draws from the null for all pairs together."""
 _MOST_TABLES = 200_000
 _ROUNDING = 1e-9
 
@@ -37,14 +37,13 @@ class VerdictConflicts:
         Share of differing verdicts among the repeats of one input, mean of the two, (m,).
     p_values, q_values
         Exact p value of each pair, (m,), and the same adjusted by Benjamini and Hochberg.
-    statistic, p_value
-        Sum of ``disagreement - noise`` in standard deviations under the null, and its one-sided p
-        value, for all pairs together; NaN if the repeats never differ in any way.
-    n_effective
-        Effective number of pairs in this sum.
+    p_value
+        P value of the sum of ``disagreement - noise`` over all pairs, at least 0.0001.
+    least_p_value
+        Smallest p value of this sum that any division of the same verdicts could have.
     verdict
-        "conflicts" if ``p_value`` is at most 0.05, "no finding", or "cannot tell" if
-        ``n_effective`` is below 5.
+        "conflicts" if ``p_value`` is at most 0.05, else "no finding"; "cannot tell" if
+        ``least_p_value`` is above 0.05.
     metric
         Metric of the inputs.
     """
@@ -56,9 +55,8 @@ class VerdictConflicts:
     noise: Doubles
     p_values: Doubles
     q_values: Doubles
-    statistic: float
     p_value: float
-    n_effective: float
+    least_p_value: float
     metric: Metric
 
     def __len__(self) -> int:
@@ -74,7 +72,7 @@ class VerdictConflicts:
     @property
     def verdict(self) -> str:
         """See the class."""
-        if self.n_effective < _FEWEST_EFFECTIVE:
+        if self.least_p_value > _LEVEL:
             return "cannot tell"
         return "conflicts" if self.p_value <= _LEVEL else "no finding"
 
@@ -130,8 +128,8 @@ def verdict_conflicts(
     The null: all verdicts on the two inputs of a pair are independent draws from one distribution,
     any for each pair. Then each way to divide them among the inputs is equally likely. The p value
     of a pair is the share of ways with a ``disagreement - noise`` at least as large (Fisher's exact
-    test with this statistic, whose mean is 0). For all pairs together, the sum is compared with a
-    normal distribution of the exact variance. With r repeats of each input, no p value of a pair
+    test with this statistic, whose mean is 0). The sum over all pairs is compared with 9,999 draws
+    from this null, with a fixed seed. With r repeats of each input, no p value of a pair
     with two verdicts is below 2 / (2r choose r): 0.1 for 3 repeats, 0.008 for 5. A finding says
     that repeats do not explain the difference, not that the judge is wrong: near is not equal.
 
@@ -146,6 +144,8 @@ def verdict_conflicts(
     0       0       1           1.0    0.0    0.008
     1       2       3           0.2    0.2    1.000
     """
+    from scipy.stats import false_discovery_control  # takes a second to import
+
     check_known("metric must be one of", metric, get_args(Metric))
     matrix = as_matrix("X", X)
     lists = [as_list("verdicts", repeats) for repeats in as_list("verdicts", verdicts)]
@@ -169,8 +169,15 @@ def verdict_conflicts(
             chosen.append(place)
     source = judged[pairs.source[chosen]]
     target = judged[pairs.target[chosen]]
-    results = np.array([_test(*ends) for ends in zip(counts[source], counts[target], strict=True)])
-    disagreement, noise, p_values, variance = results.reshape(-1, 4).T
+    tests = [_test(*ends) for ends in zip(counts[source], counts[target], strict=True)]
+    disagreement, noise, p_values = np.reshape([test[:3] for test in tests], (-1, 3)).T
+    rng = np.random.default_rng(0)
+    draws = np.zeros(_DRAWS)
+    least = 1.0
+    for _, _, _, excesses, chances in tests:
+        draws += rng.choice(excesses, _DRAWS, p=chances)
+        least *= float(chances[excesses >= excesses.max() - _ROUNDING].sum())
+    total = float((disagreement - noise).sum())
     return VerdictConflicts(
         source=source,
         target=target,
@@ -178,36 +185,21 @@ def verdict_conflicts(
         disagreement=disagreement,
         noise=noise,
         p_values=p_values,
+        q_values=false_discovery_control(p_values) if len(p_values) else p_values,
+        p_value=float(1 + (draws >= total - _ROUNDING).sum()) / (1 + _DRAWS),
+        least_p_value=least,
         metric=metric,
-        **_together(disagreement - noise, variance, p_values),
     )
 
 
-def _together(excess: Doubles, variance: Doubles, p_values: Doubles) -> dict[str, Any]:
-    """Return the fields of all pairs together."""
-    from scipy.stats import false_discovery_control, norm
-
-    total = float(variance.sum())
-    statistic = float(excess.sum()) / total**0.5 if total > 0 else np.nan
-    return {
-        "q_values": false_discovery_control(p_values) if len(p_values) else p_values,
-        "statistic": statistic,
-        "p_value": float(norm.sf(statistic)),
-        "n_effective": total**2 / float((variance**2).sum()) if total > 0 else 0.0,
-    }
-
-
-def _test(first: Ints, second: Ints) -> tuple[float, float, float, float]:
-    """Return disagreement, noise, p value and variance under the null of two rows of counts."""
+def _test(first: Ints, second: Ints) -> tuple[float, float, float, Doubles, Doubles]:
+    """Return disagreement, noise and p value of two rows of counts, and the null of :func:`_null`."""
     both = first + second
-    sizes = np.array([first.sum(), second.sum()])
-    margins = tuple(sorted(both[both > 0].tolist()))
-    excesses, chances = _null(margins, int(sizes[0]))
-    disagreement, noise = _shares(first[None], both)
-    excess = float(disagreement[0] - noise[0])
-    p = float(chances[excesses >= excess - _ROUNDING].sum())
-    variance = float((chances * excesses**2).sum())
-    return float(disagreement[0]), float(noise[0]), min(p, 1.0), variance
+    excesses, chances = _null(tuple(sorted(both[both > 0].tolist())), int(first.sum()))
+    ((disagreement,), (noise,)) = _shares(first[None], both)
+    is_larger = excesses >= disagreement - noise - _ROUNDING
+    p_value = min(float(chances[is_larger].sum()), 1.0)
+    return float(disagreement), float(noise), p_value, excesses, chances
 
 
 @lru_cache(maxsize=4096)
