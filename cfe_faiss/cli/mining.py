@@ -50,16 +50,17 @@ _COMPARED = Group(
 
 def _outputs(name: str) -> Group:
     """Return the options for the table and the picture of a command."""
-    files = {
-        "--out": (f"{name}.csv", "the table, CSV"),
-        "--picture": (f"{name}.png", "the picture"),
-    }
-    members: list[Argument] = []
-    for option, (path, text) in files.items():
-        settings: dict[str, Any] = {"metavar": "FILE", "type": Path, "default": Path(path)}
-        members.append(
-            argument(option, output="file", help=f"{text}; default: %(default)s", **settings)
+    settings: dict[str, Any] = {"metavar": "FILE", "type": Path}
+    members = [
+        argument(
+            option,
+            output=output,
+            default=Path(f"{name}.{suffix}"),
+            help=f"the {output}; default: %(default)s",
+            **settings,
         )
+        for option, output, suffix in (("--out", "table", "csv"), ("--picture", "picture", "png"))
+    ]
     return Group("output files", members)
 
 
@@ -168,6 +169,8 @@ def run_leaks(arguments: argparse.Namespace) -> int:
 
 def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Metric]:
     """Return a finder over all rows, and the metric of its vectors."""
+    if pd.isna(inputs.predicted).all():
+        raise ValueError(f"{arguments.predictions.option} must hold a known value, got none")
     with warnings.catch_warnings():
         # Rows without a label or group get a note in these words.
         warnings.filterwarnings("ignore", "no predicted class", InputWarning)

@@ -1,8 +1,9 @@
 """Verdicts of a judge on nearly identical inputs, beyond what its repeats explain."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,11 +14,15 @@ from cfe_faiss.base.values import as_list, as_values, distinct
 from cfe_faiss.mining.miners import Metric, near_duplicates
 from cfe_faiss.rows.metric import measure_of, measured
 
+_Key: TypeAlias = tuple[tuple[int, ...], int]
+"""Number of verdicts of each class on both inputs, ascending, and of all on the first one."""
 _LEVEL = 0.05
 _DRAWS = 9_999
 """Draws from the null for all pairs together."""
 _MOST_TABLES = 200_000
-_ROUNDING = 1e-9
+_DIGITS = 9
+"""Decimal digits of excesses. Tables with equal ones differ beyond them."""
+_ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -174,9 +179,10 @@ def verdict_conflicts(
     rng = np.random.default_rng(0)
     draws = np.zeros(_DRAWS)
     least = 1.0
-    for _, _, _, excesses, chances in tests:
-        draws += rng.choice(excesses, _DRAWS, p=chances)
-        least *= float(chances[excesses >= excesses.max() - _ROUNDING].sum())
+    for key, count in Counter(test[3] for test in tests).items():
+        excesses, chances = _null(*key)
+        draws += rng.multinomial(count, chances, _DRAWS) @ excesses
+        least *= float(chances[-1]) ** count
     total = float((disagreement - noise).sum())
     return VerdictConflicts(
         source=source,
@@ -192,19 +198,20 @@ def verdict_conflicts(
     )
 
 
-def _test(first: Ints, second: Ints) -> tuple[float, float, float, Doubles, Doubles]:
-    """Return disagreement, noise and p value of two rows of counts, and the null of :func:`_null`."""
+def _test(first: Ints, second: Ints) -> tuple[float, float, float, _Key]:
+    """Return disagreement, noise and p value of two rows of counts, and the key of their null."""
     both = first + second
-    excesses, chances = _null(tuple(sorted(both[both > 0].tolist())), int(first.sum()))
+    key = tuple(sorted(both[both > 0].tolist())), int(first.sum())
     ((disagreement,), (noise,)) = _shares(first[None], both)
+    excesses, chances = _null(*key)
     is_larger = excesses >= disagreement - noise - _ROUNDING
     p_value = min(float(chances[is_larger].sum()), 1.0)
-    return float(disagreement), float(noise), p_value, excesses, chances
+    return float(disagreement), float(noise), p_value, key
 
 
 @lru_cache(maxsize=4096)
 def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
-    """Return excess and chance of each table of counts with these margins and this first row."""
+    """Return the possible excesses of tables of counts with these margins, and their chances."""
     from scipy.special import comb
 
     ways = np.ones(1)
@@ -226,7 +233,9 @@ def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
     totals = np.array(margins)
     disagreement, noise = _shares(tables, totals)
     chances = comb(totals, tables).prod(axis=1) / comb(totals.sum(), size)
-    return disagreement - noise, chances
+    excesses, table_of = np.unique((disagreement - noise).round(_DIGITS), return_inverse=True)
+    merged = np.bincount(table_of, chances)
+    return excesses, merged / merged.sum()
 
 
 def _shares(first: Ints, both: Ints) -> tuple[Doubles, Doubles]:
