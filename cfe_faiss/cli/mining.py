@@ -163,7 +163,9 @@ def run_leaks(arguments: argparse.Namespace) -> int:
     frame = pd.DataFrame({**dict(zip(LEAK_COLUMNS, columns, strict=True)), measure: values})
     kinds = [" and ".join(sorted(pair)) for pair in zip(*groups, strict=True)]
     rows = len(np.unique(np.concatenate(ends)))
-    text = f"{len(pairs):,} pairs of {rows:,} rows in different groups, {measure} to {least:g}"
+    noun = "pair" if len(pairs) == 1 else "pairs"
+    limit = f"{measure} at {'most' if metric == 'l2' else 'least'} {least:g}"
+    text = f"{len(pairs):,} {noun} of {rows:,} rows in different groups, {limit}"
     return _write(arguments, frame, values, kinds, measure, text, len(pairs), allowed)
 
 
@@ -204,6 +206,8 @@ def _write(  # noqa: PLR0913 - parts of one result
         write_csv(frame, table_file)
         picture_file.write(picture)
     shown = frame.head(min(count, _SHOWN))
+    if count > len(shown):
+        note(f"the first {len(shown)} of {count:,}; {arguments.out} has all of them")
     write({str(name): column for name, column in shown.items()}, None)
     outcome = "failed" if count > allowed else "passed"
     sys.stdout.write(

@@ -106,7 +106,7 @@ def test_exit_codes_are_gates(people, capsys):
 def test_leaks_are_those_of_the_function(people, capsys):
     assert main([*LEAKS, "--picture", "leaks.svg"]) == 1
     out = capsys.readouterr().out
-    assert "failed: 2 pairs of 4 rows in different groups, distance to 0; 0 allowed" in out
+    assert "failed: 2 pairs of 4 rows in different groups, distance at most 0; 0 allowed" in out
     table = pd.read_csv("leaks.csv")
     assert table["source"].tolist() == ["'=p8", "'=p12"]
     assert table["target"].tolist() == ["'=p9", "'=p13"]
@@ -141,7 +141,7 @@ def test_rows_without_a_group(people, capsys):
     people.to_csv("people.csv", index=False)
     assert main([*LEAKS, "--allow", "1"]) == 0
     captured = capsys.readouterr()
-    assert "1 pairs of 2 rows" in captured.out
+    assert "1 pair of 2 rows" in captured.out
     assert captured.err == "cfe-faiss: note: 2 rows without a group are left out\n"
     people.loc[3, "family"] = None
     people.to_csv("people.csv", index=False)
