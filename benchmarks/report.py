@@ -602,8 +602,8 @@ def verdicts() -> str:
     ]
     return (
         "A simulated judge gives verdicts on pairs of nearly identical inputs. The null: both inputs of a pair have "
-        "one distribution of verdicts. With conflicts, a share of the pairs has two independent distributions, which may "
-        f"be alike by chance. {content['runs']} runs a cell, nominal 5 %. *overall*: runs whose verdict is "
+        "one distribution of verdicts. With conflicts, a share of the pairs has two independent distributions, which "
+        f"may be alike by chance. {content['runs']} runs a cell, nominal 5 %. *overall*: runs whose verdict is "
         "'conflicts'. *a pair*: runs that name a pair (q <= 0.05). *named*: pairs named per run. *right*: share of the "
         "named pairs that have two distributions. A *certain* judge is nearly always of one opinion on an input, a "
         "*wavering* one is not.\n\n"

@@ -54,7 +54,7 @@ def cell(
         found = mining.verdict_conflicts(X, drawn, 0.999)
         if len(found) != pairs:
             raise ValueError(f"{pairs} pairs must be found, got {len(found)}")
-        significant = found.q_values <= 0.05
+        significant = found.q_value <= 0.05
         overall += found.verdict == "conflicts"
         nothing += found.verdict == "cannot tell"
         named += bool(significant.any())

@@ -244,8 +244,8 @@ def test_tests_of_pairs_equal_all_divisions_of_the_verdicts(first, second):
     sums = np.array(sums)
     assert_allclose(sums.mean(), 0, atol=1e-9)
     p = np.mean(sums >= disagreement - noise - 1e-9)
-    assert_allclose([found.p_values[0], found.q_values[0]], p)
-    assert_allclose(found.p_value, p, atol=0.03)
+    assert_allclose([found.p_value[0], found.q_value[0]], p)
+    assert_allclose(found.overall_p_value, p, atol=0.03)
     assert_allclose(found.least_p_value, np.mean(sums >= sums.max() - 1e-9))
 
 
@@ -278,7 +278,7 @@ def test_planted_conflicts_are_found_and_noise_is_not():
     chances[:20] = 1 - np.round(chances[:20])
     found = mining.verdict_conflicts(X, rng.random((120, 6)) < chances[:, None], 0.999)
     assert found.verdict == "conflicts"
-    named = found.source[found.q_values <= 0.05]
+    named = found.source[found.q_value <= 0.05]
     assert len(named) >= 5
     assert (named % 60 < 20).mean() > 0.9
     same = mining.verdict_conflicts(X, np.ones((120, 6)), 0.999)

@@ -18,10 +18,13 @@ from cfe_faiss.cli.output import note, write, write_csv
 from cfe_faiss.cli.parser import (
     FEATURES,
     OWN_FILES,
+    SPLIT,
     TEXT_FORMAT,
+    TRUTH,
     WITHOUT,
     Argument,
     Group,
+    Member,
     argument,
     command,
     source,
@@ -36,32 +39,22 @@ from cfe_faiss.rows.metric import measure_of, measured, threshold_of
 
 _SHOWN = 10
 _TABLE = dataclasses.replace(FEATURES, settings={**FEATURES.settings, "required": True})
-_COMPARED = Group(
-    "own files",
-    [
-        member
-        for member in OWN_FILES.members
-        if isinstance(member, Argument) and member.name not in ("--truth", "--split")
-    ],
-    "As for audit. With --edges or --neighbours rows are compared with their neighbourhoods, by "
-    "similarity; else by distance, in standard deviations.",
-)
+_COMPARED: list[Member] = [
+    *TEXT_FORMAT,
+    with_default("--allow", "N", 0, "number of findings that pass"),
+    Group(
+        "own files",
+        [member for member in OWN_FILES.members if member not in (TRUTH, SPLIT)],
+        "As for audit. With --edges or --neighbours rows are compared with their neighbourhoods, "
+        "by similarity; else by distance, in standard deviations.",
+    ),
+    WITHOUT,
+]
 
 
-def _outputs(name: str) -> Group:
-    """Return the options for the table and the picture of a command."""
-    settings: dict[str, Any] = {"metavar": "FILE", "type": Path}
-    members = [
-        argument(
-            option,
-            output=output,
-            default=Path(f"{name}.{suffix}"),
-            help=f"the {output}; default: %(default)s",
-            **settings,
-        )
-        for option, output, suffix in (("--out", "table", "csv"), ("--picture", "picture", "png"))
-    ]
-    return Group("output files", members)
+def _output(option: str, kind: str, path: str) -> Argument:
+    settings: dict[str, Any] = {"metavar": "FILE", "type": Path, "default": Path(path)}
+    return argument(option, output=kind, help=f"the {kind}; default: %(default)s", **settings)
 
 
 @command(
@@ -76,32 +69,23 @@ def _outputs(name: str) -> Group:
         "--groups",
         help="person, document or patient of every row: rows of one do not judge each other",
     ),
-    *TEXT_FORMAT,
     with_default("--below", "SCORE", SUSPICIOUS, "score, in [0, 1], below which a label is wrong"),
-    with_default("--allow", "N", 0, "number of wrong labels that pass"),
-    with_default("-k", "K", 50, "rows that vote on each label"),
-    _COMPARED,
-    WITHOUT,
-    _outputs("labels"),
+    *_COMPARED,
+    _output("--out", "table", "labels.csv"),
+    _output("--picture", "picture", "labels.png"),
 )
 def run_labels(arguments: argparse.Namespace) -> int:
     """Write the scores of labels; return 1 if more are low than allowed, else 0."""
     below = as_number("--below", arguments.below, 0.0, 1.0)
-    allowed = as_count("--allow", arguments.allow, 0)
-    k = as_count("-k", arguments.k)
-    inputs = read_inputs(arguments)
+    inputs, finder, metric = _read(arguments)
     groups = None
     if arguments.groups is not None:
         groups = read_classes(arguments.groups, inputs.ids, complete=True).to_numpy()
-        lacking = [row for row, group in enumerate(groups.tolist()) if group is None]
-        if lacking:
-            raise ValueError(
-                f"--groups must hold a group for each row, got none for {len(lacking):,} rows, such "
-                f"as {inputs.ids.names[lacking[0]]!s}"
-            )
-    finder, metric = _finder(arguments, inputs)
+        lacking = inputs.ids.names[pd.isna(groups)]
+        if len(lacking):
+            raise ValueError(f"--groups must hold a group for each row, got none for {lacking[0]}")
     labels = _class_names(finder)[finder.labels]
-    found = mining.label_errors(finder.vectors, labels, groups=groups, k=k, metric=metric)
+    found = mining.label_errors(finder.vectors, labels, groups=groups, metric=metric)
     frame = found.to_frame()
     names = np.array([*finder.names(np.arange(len(labels))).tolist(), None], object)
     for column in ("row", "evidence", "support"):
@@ -110,9 +94,9 @@ def run_labels(arguments: argparse.Namespace) -> int:
     kinds = [f"{found.given[row]} → {found.suggested[row]}" for row in wrong.tolist()]
     known = found.score[~np.isnan(found.score)]
     if len(known) < len(labels):
-        note(f"{len(labels) - len(known):,} rows without a label are not judged")
+        note(f"{len(labels) - len(known):,} rows are not judged, without a label or other groups")
     text = f"{len(wrong):,} of {len(known):,} labels have a score below {below:g}"
-    return _write(arguments, frame, known, kinds, "score", text, len(wrong), allowed, limit=below)
+    return _write(arguments, frame, known, kinds, "score", text, below)
 
 
 @command(
@@ -127,7 +111,6 @@ def run_labels(arguments: argparse.Namespace) -> int:
         required=True,
         help="split, patient or document of every row: pairs are of two different ones",
     ),
-    *TEXT_FORMAT,
     argument(
         "--threshold",
         dest="least",
@@ -136,16 +119,13 @@ def run_labels(arguments: argparse.Namespace) -> int:
         help="largest distance of a pair, in standard deviations, or with --edges and --neighbours "
         "its least similarity; default: equal rows",
     ),
-    with_default("--allow", "N", 0, "number of pairs that pass"),
-    _COMPARED,
-    WITHOUT,
-    _outputs("leaks"),
+    *_COMPARED,
+    _output("--out", "table", "leaks.csv"),
+    _output("--picture", "picture", "leaks.png"),
 )
 def run_leaks(arguments: argparse.Namespace) -> int:
     """Write the pairs of rows of different groups; return 1 if there are more than allowed."""
-    allowed = as_count("--allow", arguments.allow, 0)
-    inputs = read_inputs(arguments)
-    finder, metric = _finder(arguments, inputs)
+    inputs, finder, metric = _read(arguments)
     least = arguments.least
     if least is None:
         least = 0.0 if metric == "l2" else 1.0
@@ -166,18 +146,20 @@ def run_leaks(arguments: argparse.Namespace) -> int:
     noun = "pair" if len(pairs) == 1 else "pairs"
     limit = f"{measure} at {'most' if metric == 'l2' else 'least'} {least:g}"
     text = f"{len(pairs):,} {noun} of {rows:,} rows in different groups, {limit}"
-    return _write(arguments, frame, values, kinds, measure, text, len(pairs), allowed)
+    return _write(arguments, frame, values, kinds, measure, text)
 
 
-def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Metric]:
-    """Return a finder over all rows, and the metric of its vectors."""
-    if pd.isna(inputs.predicted).all():
+def _read(arguments: argparse.Namespace) -> tuple[Inputs, EvidenceFinder, Metric]:
+    """Return inputs, a finder over all rows, and the metric of its vectors."""
+    as_count("--allow", arguments.allow, 0)
+    inputs = read_inputs(arguments)
+    if inputs.predicted is not None and np.all(pd.isna(inputs.predicted)):
         raise ValueError(f"{arguments.predictions.option} must hold a known value, got none")
     with warnings.catch_warnings():
         # Rows without a label or group get a note in these words.
         warnings.filterwarnings("ignore", "no predicted class", InputWarning)
         finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
-    return finder, "l2" if finder.metric == "l2" else "cosine"
+    return inputs, finder, "l2" if finder.metric == "l2" else "cosine"
 
 
 def _class_names(finder: EvidenceFinder) -> Array:
@@ -185,15 +167,13 @@ def _class_names(finder: EvidenceFinder) -> Array:
     return np.array([*map(finder.class_name, range(finder.class_count)), None], object)
 
 
-def _write(  # noqa: PLR0913 - parts of one result
+def _write(
     arguments: argparse.Namespace,
     frame: "pd.DataFrame",
     values: Array,
     kinds: Sequence[str],
     measure: str,
     text: str,
-    count: int,
-    allowed: int,
     limit: float | None = None,
 ) -> int:
     """Write table and picture, show the first rows, and return 1 for more than are allowed."""
@@ -205,12 +185,11 @@ def _write(  # noqa: PLR0913 - parts of one result
     with new_files(paths, overwrite=arguments.overwrite) as (table_file, picture_file):
         write_csv(frame, table_file)
         picture_file.write(picture)
-    shown = frame.head(min(count, _SHOWN))
-    if count > len(shown):
-        note(f"the first {len(shown)} of {count:,}; {arguments.out} has all of them")
+    shown = frame.head(min(len(kinds), _SHOWN))
+    if len(kinds) > len(shown):
+        note(f"the first {len(shown)} of {len(kinds):,}; {arguments.out} has all of them")
     write({str(name): column for name, column in shown.items()}, None)
-    outcome = "failed" if count > allowed else "passed"
-    sys.stdout.write(
-        f"{arguments.out}\n{arguments.picture}\n{outcome}: {text}; {allowed:,} allowed\n"
-    )
-    return int(count > allowed)
+    fails = len(kinds) > arguments.allow
+    outcome = f"{'failed' if fails else 'passed'}: {text}; {arguments.allow:,} allowed"
+    sys.stdout.write(f"{arguments.out}\n{arguments.picture}\n{outcome}\n")
+    return int(fails)

@@ -424,6 +424,17 @@ WITHOUT = argument(
     help="attributes by which nodes are not compared; columns that go one to one with them leave, "
     "too",
 )
+TRUTH = source(
+    "--truth",
+    needs=("--features",),
+    help="true class of every node, in the words of the predictions or in others",
+)
+SPLIT = source(
+    "--split",
+    needs=("--features",),
+    help="train, val or test for each node; default: at random, half, a quarter, a quarter of "
+    "every class",
+)
 OWN_FILES = Group(
     "own files",
     (
@@ -442,18 +453,9 @@ OWN_FILES = Group(
             type=int,
             help="in place of --edges: join each node to its K nearest nodes",
         ),
-        source(
-            "--truth",
-            needs=("--features",),
-            help="true class of every node, in the words of the predictions or in others",
-        ),
+        TRUTH,
         UNKNOWN,
-        source(
-            "--split",
-            needs=("--features",),
-            help="train, val or test for each node; default: at random, half, a quarter, a quarter "
-            "of every class",
-        ),
+        SPLIT,
         argument(
             "--categorical",
             metavar="COLUMN",

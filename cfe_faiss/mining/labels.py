@@ -159,25 +159,25 @@ def label_errors(
     measure = np.where(I >= 0, D if metric == "l2" else 1 - D, np.nan).reshape(2, -1)
     rows = np.where(I >= 0, known[I], -1).reshape(2, -1)
     is_judged = ~np.isnan(score)
-    suggested = np.full(n, None, object)
-    suggested[known[is_judged]] = labels[known][first][winners[is_judged]]
-    plain = labels.dtype if is_judged.sum() == n else object
     rows[0, ~is_judged] = -1
     measure[0, ~is_judged] = np.nan
+    suggested = labels[known][first][winners].astype(object)
+    suggested[~is_judged] = None
 
-    def spread(values: Array, filler: float) -> Array:
-        spread_values = np.full(n, filler, values.dtype)
-        spread_values[known] = values
-        return spread_values
+    def of_all(values: Array, filler: Any) -> Array:
+        """Return values of all rows, with a filler for unknown labels."""
+        all_values = np.full(n, filler, values.dtype)
+        all_values[known] = values
+        return all_values
 
     return LabelErrors(
         given=labels,
-        suggested=suggested.astype(plain),
-        score=spread(score, np.nan),
-        evidence=spread(rows[0], -1),
-        support=spread(rows[1], -1),
-        evidence_measure=spread(measure[0], np.nan),
-        support_measure=spread(measure[1], np.nan),
+        suggested=of_all(suggested, None).astype(labels.dtype if is_judged.sum() == n else object),
+        score=of_all(score, np.nan),
+        evidence=of_all(rows[0], -1),
+        support=of_all(rows[1], -1),
+        evidence_measure=of_all(measure[0], np.nan),
+        support_measure=of_all(measure[1], np.nan),
         metric=metric,
     )
 

@@ -1,8 +1,10 @@
 """Verdicts of a judge on nearly identical inputs, beyond what its repeats explain."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -40,14 +42,14 @@ class VerdictConflicts:
         (m,).
     noise
         Share of differing verdicts among the repeats of one input, mean of the two, (m,).
-    p_values, q_values
+    p_value, q_value
         Exact p value of each pair, (m,), and the same adjusted by Benjamini and Hochberg.
-    p_value
+    overall_p_value
         P value of the sum of ``disagreement - noise`` over all pairs, at least 0.0001.
     least_p_value
         Smallest p value of this sum that any division of the same verdicts could have.
     verdict
-        "conflicts" if ``p_value`` is at most 0.05, else "no finding"; "cannot tell" if
+        "conflicts" if ``overall_p_value`` is at most 0.05, else "no finding"; "cannot tell" if
         ``least_p_value`` is above 0.05.
     metric
         Metric of the inputs.
@@ -58,9 +60,9 @@ class VerdictConflicts:
     measure: Doubles
     disagreement: Doubles
     noise: Doubles
-    p_values: Doubles
-    q_values: Doubles
-    p_value: float
+    p_value: Doubles
+    q_value: Doubles
+    overall_p_value: float
     least_p_value: float
     metric: Metric
 
@@ -69,9 +71,10 @@ class VerdictConflicts:
 
     def __repr__(self) -> str:
         excess = float(np.mean(self.disagreement - self.noise)) if len(self) else 0.0
+        named = int((self.q_value <= _LEVEL).sum())
         return (
             f"VerdictConflicts({len(self):,} pairs, {self.verdict}, {excess:+.3f} beyond repeats, "
-            f"p={self.p_value:.2g}, {int((self.q_values <= _LEVEL).sum()):,} with q <= {_LEVEL})"
+            f"p={self.overall_p_value:.2g}, {named:,} with q <= {_LEVEL})"
         )
 
     @property
@@ -79,24 +82,17 @@ class VerdictConflicts:
         """See the class."""
         if self.least_p_value > _LEVEL:
             return "cannot tell"
-        return "conflicts" if self.p_value <= _LEVEL else "no finding"
+        return "conflicts" if self.overall_p_value <= _LEVEL else "no finding"
 
     def to_frame(self) -> "pd.DataFrame":
         """Return one line per pair, smallest p value first.
 
         Columns: source, target, similarity (or distance), disagreement, noise, p_value, q_value.
         """
-        columns = {
-            "source": self.source,
-            "target": self.target,
-            measure_of(self.metric): self.measure,
-            "disagreement": self.disagreement,
-            "noise": self.noise,
-            "p_value": self.p_values,
-            "q_value": self.q_values,
-        }
-        order = np.argsort(self.p_values, kind="stable")
-        return pd.DataFrame({name: values[order] for name, values in columns.items()})
+        order = np.argsort(self.p_value, kind="stable")
+        names = ("source", "target", "measure", "disagreement", "noise", "p_value", "q_value")
+        columns = {name: getattr(self, name)[order] for name in names}
+        return pd.DataFrame(columns).rename(columns={"measure": measure_of(self.metric)})
 
 
 def verdict_conflicts(
@@ -175,7 +171,7 @@ def verdict_conflicts(
     source = judged[pairs.source[chosen]]
     target = judged[pairs.target[chosen]]
     tests = [_test(*ends) for ends in zip(counts[source], counts[target], strict=True)]
-    disagreement, noise, p_values = np.reshape([test[:3] for test in tests], (-1, 3)).T
+    disagreement, noise, p_value = np.reshape([test[:3] for test in tests], (-1, 3)).T
     rng = np.random.default_rng(0)
     draws = np.zeros(_DRAWS)
     least = 1.0
@@ -190,9 +186,9 @@ def verdict_conflicts(
         measure=measured(pairs.similarity[chosen], metric).astype(np.float64),
         disagreement=disagreement,
         noise=noise,
-        p_values=p_values,
-        q_values=false_discovery_control(p_values) if len(p_values) else p_values,
-        p_value=float(1 + (draws >= total - _ROUNDING).sum()) / (1 + _DRAWS),
+        p_value=p_value,
+        q_value=false_discovery_control(p_value) if len(p_value) else p_value,
+        overall_p_value=float(1 + (draws >= total - _ROUNDING).sum()) / (1 + _DRAWS),
         least_p_value=least,
         metric=metric,
     )
@@ -214,21 +210,12 @@ def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
     """Return the possible excesses of tables of counts with these margins, and their chances."""
     from scipy.special import comb
 
-    ways = np.ones(1)
-    for margin in margins:
-        ways = np.convolve(ways, np.ones(margin + 1))
-    if ways[size] > _MOST_TABLES:
+    if math.prod(margin + 1 for margin in margins) > _MOST_TABLES:
         raise ValueError(
             f"verdicts must be few classes, got {len(margins)} different ones on two inputs: put "
             "numbers or texts into classes first"
         )
-    tables = np.zeros((1, 0), np.int64)
-    for margin in margins:
-        added = np.arange(margin + 1)
-        tables = np.column_stack(
-            [np.repeat(tables, len(added), axis=0), np.tile(added, len(tables))]
-        )
-        tables = tables[tables.sum(axis=1) <= size]
+    tables = np.array(list(product(*(range(margin + 1) for margin in margins))))
     tables = tables[tables.sum(axis=1) == size]
     totals = np.array(margins)
     disagreement, noise = _shares(tables, totals)
