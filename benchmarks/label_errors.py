@@ -1,14 +1,17 @@
 """How many planted label errors are among the most suspicious rows, ours and peers'?
 
 The score of ``mining.label_errors`` was chosen on the first data sets (``CHOSEN_ON``), by the candidates below, and
-is reported on others. Errors are planted at random, from some classes into others, or where classes meet. Precision at
-k is the share of planted errors among the k most suspicious rows, for k planted errors. Labels that were wrong before
-count as right, so 1 is out of reach on real tables.
+is reported on others. A first choice, without HDMA among the former, divided votes by the size of the class; it was
+poor on HDMA, which was a set of the report then and changed sides with the table of arrests.
+
+Errors are planted at random, from some classes into others, or where classes meet. Precision at k is the share of
+planted errors among the k most suspicious rows, for k planted errors. Labels that were wrong before count as right, so
+1 is out of reach on real tables.
 
     pip install cleanlab
     CFE_DATA=... python benchmarks/label_errors.py
 
-The tables are those of ``python -m benchmarks.real_tables.files adult german hdma``.
+The tables are those of ``python -m benchmarks.real_tables.files adult arrests german hdma``.
 """
 
 import os
@@ -45,8 +48,8 @@ from cfe_faiss.mining.miners import GroupedRows
 Data = tuple[NDArray[Any], NDArray[np.int64]]
 MOST_ROWS = 4_000
 RATES = (0.05, 0.2)
-SEEDS = 3
-NEIGHBOURS = (10, 20, 50, 100)
+SEEDS = 2
+NEIGHBOURS = (20, 50, 100)
 COPIES = 4
 """Rows of one person in the test of groups."""
 
@@ -98,6 +101,7 @@ CHOSEN_ON: dict[str, Callable[[], Data]] = {
     "breast cancer": lambda: of_sklearn(load_breast_cancer),
     "Bail, table": bail,
     "Facebook, KS vectors": lambda: of_graph("facebook"),
+    "HDMA mortgages, table": lambda: public("hdma", "deny"),
     "mixture, 10 dimensions": lambda: mixture(10, 5, 1.0, 0),
     "mixture, 3 dimensions": lambda: mixture(3, 3, 2.0, 1),
 }
@@ -106,7 +110,7 @@ REPORTED_ON: dict[str, Callable[[], Data]] = {
     "wine": lambda: of_sklearn(load_wine),
     "Adult, table": lambda: public("adult", "15"),
     "German credit, table": lambda: public("german", "21"),
-    "HDMA mortgages, table": lambda: public("hdma", "deny"),
+    "arrests, table": lambda: public("arrests", "released"),
     "Cora, KS vectors": lambda: of_graph("cora"),
     "mixture, 20 dimensions": lambda: mixture(20, 8, 0.8, 5),
 }
@@ -170,15 +174,14 @@ def candidates(X: NDArray[Any], labels: NDArray[Any]) -> dict[str, NDArray[Any]]
     for k in NEIGHBOURS:
         k = min(k, I.shape[1])
         near = np.exp(-2 * (D[:, :k] / np.maximum(D[:, k - 1 : k], 1e-30)) ** 2)
-        balance = 1 / sizes[labels[I[:, :k]]]
+        voters = labels[I[:, :k]]
         scores[f"share of the votes, k={k}"] = margin(np.ones((n, k)))
         scores[f"nearer votes count more, k={k}"] = margin(near)
-        scores[f"votes divided by the size of the class, k={k}"] = margin(balance)
-        scores[f"both, k={k}"] = margin(near * balance)
-        trusted = (1 + margin(near * balance)) / 2
-        scores[f"both, voters weighted by their score, k={k}"] = margin(
-            near * balance * trusted[I[:, :k]] + 1e-12
-        )
+        scores[f"divided by the size of the class, k={k}"] = margin(near / sizes[voters])
+        ours = margin(near / np.sqrt(sizes[voters]))
+        scores[f"divided by the root of the size, k={k}"] = ours
+        trusted = near / np.sqrt(sizes[voters]) * (1 + ours[I[:, :k]]) + 1e-12
+        scores[f"so, and by the scores of the voters, k={k}"] = margin(trusted)
     scores["trust score"] = mining.trust_scores(X, labels, X, labels)
     return scores
 
@@ -291,7 +294,7 @@ def flagged() -> list[dict[str, Any]]:
 def people() -> list[dict[str, Any]]:
     """Return precision at k where each person has several nearly equal rows with one label, with groups and without."""
     rows = []
-    for name in ("digits", "wine", "Cora, KS vectors"):
+    for name in ("digits", "wine", "mixture, 20 dimensions"):
         X, y = REPORTED_ON[name]()
         for seed in range(SEEDS):
             rng = np.random.default_rng(seed)

@@ -49,7 +49,7 @@ def judged(X, y, groups, k, i):
     last = D[voters[-1]] or 1.0
     votes = Counter()
     for j in voters:
-        votes[name(y[j])] += np.exp(-2 * (D[j] / last) ** 2) / sizes[name(y[j])]
+        votes[name(y[j])] += np.exp(-2 * (D[j] / last) ** 2) / sizes[name(y[j])] ** 0.5
     shares = {label: vote / sum(votes.values()) for label, vote in votes.items()}
     mine = shares.get(name(y[i]), 0.0)
     best = max((share for label, share in shares.items() if label != name(y[i])), default=0.0)
@@ -159,9 +159,9 @@ def test_unknown_labels_are_no_value():
     assert not np.isin(found.rows(1.0), rows).any()
     fewer = mining.label_errors(np.delete(X, rows, axis=0), y.drop(rows), k=3)
     assert_allclose(np.delete(found.score, rows), fewer.score)
-    numbers = mining.label_errors(X, [1, 1, 1, -1, -1, -1, -1, 1], k=3)  # -1 is a label here
+    numbers = mining.label_errors(X, [1, 1, 1, 1, -1, -1, -1, 1], k=3)  # -1 is a label here
     assert numbers.suggested.dtype == np.int64
-    assert (numbers.suggested[[3, 7]] == [-1, -1]).all()
+    assert numbers.suggested[7] == -1
 
 
 @pytest.mark.parametrize(

@@ -122,12 +122,12 @@ def label_errors(
 
     Notes
     -----
-    A vote weighs exp(-2 (r / r_k)^2) / m. Here r and r_k are the distances of the voter and of the
+    A vote weighs exp(-2 (r / r_k)^2) / sqrt(m). Here r and r_k are the distances of the voter and of the
     last one (of unit vectors with "cosine"), and m is the number of rows with the voter's label in
-    other groups than the judged one: else large classes would win everywhere. Equal shares: the
-    given label first, then in ascending order. The score is the normalised margin of C. Northcutt,
-    L. Jiang and I. Chuang, "Confident learning", JAIR 2021, from these shares. They and k were
-    chosen on other data than the benchmark reports.
+    other groups than the judged one: without m, large classes would win where classes meet, and by
+    m alone small ones. Equal shares: the given label first, then in ascending order. The score is
+    the normalised margin of C. Northcutt, L. Jiang and I. Chuang, "Confident learning", JAIR 2021,
+    from these shares. The weights and k were chosen on other data than the benchmark reports.
 
     Examples
     --------
@@ -200,7 +200,8 @@ def _judge(
     asked = groups[row] * width + voters
     found = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
     inside = np.where(keys[found] == asked, counts[found], 0)
-    weights = np.exp(-_STEEPNESS * ratio**2) / (np.bincount(codes)[voters] - inside)
+    sizes = np.bincount(codes)[voters] - inside
+    weights = np.exp(-_STEEPNESS * ratio**2) / np.sqrt(sizes)
     cells, cell_of = np.unique(row * width + voters, return_inverse=True)
     votes = np.bincount(cell_of, weights, len(cells))
     judged, label = np.divmod(cells, width)

@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple[tuple[int, ...], int]
 _LEVEL = 0.05
 _DRAWS = 9_999
 """Draws from the null for all pairs together."""
-_MOST_TABLES = 200_000
+_MOST_TABLES = 1_000_000
 _DIGITS = 9
 """Decimal digits of excesses. Tables with equal ones differ beyond them."""
 _ROUNDING = 1e-8
