@@ -541,7 +541,8 @@ def label_errors() -> str:
         + pivoted(content["noise"], "score", ("noise", "rate"))
         + "\n\n## How many are wrong?\n\nOf 5 % planted errors of any class: rows below a score, and the rows that "
         "cleanlab's `find_label_issues` names. The last column is the number of rows below the score where nothing is "
-        "planted: classes overlap in tables, so a score below 0.5 alone is no proof.\n\n"
+        "planted: classes overlap in tables, so a score below 0.5 alone is no proof. The default, 0.25, was set by "
+        "this table.\n\n"
         + table(
             (
                 "set",

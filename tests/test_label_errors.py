@@ -93,7 +93,7 @@ def test_rows_and_frame_are_sorted_and_agree():
     labels[wrong] = (y[wrong] + rng.integers(1, 10, 90)) % 10
     for metric, measure in (("l2", "distance"), ("cosine", "similarity")):
         found = mining.label_errors(X, labels, metric=metric)
-        rows = found.rows()
+        rows = found.rows(0.5)
         assert np.isin(rows[:90], wrong).mean() > 0.85
         assert (found.suggested == y)[np.intersect1d(rows, wrong)].mean() > 0.95
         assert (np.diff(found.score[rows]) >= 0).all()

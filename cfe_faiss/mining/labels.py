@@ -22,8 +22,8 @@ from cfe_faiss.base.values import as_values, distinct, group_numbers
 from cfe_faiss.mining.miners import GroupedRows, Metric
 from cfe_faiss.rows.metric import measure_of
 
-SUSPICIOUS = 0.5
-"""Scores below it: another label has more votes than the given one."""
+SUSPICIOUS = 0.25
+"""Scores below it: another label leads the given one by more than half of the votes."""
 _NEIGHBOURS = 50
 _STEEPNESS = 2.0
 """Weights of votes fall to exp(-2) at the last neighbour."""
@@ -66,7 +66,8 @@ class LabelErrors:
     def rows(self, below: float = SUSPICIOUS) -> Ints:
         """Return the rows with a score below a number in [0, 1], lowest first; ties: smaller row.
 
-        At 0.5, another label has more votes than the given one.
+        Below 0.5, another label has more votes than the given one; below 0.25, which is the
+        default, it leads by more than half of the votes.
         """
         order = np.argsort(self.score, kind="stable")
         return order[self.score[order] < as_number("below", below, 0.0, 1.0)]
@@ -135,7 +136,7 @@ def label_errors(
     >>> X = [[0.0], [0.1], [0.2], [0.3], [5.0], [5.1], [5.2], [5.3]]
     >>> found = mining.label_errors(X, ["a", "b", "a", "a", "b", "b", "b", "b"], k=3)
     >>> found
-    LabelErrors(8 rows, 1 below 0.5)
+    LabelErrors(8 rows, 1 below 0.25)
     >>> found.to_frame(below=0.5)[["row", "given", "suggested", "score", "evidence", "support"]]
        row given suggested  score  evidence  support
     0    1     b         a    0.0         0        4

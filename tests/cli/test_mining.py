@@ -54,7 +54,7 @@ def test_labels_are_those_of_the_function(people, capsys):
     assert captured.out.splitlines()[-3:] == [
         "labels.csv",
         "labels.png",
-        f"failed: {WRONG} of 119 labels have a score below 0.5; 0 allowed",
+        f"failed: {WRONG} of 119 labels have a score below 0.25; 0 allowed",
     ]
     assert (
         captured.err == "cfe-faiss: note: 1 rows are not judged, without a label or other groups\n"
