@@ -10,7 +10,13 @@ from typing import Any
 
 from cfe_faiss.base.checks import InputNote, InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
-from cfe_faiss.cli import audit, build, scale, search  # noqa: F401 - they declare the commands
+from cfe_faiss.cli import (  # noqa: F401 - they declare the commands
+    audit,
+    build,
+    mining,
+    scale,
+    search,
+)
 from cfe_faiss.cli.inputs import check_files
 from cfe_faiss.cli.parser import PARSER, check_effects, set_reading
 
@@ -26,8 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after
-        Ctrl-C; 141 if the reader of the output has gone.
+        The exit status: 0; 1 if a condition that audit requires fails, or labels or leaks find more
+        than they allow; 2 after an error; 130 after Ctrl-C; 141 if the reader of the output has
+        gone.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:  # closed: else the next file would get its number

@@ -1,7 +1,4 @@
-"""Mining with nearest rows of other groups.
-
-Hard negatives, leaks, Tomek links, trust scores, and balanced neighbours.
-"""
+"""Nearest rows of other groups: hard negatives, leaks, Tomek links, trust scores, neighbours."""
 
 import math
 from itertools import chain
@@ -25,20 +22,11 @@ from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.explorer import settled_pairs
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.metric import PADDING, lengths
+from cfe_faiss.rows.metric import PADDING, as_rows, lengths, threshold_of
 from cfe_faiss.search.query import NO_ROWS
 from cfe_faiss.search.tiles import slices
 
 Metric: TypeAlias = Literal["cosine", "l2", "tanimoto"]
-
-__all__ = [
-    "batch_balanced_neighbors",
-    "hard_negatives",
-    "near_duplicates",
-    "nearest_enemies",
-    "tomek_links",
-    "trust_scores",
-]
 
 _MOST_BITS = 40
 """Binary logarithm of the largest length of rows that are not scaled."""
@@ -229,8 +217,15 @@ def _lowest_scores_in_groups(
     return lowest.astype(np.float64)
 
 
-def near_duplicates(X: ArrayLike, groups: Any, threshold: float, *, reviewed: Any = None) -> Pairs:
-    """Return all pairs of rows of different groups with a similarity of at least ``threshold``.
+def near_duplicates(
+    X: ArrayLike,
+    groups: Any,
+    threshold: float,
+    *,
+    metric: Metric = "cosine",
+    reviewed: Any = None,
+) -> Pairs:
+    """Return all pairs of rows of different groups that are at least as near as ``threshold``.
 
     With splits of a data set as groups the pairs are leaks; with labels as groups they are
     conflicts of labels.
@@ -238,12 +233,15 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float, *, reviewed: An
     Parameters
     ----------
     X
-        Vectors, (n, d); normalised in a copy.
+        Vectors, (n, d); normalised in a copy with "cosine".
     groups
         Group of each row, (n,): numbers, texts or booleans. 1, "1" and True are three groups; a
         missing one is an error.
     threshold
-        Least cosine similarity, in [-1, 1].
+        Least cosine similarity, in [-1, 1]; with "l2" the largest Euclidean distance, >= 0. At 1
+        and 0 the pairs are equal rows.
+    metric
+        "cosine" for the cosine similarity, "l2" for the Euclidean distance.
     reviewed
         Marks of an explorer of these rows, as :meth:`cfe_faiss.EvidenceFinder.reviewed` takes them:
         pairs marked as label error or explained are left out.
@@ -251,7 +249,8 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float, *, reviewed: An
     Returns
     -------
     Pairs
-        Best first; ``source`` and ``target`` are rows of X.
+        Best first; ``source`` and ``target`` are rows of X. With "l2" its ``similarity`` is the
+        squared distance.
 
     Raises
     ------
@@ -266,15 +265,18 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float, *, reviewed: An
     >>> pairs.source, pairs.target
     (array([0]), array([3]))
     """
-    vectors = as_unit_rows("X", X)
+    check_known("metric must be one of", metric, get_args(Metric))
+    vectors = as_rows("X", X, None, metric)
     (codes,) = group_numbers(("groups", groups, len(vectors)))
-    none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-    pairs = next(evidence_pairs(_index_of(vectors, codes), threshold, block=_ALL_PAIRS), none)
+    least = threshold_of("threshold", threshold, metric)
+    none = Pairs(NO_ROWS, NO_ROWS, np.empty(0, np.float32), metric=metric)
+    pairs = next(evidence_pairs(_index_of(vectors, codes, metric), least, block=_ALL_PAIRS), none)
     if reviewed is None:
         return pairs
     settled = np.sort(settled_pairs(reviewed, len(vectors)), axis=1) @ [len(vectors), 1]
     is_open = ~np.isin(pairs.source * len(vectors) + pairs.target, settled)
-    return Pairs(pairs.source[is_open], pairs.target[is_open], pairs.similarity[is_open])
+    similarity = pairs.similarity[is_open]
+    return Pairs(pairs.source[is_open], pairs.target[is_open], similarity, metric=metric)
 
 
 def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:
@@ -307,7 +309,7 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
     >>> mining.nearest_enemies([[0], [1], [3], [7]], ["a", "a", "b", "b"])
     (array([3., 2., 2., 6.]), array([2, 2, 1, 1]))
     """
-    rows = _Rows(X, y, metric)
+    rows = GroupedRows(X, y, metric)
     D, I = rows.nearest(rows.X, rows.groups, 1)
     return D[:, 0], I[:, 0]
 
@@ -342,7 +344,7 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
     >>> mining.tomek_links([[0], [1], [3], [3.5], [7]], ["a", "a", "b", "a", "b"])
     array([[2, 3]])
     """
-    rows = _Rows(X, y, metric)
+    rows = GroupedRows(X, y, metric)
     enemies = rows.nearest(rows.X, rows.groups, 1)[1][:, 0]
     first = np.flatnonzero(enemies > np.arange(len(enemies)))
     first = first[enemies[enemies[first]] == first]
@@ -409,9 +411,9 @@ def trust_scores(
         place_of = np.full(len(codes), -1)
         place_of[members] = np.arange(len(members))
         places = None if itself is None else place_of[asked][:, None]
-        of_class = _Rows(vectors[members], None, metric)
+        of_class = GroupedRows(vectors[members], None, metric)
         own[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
-    other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
+    other = GroupedRows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
     scores = np.zeros(len(queries))
     is_near = np.isfinite(own)
     scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)
@@ -471,7 +473,7 @@ def batch_balanced_neighbors(
                 f"k must be at most the number of rows of each batch, got {k} where one has "
                 f"{len(members)}"
             )
-        D, I = _Rows(vectors[members], None, metric).nearest(vectors, None, k)
+        D, I = GroupedRows(vectors[members], None, metric).nearest(vectors, None, k)
         distances.append(D)
         found.append(members[I])
     D = np.hstack(distances)
@@ -480,7 +482,7 @@ def batch_balanced_neighbors(
     return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
 
-class _Rows:
+class GroupedRows:
     """Rows with groups. It finds the nearest rows of other groups, exactly.
 
     An index rounds squared distances to float32. Candidates are scored in float64, and a query gets
