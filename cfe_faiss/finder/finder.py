@@ -763,9 +763,9 @@ class EvidenceFinder:
         Returns
         -------
         EvidenceFinder
-            Rows are links, in their order. In ``Constraints``, ``min_hops`` counts between the
-            nearest ends, and with ``shared_ends=True`` ``common_neighbors=False`` excludes shared
-            ends. ``model`` and ``data`` are None: no audit varies the inputs of links.
+            Rows are links, in their order. With ``shared_ends=True`` the constraint
+            ``common_neighbors=False`` excludes shared ends in one search. ``model`` and ``data``
+            are None: no audit varies the inputs of links.
 
         Raises
         ------
@@ -791,7 +791,7 @@ class EvidenceFinder:
         node_ids = getattr(data, "node_ids", None)
         node_ids = None if node_ids is None else as_row_ids("data.node_ids", node_ids, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
-        rows = Links.of(data, links, graph, node_ids, directed=directed, shared_ends=shared_ends)
+        rows = Links.of(data, links, n, node_ids, directed=directed, shared_ends=shared_ends)
         predicted = None
         if scores is None:
             predicted = predictions_of_links(model, data, rows.ends, class_names, unknown)

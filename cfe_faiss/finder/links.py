@@ -1,7 +1,7 @@
 """Links of a graph as the rows of a finder: their ends, ids, vectors, attributes, and a rule.
 
 The rule says that a link and its evidence share no end. It is a condition on a graph of links and
-nodes, in which every link is joined to its two ends: two links share an end if and only if they
+nodes, in which edges join every link with its two ends: two links share an end if and only if they
 have a common neighbour there.
 """
 
@@ -75,7 +75,7 @@ class Links:
     node_ids
         The user's id of every node, (n,); None if nodes go by their number.
     graph
-        Links 0..m-1 joined to their ends, and nodes m..m+n-1 with the edges of the graph.
+        Links 0..m-1 and nodes m..m+n-1, with an edge between each link and either end.
     """
 
     ends: Ints
@@ -89,14 +89,13 @@ class Links:
         cls,
         data: Any,
         links: Any,
-        graph: Graph,
+        n: int,
         node_ids: Array | None,
         *,
         directed: bool,
         shared_ends: bool,
     ) -> Self:
         """Return checked links; see :meth:`cfe_faiss.EvidenceFinder.from_links`."""
-        n = graph.num_nodes
         ends = _ends_of(data, n) if links is None else _as_pairs("links", links, n, node_ids)
         m = len(ends)
         names = np.arange(n) if node_ids is None else node_ids
@@ -109,14 +108,7 @@ class Links:
         if len(first) < m:
             again = names[ends[np.setdiff1d(np.arange(m), first)[0]]].tolist()
             raise ValueError(f"links must hold each pair once, got {again} again")
-        edges = graph.undirected()
-        sources = np.repeat(np.arange(n), np.diff(edges.indptr))
-        joined = np.hstack(
-            [
-                np.stack([np.repeat(np.arange(m), 2), m + ends.reshape(-1)]),
-                np.stack([m + sources, m + edges.indices]),
-            ]
-        )
+        joined = np.stack([np.repeat(np.arange(m), 2), m + ends.reshape(-1)])
         return cls(ends, directed, shared_ends, node_ids, as_graph(joined, m + n))
 
     def __len__(self) -> int:
@@ -173,16 +165,20 @@ class Links:
     def constraints(self, where: Constraints | None) -> Constraints | None:
         """Return constraints on links as constraints on nodes of ``graph``.
 
-        ``min_hops`` is between the nearest ends, which are one hop from their links.
+        Raises
+        ------
+        ValueError
+            For ``min_hops``.
         """
         if where is None and self.shared_ends:
             return None
         where = Constraints() if where is None else where
-        return replace(
-            where,
-            min_hops=None if where.min_hops is None else where.min_hops + 2,
-            common_neighbors=where.common_neighbors and self.shared_ends,
-        )
+        if where.min_hops is not None:
+            raise ValueError(
+                f"where.min_hops must be left out for links, between which there are no hops, got "
+                f"{where.min_hops}: links share no end unless shared_ends=True"
+            )
+        return replace(where, common_neighbors=where.common_neighbors and self.shared_ends)
 
     def attributes(
         self, nodes: Attributes | None, graph: Graph, groups: tuple[str, ...]
