@@ -881,8 +881,7 @@ class EvidenceFinder:
         0     0         3       0.887
         1     0         2       0.474
         """
-        listed = list(graphs) if hasattr(graphs, "__iter__") else graphs
-        parts = as_graphs(graphs, directed=directed)
+        listed, parts = as_graphs(graphs, directed=directed)
         matrices = [getattr(graph, "x", None) for graph in listed]
         lacking = [i for i, x in enumerate(matrices) if x is None]
         if 0 < len(lacking) < len(parts):

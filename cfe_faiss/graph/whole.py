@@ -124,26 +124,29 @@ def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:
     return np.hstack(columns)
 
 
-def as_graphs(graphs: Any, *, directed: bool) -> list[Graph]:
-    """Return graphs of any form of :func:`cfe_faiss.graph.as_graph` as a list.
+def as_graphs(graphs: Any, *, directed: bool) -> tuple[list[Any], list[Graph]]:
+    """Return graphs of any form of :func:`cfe_faiss.graph.as_graph` as given, and as ``Graph``.
 
     Raises
     ------
     TypeError, ValueError
         If one is no graph, or has no nodes; the error names its number.
     """
-    is_one = hasattr(graphs, "edge_index") or hasattr(graphs, "adjacency")
+    # A data set of PyG has the attributes of its graphs, too.
+    is_data = hasattr(graphs, "edge_index") and not hasattr(graphs, "indices")
+    is_one = is_data or hasattr(graphs, "adjacency")
     if is_one or not hasattr(graphs, "__iter__"):
         raise TypeError(
             f"graphs must be a sequence of graphs, got {type(graphs).__name__}: put one graph into "
             f"a list, and a batch of PyG through batch.to_data_list()"
         )
+    listed = list(graphs)
     found = []
-    for i, graph in enumerate(graphs):
+    for i, graph in enumerate(listed):
         try:
             found.append(as_graph(graph, directed=directed))
         except (TypeError, ValueError) as error:
             raise type(error)(f"graphs[{i}]: {error}") from error
     if not found:
         raise ValueError("graphs must hold at least one graph, got none")
-    return found
+    return listed, found

@@ -122,10 +122,10 @@ def trained():
         data = FakeDataset(
             num_graphs=300, avg_num_nodes=8, avg_degree=3, num_channels=5, num_classes=3
         )
-        graphs = list(data)
+        graphs = data
         model = Classifier(5, 3)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-        batch = Batch.from_data_list(graphs)
+        batch = Batch.from_data_list(list(graphs))
         for _ in range(100):
             optimizer.zero_grad()
             logits = model(batch.x, batch.edge_index, batch.batch)
@@ -134,6 +134,7 @@ def trained():
     return graphs, model
 
 
+@pytest.mark.filterwarnings("ignore:class .* never among the others:cfe_faiss.InputWarning")
 def test_a_model_of_pyg_is_called_with_batches(trained, tmp_path):
     graphs, model = trained
     finder = cfe.EvidenceFinder.from_graphs(graphs, model)
