@@ -538,13 +538,15 @@ def calibration_links() -> str:
                 )
             )
     ways = ("ours, %", "as independent, %")
+    fewest = min(row["runs"] for row in content["cells"] if not row["harm"])
     return (
         "How often the direct tests of links name a difference between links within and across two groups: without an "
-        "effect (level, nominal 5 %), and where 30 % of the borderline links across are refused (power). Each share is "
-        "of the evidence contrast / the situation contrast. Links share nodes, so they depend on each other: *popular* "
-        "nodes have an effect of their own on all their links, as large as that of their features, which no vector "
-        "tells. 1,000 links of 200 nodes with 6 features, if nothing else is said. A share of 5 % has a Monte-Carlo "
-        "error of 1.5 points over 200 runs, 2.0 over 120, and shares near 50 % of 6.5 points over 60.\n\n"
+        f"effect (level, nominal 5 %), and where {content['flipped']:.0%} of the borderline links across are refused "
+        f"(power; borderline: the {content['border']:.0%} nearest to the decision). Each share is of the evidence "
+        "contrast / the situation contrast. Links share nodes, so they depend on each other: *popular* nodes have an "
+        "effect of their own on all their links, as large as that of their features, which no vector tells. 1,000 "
+        "links of 200 nodes with 6 features, if nothing else is said; 1,500 of 300 for power. A share of 5 % has a "
+        f"Monte-Carlo error of {100 * (0.05 * 0.95 / fewest) ** 0.5:.1f} points over {fewest} runs.\n\n"
         "**As independent**: the same test without the variance of links that share an end. **By source**: "
         "`person=` the first end. **Rates**: `group_metrics` of within and across, which takes links as independent; "
         "no numbers where the rates do differ. **Disjoint**: as many links without a common node, which is the "

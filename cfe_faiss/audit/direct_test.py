@@ -166,12 +166,7 @@ def propensity(B: Floats, carries: Bools) -> Floats:
 
 
 def score_tests(
-    B: Floats,
-    carries: Bools,
-    chance: Floats,
-    contrasts: Sequence[Floats],
-    rows: Ints,
-    ends: Any = None,
+    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], rows: Ints, ends: Any
 ) -> list[ScoreTest]:
     """Return one score test for each contrast, given the propensity of :func:`propensity`.
 
@@ -198,9 +193,7 @@ def score_tests(
     scores = S.T @ (carries - chance)
     variances = w @ T**2
     fourth = w @ T**4
-    effective_carriers = np.divide(
-        variances**2, fourth, out=np.zeros(len(fourth)), where=fourth > 0
-    )
+    effective_carriers = variances**2 / np.maximum(fourth, _TINY)
     if ends is not None:
         residuals = T * (carries - chance)[:, None]
         squares = (ends.T @ residuals) ** 2
@@ -327,15 +320,6 @@ def _draws(persons: Ints, carries: Bools) -> Ints:
     is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
     draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
     return np.unique(draws, return_inverse=True)[1]
-
-
-def _incidence(ends: Ints) -> Any:
-    """Return which nodes each link ends at, (n, nodes) as a SciPy matrix of ones."""
-    from scipy import sparse
-
-    n = len(ends)
-    ones = np.ones(2 * n)
-    return sparse.csr_array((ones, ends.reshape(-1), np.arange(0, 2 * n + 1, 2)))
 
 
 def _cross_fitted_logits(B: Floats, y: Bools, folds: Ints) -> Floats:
@@ -519,7 +503,10 @@ class Sample:
         with single_threaded_blas():
             chance = propensity(basis, carriers)
             summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
-            ends = None if self.ends is None else sums @ _incidence(self.ends)
+            ends = None
+            if self.ends is not None:
+                places = (np.repeat(draws, 2), self.ends.reshape(-1))
+                ends = sparse.csr_array((np.ones(len(places[0])), places))
             tests = score_tests(basis, carriers, chance, summed, rows, ends)
         return chance[draws], tests
 
@@ -616,14 +603,8 @@ class Samples:
         rows = rows[order]
         persons = pd.factorize(self.persons[rows])[0]
         links = self.finder.links
-        return Sample(
-            rows,
-            vectors[order],
-            unfavourable[order],
-            self.finder.metric,
-            persons,
-            ends=None if links is None else links.ends[rows],
-        )
+        people = Sample(rows, vectors[order], unfavourable[order], self.finder.metric, persons)
+        return people if links is None else replace(people, ends=links.ends[rows])
 
 
 def _first_of_each(persons: Ints) -> Bools:

@@ -186,11 +186,7 @@ def predictions_of(  # noqa: PLR0913
 
 
 def predictions_of_links(
-    model: Any,
-    data: Any,
-    ends: Ints,
-    class_names: Sequence[str] | None = None,
-    unknown: Collection[Any] | None = None,
+    model: Any, data: Any, ends: Ints, class_names: Any = None, unknown: Any = None
 ) -> Predictions:
     """Return the predictions of ``model`` for links between nodes of a graph.
 
@@ -236,10 +232,7 @@ def predictions_of_links(
 
 
 def predictions_of_graphs(
-    model: Any,
-    graphs: Sequence[Any],
-    class_names: Sequence[str] | None = None,
-    unknown: Collection[Any] | None = None,
+    model: Any, graphs: Sequence[Any], class_names: Any = None, unknown: Any = None
 ) -> Predictions:
     """Return the predictions of ``model`` for whole graphs.
 
@@ -275,26 +268,15 @@ def predictions_of_graphs(
             device = device_of(model)
             output = call_once(model, batch if device is None else batch.to(device))
             outputs.append(torch.as_tensor(output))
-            if len(output) != batch.num_graphs:
-                raise ValueError(
-                    f"{_OUTPUT} must have a row for each graph of a batch, {batch.num_graphs}, got "
-                    f"{len(output)}: pool the nodes of each graph by batch"
-                )
         return torch.cat(outputs)
 
     return _of_objects(model, len(graphs), call, class_names, unknown)
 
 
 def _of_objects(
-    model: Any,
-    n: int,
-    call: Callable[[], Any],
-    class_names: Sequence[str] | None,
-    unknown: Collection[Any] | None,
+    model: Any, n: int, call: Callable[[], Any], class_names: Any, unknown: Any
 ) -> Predictions:
     """Return predictions for n links or graphs: ready ones, or the output of a call."""
-    if isinstance(model, Predictions):
-        return model
     if is_estimator(model):
         raise TypeError(
             f"model must be callable, or predictions, got {type(model).__name__}, which takes "

@@ -231,7 +231,7 @@ class EvidenceFinder:
             If an id is unknown; the error names ``argument``.
         """
         if self.links is not None:
-            return self.links.rows(argument, ids, self.ids)
+            return self.links.rows(argument, ids)
         return row_numbers(argument, ids, len(self.labels), self.ids)
 
     def searched(self, argument: str, ids: Any) -> Ints:
@@ -791,10 +791,9 @@ class EvidenceFinder:
         node_ids = getattr(data, "node_ids", None)
         node_ids = None if node_ids is None else as_row_ids("data.node_ids", node_ids, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
-        rows = Links.of(data, links, n, node_ids, directed=directed, shared_ends=shared_ends)
-        predicted = None
+        rows = Links.of(data, links, n, node_ids, directed, shared_ends)
         if scores is None:
-            predicted = predictions_of_links(model, data, rows.ends, class_names, unknown)
+            model = predictions_of_links(model, data, rows.ends, class_names, unknown)
         nodes = inputs.node_attributes(data, features, n)
         names = as_names("without", without)
         x, _, removed = leave_out(data, nodes, names) if names else (data.x, None, None)
@@ -802,11 +801,11 @@ class EvidenceFinder:
         attributes, groups = rows.attributes(nodes, graph, as_names("sensitive", sensitive))
         finder = cls.from_vectors(
             link_vectors(vectors, rows.ends, directed=directed),
-            model if predicted is None else predicted,
+            model,
             scores=scores,
             features=attributes,
             truth=truth,
-            ids=rows.ids(),
+            ids=rows.ids,
             sensitive=groups,
             class_names=class_names,
             unknown=unknown,
@@ -889,16 +888,12 @@ class EvidenceFinder:
                 f"graphs must all have x, or none, got graphs[{lacking[0]}] without x: leave "
                 f"it out of all to compare their WL colours"
             )
-        predicted = None
         if scores is None:
-            predicted = predictions_of_graphs(model, listed, class_names, unknown)
-        if predicted is not None and truth is None:
-            truth = inputs.truth_of_graphs(listed)
-        features_of_nodes = None if lacking else matrices
-        vectors = graph_vectors(parts, features_of_nodes, num_layers, alpha)
+            model = predictions_of_graphs(model, listed, class_names, unknown)
+            truth = inputs.truth_of_graphs(listed) if truth is None else truth
         finder = cls.from_vectors(
-            vectors,
-            model if predicted is None else predicted,
+            graph_vectors(parts, None if lacking else matrices, num_layers, alpha),
+            model,
             scores=scores,
             features=inputs.graph_attributes(parts, features),
             truth=truth,

@@ -11,9 +11,19 @@ from typing import Any, Self
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.checks import UNKNOWN, Array, Floats, Ints, as_array, check_shape
-from cfe_faiss.base.values import as_ids, as_list, as_objects, find_rows, row_numbers
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Floats,
+    Ints,
+    as_array,
+    check_distinct,
+    check_shape,
+    require,
+)
+from cfe_faiss.base.text import summary
+from cfe_faiss.base.values import as_list, as_objects, find_rows, row_numbers
 from cfe_faiss.graph import Graph, as_graph
 
 _STEPS = 30
@@ -82,6 +92,8 @@ class Links:
     ----------
     ends
         Node numbers of the two ends of each link, (m, 2) int64: source and target if ``directed``.
+    ids
+        Id of each link as text, (m,): "a - b", or "a > b" if ``directed``.
     directed
         Whether the order of the ends matters.
     shared_ends
@@ -93,62 +105,43 @@ class Links:
     """
 
     ends: Ints
+    ids: Array
     directed: bool
     shared_ends: bool
     node_ids: Array | None
     graph: Graph
 
+    __repr__ = summary
+
     @classmethod
     def of(
-        cls,
-        data: Any,
-        links: Any,
-        n: int,
-        node_ids: Array | None,
-        *,
-        directed: bool,
-        shared_ends: bool,
+        cls, data: Any, links: Any, n: int, node_ids: Array | None, directed: bool, shared: bool
     ) -> Self:
         """Return checked links; see :meth:`cfe_faiss.EvidenceFinder.from_links`."""
-        ends = _ends_of(data, n) if links is None else _as_pairs("links", links, n, node_ids)
-        m = len(ends)
-        names = np.arange(n) if node_ids is None else node_ids
-        loops = ends[ends[:, 0] == ends[:, 1], 0]
-        if len(loops):
-            raise ValueError(
-                f"links must join two different nodes, got one of {names[loops[0]]!r} with itself"
-            )
-        first = np.unique(_keys(ends, n), return_index=True)[1]
-        if len(first) < m:
-            again = names[ends[np.setdiff1d(np.arange(m), first)[0]]].tolist()
-            raise ValueError(f"links must hold each pair once, got {again} again")
-        joined = np.stack([np.repeat(np.arange(m), 2), m + ends.reshape(-1)])
-        return cls(ends, directed, shared_ends, node_ids, as_graph(joined, m + n))
+        if links is None:
+            given = getattr(data, "edge_label_index", None)
+            require(given is not None, "links must be given, or data have edge_label_index")
+            array = as_array("data.edge_label_index", given)
+            check_shape("data.edge_label_index", array, (2, "m"), "two ends of each link")
+            ends = _as_pairs("data.edge_label_index", array.T.tolist(), n, None)
+        else:
+            ends = _as_pairs("links", links, n, node_ids)
+        ids = _texts(ends, n, node_ids, directed)
+        loops = ids[ends[:, 0] == ends[:, 1]]
+        require(not len(loops), f"links must join two different nodes, got {loops[:1].tolist()}")
+        check_distinct("links must hold each pair once", ids.tolist())
+        joined = np.stack([np.repeat(np.arange(len(ends)), 2), len(ends) + ends.reshape(-1)])
+        return cls(ends, ids, directed, shared, node_ids, as_graph(joined, len(ends) + n))
 
     def __len__(self) -> int:
         return len(self.ends)
-
-    def __repr__(self) -> str:
-        kind = "directed" if self.directed else "undirected"
-        return f"Links({len(self):,} {kind} links of {self.num_nodes:,} nodes)"
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""
         return self.graph.num_nodes - len(self.ends)
 
-    def ids(self) -> Array:
-        """Return the id of each link as text, (m,): "a - b", or "a > b" if ``directed``.
-
-        Where an id of a node holds the sign, ids of nodes are quoted.
-        """
-        sign = " > " if self.directed else " - "
-        texts = list(map(str, range(self.num_nodes) if self.node_ids is None else self.node_ids))
-        if any(sign in text for text in texts):
-            texts = list(map(repr, texts))
-        return as_objects(f"{texts[a]}{sign}{texts[b]}" for a, b in self.ends.tolist())
-
-    def rows(self, name: str, values: Any, ids: Array | None) -> Ints:
+    def rows(self, name: str, values: Any) -> Ints:
         """Return the number of each link, (m,): of pairs of node ids, of link ids, or of a mask.
 
         A pair of undirected links is that of this order, else that of the other order.
@@ -161,20 +154,15 @@ class Links:
         is_single = isinstance(values, str | bytes) or not hasattr(values, "__iter__")
         listed = [] if is_single else as_list(name, values)
         if not any(isinstance(value, tuple | list) for value in listed):
-            return row_numbers(name, values, len(self), ids)
+            return row_numbers(name, values, len(self), self.ids)
         pairs = _as_pairs(name, listed, self.num_nodes, self.node_ids)
-        keys = _keys(self.ends, self.num_nodes)
-        row_of = dict(zip(keys.tolist(), range(len(keys)), strict=True))
-        both = [_keys(order, self.num_nodes).tolist() for order in (pairs, pairs[:, ::-1])]
-        rows = []
-        for pair, key, turned in zip(listed, *both, strict=True):
-            row = row_of.get(key)
-            if row is None and not self.directed:
-                row = row_of.get(turned)
-            if row is None:
-                raise ValueError(f"{name} must name links of the finder, got {tuple(pair)!r}")
-            rows.append(row)
-        return np.array(rows, np.int64)
+        texts = _texts(pairs, self.num_nodes, self.node_ids, self.directed)
+        if not self.directed:
+            known = set(self.ids.tolist())
+            turned = _texts(pairs[:, ::-1], self.num_nodes, self.node_ids, self.directed)
+            both = zip(texts.tolist(), turned.tolist(), strict=True)
+            texts = as_objects(b if b in known and a not in known else a for a, b in both)
+        return find_rows(name, texts, len(self), self.ids)
 
     def constraints(self, where: Constraints | None) -> Constraints | None:
         """Return constraints on links as constraints on nodes of ``graph``.
@@ -213,82 +201,57 @@ class Links:
         ValueError
             If a name is unknown, or an attribute has too many numbers for groups.
         """
-        nodes = Attributes({}, np.arange(self.num_nodes)) if nodes is None else nodes
-        columns: dict[str, Any] = {}
-        between = {}
-        for name in (nodes.known("sensitive", group) for group in groups):
-            _check_groups(nodes[name])
-            codes = nodes[name].codes[self.ends]
-            crosses = np.where((codes == UNKNOWN).any(axis=1), UNKNOWN, codes[:, 0] != codes[:, 1])
-            between[f"{name} between ends"] = (crosses, ["within", "across"])
-        neighbours = _adjacency(graph)
-        degrees = np.diff(neighbours.indptr).astype(np.float64)
-        known: dict[str, Any] = {"degree": degrees, **nodes}
+        from scipy.sparse import csr_array
+
+        edges = graph.undirected()
+        degrees = np.diff(edges.indptr).astype(np.float64)
+        known: dict[str, Any] = {"degree": degrees, **(nodes or {})}
         of_nodes = Attributes(known, np.arange(self.num_nodes))
-        sides = [of_nodes.take(self.ends[:, side]) for side in (0, 1)]
+        between: dict[str, Any] = {}
+        for name in (of_nodes.known("sensitive", name) for name in groups):
+            group = of_nodes[name]
+            if group.numbers is not None and len(group.values) > _MOST_GROUPS:
+                raise ValueError(
+                    f"sensitive must name groups, got {len(group.values):,} numbers in {name!r}: "
+                    "cut them into texts such as '18-35' first"
+                )
+            codes = group.codes[self.ends]
+            texts = np.where(codes[:, 0] == codes[:, 1], "within", "across").astype(object)
+            texts[(codes == UNKNOWN).any(axis=1)] = None
+            between[f"{name} between ends"] = texts
+        ones = np.ones(edges.num_edges)
+        near = csr_array((ones, edges.indices, edges.indptr), shape=(edges.num_nodes,) * 2)
+        common: Any = near[self.ends[:, 0]].multiply(near[self.ends[:, 1]]).sum(axis=1)
+        columns = {**between, "common neighbours": np.ravel(common)}
+        sides = [of_nodes.take(end) for end in self.ends.T]
         for name in of_nodes:
             columns |= self._of_ends(sides[0][name], sides[1][name])
-        a, b = (neighbours[self.ends[:, side]] for side in (0, 1))
-        shared = np.asarray(a.multiply(b).sum(axis=1), np.float64).reshape(-1)
-        columns = {**between, "common neighbours": shared, **columns}
-        return Attributes(columns, np.arange(len(self))), tuple(between)
+        return as_attributes(columns), tuple(between)
 
     def _of_ends(self, first: Attribute, second: Attribute) -> dict[str, Any]:
         """Return an attribute of both ends: of source and target, or without their order."""
         name = first.name
         if self.directed:
-            return {f"{name} of source": first, f"{name} of target": second}
+            return {f"{name} of source": first.array, f"{name} of target": second.array}
         if first.numbers is not None and second.numbers is not None:
             lower = np.minimum(first.numbers, second.numbers)
             higher = np.maximum(first.numbers, second.numbers)
             return {f"{name}, lower": lower, f"{name}, higher": higher}
-        codes = np.sort(np.stack([first.codes, second.codes], axis=1), axis=1).astype(np.int64)
-        pairs, numbers = np.unique(codes, axis=0, return_inverse=True)
-        known = np.flatnonzero(pairs[:, 0] != UNKNOWN)
-        place_of = np.full(len(pairs), UNKNOWN)
-        place_of[known] = np.arange(len(known))
-        texts = [f"{first.values[i]} & {first.values[j]}" for i, j in pairs[known].tolist()]
-        if len(set(texts)) < len(texts):  # values that hold " & "
-            texts = [f"{first.values[i]!r} & {first.values[j]!r}" for i, j in pairs[known].tolist()]
-        return {f"{name} of ends": (place_of[numbers.reshape(-1)], texts)}
+        values = first.values
+        if any(" & " in value for value in values):
+            values = tuple(map(repr, values))
+        codes = np.sort(np.stack([first.codes, second.codes], axis=1), axis=1).tolist()
+        texts = [None if i == UNKNOWN else f"{values[i]} & {values[j]}" for i, j in codes]
+        return {f"{name} of ends": as_objects(texts)}
 
 
-def _check_groups(attribute: Attribute) -> None:
-    count = len(attribute.values)
-    if attribute.numbers is not None and count > _MOST_GROUPS:
-        raise ValueError(
-            f"sensitive must name groups of nodes, got {attribute.name!r} with {count:,} numbers: "
-            "cut them into texts such as '18-35' first"
-        )
-
-
-def _adjacency(graph: Graph) -> Any:
-    """Return edges in both directions as a SciPy matrix of ones, (n, n)."""
-    from scipy.sparse import csr_array
-
-    edges = graph.undirected()
-    ones = np.ones(edges.num_edges, np.float32)
-    return csr_array((ones, edges.indices, edges.indptr), shape=(edges.num_nodes,) * 2)
-
-
-def _keys(ends: Ints, n: int) -> Ints:
-    """Return one number for each pair of ends, (m,)."""
-    keys: Ints = ends[:, 0] * n + ends[:, 1]
-    return keys
-
-
-def _ends_of(data: Any, n: int) -> Ints:
-    """Return the ends of the links of ``data.edge_label_index``, (m, 2)."""
-    given = getattr(data, "edge_label_index", None)
-    if given is None:
-        raise ValueError(
-            f"links must be given, or data have edge_label_index, got {type(data).__name__} "
-            f"without it"
-        )
-    name = "data.edge_label_index"
-    pairs = as_array(name, given)
-    check_shape(name, pairs, (2, "m"), "two ends of each link")
-    return as_ids(name, pairs.T.reshape(-1), n).reshape(-1, 2)
+def _texts(ends: Ints, n: int, node_ids: Array | None, directed: bool) -> Array:
+    """Return links as texts, (m,); where an id of a node holds the sign, these ids are quoted."""
+    sign = " > " if directed else " - "
+    names = list(map(str, range(n) if node_ids is None else node_ids))
+    if any(sign in name for name in names):
+        names = list(map(repr, names))
+    return as_objects(f"{names[a]}{sign}{names[b]}" for a, b in ends.tolist())
 
 
 def _as_pairs(name: str, values: Any, n: int, node_ids: Array | None) -> Ints:
@@ -299,13 +262,12 @@ def _as_pairs(name: str, values: Any, n: int, node_ids: Array | None) -> Ints:
             f"{name} must have shape (m, 2), one pair of node ids for each link, got "
             f"{tuple(shape)}: transpose it (.T)"
         )
-    pairs = [list(pair) if isinstance(pair, tuple) else pair for pair in as_list(name, values)]
+    pairs = as_list(name, values)
+    require(pairs, f"{name} must hold at least one link, got none")
     for pair in pairs:
-        if not isinstance(pair, list) or len(pair) != 2:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise ValueError(
                 f"{name} must hold pairs of node ids, such as [(a, b), (a, c)], got {pair!r:.80}"
             )
-    if not pairs:
-        raise ValueError(f"{name} must hold at least one link, got none")
     flat = [end for pair in pairs for end in pair]
     return find_rows(name, flat, n, node_ids).reshape(-1, 2)

@@ -26,7 +26,7 @@ def test_the_score_test_equals_the_formula():
     B = direct_test.basis(X, refused, persons=np.arange(len(X)))
     s = situation_contrast(X, refused, 5)
     chance = direct_test.propensity(B, carries)
-    (test,) = direct_test.score_tests(B, carries, chance, [s], np.ones(len(B)))
+    (test,) = direct_test.score_tests(B, carries, chance, [s], np.ones(len(B)), None)
 
     columns = np.column_stack([np.ones(len(B)), B])
     penalty = np.r_[0.0, np.full(B.shape[1], RIDGE)]
@@ -104,7 +104,7 @@ def test_skewed_amounts_that_decide_are_no_direct_effect():
         persons = np.arange(len(X))
         B = direct_test.basis(X.astype(np.float32), refused, persons=persons)
         (test,) = direct_test.score_tests(
-            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B))
+            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B)), None
         )
         statistics.append(test.statistic)
     assert abs(np.mean(statistics)) < 1, "with amounts alone in the null model the mean is 2"

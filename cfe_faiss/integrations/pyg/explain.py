@@ -173,9 +173,8 @@ def _check_nodes(finder: Any) -> None:
     check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
     if finder.unit != "rows":
         raise ValueError(
-            f"finder must be of nodes, whose features an explainer masks, got one of {finder.unit}: "
-            f"finder.case(id) compares {finder.unit} attribute by attribute, and "
-            f"EvidenceFinder.from_data makes a finder of nodes"
+            f"finder must be of nodes (EvidenceFinder.from_data), whose features an explainer masks, "
+            f"got one of {finder.unit}: finder.case(id) compares their attributes"
         )
 
 
