@@ -128,7 +128,7 @@ class EvidenceFinder:
     links
         Ends of the links that are its rows; None if rows are no links.
     unit
-        What a row is: "rows" (also nodes), "links" or "graphs".
+        Kind of the rows: "rows" (also nodes), "links" or "graphs".
 
     Examples
     --------
@@ -725,8 +725,8 @@ class EvidenceFinder:
         Parameters
         ----------
         data
-            PyG ``Data`` as in :meth:`from_data`. Its edges are those that the model reads: a link
-            that is an edge of them makes its ends similar.
+            PyG ``Data`` as in :meth:`from_data`, with the edges that the model reads. A link that
+            is one of these edges makes its ends similar.
         model
             Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits, one
             for each link or (m, C), or classes, (m,); or predictions for the links. See
@@ -737,7 +737,7 @@ class EvidenceFinder:
         scores
             In place of a model: a number for each link, (m,).
         features
-            Attributes of all nodes, as in :meth:`from_data`. Links get those of both ends, by
+            Attributes of all nodes, as in :meth:`from_data`. Links get the attributes of both ends:
             "NAME of source" and "NAME of target", or without direction "NAME of ends" ("a & b") and
             "NAME, lower" and "NAME, higher" of numbers; the degrees too, and the number of common
             neighbours.
@@ -841,7 +841,7 @@ class EvidenceFinder:
         ----------
         graphs
             Sequence of PyG ``Data``, a PyG data set, or other graphs of
-            :func:`cfe_faiss.graph.as_graph`, such as those of NetworkX. All or none have features,
+            :func:`cfe_faiss.graph.as_graph`, such as NetworkX graphs. All or none have features,
             ``x``, (n_i, d).
         model
             For PyG ``Data`` with ``x`` called as ``model(x, edge_index, batch)`` or ``model(data)``

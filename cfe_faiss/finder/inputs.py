@@ -138,7 +138,7 @@ def fill_index(
 
 
 def node_attributes(data: Any, features: Any, n: int) -> Attributes | None:
-    """Return the attributes of n nodes: ``features``, else those of ``data``; None without any."""
+    """Return the attributes of n nodes: ``features``, or attributes in ``data``; or None."""
     if features is not None:
         return attributes_of(given_attributes(features), n)
     if any(getattr(data, name, None) is not None for name in _ATTRIBUTES):

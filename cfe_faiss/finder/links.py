@@ -33,7 +33,7 @@ _MOST_GROUPS = 10
 
 
 def link_vectors(X: Floats, ends: Ints, *, directed: bool = False) -> Floats:
-    """Return the vector of each link: the KS vectors of its two ends beside each other.
+    """Return the vector of each link: the KS vectors of its two ends, joined.
 
     The cosine of two links is the mean of the similarities of their first and of their second ends.
     Without direction the ends are put in order along the main axis of the differences of all ends,
@@ -185,7 +185,7 @@ class Links:
     def attributes(
         self, nodes: Attributes | None, graph: Graph, groups: tuple[str, ...]
     ) -> tuple[Attributes, tuple[str, ...]]:
-        """Return the attributes of the links, and the names of those that tell within from across.
+        """Return the attributes of the links, and which of them tell within from across.
 
         Parameters
         ----------
