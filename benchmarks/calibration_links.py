@@ -69,7 +69,7 @@ LEVELS = (
     Cell("20 %, correlated, popular nodes", share=0.2, correlation=1.0, popularity=1.0),
     Cell("20 %, popular nodes, directed links", share=0.2, popularity=1.0, directed=True),
     Cell("20 %, popular nodes, hubs", share=0.2, popularity=1.0, hubs=True),
-    Cell("20 %, popular nodes, 60 nodes", share=0.2, popularity=1.0, nodes=60, links=1000),
+    Cell("20 %, popular nodes, 60 nodes", share=0.2, popularity=1.0, nodes=60, by_source=True),
 )
 EFFECTS = tuple(
     replace(LEVELS[place], harm=True, by_source=False, nodes=300, links=1500)

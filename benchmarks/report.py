@@ -519,7 +519,10 @@ def calibration_links() -> str:
         runs = row["runs"]
         ours = row["counts"]["ours"]
         plain = row["counts"]["independent"]
-        silent = " / ".join(str(ours[test]["cannot tell"]) for test in tests)
+        silent, silent_by_source = (
+            " / ".join(str(counts[test]["cannot tell"]) for test in tests)
+            for counts in (ours, row["counts"].get("person=source", ours))
+        )
         if row["harm"]:
             disjoint = " / ".join(f"{100 * row['disjoint'][test] / runs:.0f}" for test in tests)
             sides = [shares(counts, runs, ("against",)) for counts in (ours, plain)]
@@ -532,7 +535,7 @@ def calibration_links() -> str:
                     runs,
                     shares(ours, runs, both),
                     shares(plain, runs, both),
-                    "" if source is None else shares(source, runs, both),
+                    "" if source is None else f"{shares(source, runs, both)} ({silent_by_source})",
                     "" if row["correlation"] else f"{100 * row['rates differ'] / runs:.1f}",
                     silent,
                 )
@@ -552,7 +555,17 @@ def calibration_links() -> str:
         "no numbers where the rates do differ. **Disjoint**: as many links without a common node, which is the "
         "case of people.\n\n"
         "## Level: no effect\n\n"
-        + table(("links", "runs", *ways, "by source, %", "rates, %", "cannot tell (ours)"), levels)
+        + table(
+            (
+                "links",
+                "runs",
+                *ways,
+                "by source, % (cannot tell)",
+                "rates, %",
+                "cannot tell (ours)",
+            ),
+            levels,
+        )
         + "\n\n## Power: planted effect found\n\n"
         + table(("links", "runs", *ways, "disjoint, %", "cannot tell (ours)"), powers)
     )
