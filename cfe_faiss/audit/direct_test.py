@@ -60,6 +60,7 @@ _FEW_COLUMNS = 3
 _PEOPLE_PER_COLUMN = 150
 _COLUMN_KNOTS = 5
 _SEED = 20
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +166,19 @@ def propensity(B: Floats, carries: Bools) -> Floats:
 
 
 def score_tests(
-    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], rows: Ints
+    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], rows: Ints, ends: Any
 ) -> list[ScoreTest]:
     """Return one score test for each contrast, given the propensity of :func:`propensity`.
 
     Every array has one entry per draw of the attribute. ``rows`` is the number of rows of each
-    draw, of which a contrast is the sum.
+    draw, of which a contrast is the sum. ``ends`` joins draws with the nodes that their links end
+    at, (n, nodes) sparse, or is None. Draws that share an end depend on each other: the variance is
+    then at least the sum of the products of their residuals [1]_.
+
+    References
+    ----------
+    .. [1] Aronow, Samii and Assenova, "Cluster-Robust Variance Estimation for Dyadic Data",
+       Political Analysis 23(4), 2015.
     """
     from scipy.stats import norm
 
@@ -185,11 +193,17 @@ def score_tests(
     scores = S.T @ (carries - chance)
     variances = w @ T**2
     fourth = w @ T**4
+    effective_carriers = variances**2 / np.maximum(fourth, _TINY)
+    if ends is not None:
+        residuals = T * (carries - chance)[:, None]
+        squares = (ends.T @ residuals) ** 2
+        variances = np.maximum(variances, squares.sum(axis=0) - (residuals**2).sum(axis=0))
+        nodes = squares.sum(axis=0) ** 2 / np.maximum((squares**2).sum(axis=0), _TINY)
+        effective_carriers = np.minimum(effective_carriers, nodes)
     tests = []
-    for score, variance, power in zip(
-        scores.tolist(), variances.tolist(), fourth.tolist(), strict=True
+    for score, variance, effective in zip(
+        scores.tolist(), variances.tolist(), effective_carriers.tolist(), strict=True
     ):
-        effective = variance**2 / power if power > 0 else 0.0
         if effective < LEAST_EFFECTIVE:
             reason = f"{effective:.1f} decisive carriers are fewer than {LEAST_EFFECTIVE}"
             tests.append(ScoreTest(n_effective=effective, reason=reason))
@@ -353,6 +367,8 @@ class Sample:
     before
         Decisions of another model about the same people, (n,), whose logit joins the null model; or
         None.
+    ends
+        Numbers of the nodes at both ends of each link, (n, 2); None for other rows.
     near
         Nearest people of either group, (n, k), by k. Fewer are the first of more.
     """
@@ -363,6 +379,7 @@ class Sample:
     metric: Metric
     persons: Ints
     before: Bools | None = None
+    ends: Ints | None = None
     near: dict[int, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -486,7 +503,11 @@ class Sample:
         with single_threaded_blas():
             chance = propensity(basis, carriers)
             summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
-            tests = score_tests(basis, carriers, chance, summed, rows)
+            ends = None
+            if self.ends is not None:
+                places = (np.repeat(draws, 2), self.ends.reshape(-1))
+                ends = sparse.csr_array((np.ones(len(places[0])), places))
+            tests = score_tests(basis, carriers, chance, summed, rows, ends)
         return chance[draws], tests
 
     def test_each(
@@ -581,7 +602,9 @@ class Samples:
         order = order[np.random.default_rng(seed).permutation(len(rows))]
         rows = rows[order]
         persons = pd.factorize(self.persons[rows])[0]
-        return Sample(rows, vectors[order], unfavourable[order], self.finder.metric, persons)
+        links = self.finder.links
+        people = Sample(rows, vectors[order], unfavourable[order], self.finder.metric, persons)
+        return people if links is None else replace(people, ends=links.ends[rows])
 
 
 def _first_of_each(persons: Ints) -> Bools:

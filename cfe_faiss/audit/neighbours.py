@@ -30,7 +30,6 @@ from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Members
@@ -265,13 +264,14 @@ def consistency(  # noqa: PLR0913
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of_finder(finder), members.ids, columns, bins, intersections)
     asked = None if nodes is None else members.ids[places]
-    own_D, own_I = index.answer(Query(1, ids=asked, rules=Rules(neighbors="own")), effort)
+    own_class = Query(1, ids=asked, rules=Rules(neighbors="own"), **finder.conditions())
+    own_D, own_I = index.answer(own_class, effort)
     judged = (I[:, 0] >= 0) & (own_I[:, 0] >= 0)
     places = places[judged]
     nearest = flipped(D[judged, 0], index.metric)
     same = flipped(own_D[judged, 0], index.metric)
     closer = (nearest > same).astype(np.float64)
-    row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), effort)
+    row, neighbour = _nearest_of_all(finder, members, places, np.maximum(nearest, same), effort)
     tied = np.bincount(row, minlength=len(places)) > 1
     # Nodes that are connected by nearest neighbours are one cluster of the interval.
     graph = coo_array((np.ones(len(row), bool), (places[row], neighbour)), (len(members.ids),) * 2)
@@ -330,11 +330,12 @@ def _find_evidence(
     else:
         ids = np.unique(finder.searched("nodes", nodes))
         places = np.searchsorted(members.ids, ids)
-    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
+    query = Query(k, ids=ids, **finder.conditions())
+    return members, places, *finder.index.answer(query, effort, progress)
 
 
 def _nearest_of_all(
-    index: EvidenceIndex,
+    finder: EvidenceFinder,
     members: Members,
     places: Ints,
     nearest: NDArray[np.float32],
@@ -343,7 +344,11 @@ def _nearest_of_all(
     """Return pairs of a position in ``places`` and a nearest member, up to 16 for each."""
     ids = members.ids[places]
     absent = np.full(len(ids), members.labels.max(initial=0) + 1, np.int32)  # excludes no vector
-    query = Query(_MOST_TIES + 1, X=index.reconstruct_batch(ids), labels=absent)
+    conditions = finder.conditions()
+    if conditions:
+        conditions["queries"] = ids
+    index = finder.index
+    query = Query(_MOST_TIES + 1, X=index.reconstruct_batch(ids), labels=absent, **conditions)
     D, I = index.answer(query, effort)
     is_nearest = nearest[:, None] <= flipped(D, index.metric)
     row, column = np.nonzero(is_nearest & (I >= 0) & (ids[:, None] != I))
@@ -445,6 +450,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
         recall=recall,
         memory=memory,
         progress=progress,
+        **finder.conditions(),
     )
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
     known = np.isin(nodes, members.ids[judged])

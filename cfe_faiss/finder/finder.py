@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,16 +39,23 @@ from cfe_faiss.data.classes import (
     true_classes,
 )
 from cfe_faiss.data.columns import Reading, ReadingOptions
-from cfe_faiss.data.predict import is_model, predictions_of
+from cfe_faiss.data.predict import (
+    is_model,
+    predictions_of,
+    predictions_of_graphs,
+    predictions_of_links,
+)
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.explorer import TITLE, read_marks, write_explorer
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import KSSource, updated
+from cfe_faiss.finder.links import Links, link_vectors
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.csr import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
+from cfe_faiss.graph.whole import as_graphs, graph_vectors
 from cfe_faiss.index.searching import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import (
@@ -64,8 +71,6 @@ from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
 _LEAST_GAP = float(np.finfo(np.float64).tiny)
-_ATTRIBUTES = ("attributes", "feature_names", "sensitive")
-"""Values of ``data`` that hold attributes of nodes."""
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
@@ -74,7 +79,8 @@ _RECALL = 0.99
 class EvidenceFinder:
     """Counterfactual evidence of one data set under one model.
 
-    Made by :meth:`from_data`, :meth:`from_table`, :meth:`from_vectors` or :meth:`from_index`.
+    Made by :meth:`from_data`, :meth:`from_table`, :meth:`from_vectors` or :meth:`from_index`; of
+    links by :meth:`from_links`, of whole graphs by :meth:`from_graphs`.
 
     Attributes
     ----------
@@ -119,6 +125,10 @@ class EvidenceFinder:
         Weight of every row, (n,) float64; None: equal weights. Audits refuse a finder with weights.
     scale
         Weights of the columns of a table whose distance counts standard deviations; else None.
+    links
+        Ends of the links that are its rows; None if rows are no links.
+    unit
+        Kind of the rows: "rows" (also nodes), "links" or "graphs".
 
     Examples
     --------
@@ -163,12 +173,14 @@ class EvidenceFinder:
     scores: Doubles | None = None
     weights: Doubles | None = None
     scale: Mapping[str, float] | None = None
+    links: Links | None = None
+    unit: Literal["rows", "links", "graphs"] = "rows"
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels[self.labels != UNKNOWN]))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
-        rows = "nodes" if self.graph is not None else "rows"
+        rows = "nodes" if self.graph is not None else self.unit
         if self.scores is not None:
             classes = f"scores from {self.scores.min():g} to {self.scores.max():g}"
         parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
@@ -211,11 +223,15 @@ class EvidenceFinder:
     def rows(self, argument: str, ids: Any) -> Ints:
         """Return the row number of each id, (m,); or the rows that a mask, (n,), selects.
 
+        Ids of links are pairs of ids of nodes, or the texts of :meth:`names`.
+
         Raises
         ------
         TypeError, ValueError
             If an id is unknown; the error names ``argument``.
         """
+        if self.links is not None:
+            return self.links.rows(argument, ids)
         return row_numbers(argument, ids, len(self.labels), self.ids)
 
     def searched(self, argument: str, ids: Any) -> Ints:
@@ -351,11 +367,7 @@ class EvidenceFinder:
         data, node_type = inputs.of_type(data, node_type, metapath, edge_weight is True)
         inputs.check_data(data)
         n = node_count(data)
-        attributes = None
-        if features is not None:
-            attributes = attributes_of(inputs.given_attributes(features), n)
-        elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
-            attributes = attributes_of(data, n, "data")
+        attributes = inputs.node_attributes(data, features, n)
         predicted = predictions_of(
             model,
             whole,
@@ -683,6 +695,216 @@ class EvidenceFinder:
             sensitive=_sensitive(sensitive, known),
         )
 
+    @classmethod
+    def from_links(  # noqa: PLR0913
+        cls,
+        data: Any,
+        model: Any = None,
+        links: Any = None,
+        *,
+        scores: Any = None,
+        features: Any = None,
+        without: Iterable[str] = (),
+        truth: Any = None,
+        sensitive: Sequence[str] = (),
+        shared_ends: bool = False,
+        class_names: Sequence[str] | None = None,
+        unknown: Collection[Any] | None = None,
+        num_layers: int = 3,
+        alpha: float = 0.5,
+        directed: bool = False,
+        edge_weight: ArrayLike | bool = False,
+        index: str | EvidenceIndex | None = None,
+    ) -> Self:
+        """Index links of a graph, and the classes or scores that a model predicts for them.
+
+        The evidence of a link is another pair of nodes with similar ends and surroundings, decided
+        otherwise. It shares no end with the link. Such searches are exact. See
+        :doc:`/how_to/links`.
+
+        Parameters
+        ----------
+        data
+            PyG ``Data`` as in :meth:`from_data`, with the edges that the model reads. A link that
+            is one of these edges makes its ends similar.
+        model
+            Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits, one
+            for each link or (m, C), or classes, (m,); or predictions for the links. See
+            :func:`cfe_faiss.data.predict.predictions_of_links`.
+        links
+            Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2,
+            m) node numbers, as of PyG's ``RandomLinkSplit``.
+        scores
+            In place of a model: a number for each link, (m,).
+        features
+            Attributes of all nodes, as in :meth:`from_data`. Links get the attributes of both ends:
+            "NAME of source" and "NAME of target", or without direction "NAME of ends" ("a & b") and
+            "NAME, lower" and "NAME, higher" of numbers; the degrees too, and the number of common
+            neighbours.
+        without
+            Attributes of nodes to leave out of the vectors, as in :meth:`from_data`.
+        truth
+            True classes, (m,).
+        sensitive
+            Names of attributes of nodes that are groups. Links get "NAME between ends", "within" or
+            "across", which audits use as sensitive by default.
+        shared_ends
+            Whether a link and its evidence may share an end.
+        class_names, unknown
+            As in :meth:`from_vectors`.
+        num_layers, alpha, edge_weight
+            Of the KS vectors of the ends, as in :meth:`from_data`.
+        directed
+            Whether links have a direction: (a, b) is then another link than (b, a), sources are
+            compared with sources, and KS vectors follow the direction of edges.
+        index
+            As in :meth:`from_data`.
+
+        Returns
+        -------
+        EvidenceFinder
+            Rows are links, in their order. With ``shared_ends=True`` the constraint
+            ``common_neighbors=False`` excludes shared ends in one search. ``model`` and ``data``
+            are None: no audit varies the inputs of links.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, a node is unknown, or a pair occurs twice.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> data = SimpleNamespace(
+        ...     x=[[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.0, 1.0], [0.2, 1.0], [0.1, 0.8]],
+        ...     edge_index=[[0, 1, 3, 4], [1, 2, 4, 5]],
+        ...     node_ids=["ann", "ben", "cem", "dee", "eva", "fay"],
+        ... )
+        >>> links = [("ann", "dee"), ("ben", "eva"), ("ann", "fay"), ("cem", "dee")]
+        >>> finder = EvidenceFinder.from_links(data, ["yes", "no", "no", "yes"], links)
+        >>> finder.local([("ann", "dee")], k=2).to_frame()[["node", "evidence", "rank"]]
+                node   evidence  rank
+        0  ann - dee  ben - eva     1
+        """
+        inputs.check_data(data)
+        n = node_count(data)
+        node_ids = getattr(data, "node_ids", None)
+        node_ids = None if node_ids is None else as_row_ids("data.node_ids", node_ids, n)
+        graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
+        rows = Links.of(data, links, n, node_ids, directed, shared_ends)
+        if scores is None:
+            model = predictions_of_links(model, data, rows.ends, class_names, unknown)
+        nodes = inputs.node_attributes(data, features, n)
+        names = as_names("without", without)
+        x, _, removed = leave_out(data, nodes, names) if names else (data.x, None, None)
+        vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha)
+        attributes, groups = rows.attributes(nodes, graph, as_names("sensitive", sensitive))
+        finder = cls.from_vectors(
+            link_vectors(vectors, rows.ends, directed=directed),
+            model,
+            scores=scores,
+            features=attributes,
+            truth=truth,
+            ids=rows.ids,
+            sensitive=groups,
+            class_names=class_names,
+            unknown=unknown,
+            index=index,
+        )
+        return replace(finder, links=rows, removed=removed, unit="links")
+
+    @classmethod
+    def from_graphs(  # noqa: PLR0913
+        cls,
+        graphs: Any,
+        model: Any = None,
+        *,
+        scores: Any = None,
+        features: Any = None,
+        truth: Any = None,
+        ids: Any = None,
+        sensitive: Sequence[str] = (),
+        class_names: Sequence[str] | None = None,
+        unknown: Collection[Any] | None = None,
+        num_layers: int = 3,
+        alpha: float = 0.5,
+        directed: bool = False,
+        index: str | EvidenceIndex | None = None,
+    ) -> Self:
+        """Index whole graphs, such as molecules, and the classes that a model predicts for them.
+
+        A graph with features has the sum of the KS vectors of its nodes as vector; a graph without
+        features the numbers of its WL colours of 0 to ``num_layers`` steps. Vectors are compared by
+        their cosine. See :doc:`/how_to/graph_classification`.
+
+        Parameters
+        ----------
+        graphs
+            Sequence of PyG ``Data``, a PyG data set, or other graphs of
+            :func:`cfe_faiss.graph.as_graph`, such as NetworkX graphs. All or none have features,
+            ``x``, (n_i, d).
+        model
+            For PyG ``Data`` with ``x`` called as ``model(x, edge_index, batch)`` or ``model(data)``
+            with batches of graphs, else with the list of all graphs; or predictions for the graphs.
+            See :func:`cfe_faiss.data.predict.predictions_of_graphs`.
+        scores
+            In place of a model: a number for each graph, (g,).
+        features
+            Attributes of the graphs, row i of graph i. The numbers of ``nodes`` and ``edges`` join
+            them.
+        truth
+            True classes, (g,). Default: ``y`` of the graphs, if each holds one integer.
+        ids, sensitive, class_names, unknown, index
+            As in :meth:`from_vectors`, of graphs.
+        num_layers, alpha, directed
+            Of the KS vectors, as in :meth:`from_data`.
+
+        Returns
+        -------
+        EvidenceFinder
+            Rows are graphs. ``model`` and ``data`` are None: no audit varies the inputs of graphs.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, a graph has no nodes, or some graphs have features
+            and others not.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> graphs = [nx.path_graph(4), nx.star_graph(3), nx.cycle_graph(4), nx.path_graph(5)]
+        >>> finder = EvidenceFinder.from_graphs(graphs, ["a", "a", "b", "b"])
+        >>> finder.local([0], k=2).to_frame()[["node", "evidence", "similarity"]].round(3)
+           node  evidence  similarity
+        0     0         3       0.887
+        1     0         2       0.474
+        """
+        listed, parts = as_graphs(graphs, directed=directed)
+        matrices = [getattr(graph, "x", None) for graph in listed]
+        lacking = [i for i, x in enumerate(matrices) if x is None]
+        if 0 < len(lacking) < len(parts):
+            raise ValueError(
+                f"graphs must all have x, or none, got graphs[{lacking[0]}] without x: leave "
+                f"it out of all to compare their WL colours"
+            )
+        if scores is None:
+            model = predictions_of_graphs(model, listed, class_names, unknown)
+            truth = inputs.truth_of_graphs(listed) if truth is None else truth
+        finder = cls.from_vectors(
+            graph_vectors(parts, None if lacking else matrices, num_layers, alpha),
+            model,
+            scores=scores,
+            features=inputs.graph_attributes(parts, features),
+            truth=truth,
+            ids=ids,
+            sensitive=sensitive,
+            class_names=class_names,
+            unknown=unknown,
+            index=index,
+        )
+        return replace(finder, unit="graphs")
+
     def local(  # noqa: PLR0913
         self,
         nodes: ArrayLike | None = None,
@@ -736,8 +958,8 @@ class EvidenceFinder:
             for name, value in (("recall", recall), ("nprobe", nprobe), ("exact", exact)):
                 if value is not None and value is not True:
                     raise ValueError(
-                        f"{name} must be left out with where (such a search is exact), got "
-                        f"{name}={value}"
+                        f"{name} must be left out with where and for links that share no end (such "
+                        f"a search is exact), got {name}={value}"
                     )
             exact = True
         elif recall is None and nprobe is None and exact is None:
@@ -1099,15 +1321,25 @@ class EvidenceFinder:
             )
             raise ValueError(f"min_gap must be {needed}, got {min_gap}")
         if min_gap is not None and self.scores is not None:
-            return {
-                **inputs.gap_conditions(where, min_gap, self.scores, self.attributes),
-                "graph": self.graph,
-            }
+            conditions = self.conditions(where)
+            where = conditions.get("where")
+            return conditions | inputs.gap_conditions(where, min_gap, self.scores, self.attributes)
+        if where is not None and where.target is not None:
+            where = replace(where, target=self.class_numbers("target", where.target).tolist())
+        return self.conditions(where)
+
+    def conditions(self, where: Constraints | None = None) -> dict[str, Any]:
+        """Return constraints and the rule of links, with their data, as arguments of a search.
+
+        Without either an empty dict.
+        """
+        graph = self.graph
+        if self.links is not None:
+            where = self.links.constraints(where)
+            graph = self.links.graph
         if where is None:
             return {}
-        if where.target is not None:
-            where = replace(where, target=self.class_numbers("target", where.target).tolist())
-        return {"where": where, "attributes": self.attributes, "graph": self.graph}
+        return {"where": where, "attributes": self.attributes, "graph": graph}
 
 
 def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int32s:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.checks import (
     UNKNOWN,
     Array,
@@ -38,12 +38,15 @@ from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
 from cfe_faiss.data.roles import Roles, check_categories, check_table, column_names
+from cfe_faiss.graph import Graph
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows
 from cfe_faiss.search.query import Rules
 
+_ATTRIBUTES = ("attributes", "feature_names", "sensitive")
+"""Values of ``data`` that hold attributes of nodes."""
 _ROUNDING = 1e-3
 _NEARLY = 0.1
 EXACT_UP_TO = 100_000
@@ -132,6 +135,34 @@ def fill_index(
         built.train(vectors[nodes])
     built.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
     return built
+
+
+def node_attributes(data: Any, features: Any, n: int) -> Attributes | None:
+    """Return the attributes of n nodes: ``features``, or attributes in ``data``; or None."""
+    if features is not None:
+        return attributes_of(given_attributes(features), n)
+    if any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
+        return attributes_of(data, n, "data")
+    return None
+
+
+def graph_attributes(graphs: Sequence[Graph], features: Any) -> Attributes:
+    """Return the attributes of graphs, and their numbers of nodes and edges."""
+    sizes = {
+        "nodes": [graph.num_nodes for graph in graphs],
+        "edges": [graph.num_edges // (1 if graph.directed else 2) for graph in graphs],
+    }
+    arrays = {name: np.array(values, np.float64) for name, values in sizes.items()}
+    given = {} if features is None else attributes_of(given_attributes(features), len(graphs))
+    return Attributes({**arrays, **given}, np.arange(len(graphs)))
+
+
+def truth_of_graphs(graphs: Sequence[Any]) -> Ints | None:
+    """Return the classes in ``y`` of graphs, (g,), if each holds one integer; else None."""
+    values = [np.asarray(to_host(getattr(graph, "y", None))) for graph in graphs]
+    if any(value.size != 1 or value.dtype.kind not in "iu" for value in values):
+        return None
+    return np.array([value.item() for value in values], np.int64)
 
 
 def truth_of(

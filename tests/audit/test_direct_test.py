@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import norm
 from simulated_people import simulated
@@ -26,7 +29,7 @@ def test_the_score_test_equals_the_formula():
     B = direct_test.basis(X, refused, persons=np.arange(len(X)))
     s = situation_contrast(X, refused, 5)
     chance = direct_test.propensity(B, carries)
-    (test,) = direct_test.score_tests(B, carries, chance, [s], np.ones(len(B)))
+    (test,) = direct_test.score_tests(B, carries, chance, [s], np.ones(len(B)), None)
 
     columns = np.column_stack([np.ones(len(B)), B])
     penalty = np.r_[0.0, np.full(B.shape[1], RIDGE)]
@@ -104,7 +107,7 @@ def test_skewed_amounts_that_decide_are_no_direct_effect():
         persons = np.arange(len(X))
         B = direct_test.basis(X.astype(np.float32), refused, persons=persons)
         (test,) = direct_test.score_tests(
-            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B))
+            B, carries, direct_test.propensity(B, carries), [s], np.ones(len(B)), None
         )
         statistics.append(test.statistic)
     assert abs(np.mean(statistics)) < 1, "with amounts alone in the null model the mean is 2"
@@ -119,3 +122,30 @@ def test_the_null_model_knows_amounts_and_normal_ranks():
         centred = column - column.mean()
         residual = centred - B @ np.linalg.lstsq(B, centred, rcond=None)[0]
         assert residual.std() < 0.1 * column.std()
+
+
+@given(st.integers(0, 10**6))
+def test_links_that_share_an_end_count_in_the_variance(seed):
+    rng = np.random.default_rng(seed)
+    n, nodes = 300, 20
+    pairs = np.argwhere(np.triu(np.ones((nodes, nodes)), 1))
+    ends = np.concatenate([pairs, pairs + nodes])[rng.permutation(2 * len(pairs))[:n]]
+    B = rng.normal(size=(n, 3))
+    chance = rng.uniform(0.2, 0.8, n)
+    carries = rng.random(n) < chance
+    s = rng.normal(size=2 * nodes)[ends].sum(axis=1)
+    incidence = np.zeros((n, 2 * nodes))
+    incidence[np.arange(n)[:, None], ends] = 1
+    alone, together = (
+        direct_test.score_tests(B, carries, chance, [s], np.ones(n), joined)[0]
+        for joined in (None, scipy.sparse.csr_array(incidence))
+    )
+    w = chance * (1 - chance)
+    columns = np.column_stack([np.ones(n), B])
+    gram = columns.T @ (columns * w[:, None]) + np.diag([0, 0.1, 0.1, 0.1])
+    t = s - columns @ np.linalg.solve(gram, columns.T @ (w * s))
+    r = t * (carries - chance)
+    shares = (ends[:, None, :, None] == ends[None, :, None, :]).any(axis=(2, 3))
+    expected = max((r[:, None] * r)[shares].sum(), w @ t**2)
+    assert together.statistic == pytest.approx(alone.statistic * np.sqrt(w @ t**2 / expected))
+    assert together.n_effective <= alone.n_effective

@@ -67,6 +67,25 @@ def calibration_rates(script):
     assert 0.2 < script.neighbours(("0.5 everywhere", 60, 3, 2))["expected"] < 0.8
 
 
+def calibration_links(script):
+    cell = script.Cell("few", links=200, nodes=40, features=2, harm=True, by_source=True)
+    row = script.measured(cell, 1)
+    assert set(row["counts"]) == {"ours", "independent", "person=source"}
+    assert set(row["disjoint"]) == {"direction", "situation"}
+    found = script.tested(
+        script.Cell("popular", popularity=1.0, links=200, nodes=40, features=2), 3
+    )
+    for ours, plain in zip(found["ours"], found["independent"], strict=True):
+        assert ours.reason or abs(ours.statistic) <= abs(plain.statistic)
+
+
+def link_vectors(script):
+    script.MOST_LINKS = 150  # the module is forgotten after the test
+    kinds = script.measured("patients")["kinds"]
+    assert kinds["best matching"]["recall"] == 1
+    assert kinds["sum"]["recall"] < kinds[script.OURS]["recall"] < 1
+
+
 def audit_report(script):
     found = script.measure("mixed", 400, 24)
     assert (found["rows"], found["columns"]) == (400, 24)
@@ -131,6 +150,7 @@ def models_data():
 
 RUNS = [recall_kept, calibration, calibration_findings, calibration_rates, audit_report]
 RUNS += [false_pairs, tanimoto, per_group, synthetic_graphs, fair_models]
+RUNS += [calibration_links, link_vectors]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.__name__)

@@ -344,6 +344,7 @@ def _complete(subject: Subject, finder: EvidenceFinder, settings: Settings) -> S
         "given predictions" if finder.model is None else type(finder.model).__name__
     )
     rows = "people" if settings.person is None else "rows"
+    rows = rows if finder.unit == "rows" else finder.unit
     people = subject.people or (rows if finder.graph is None else "nodes")
     title = subject.title or f"Audit: {data}, {model}"
     return replace(subject, title=title, data=data, model=model, people=people)

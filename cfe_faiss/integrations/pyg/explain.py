@@ -84,7 +84,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
         self, finder: EvidenceFinder, k: int = 5, where: Constraints | None = None
     ) -> None:
         super().__init__()
-        check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
+        _check_nodes(finder)
         self.finder = finder
         self.k = as_count("k", k)
         self.where = where
@@ -166,6 +166,16 @@ class EvidenceExplainer(ExplainerAlgorithm):
         mask = np.zeros(x.shape, np.float32)
         mask[node] = row
         return mask
+
+
+def _check_nodes(finder: Any) -> None:
+    """Raise an error unless ``finder`` is a finder whose rows are no links and no graphs."""
+    check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
+    if finder.unit != "rows":
+        raise ValueError(
+            f"finder must be of nodes (EvidenceFinder.from_data), whose features an explainer masks, "
+            f"got one of {finder.unit}: finder.case(id) compares their attributes"
+        )
 
 
 def check_class(finder: EvidenceFinder, node: int, target: torch.Tensor) -> None:
@@ -489,7 +499,7 @@ def explain_beside(
     """
     check_type("explainer must be an Explainer of PyG", explainer, Explainer)
     n = len(data.x)
-    check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
+    _check_nodes(finder)
     if n != len(finder.labels):
         raise ValueError(f"data must have the finder's {len(finder.labels)} nodes, got {n}")
     node = as_node("node", node, n)

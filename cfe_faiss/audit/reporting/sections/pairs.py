@@ -314,7 +314,8 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     nearer = np.zeros(count, np.int64)
     equal = np.zeros(count, np.int64)
     counted = 0
-    for block in evidence_pairs(inputs.finder.index, float(first[-1])):
+    finder = inputs.finder
+    for block in evidence_pairs(finder.index, float(first[-1]), **finder.conditions()):
         D = block.similarity[:, None]
         nearer += (first > D if is_distance(pairs.found.metric) else first < D).sum(axis=0)
         equal += (first == D).sum(axis=0)
