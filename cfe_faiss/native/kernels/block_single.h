@@ -43,13 +43,11 @@ CFE_INLINE void rotate_single(const BlocksView& blocks, const float* x, float* r
   }
 }
 
-// What numbers are multiplied by after rounding, and the square of the length of their errors.
 struct Rounding {
-  float scale, error;
+  float scale, error;  // error: the square of the length
 };
 
-// Rounds n numbers, with zeros after them up to a multiple of 16, to codes of at most `most`. Calls write(codes, i) for
-// each 16 of them.
+// Rounds n numbers, and zeros after them up to a multiple of 16, to codes of at most `most`; write(codes, i) takes 16.
 template <class Write>
 CFE_INLINE Rounding round_numbers(const float* x, std::size_t n, float most, const Write& write) {
   F32x16 largest = F32x16::all(0), error = largest;

@@ -290,6 +290,8 @@ CFE_INLINE auto consecutive(const Register& x, const Register& y) {
 CFE_INLINE Wide widened(const Half& from) {
 #if defined(CFE_LEVEL_avx512)
   return (Wide)_mm512_maskz_cvtps_pd(0xFF, (__m256)from);
+#elif defined(CFE_LEVEL_avx2)
+  return (Wide)_mm256_cvtps_pd((__m128)from);
 #else
   return __builtin_convertvector(from, Wide);
 #endif
