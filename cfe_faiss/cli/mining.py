@@ -33,17 +33,15 @@ from cfe_faiss.mining.labels import SUSPICIOUS
 from cfe_faiss.plot import histogram_figure
 from cfe_faiss.rows.metric import measure_of, measured, threshold_of
 
-_ROLES = ("--truth", "--split")
+_OTHERS = ("--truth", "--split")
+_OWN_FILES = [each for each in OWN_FILES.members if getattr(each, "name", "") not in _OTHERS]
 _OF_BOTH: list[Member] = [
     Either([FEATURES], required=True),
     *TEXT_FORMAT,
     FORMAT,
-    argument("--picture", type=Path, metavar="FILE", output="picture", help="a histogram"),
+    argument("--picture", type=Path, metavar="FILE", output="file", help="a histogram"),
     with_default("--allow", "N", 0, "number of rows of the result that pass"),
-    replace(
-        OWN_FILES,
-        members=[each for each in OWN_FILES.members if getattr(each, "name", "") not in _ROLES],
-    ),
+    replace(OWN_FILES, members=_OWN_FILES),
 ]
 
 
@@ -137,8 +135,7 @@ def _read(arguments: argparse.Namespace) -> tuple[Inputs, EvidenceFinder, Array]
         if inputs.predicted is not None and np.all(pd.isna(inputs.predicted)):
             raise ValueError(f"{option} must hold a known value, got none")
         finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
-    columns = [] if finder.attributes is None else finder.attributes.values()
-    for name in leaks(columns, finder.labels, by_threshold=True):
+    for name in leaks((finder.attributes or {}).values(), finder.labels, by_threshold=True):
         note(f"column {name!r} determines {option}: if it is made from it, add --ignore {name}")
     return inputs, finder, np.array([*map(finder.class_name, range(finder.class_count)), None])
 

@@ -1,7 +1,7 @@
 """Labels that the nearest rows contradict."""
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,6 @@ from cfe_faiss.base.checks import (
     as_count,
     as_matrix,
     as_number,
-    check_known,
     check_shape,
 )
 from cfe_faiss.base.extras import pd
@@ -56,8 +55,8 @@ class LabelErrors:
     suggested: Array
     score: Doubles
     evidence: Ints
-    support: Ints
     evidence_measure: Doubles
+    support: Ints
     support_measure: Doubles
     metric: Metric
 
@@ -80,17 +79,11 @@ class LabelErrors:
         ``_similarity`` or, with metric "l2", ``_distance``.
         """
         rows = np.argsort(self.score, kind="stable") if below is None else self.rows(below)
-        measure = measure_of(self.metric)
-        columns: dict[str, Array] = {
-            "given": self.given,
-            "suggested": self.suggested,
-            "score": self.score,
-            "evidence": self.evidence,
-            f"evidence_{measure}": self.evidence_measure,
-            "support": self.support,
-            f"support_{measure}": self.support_measure,
-        }
-        return pd.DataFrame(columns).rename_axis("row").iloc[rows].reset_index()
+        names = ["given", "suggested", "score"]
+        names += ["evidence", "evidence_measure", "support", "support_measure"]
+        frame = pd.DataFrame({name: getattr(self, name)[rows] for name in names})
+        frame.insert(0, "row", rows)
+        return frame.rename(columns=lambda name: name.replace("measure", measure_of(self.metric)))
 
 
 def label_errors(
@@ -147,7 +140,6 @@ def label_errors(
        row given suggested  score  evidence  support
     0    1     b         a    0.0         0        4
     """
-    check_known("metric must be one of", metric, get_args(Metric))
     matrix = as_matrix("X", X)
     n = len(matrix)
     k = as_count("k", k)
@@ -164,18 +156,10 @@ def label_errors(
     D, I = rows.nearest(matrix, groups_of, min(k, len(known)))
     score, best = _judge(D**2 if metric == "l2" else D, I, codes, groups_of)
     suggested = np.array([*labels[known][first].tolist(), None], object)[best]
-    evidence, evidence_measure = _nearest_of_label(matrix, codes, groups_of, best, metric)
-    support, support_measure = _nearest_of_label(matrix, codes, groups_of, codes, metric)
-    return LabelErrors(
-        given=labels,
-        suggested=suggested.astype(labels.dtype if best.min() >= 0 else object),
-        score=score,
-        evidence=evidence,
-        support=support,
-        evidence_measure=evidence_measure,
-        support_measure=support_measure,
-        metric=metric,
-    )
+    evidence = _nearest_of_label(matrix, codes, groups_of, best, metric)
+    support = _nearest_of_label(matrix, codes, groups_of, codes, metric)
+    suggested = suggested.astype(labels.dtype if best.min() >= 0 else object)
+    return LabelErrors(labels, suggested, score, *evidence, *support, metric)
 
 
 def _judge(squares: Doubles, I: Ints, codes: Ints, groups: Ints) -> tuple[Doubles, Ints]:

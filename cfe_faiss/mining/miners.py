@@ -267,7 +267,6 @@ def near_duplicates(
     >>> pairs.source, pairs.target
     (array([0]), array([3]))
     """
-    check_known("metric must be one of", metric, get_args(Metric))
     vectors = as_rows("X", X, None, metric)
     (codes,) = group_numbers(("groups", groups, len(vectors)))
     pairs = pairs_within(vectors, codes, threshold, metric)
@@ -283,6 +282,7 @@ def pairs_within(
     vectors: Floats, codes: Ints, threshold: float, metric: Metric, where: Any = None
 ) -> Pairs:
     """Return all pairs of rows with different codes at a threshold, best first."""
+    check_known("metric must be one of", metric, get_args(Metric))
     least = threshold_of("threshold", threshold, metric)
     index = _index_of(vectors, codes, metric)
     blocks = evidence_pairs(index, least, block=_MOST_PAIRS, where=where)

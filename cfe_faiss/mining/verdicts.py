@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import Doubles, Ints, check_known
+from cfe_faiss.base.checks import Doubles, Ints
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_lists, as_values, distinct
 from cfe_faiss.mining.miners import Metric, pairs_within
@@ -146,7 +145,6 @@ def verdict_conflicts(
     """
     from scipy.stats import false_discovery_control  # takes a second to import
 
-    check_known("metric must be one of", metric, get_args(Metric))
     matrix = as_rows("X", X, None, metric)
     items, repeats = as_lists("verdicts", verdicts, len(matrix))
     values = as_values("verdicts", items)
@@ -202,7 +200,7 @@ def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
             f"verdicts must be few classes, got {len(margins)} different ones on two inputs: put "
             "numbers or texts into classes first"
         )
-    tables = np.array(list(product(*(range(margin + 1) for margin in margins))))
+    tables = np.indices([margin + 1 for margin in margins]).reshape(len(margins), -1).T
     tables = tables[tables.sum(axis=1) == size]
     totals = np.array(margins)
     disagreement, noise = _shares(tables, totals)
