@@ -240,6 +240,16 @@ def test_near_duplicates_by_distance_equal_brute_force(seed, digits):
         mining.near_duplicates(X, groups, -1, metric="l2")
 
 
+def test_too_many_near_duplicates_are_refused_before_they_fill_the_memory(monkeypatch):
+    X = np.zeros((20, 2))
+    groups = np.arange(20)
+    monkeypatch.setattr(mining.miners, "_MOST_PAIRS", 190)
+    assert len(mining.near_duplicates(X, groups, 0, metric="l2")) == 190
+    monkeypatch.setattr(mining.miners, "_MOST_PAIRS", 189)
+    with pytest.raises(ValueError, match="threshold must be one of nearer rows, got 0 with over"):
+        mining.near_duplicates(X, groups, 0, metric="l2")
+
+
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 

@@ -122,12 +122,13 @@ def label_errors(
 
     Notes
     -----
-    A vote weighs exp(-2 (r / r_k)^2) / sqrt(m). Here r and r_k are the distances of the voter and of
-    the last one (with similarities the roots of 1 - similarity), and m is the number of rows with the voter's label in
-    other groups than the judged one: without m, large classes would win where classes meet, and by
-    m alone small ones. Equal shares: the given label first, then in ascending order. The score is
-    the normalised margin of C. Northcutt, L. Jiang and I. Chuang, "Confident learning", JAIR 2021,
-    from these shares. The weights and k were chosen on other data than the benchmark reports.
+    A vote weighs exp(-2 (r / r_k)^2) / sqrt(m). Here r and r_k are the distances of the voter and
+    of the last one (with similarities the roots of 1 - similarity), and m is the number of rows
+    with the voter's label in other groups than the judged one: without m, large classes would win
+    where classes meet, and by m alone small ones. Equal shares: the given label first, then in
+    ascending order. The score is the normalised margin of C. Northcutt, L. Jiang and I. Chuang,
+    "Confident learning", JAIR 2021, from these shares. The weights and k were chosen on other data
+    than the benchmark reports.
 
     Examples
     --------

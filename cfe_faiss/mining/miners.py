@@ -36,7 +36,7 @@ _PAIRS = 1 << 14
 """Positive pairs that are scored at once."""
 _BLOCK = 1 << 22
 """Numbers per block of candidates: 32 MiB."""
-_MOST_PAIRS = 1 << 26
+_MOST_PAIRS = 1 << 24
 _NO_DIVISION_BY_ZERO = 1e-12
 """Added to the distance to the predicted class in a trust score, as in the authors' code."""
 
@@ -256,7 +256,7 @@ def near_duplicates(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or there are more than 2**26 pairs:
+        If an argument is not as described, or there are more than 2**24 pairs:
         :func:`cfe_faiss.evidence_pairs` yields them in blocks.
 
     Examples
@@ -288,9 +288,8 @@ def pairs_within(
     blocks = evidence_pairs(index, least, block=_MOST_PAIRS, where=where)
     pairs = next(blocks, Pairs(NO_ROWS, NO_ROWS, np.empty(0, np.float32), metric=metric))
     if next(blocks, None) is not None:
-        most = f"{_MOST_PAIRS:,} pairs; cfe_faiss.evidence_pairs yields more in blocks"
         raise ValueError(
-            f"threshold must be one of nearer rows, got {threshold:g} with over {most}"
+            f"threshold must be one of nearer rows, got {threshold:g} with over {_MOST_PAIRS:,} pairs"
         )
     return pairs
 
