@@ -613,7 +613,7 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     ValueError
         If there are not n of them.
     """
-    expected = f"{name} must hold one sequence for each of {n} queries"
+    expected = f"{name} must hold one sequence for each of {n} rows"
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{expected}, got {values!r}")
     if len(values) != n:
