@@ -57,7 +57,7 @@ from cfe_faiss.store.values import (
     check_metadata,
     copy_metadata,
 )
-from cfe_faiss.store.watch import Guard, Watch, as_watch, group_codes
+from cfe_faiss.store.watch import Watch, evidence_against, group_codes
 
 
 class EvidenceStore:
@@ -300,7 +300,7 @@ class EvidenceStore:
         RuntimeError
             If the store was loaded with ``mmap=True``.
         """
-        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=False)
+        return self._put(ids, vectors, labels, metadata, documents, watch, replace=False)
 
     def upsert(
         self,
@@ -320,7 +320,7 @@ class EvidenceStore:
         Parameters, result and errors as in :meth:`add`, but ids may be stored. For ``watch``, old
         rows that are replaced are no evidence.
         """
-        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=True)
+        return self._put(ids, vectors, labels, metadata, documents, watch, replace=True)
 
     def _put(
         self,
@@ -329,12 +329,12 @@ class EvidenceStore:
         labels: Any,
         metadata: Any,
         documents: Any,
-        watch: Watch | None,
+        watch: Watch | float | None,
         *,
         replace: bool,
     ) -> list[Hits] | None:
-        page = self._page(1, 0, None)
         if watch is not None:
+            watch = watch if isinstance(watch, Watch) else Watch(watch)
             page = self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
@@ -351,18 +351,16 @@ class EvidenceStore:
                     f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
                     f"which is"
                 )
-            guard = None
-            check = None
+            longer = self._contents.with_rows(names, classes, metadata, documents)
             if watch is not None:
-                guard = Guard(self._contents, X, watch, old[stored], page[2])
-                check = guard.check
+                found = evidence_against(self._contents, longer, X, old[stored], watch)
             if names:
-                self._contents.insert(names, X, classes, metadata, documents, old[stored], check)
-            if guard is None:
+                self._contents.insert(longer, X, old[stored])
+            if watch is None:
                 return None
-            report = self._hits(guard.D, guard.I, page, False)
-        if guard.watch.tell is not None:
-            guard.watch.tell(report)
+            report = self._hits(*found, page, False)
+        if watch.tell is not None:
+            watch.tell(report)
         return report
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
