@@ -36,7 +36,6 @@ from cfe_faiss.rows.metric import (
     Metric,
     as_rows,
     flipped,
-    is_distance,
     limits_of,
     measure_of,
     measured,
@@ -44,7 +43,7 @@ from cfe_faiss.rows.metric import (
 )
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
-from cfe_faiss.store.duplicates import DuplicateGroup, cluster_rows
+from cfe_faiss.store.duplicates import DuplicateGroup, duplicate_groups
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
@@ -919,18 +918,11 @@ class EvidenceStore:
         ...     print(group.ids, group.representative, round(group.similarity, 3))
         ['a', 'b', 'd'] b 0.976
         """
-        limit = 1 if self.metric == "cosine" else np.inf
-        threshold = as_number("threshold", threshold, -limit, limit)
         with self._lock.reading():
             table = self._contents.table
             ids = table.ids[table.rows]
             vectors = self._contents.vectors_of(table.keys[table.rows])
-        clusters = cluster_rows(vectors, self.metric, threshold) if len(ids) else []
-        sign = -1 if is_distance(self.metric) else 1
-        return [
-            DuplicateGroup(ids[rows].tolist(), ids[medoid], sign * score)
-            for rows, medoid, score in clusters
-        ]
+        return duplicate_groups(ids, vectors, self.metric, threshold)
 
     def similarity_curve(
         self, group: str | None = None, *, sample: int = 10_000, seed: int = 0
