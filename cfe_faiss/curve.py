@@ -12,6 +12,7 @@ from scipy.special import bdtrik, betaincinv
 
 from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number, require
 from cfe_faiss.base.extras import extra, pd
+from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.rows.metric import (
@@ -70,10 +71,7 @@ class SimilarityCurve:
     thresholds: Floats
     pairs: Doubles
 
-    def __repr__(self) -> str:
-        return (
-            f"SimilarityCurve({len(self.nearest):,} of {self.rows:,} rows, {self.units:,} groups)"
-        )
+    __repr__ = summary
 
     def threshold(self, rate: float) -> float:
         """Return the least threshold whose rate of false pairs is at most ``rate``.
@@ -108,17 +106,12 @@ class SimilarityCurve:
         m = len(self.nearest)
         size = m / self.units
         allowed = math.floor(rate * (m + size) - 2 * size + 1e-9)
-        if allowed < 0:
-            raise ValueError(
-                f"rate must be at least {2 * size / (m + size):.2g} with {self.units:,} groups, got "
-                f"{rate:g}: give more groups"
-            )
         copies = int((self.nearest == self._best).sum())
         if allowed < copies:
             raise ValueError(
-                f"rate must be at least {(copies + 2 * size) / (m + size):.3g}, because {copies:,} "
-                f"rows equal a row of another group, got {rate:g}: remove copies, or put them into "
-                f"one group"
+                f"rate must be at least {(copies + 2 * size) / (m + size):.3g} with {self.units:,} "
+                f"groups, and {copies:,} rows that equal a row of another group, got {rate:g}: give "
+                f"more groups, and remove copies or put them into one group"
             )
         return next_threshold(float(self.nearest[allowed]), self.metric)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.base.checks import Floats, as_count, as_dense, check_shape, require
+from cfe_faiss.base.values import as_list
 from cfe_faiss.graph.csr import Graph, as_graph
 from cfe_faiss.graph.ks import ks_vectors
 
@@ -93,14 +94,7 @@ def as_graphs(graphs: Any, *, directed: bool) -> tuple[list[Any], list[Graph]]:
     TypeError, ValueError
         If one is no graph, or has no nodes; the error names its number.
     """
-    # A data set of PyG has the attributes of its graphs, too.
-    is_data = hasattr(graphs, "edge_index") and not hasattr(graphs, "indices")
-    if is_data or hasattr(graphs, "adjacency") or not hasattr(graphs, "__iter__"):
-        raise TypeError(
-            f"graphs must be a sequence of graphs, got {type(graphs).__name__}: put one graph into "
-            f"a list, and a batch of PyG through batch.to_data_list()"
-        )
-    listed = list(graphs)
+    listed = as_list("graphs", graphs)
     require(listed, "graphs must hold at least one graph, got none")
     parts = []
     for i, graph in enumerate(listed):
@@ -108,5 +102,6 @@ def as_graphs(graphs: Any, *, directed: bool) -> tuple[list[Any], list[Graph]]:
             parts.append(as_graph(graph, directed=directed))
             require(parts[i].num_nodes, "a graph must have at least one node, got none")
         except (TypeError, ValueError) as error:
-            raise type(error)(f"graphs[{i}]: {error}") from error
+            remedy = "put a single graph into a list"
+            raise type(error)(f"graphs[{i}] must be a graph ({remedy}): {error}") from error
     return listed, parts

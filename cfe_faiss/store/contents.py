@@ -563,44 +563,36 @@ class Contents:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def with_rows(
+    def new_rows(
         self,
         ids: list[str],
         labels: list[Label],
         metadata: list[Metadata],
         documents: list[str | None],
     ) -> Table:
-        """Return the table with new rows at its end, for :meth:`insert`."""
+        """Return the rows that :meth:`insert` adds."""
         keys = np.arange(self.next_key, self.next_key + len(ids))
         classes = self.table.classes.extend(labels)
-        numbers = classes.numbers(labels)
-        return self.table.with_rows(Table.of(classes, keys, numbers, ids, metadata, documents))
+        return Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
 
-    def insert(self, longer: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
-        """Add the rows of vectors X, at least one, in place of the rows ``old``.
-
-        ``longer`` is the table of :meth:`with_rows`.
-        """
+    def insert(self, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
+        """Add new rows with vectors X, at least one, in place of the rows ``old``."""
         self._train_by(X)
-        new = slice(len(longer.keys) - len(X), None)
-        keys = longer.keys[new]
-        labels = longer.labels[new]
-        ids = longer.ids[new].tolist()
         self.next_key += len(X)
         self._changes += len(X)
-        after, steps = longer.without(old)
-        key_of = dict(zip(ids, keys.tolist(), strict=True))
+        after, steps = self.table.with_rows(new).without(old)
+        key_of = dict(zip(new.ids.tolist(), new.keys.tolist(), strict=True))
         steps.append(setting(self, "table", after))
         with self.index.changing() as transaction:
             if not len(old):
                 self._keys.update(key_of)  # no id is stored before the table has its key
-                transaction.insert(X, labels, keys, steps)
+                transaction.insert(X, new.labels, new.keys, steps)
                 return
             # Each id has an entry before the change, which then takes no memory; no row has the key
             # -1.
-            self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, ids), -1))
+            self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, key_of), -1))
             steps.append((self._keys.update, (key_of,)))
-            transaction.replace(self.table.keys[old], X, labels, keys, steps)
+            transaction.replace(self.table.keys[old], X, new.labels, new.keys, steps)
 
     def _train_by(self, X: NDArray[np.float32]) -> None:
         """Train an index that needs it by the first rows added."""

@@ -350,11 +350,11 @@ class EvidenceStore:
                     f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
                     f"which is"
                 )
-            longer = self._contents.with_rows(names, classes, metadata, documents)
+            new = self._contents.new_rows(names, classes, metadata, documents)
             if watch is not None:
-                found = evidence_against(self._contents, longer, X, old[stored], watch)
+                found = evidence_against(self._contents, new, X, old[stored], watch)
             if names:
-                self._contents.insert(longer, X, old[stored])
+                self._contents.insert(new, X, old[stored])
             if watch is None:
                 return None
             report = self._hits(*found, page, False)

@@ -116,24 +116,24 @@ def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> ND
 
 def evidence_against(
     contents: Contents,
-    longer: Table,
+    new: Table,
     X: NDArray[np.float32],
     replaced: NDArray[np.int64],
     watch: Watch,
 ) -> Results:
     """Return the closest rows of another class for each new row, stored or new: D, keys I.
 
-    ``longer`` is the table with the new rows, of vectors X, at its end. ``replaced`` are stored
-    rows that they replace, which are no evidence. EvidenceError if the watch refuses the rows.
+    ``new`` are rows with vectors X. ``replaced`` are stored rows that they replace, which are no
+    evidence. EvidenceError if the watch refuses the rows.
     """
     index = contents.index
+    stored = contents.table
     is_coded = not index.keeps_vectors
     if is_coded and index.is_trained:
         X = index.sa_decode(index.sa_encode(X))
-    first = len(longer.keys) - len(X)
-    known = np.flatnonzero(longer.labels[first:] != UNKNOWN)
+    known = np.flatnonzero(new.labels != UNKNOWN)
     searches = []
-    if len(contents.table) > len(replaced):
+    if len(stored) > len(replaced):
         effort = Effort(exact=True)
         if index.has_lists and not watch.exact:
             effort = Effort(nprobe=contents.lists_at(_RECALL, watch.k))
@@ -143,18 +143,19 @@ def evidence_against(
     if len(known) > 1 or not searches:
         normalises = index.metric == "cosine" and is_coded
         batch = IndexEvidenceIDMap2(X.shape[1], "ip" if normalises else index.metric)
-        batch.add_with_labels(X[known], longer.labels[first + known], longer.keys[first + known])
+        batch.add_with_labels(X[known], new.labels[known], new.keys[known])
         searches.append(partial(batch.answer, effort=UNSET))
     codes = None
     if watch.group is not None:
-        codes = group_codes(contents.table, watch.group, longer.metadata[first:].tolist())
+        codes = group_codes(stored, watch.group, new.metadata.tolist())
+    longer = stored.with_rows(new)
     has_rules = codes is not None or len(replaced) > 0
-    k = min(watch.k, len(contents.table) + len(X))
+    k = min(watch.k, len(stored) + len(X))
     D, I = make_results(len(X), k)
     for part in slices(len(known), _QUERIES if has_rules else max(1, len(X))):
         rows = known[part]
-        rules = _rules(longer.keys, first + rows, replaced, codes) if has_rules else None
-        query = Query(k, X=X[rows], labels=longer.labels[first + rows], rules=rules)
+        rules = _rules(longer.keys, len(stored.keys) + rows, replaced, codes) if has_rules else None
+        query = Query(k, X=X[rows], labels=new.labels[rows], rules=rules)
         values, keys = map(np.hstack, zip(*(search(query) for search in searches), strict=True))
         order = np.lexsort((keys, -flipped(values, index.metric), keys < 0))[:, :k]
         D[rows] = np.take_along_axis(values, order, axis=1)
@@ -162,11 +163,12 @@ def evidence_against(
     I[flipped(D, index.metric) < score_at(watch.threshold, index.metric)] = -1
     if watch.on == "refuse" and (I >= 0).any():
         rows, places = np.nonzero(I >= 0)
-        order = np.argsort(-flipped(D[rows, places], index.metric), kind="stable")
-        source: Any = longer.ids[first + rows]
+        best = np.argsort(-flipped(D[rows, places], index.metric), kind="stable")
+        rows = rows[best]
+        places = places[best]
+        source: Any = new.ids[rows]
         target: Any = longer.ids[longer.keys.searchsorted(I[rows, places])]
-        D = D[rows, places]
-        raise EvidenceError(Pairs(source[order], target[order], D[order], metric=index.metric))
+        raise EvidenceError(Pairs(source, target, D[rows, places], metric=index.metric))
     return D, I
 
 

@@ -229,19 +229,19 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
     ("use", "error", "message"),
     [
         (lambda: of([]), ValueError, "graphs must hold at least one graph"),
-        (lambda: of(BARE), TypeError, "graphs must be a sequence of graphs"),
-        (lambda: of(nx.path_graph(3)), TypeError, "put one graph into a list"),
-        (lambda: of(3), TypeError, "graphs must be a sequence of graphs"),
-        (lambda: of([BARE, nx.Graph()]), ValueError, r"graphs\[1\]: .*at least one node"),
+        (lambda: of(BARE), ValueError, r"graphs\[0\] must be a graph"),
+        (lambda: of(nx.path_graph(3)), ValueError, "put a single graph into a list"),
+        (lambda: of(3), TypeError, "graphs must be a sequence"),
+        (lambda: of([BARE, nx.Graph()]), ValueError, r"graphs\[1\] .*at least one node"),
         (
             lambda: of([drawn(0, 1)[0][0], Data(x=torch.empty(0, 3), edge_index=NO_EDGES)]),
             ValueError,
-            r"graphs\[1\]: .*at least one node",
+            r"graphs\[1\] .*at least one node",
         ),
         (
             lambda: of([BARE, Data(edge_index=NO_EDGES, num_nodes=0)]),
             ValueError,
-            r"graphs\[1\]: .*at least one node",
+            r"graphs\[1\] .*at least one node",
         ),
         (lambda: of([drawn(0, 1)[0][0], BARE]), ValueError, r"got graphs\[1\] without x"),
         (
