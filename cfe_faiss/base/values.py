@@ -620,6 +620,8 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
         raise ValueError(f"{expected}, got {len(values)}")
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return values.reshape(-1), np.full(n, values.shape[1], np.int64)
+    if n and {getattr(one, "dtype", None) for one in values} == {np.dtype(np.int64)}:
+        return np.concatenate(values), np.array(list(map(len, values)))
     for one in values:
         if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
             raise TypeError(f"{expected}, got {one!r} among them")
