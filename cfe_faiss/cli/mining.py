@@ -93,8 +93,14 @@ def run_labels(arguments: argparse.Namespace) -> int:
     wrong = found.rows(below)
     kinds = [f"{found.given[row]} → {found.suggested[row]}" for row in wrong.tolist()]
     known = found.score[~np.isnan(found.score)]
+    if not len(known):
+        raise ValueError(
+            "--labels must be known in two groups at least (in two rows without --groups), "
+            "got one: no row can be judged"
+        )
     if len(known) < len(labels):
-        note(f"{len(labels) - len(known):,} rows are not judged, without a label or other groups")
+        count = f"{len(labels) - len(known):,} of {len(labels):,} rows"
+        note(f"not judged: {count}, which have no label, or no other group has one")
     text = f"{len(wrong):,} of {len(known):,} labels have a score below {below:g}"
     return _write(arguments, frame, known, kinds, "score", text, below)
 
@@ -132,7 +138,9 @@ def run_leaks(arguments: argparse.Namespace) -> int:
     threshold_of("--threshold", least, metric)
     known = np.flatnonzero(finder.labels >= 0)
     if len(known) < len(inputs.ids):
-        note(f"{len(inputs.ids) - len(known):,} rows without a group are left out")
+        note(f"left out: {len(inputs.ids) - len(known):,} rows without a group")
+    if finder.class_count < 2:
+        raise ValueError(f"--groups must be at least two, got {finder.class_name(0)!r} only")
     vectors = finder.vectors[known]
     pairs = mining.near_duplicates(vectors, finder.labels[known], least, metric=metric)
     ends = [known[pairs.source], known[pairs.target]]

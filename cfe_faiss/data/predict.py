@@ -277,6 +277,8 @@ def _of_objects(
     model: Any, n: int, call: Callable[[], Any], class_names: Any, unknown: Any
 ) -> Predictions:
     """Return predictions for n links or graphs: ready ones, or the output of a call."""
+    if model is None:
+        raise ValueError("model or scores must be given, got None")
     if is_estimator(model):
         raise TypeError(
             f"model must be callable, or predictions, got {type(model).__name__}, which takes "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.checks import Floats, as_count, as_dense
+from cfe_faiss.base.checks import Floats, as_count, as_dense, as_matrix
 from cfe_faiss.graph.csr import Graph, as_graph
 from cfe_faiss.graph.ks import ks_vectors
 
@@ -35,7 +35,7 @@ def graph_vectors(
         return wl_vectors(graphs, num_layers)
     sums: list[Any] = []
     for i, (x, graph) in enumerate(zip(features, graphs, strict=True)):
-        matrix = as_dense(f"graphs[{i}].x", x)
+        matrix = as_matrix(f"graphs[{i}].x", as_dense(f"graphs[{i}].x", x))
         if sums and matrix.shape[1:] != sums[0].shape:
             raise ValueError(
                 f"graphs[{i}].x must have {len(sums[0])} columns, as graphs[0].x has, got shape "

@@ -57,7 +57,8 @@ def test_labels_are_those_of_the_function(people, capsys):
         f"failed: {WRONG} of 119 labels have a score below 0.25; 0 allowed",
     ]
     assert (
-        captured.err == "cfe-faiss: note: 1 rows are not judged, without a label or other groups\n"
+        captured.err
+        == "cfe-faiss: note: not judged: 1 of 120 rows, which have no label, or no other group has one\n"
     )
     assert Path("labels.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv("labels.csv", keep_default_na=False)
@@ -144,7 +145,7 @@ def test_rows_without_a_group(people, capsys):
     assert main([*LEAKS, "--allow", "1"]) == 0
     captured = capsys.readouterr()
     assert "1 pair of 2 rows" in captured.out
-    assert captured.err == "cfe-faiss: note: 2 rows without a group are left out\n"
+    assert captured.err == "cfe-faiss: note: left out: 2 rows without a group\n"
     people.loc[3, "family"] = None
     people.to_csv("people.csv", index=False)
     assert main([*LABELS, "--groups", "people.csv:family"]) == 2
@@ -169,6 +170,8 @@ def test_rows_without_a_group(people, capsys):
         ((*LABELS[:5], "--labels", "people.csv:jobs"), "did you mean 'job'?"),
         ((*LABELS[:5], "--labels", "people.csv:height"), "height"),
         ((*LABELS, "--groups", "people.csv:famly"), "did you mean 'family'?"),
+        ((*LABELS, "--groups", "one.csv:group"), "in two groups at least"),
+        ((*LEAKS[:5], "--groups", "one.csv:group"), "--groups must be at least two"),
         (
             (*LABELS[:5], "--labels", "empty.csv:job", "--ignore", "split", "family", "job"),
             "--labels must",
@@ -178,6 +181,7 @@ def test_rows_without_a_group(people, capsys):
 def test_wrong_input_is_exit_code_2_and_writes_nothing(people, capsys, line, message):
     Path("mine.csv").write_text("mine")
     people.assign(job=None)[["person", "job"]].to_csv("empty.csv", index=False)
+    people.assign(group="a")[["person", "group"]].to_csv("one.csv", index=False)
     before = {path.name for path in Path().iterdir()}
     assert main([*line]) == 2
     captured = capsys.readouterr()
