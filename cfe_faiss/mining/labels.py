@@ -109,7 +109,8 @@ def label_errors(
     k
         Number of rows that vote, >= 1; fewer if fewer are known.
     metric
-        "l2" for the Euclidean distance, "cosine" for the cosine similarity.
+        "l2" for the Euclidean distance, "cosine" for the cosine similarity, "tanimoto" for the
+        Tanimoto similarity of rows of 0 and 1.
 
     Returns
     -------

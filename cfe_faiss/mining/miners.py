@@ -241,7 +241,8 @@ def near_duplicates(
         Least cosine similarity, in [-1, 1]; with "l2" the largest Euclidean distance, >= 0. At 1
         and 0 the pairs are equal rows.
     metric
-        "cosine" for the cosine similarity, "l2" for the Euclidean distance.
+        "cosine" for the cosine similarity, "l2" for the Euclidean distance, "tanimoto" for the
+        Tanimoto similarity of rows of 0 and 1.
     reviewed
         Marks of an explorer of these rows, as :meth:`cfe_faiss.EvidenceFinder.reviewed` takes them:
         pairs marked as label error or explained are left out.
