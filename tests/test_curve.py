@@ -164,6 +164,8 @@ def test_curve_of_a_store_is_that_of_its_rows(index: str) -> None:
         assert ours.pairs.tolist() == wanted.pairs.tolist()
         assert ours.threshold(0.1) == wanted.threshold(0.1)
         assert ours.interval(0.1) == wanted.interval(0.1)
+    with pytest.raises(ValueError, match="group must be a key of the metadata of some row"):
+        store.similarity_curve("dco")
     with pytest.raises(TypeError, match="group"):
         store.similarity_curve(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least"):

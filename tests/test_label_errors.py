@@ -324,6 +324,15 @@ def test_planted_conflicts_are_found_and_noise_is_not():
     assert same.verdict == "cannot tell"
 
 
+def test_verdicts_of_a_table():
+    verdicts = [["a", "b", "a"], ["b", "b", "a"], ["a", "a", "a"], ["b", "a", "b"]]
+    X = [[1.0, 0], [1, 0.1], [0, 1], [0.1, 1]]
+    ours = mining.verdict_conflicts(X, pd.DataFrame(verdicts), 0.9)
+    wanted = mining.verdict_conflicts(X, verdicts, 0.9)
+    assert ours.p_value.tolist() == wanted.p_value.tolist()
+    assert ours.disagreement.tolist() == wanted.disagreement.tolist()
+
+
 def test_errors_of_verdicts():
     X = [[1.0, 0], [1, 0]]
     with pytest.raises(ValueError, match="verdicts must hold one sequence for each of 2 rows"):

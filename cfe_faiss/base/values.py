@@ -159,12 +159,14 @@ def _refuse_kind(name: str, value: Any, position: int) -> NoReturn:
 
 
 def as_list(name: str, values: Any) -> list[Any]:
-    """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
+    """Return a sequence, array, tensor, column, or rows of a table as a list of Python values."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(
             f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}"
         )
     values = to_host(values)
+    if len(getattr(values, "shape", ())) == 2 and hasattr(values, "to_numpy"):
+        values = values.to_numpy()  # a DataFrame iterates over the names of its columns
     for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
         if hasattr(values, method):
             return list(getattr(values, method)())

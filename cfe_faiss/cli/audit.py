@@ -41,7 +41,6 @@ from cfe_faiss.cli.parser import (
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions
-from cfe_faiss.data.columns import note
 from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.explorer import TITLE
 from cfe_faiss.files.outputs import check_outputs, new_file

@@ -77,6 +77,14 @@ def run_labels(arguments: argparse.Namespace) -> int:
     frame = found.to_frame(below)
     ids = np.array([*finder.names(np.arange(len(found.score))).tolist(), None], object)
     for column in ("row", "evidence", "support"):
+    if not len(scores):
+        raise ValueError(
+            "--labels must be known in two groups at least (in two rows without --groups), "
+            "got one: no row can be judged"
+        )
+    if len(scores) < len(found.score):
+        count = f"{len(found.score) - len(scores):,} of {len(found.score):,} rows"
+        note(f"not judged: {count}, which have no label, or no other group has one")
         frame[column] = ids[frame[column]]
     text = f"labels with a score below {below:g}: {len(frame):,} of {len(scores):,}"
     return _write(arguments, frame, scores, "score", text)
@@ -111,6 +119,10 @@ def run_leaks(arguments: argparse.Namespace) -> int:
     least = equal if arguments.least is None else arguments.least
     threshold_of("--threshold", least, metric)
     known = np.flatnonzero(finder.labels >= 0)
+    if len(known) < len(finder.labels):
+        note(f"left out: {len(finder.labels) - len(known):,} rows without a group")
+    if finder.class_count < 2:
+        raise ValueError(f"--groups must be at least two, got {finder.class_name(0)!r} only")
     pairs = mining.near_duplicates(
         finder.vectors[known], finder.labels[known], least, metric=metric
     )

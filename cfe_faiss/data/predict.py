@@ -258,6 +258,8 @@ def outputs_of_graphs(model: Any, graphs: Sequence[Any]) -> Any:
 
 def _is_called(model: Any) -> bool:
     """Return whether a model is called, rather than being predictions; refuse estimators."""
+    if model is None:
+        raise ValueError("model or scores must be given, got None")
     if is_estimator(model):
         raise TypeError(
             f"model must be callable, or predictions, got {type(model).__name__}, which takes "

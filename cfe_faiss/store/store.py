@@ -23,6 +23,7 @@ from cfe_faiss.base.checks import (
     check_distinct,
     check_shape,
     check_type,
+    require,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
@@ -965,6 +966,8 @@ class EvidenceStore:
             table = self._contents.table
             rows = np.flatnonzero(table.labels >= 0)
             units = rows if group is None else group_codes(table, group)[rows]
+            known = (units >= 0).any() or not len(rows)
+            require(known, f"group must be a key of the metadata of some row, got {group!r}")
             keys = table.keys[rows]
             return curve_of(self._contents.index, keys, table.labels[rows], units, sample, seed)
 

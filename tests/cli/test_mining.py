@@ -179,6 +179,8 @@ def test_rows_without_a_group(people, capsys):
         ((*LABELS[:5], "--labels", "people.csv:jobs"), "did you mean 'job'?"),
         ((*LABELS[:5], "--labels", "people.csv:height"), "height"),
         ((*LABELS, "--groups", "people.csv:famly"), "did you mean 'family'?"),
+        ((*LABELS, "--groups", "one.csv:group"), "in two groups at least"),
+        ((*LEAKS[:5], "--groups", "one.csv:group"), "--groups must be at least two"),
         (
             (*LABELS[:5], "--labels", "empty.csv:job", "--ignore", "split", "family", "job"),
             "--labels must",
@@ -188,6 +190,7 @@ def test_rows_without_a_group(people, capsys):
 def test_wrong_input_is_exit_code_2_and_writes_nothing(people, capsys, line, message):
     Path("mine.csv").write_text("mine")
     people.assign(job=None)[["person", "job"]].to_csv("empty.csv", index=False)
+    people.assign(group="a")[["person", "group"]].to_csv("one.csv", index=False)
     before = {path.name for path in Path().iterdir()}
     assert main([*line]) == 2
     captured = capsys.readouterr()

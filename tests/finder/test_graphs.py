@@ -249,6 +249,14 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
             ValueError,
             r"graphs\[1\].x must have shape \(\d, 3\), .*columns of graphs\[0\].x",
         ),
+        (
+            lambda: of(
+                [drawn(0, 1)[0][0], BARE.clone().update({"x": torch.full((2, 3), torch.nan)})]
+            ),
+            ValueError,
+            r"graphs\[1\].x must be finite",
+        ),
+        (lambda: of(model=None), ValueError, "model or scores must be given"),
         (lambda: of(model=[0, 1, 1]), ValueError, r"classes of shape \(2,\)"),
         (lambda: of([BARE, BARE], lambda data: data), ValueError, "data must have x"),
         (lambda: of(model=Classifier(3, 2, pools=False)), ValueError, r"classes of shape \(2,\)"),

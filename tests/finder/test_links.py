@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -288,6 +289,12 @@ def test_attributes_are_left_out_of_the_vectors():
     assert finder.removed.columns == ("column 1",)
 
 
+def test_links_of_a_table():
+    data, ends, labels = world(5)
+    ours = cfe.EvidenceFinder.from_links(data, labels, pd.DataFrame(ends))
+    assert ours.ids.tolist() == cfe.EvidenceFinder.from_links(data, labels, ends).ids.tolist()
+
+
 def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
     data = SimpleNamespace(x=np.eye(6), edge_index=[[0, 1], [2, 3]], **options.pop("data", {}))
     return cfe.EvidenceFinder.from_links(data, model, links, **options)
@@ -304,7 +311,7 @@ def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
         (lambda: of([(0, 1, 2)]), ValueError, "links must hold pairs of node ids"),
         (lambda: of(np.array([[0, 1, 2], [3, 4, 5]])), ValueError, r"transpose it \(.T\)"),
         (lambda: of(model=[0, 1]), ValueError, r"classes of shape \(3,\)"),
-        (lambda: of(model=None), (TypeError, ValueError), "model"),
+        (lambda: of(model=None), ValueError, "model or scores must be given"),
         (lambda: of(scores=[1, 2, 3]), ValueError, "model must be left out with scores"),
         (lambda: of(model=None, scores=[1, 2]), ValueError, "scores"),
         (lambda: of(model=lambda x, edge_index: x), ValueError, "model must take edge_label_index"),
