@@ -22,6 +22,7 @@ from cfe_faiss.cli.inputs import (
     number,
     read_inputs,
 )
+from cfe_faiss.cli.output import note
 from cfe_faiss.cli.parser import (
     CONSTRAINTS,
     DATA_ROOT,

@@ -74,9 +74,6 @@ def run_labels(arguments: argparse.Namespace) -> int:
     metric: Any = finder.metric
     found = mining.label_errors(finder.vectors, names[finder.labels], groups=groups, metric=metric)
     scores = found.score[~np.isnan(found.score)]
-    frame = found.to_frame(below)
-    ids = np.array([*finder.names(np.arange(len(found.score))).tolist(), None], object)
-    for column in ("row", "evidence", "support"):
     if not len(scores):
         raise ValueError(
             "--labels must be known in two groups at least (in two rows without --groups), "
@@ -85,6 +82,9 @@ def run_labels(arguments: argparse.Namespace) -> int:
     if len(scores) < len(found.score):
         count = f"{len(found.score) - len(scores):,} of {len(found.score):,} rows"
         note(f"not judged: {count}, which have no label, or no other group has one")
+    frame = found.to_frame(below)
+    ids = np.array([*finder.names(np.arange(len(found.score))).tolist(), None], object)
+    for column in ("row", "evidence", "support"):
         frame[column] = ids[frame[column]]
     text = f"labels with a score below {below:g}: {len(frame):,} of {len(scores):,}"
     return _write(arguments, frame, scores, "score", text)
