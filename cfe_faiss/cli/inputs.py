@@ -29,7 +29,7 @@ from cfe_faiss.datasets.own import (
     read_nodes,
     read_own,
 )
-from cfe_faiss.files.outputs import as_page, check_outputs
+from cfe_faiss.files.outputs import as_page, check_outputs, check_picture
 from cfe_faiss.finder import EvidenceFinder
 
 # --- files of a call ------------------------------------------------------------------------------
@@ -56,6 +56,8 @@ def check_files(arguments: argparse.Namespace) -> None:
     for name, path in outputs.items():
         if kinds[name] == "page":
             as_page(flag(name), path)
+        if kinds[name] == "picture":
+            check_picture(flag(name), path)
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:

@@ -39,7 +39,7 @@ _OF_BOTH: list[Member] = [
     Either([FEATURES], required=True),
     *TEXT_FORMAT,
     FORMAT,
-    argument("--picture", type=Path, metavar="FILE", output="file", help="a histogram"),
+    argument("--picture", type=Path, metavar="FILE", output="picture", help="a histogram"),
     with_default("--allow", "N", 0, "number of rows of the result that pass"),
     replace(OWN_FILES, members=_OWN_FILES),
 ]
@@ -141,12 +141,15 @@ def _read(arguments: argparse.Namespace) -> tuple[Inputs, EvidenceFinder, Array]
     as_count("--allow", arguments.allow, 0)
     option = arguments.predictions.option
     with warnings.catch_warnings():
-        # The number of known classes, and columns that determine them, are said in other words.
+        # Notes say this in the words of these commands.
         warnings.filterwarnings("ignore", "no predicted class|column .* determines", InputWarning)
         inputs = read_inputs(arguments)
         if inputs.predicted is not None and np.all(pd.isna(inputs.predicted)):
             raise ValueError(f"{option} must hold a known value, got none")
         finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
+    lacking = int((finder.labels < 0).sum())
+    if lacking:
+        note(f"{lacking:,} of {len(inputs.ids):,} rows are left out, without a value of {option}")
     for name in leaks((finder.attributes or {}).values(), finder.labels, by_threshold=True):
         note(f"column {name!r} determines {option}: if it is made from it, add --ignore {name}")
     return inputs, finder, np.array([*map(finder.class_name, range(finder.class_count)), None])

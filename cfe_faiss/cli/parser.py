@@ -169,7 +169,7 @@ def argument(
         Options without any of which, or with one of which, this one has no effect; giving it is an
         error then.
     output
-        "file", "page" (of HTML) or "folder" if the command writes there.
+        "file", "page" (of HTML), "picture" or "folder" if the command writes there.
     **settings
         Arguments of ``argparse.ArgumentParser.add_argument``.
     """

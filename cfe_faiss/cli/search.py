@@ -349,7 +349,7 @@ def run_info(arguments: argparse.Namespace) -> None:
         metavar="FILE",
         type=Path,
         default=Path("evidence.png"),
-        output="file",
+        output="picture",
         help="the picture; default: %(default)s",
     ),
     Either(

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from cfe_faiss._native import call_steps
 from cfe_faiss.base.checks import check_distinct
 from cfe_faiss.base.disk import alone_in, lock
+from cfe_faiss.base.extras import extra
 from cfe_faiss.files import footer
 from cfe_faiss.rows.faiss_functions import Step
 
@@ -323,6 +324,17 @@ def write_picture(figure: Any, path: Path, *, overwrite: bool) -> None:
     figure.savefig(drawn, format=kind, dpi=150, **options)
     with new_file(path, overwrite=overwrite) as file:
         file.write(drawn.getvalue())
+
+
+def check_picture(name: str, path: Path) -> None:
+    """Raise ValueError, which calls the path ``name``, if Matplotlib cannot write such a file."""
+    with extra("plot"):
+        from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        endings = ", ".join(f".{kind}" for kind in sorted(known))
+        raise ValueError(f"{name} must end in one of {endings}, got {str(path)!r}")
 
 
 @contextmanager
