@@ -5,7 +5,10 @@ lists and in many: in turns, on several data sets for each dimension, at each in
 rule of an instruction set is the dimension from which on bytes are faster in the geometric mean over the data sets; for
 single queries, from which on they take at most 0.9 of the time, as they need memory beside the vectors.
 
-    python benchmarks/block_elements.py                    # writes results/block_elements.json and prints the rule
+Single queries with a target recall are also searched in bytes and in bits, with equal lists.
+
+    python benchmarks/block_elements.py          # writes results/block_elements.json and prints the rule
+    python benchmarks/block_elements.py --bits   # bits against bytes: results/block_bits.json
 """
 
 import argparse
@@ -24,9 +27,12 @@ from numpy.typing import NDArray
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.base.threads import use_threads
+from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Choice, Derived
+from cfe_faiss.search.query import Calibration
 
 DIMENSIONS = 4, 8, 12, 18, 24, 32, 48, 64, 96, 128, 256, 768
+BIT_DIMENSIONS = 128, 192, 256, 384, 512, 768
 ROWS, NLIST, CLASSES, K = 8000, 90, 6, 10
 FEW, MANY = 8, 60
 WORTH_MEMORY = 0.9
@@ -103,22 +109,50 @@ def measure(name: str, d: int) -> dict[str, Any]:
     }
 
 
-def fit(rows: list[dict[str, Any]], key: str) -> int:
-    """Return the dimension from which on bytes pay: all larger dimensions have a geometric mean below the limit."""
-    limit = 1.0 if key == "batch" else WORTH_MEMORY
-    means = {
-        d: float(np.exp(np.mean([np.log(row[key]) for row in rows if row["d"] == d])))
-        for d in DIMENSIONS
-    }
-    slower = [d for d in DIMENSIONS if means[d] > limit]
-    larger = [d for d in DIMENSIONS if d > max(slower, default=0)]
-    return min(larger, default=1 << 30)
+def measure_bits(name: str, d: int) -> dict[str, Any]:
+    """Return the times of single queries with bits, as shares of those with bytes, for one data set."""
+    derived._BITS = range(1, 1 << 12)  # in every dimension
+    rng = np.random.default_rng(d)
+    X, labels = DATA[name](rng, d), rng.integers(0, CLASSES, ROWS)
+    index = cfe.IndexEvidenceIVF(d, NLIST)
+    index.cp.niter = 4
+    index.train(X)
+    index.add_with_labels(X, labels)
+    calibrations = Derived.of(index.storage()).calibrations
+
+    def single(**effort: Any) -> Callable[[], object]:
+        return lambda: [
+            index.search_evidence(X[q : q + 1], labels[q : q + 1], K, **effort)
+            for q in range(SINGLES)
+        ]
+
+    found: dict[str, Any] = {"data": name, "d": d}
+    for key, nprobe in (("single_few", FEW), ("single_many", MANY)):
+        recall = nprobe / ROWS  # names the calibration
+        calibrations[K, recall, False, index.complete, "evidence", None] = Calibration(
+            {}, nprobe, {}
+        )
+        found[key] = in_turns(single(nprobe=nprobe), single(recall=recall))
+    return found
 
 
-def measure_level() -> None:
+def mean_of(rows: list[dict[str, Any]], key: str, d: int) -> float:
+    """Return the geometric mean over the data sets of a dimension."""
+    return float(np.exp(np.mean([np.log(row[key]) for row in rows if row["d"] == d])))
+
+
+def fit(rows: list[dict[str, Any]], key: str, limit: float) -> int:
+    """Return the dimension from which on an element pays: all larger ones have means below the limit."""
+    dimensions = sorted({row["d"] for row in rows})
+    slower = [d for d in dimensions if mean_of(rows, key, d) > limit]
+    return min((d for d in dimensions if d > max(slower, default=0)), default=1 << 30)
+
+
+def measure_level(*, bits: bool) -> None:
     """Print the measurements at the instruction set of this process."""
     use_threads(1)
-    print(json.dumps([measure(name, d) for d in DIMENSIONS for name in DATA]))
+    run, dimensions = (measure_bits, BIT_DIMENSIONS) if bits else (measure, DIMENSIONS)
+    print(json.dumps([run(name, d) for d in dimensions for name in DATA]))
 
 
 def main() -> None:
@@ -127,22 +161,26 @@ def main() -> None:
     parser.add_argument(
         "--here", action="store_true", help="measure in this process and print the result"
     )
-    if parser.parse_args().here:
-        measure_level()
+    parser.add_argument("--bits", action="store_true", help="measure bits against bytes")
+    args = parser.parse_args()
+    if args.here:
+        measure_level(bits=args.bits)
         return
+    limits = {"batch": 1.0, "single_few": WORTH_MEMORY, "single_many": WORTH_MEMORY}
+    if args.bits:
+        limits = {"single_few": 1.0, "single_many": 1.0}
     levels = {}
     for level in (name for name in _native.available_levels() if name != "generic"):
-        run = [sys.executable, __file__, "--here"]
+        run = [sys.executable, __file__, "--here", *(["--bits"] if args.bits else [])]
         printed = subprocess.run(
             run, env=os.environ | {"CFE_SIMD": level}, capture_output=True, check=True
         ).stdout
         rows = json.loads(printed)
-        rule = {key: fit(rows, key) for key in ("batch", "single_few", "single_many")}
+        rule = {key: fit(rows, key, limit) for key, limit in limits.items()}
         levels[level] = {"rule": rule, "measurements": rows}
         print(level, rule)
-    save(
-        "block_elements", {"rows": ROWS, "nlist": NLIST, "few": FEW, "many": MANY, "levels": levels}
-    )
+    result = {"rows": ROWS, "nlist": NLIST, "few": FEW, "many": MANY, "levels": levels}
+    save("block_bits" if args.bits else "block_elements", result)
 
 
 if __name__ == "__main__":

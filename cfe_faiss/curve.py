@@ -1,8 +1,7 @@
 """Similarity curve: how often rows of unrelated groups are similar, and thresholds from it."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from scipy.special import bdtrik, betaincinv
 
 from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number, require
 from cfe_faiss.base.extras import extra, pd
-from cfe_faiss.base.values import group_numbers, padded
+from cfe_faiss.base.text import summary
+from cfe_faiss.base.values import group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.rows.metric import (
     Metric,
@@ -21,6 +21,7 @@ from cfe_faiss.rows.metric import (
     as_rows,
     flipped,
     is_distance,
+    limits_of,
     next_threshold,
     score_at,
 )
@@ -37,8 +38,6 @@ _STEPS = 101
 """Thresholds of the curve."""
 _FEWEST_FOR_CLUMPS = 30
 """Fewest rows from which the size of clumps is estimated."""
-_SAMPLE = 10_000
-_RATES = (0.01, 0.05)
 _BLUE = "#0072B2"
 
 
@@ -57,7 +56,8 @@ class SimilarityCurve:
     nearest
         D of each row of the sample and the most similar row that counts, (m,) float32, best first.
     links
-        Group of each of these rows, and of that most similar row, (m, 2) int64.
+        Numbers of the groups of each of these rows and of that most similar row, from 1, or 0
+        for none, (m, 2) int64.
     thresholds, pairs
         Thresholds from the median of ``nearest`` to the closest pair, (t,) float32, and number of
         pairs of all rows at or above each, (t,) float64. With a sample an estimate.
@@ -71,10 +71,7 @@ class SimilarityCurve:
     thresholds: Floats
     pairs: Doubles
 
-    def __repr__(self) -> str:
-        return (
-            f"SimilarityCurve({len(self.nearest):,} of {self.rows:,} rows, {self.units:,} groups)"
-        )
+    __repr__ = summary
 
     def threshold(self, rate: float) -> float:
         """Return the least threshold whose rate of false pairs is at most ``rate``.
@@ -109,24 +106,19 @@ class SimilarityCurve:
         m = len(self.nearest)
         size = m / self.units
         allowed = math.floor(rate * (m + size) - 2 * size + 1e-9)
-        if allowed < 0:
+        copies = int((self.nearest == self._best).sum())
+        if allowed < copies:
             raise ValueError(
-                f"rate must be at least {2 * size / (m + size):.2g} with {self.units:,} groups, got "
-                f"{rate:g}: give more groups"
-            )
-        if self.nearest[allowed] == self._best:
-            copies = int((self.nearest == self._best).sum())
-            raise ValueError(
-                f"rate must be at least {(copies + 2 * size) / (m + size):.3g}, because {copies:,} "
-                f"rows equal a row of another group, got {rate:g}: remove copies, or put them into "
-                f"one group"
+                f"rate must be at least {(copies + 2 * size) / (m + size):.3g} with {self.units:,} "
+                f"groups, and {copies:,} rows that equal a row of another group, got {rate:g}: give "
+                f"more groups, and remove copies or put them into one group"
             )
         return next_threshold(float(self.nearest[allowed]), self.metric)
 
     @property
     def _best(self) -> float:
         """D of equal rows; for "ip" none."""
-        return {"cosine": 1.0, "l2": 0.0, "ip": math.inf}[self.metric]
+        return 0.0 if is_distance(self.metric) else limits_of(self.metric)[1]
 
     def interval(self, rate: float, level: float = 0.95) -> tuple[float, float]:
         """Return the interval of the threshold at which the rate of false pairs is ``rate``.
@@ -162,29 +154,22 @@ class SimilarityCurve:
         m = len(self.nearest)
         clump = self._clump_size(round(rate * m))
         tails = np.array([1 + level, 1 - level]) / 2
-        counts = np.ceil(bdtrik(tails, max(1.0, m / clump), rate)).clip(0) * clump
-        most, fewest = counts.astype(int).tolist()
+        counts = np.ceil(bdtrik(tails, max(1.0, m / clump), rate)) * clump
+        most, fewest = counts.clip(0, m).astype(int).tolist()
         high = float(self.nearest[fewest - 1]) if fewest else self._best
         return float(self.nearest[min(most, m - 1)]), high
 
     def rate(self, threshold: float) -> float:
         """Return the share of the rows that have a false pair at a threshold."""
-        return self._count(threshold) / len(self.nearest)
-
-    def _count(self, threshold: float) -> int:
-        limit = np.float32(
-            score_at(as_number("threshold", threshold, -math.inf, math.inf), self.metric)
-        )
-        return int((flipped(self.nearest, self.metric) >= limit).sum())
+        limit = score_at(as_number("threshold", threshold, -math.inf, math.inf), self.metric)
+        return float((flipped(self.nearest, self.metric) >= limit).mean())
 
     def _clump_size(self, count: int) -> float:
         """Return the mean size of the clump of a row, of the ``count`` best rows."""
-        links = self.links[: max(count, _FEWEST_FOR_CLUMPS)]
-        nodes, ends = np.unique(links, return_inverse=True)
-        source, target = ends.reshape(links.shape).T
-        graph = coo_array((np.ones(len(source)), (source, target)), shape=(len(nodes), len(nodes)))
-        clumps = connected_components(graph, directed=False)[1]
-        sizes = np.bincount(clumps[source])
+        source, target = self.links[: max(count, _FEWEST_FOR_CLUMPS)].T
+        n = self.links.max() + 1
+        graph = coo_array((np.ones(len(source)), (source, target)), shape=(n, n))
+        sizes = np.bincount(connected_components(graph, directed=False)[1][source])
         return float((sizes**2).sum() / sizes.sum())
 
     def to_frame(self) -> Any:
@@ -203,7 +188,8 @@ class SimilarityCurve:
             If pandas is missing.
         """
         m = len(self.nearest)
-        counts = np.array([self._count(threshold) for threshold in self.thresholds.tolist()])
+        steps = flipped(self.thresholds, self.metric)
+        counts = (flipped(self.nearest, self.metric) >= steps[:, None]).sum(axis=1)
         clumps = np.array([self._clump_size(count) for count in counts.tolist()])
         hits = counts / clumps
         misses = (m - counts) / clumps
@@ -217,7 +203,7 @@ class SimilarityCurve:
         }
         return pd.DataFrame(columns)
 
-    def plot(self, rates: tuple[float, ...] = _RATES) -> "Figure":
+    def plot(self, rates: tuple[float, ...] = (0.01, 0.05)) -> "Figure":
         """Draw the rate of false pairs with its interval, and thresholds at some rates.
 
         Parameters
@@ -261,7 +247,7 @@ def similarity_curve(
     *,
     labels: Any = None,
     metric: Metric = "cosine",
-    sample: int = _SAMPLE,
+    sample: int = 10_000,
     seed: int = 0,
 ) -> SimilarityCurve:
     """Return how often rows of unrelated groups are similar, for each threshold.
@@ -283,7 +269,7 @@ def similarity_curve(
     labels
         Class of each row, (n,). If given, only pairs of different classes count, as for evidence.
     metric
-        "cosine", "ip" or "l2", as in :class:`cfe_faiss.IndexEvidenceFlat`.
+        "cosine", "ip", "l2" or "tanimoto", as in :class:`cfe_faiss.IndexEvidenceFlat`.
     sample
         Largest number of rows, >= 2, drawn at random, that are compared with all rows.
     seed
@@ -336,55 +322,37 @@ def curve_of(
     """
     n = len(ids)
     sample = as_count("sample", sample, 2)
-    for name, values in (("groups", units), ("classes", labels)):
-        count = len(np.unique(values))
-        require(count > 1, f"the rows must be of two {name} at least, got {n:,} rows of {count}")
     rng = np.random.default_rng(as_count("seed", seed, 0))
     chosen = np.sort(rng.permutation(n)[:sample])
-    rules = _rules_of(ids, labels, units)
-    queries = [(ids[part], rules(part)) for part in np.split(chosen, range(_QUERIES, n, _QUERIES))]
-    found = [
-        index.answer(Query(1, ids=rows, rules=rule), Effort(exact=True)) for rows, rule in queries
-    ]
-    D, I = (np.concatenate(parts)[:, 0] for parts in zip(*found, strict=True))
-    has_partner = I >= 0
-    require(has_partner.any(), "the rows must have pairs of different groups and classes, got none")
-    scores = np.where(has_partner, flipped(D, index.metric), -np.inf).astype(np.float32)
-    partners = np.where(has_partner, units[ids.searchsorted(np.maximum(I, ids[0]))], -1)
-    steps = np.linspace(np.median(scores[has_partner]), scores.max(), _STEPS).astype(np.float32)
+    numbers, units = np.unique(units, return_inverse=True)
+    classes_in_units = len(np.unique(np.column_stack([units, labels]), axis=0))
+    members = np.split(ids[np.argsort(units, kind="stable")], np.cumsum(np.bincount(units))[:-1])
+    queries = []
+    for part in np.split(chosen, range(_QUERIES, len(chosen), _QUERIES)):
+        rules = None
+        if classes_in_units > len(numbers):  # some rows of a group are of different classes
+            rules = Rules(excluded_ids=[members[unit] for unit in units[part].tolist()])
+        queries.append(Query(1, ids=ids[part], rules=rules))
+    answers = [index.answer(query, Effort(exact=True)) for query in queries]
+    D, I = (np.concatenate(parts)[:, 0] for parts in zip(*answers, strict=True))
+    found = I >= 0
+    require(found.any(), "the rows must be of at least two groups and classes, got no such pair")
+    scores = np.where(found, flipped(D, index.metric), -np.inf).astype(np.float32)
+    nearest = np.where(found, units[ids.searchsorted(np.maximum(I, ids[0]))] + 1, 0)
+    steps = np.linspace(np.median(scores[found]), scores.max(), _STEPS).astype(np.float32)
     thresholds = flipped(steps, index.metric)
     counts = np.zeros(_STEPS)
-    for rows, rule in queries:
-        query = Query(threshold=float(thresholds[0]), ids=rows, rules=rule)
-        pair_scores = np.sort(flipped(index.answer_range(query)[1], index.metric))
-        counts += len(pair_scores) - pair_scores.searchsorted(steps)
+    for query in queries:
+        pairs = index.answer_range(replace(query, threshold=float(thresholds[0])))[1]
+        ascending = np.sort(flipped(pairs, index.metric))
+        counts += len(pairs) - ascending.searchsorted(steps)
     order = np.argsort(-scores, kind="stable")
     return SimilarityCurve(
         metric=index.metric,
         rows=n,
         units=len(np.unique(units[chosen])),
         nearest=flipped(scores[order], index.metric),
-        links=np.column_stack([units[chosen], partners])[order],
+        links=np.column_stack([units[chosen] + 1, nearest])[order],
         thresholds=thresholds,
         pairs=counts * n / len(chosen) / 2,
     )
-
-
-def _rules_of(ids: Ints, labels: Array, units: Array) -> Callable[[Ints], Rules | None]:
-    """Return the function that returns the rules of some rows, (m,).
-
-    They exclude the rows of the same group, if any group has rows of several classes.
-    """
-    several = len(np.unique(np.column_stack([units, labels]), axis=0)) > len(np.unique(units))
-    order = np.argsort(units, kind="stable")
-    ascending = units[order]
-
-    def rules(rows: Ints) -> Rules | None:
-        if not several:
-            return None
-        ends = [ascending.searchsorted(units[rows], side) for side in ("left", "right")]
-        members = [order[first:last] for first, last in zip(*ends, strict=True)]
-        lengths = np.array(list(map(len, members)))
-        return Rules(excluded_ids=padded(ids[np.concatenate(members)], lengths))
-
-    return rules

@@ -1,8 +1,6 @@
 """Figure of one pair of counterfactual evidence, and the features in which its nodes differ."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -188,9 +186,6 @@ _LEGEND_COLUMNS = 4
 _UNCROWDED = 14
 _STYLES = len(_COLOURS) * len(_MARKERS)
 INK = "#1F2328"
-_MOST_KINDS = 10
-_KIND_LETTERS = 28
-"""Kinds of findings, and letters of their names, in a picture."""
 FAINT = "#656D76"
 PAPER = "#F6F8FA"
 RULE = "#D0D7DE"
@@ -371,42 +366,14 @@ def evidence_figure(  # noqa: PLR0913
     return figure
 
 
-def findings_figure(
-    values: Doubles, kinds: Sequence[str], measure: str, title: str, limit: float | None = None
-) -> "Figure":
-    """Draw how a measure of findings is distributed, and the most frequent kinds of findings.
-
-    Parameters
-    ----------
-    values
-        Value of each finding, (n,), finite.
-    kinds
-        Text of each finding; equal ones are one kind.
-    measure
-        Name of the values.
-    title
-        Text above both parts.
-    limit
-        Value at which a line is drawn.
-    """
+def histogram_figure(values: Any, measure: str, title: str) -> "Figure":
+    """Draw how a measure, (n,) finite values, is distributed."""
     with extra("plot"):
         from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH, 3.6), facecolor="white", layout="constrained")
-    figure.suptitle(title, fontsize=11, x=0.02, ha="left", color=INK)
-    left, right = figure.subplots(1, 2)
-    left.hist(values, bins=40, color=_COLOURS[0])
-    left.set(xlabel=measure, ylabel="number")
-    if limit is not None:
-        left.axvline(limit, color=INK, linewidth=1)
-    counts = Counter(kinds).most_common(_MOST_KINDS)[::-1]
-    bars = right.barh(range(len(counts)), [count for _, count in counts], color=_COLOURS[1])
-    right.bar_label(bars, padding=3)
-    names = [shorten(kind, _KIND_LETTERS).replace("$", r"\$") for kind, _ in counts]
-    right.set_yticks(range(len(counts)), names)
-    right.set(xlabel=f"number, of {len(set(kinds)):,} kinds", xmargin=0.15)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
+    figure = Figure(facecolor="white", layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=measure, ylabel="number")
+    axes.hist(values, bins=40, color=_COLOURS[0])
     return figure
 
 

@@ -73,6 +73,20 @@ def test_a_sample_estimates_the_counts_of_all_rows(seed: int) -> None:
     assert ours == pytest.approx(every.pairs[10], rel=0.5)
 
 
+@pytest.mark.parametrize("metric", [*METRICS, "tanimoto"])
+def test_samples_of_groups_with_several_classes(metric: Any) -> None:
+    X, groups, labels = data(3, 900)
+    if metric == "tanimoto":
+        X = np.random.default_rng(0).random((900, 60)) < 0.4
+    curve = cfe.similarity_curve(X, groups, labels=labels, metric=metric, sample=300)
+    assert len(curve.nearest) == 300
+    assert curve.rate(curve.threshold(0.9)) <= 0.9
+    sign = -1 if metric == "l2" else 1
+    for rate in (0.01, 0.5, 0.97):
+        low, high = curve.interval(rate)
+        assert sign * low <= sign * high
+
+
 def test_rates_hold_for_rows_of_new_groups() -> None:
     rng = np.random.default_rng(0)
     realised: dict[float, list[float]] = {0.01: [], 0.05: []}

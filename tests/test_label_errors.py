@@ -127,6 +127,35 @@ def test_cosine_is_the_distance_of_unit_rows(case):
     )
 
 
+@given(st.integers(0, 999))
+def test_tanimoto_is_the_jaccard_similarity_of_sets(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 2, (20, 6))
+    y = rng.choice(["a", "b"], 20)
+    common = X @ X.T
+    either = X.sum(axis=1)[:, None] + X.sum(axis=1) - common
+    S = np.where(either > 0, common / np.maximum(either, 1), 1.0)
+    found = mining.label_errors(X, y, k=5, metric="tanimoto")
+    for i in range(20):
+        others = [j for j in range(20) if j != i]
+        voters = sorted(others, key=lambda j: (-S[i, j].astype(np.float32), j))[:5]
+        last = 1 - S[i, voters[-1]] or 1.0
+        votes = Counter()
+        for j in voters:
+            size = (y[others] == y[j]).sum()
+            votes[y[j]] += np.exp(-2 * (1 - S[i, j]) / last) / size**0.5
+        margin = 2 * votes[y[i]] / sum(votes.values()) - 1
+        assert_allclose(found.score[i], (1 + margin) / 2, atol=1e-5)
+        if found.support[i] >= 0:
+            nearest = max(S[i, j] for j in others if y[j] == y[i])
+            assert_allclose(found.support_measure[i], nearest, atol=1e-6)
+    pairs = mining.near_duplicates(X, np.arange(20), 0.5, metric="tanimoto")
+    assert len(pairs) == (np.triu(S, 1) >= 0.5).sum()
+    assert len(mining.verdict_conflicts(X, [["x", "y"]] * 20, 0.5, metric="tanimoto")) <= 10
+    with pytest.raises(ValueError, match="must hold only 0 and 1 for metric 'tanimoto'"):
+        mining.label_errors(X + 1, y, metric="tanimoto")
+
+
 def test_no_row_judges_itself_through_a_copy_of_its_group():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(40, 3)), 9 + rng.normal(size=(40, 3))])
@@ -209,6 +238,16 @@ def test_near_duplicates_by_distance_equal_brute_force(seed, digits):
         assert_allclose(pairs.similarity, D[pairs.source, pairs.target] ** 2, rtol=1e-6)
     with pytest.raises(ValueError, match="threshold"):
         mining.near_duplicates(X, groups, -1, metric="l2")
+
+
+def test_too_many_near_duplicates_are_refused_before_they_fill_the_memory(monkeypatch):
+    X = np.zeros((20, 2))
+    groups = np.arange(20)
+    monkeypatch.setattr(mining.miners, "_MOST_PAIRS", 190)
+    assert len(mining.near_duplicates(X, groups, 0, metric="l2")) == 190
+    monkeypatch.setattr(mining.miners, "_MOST_PAIRS", 189)
+    with pytest.raises(ValueError, match="threshold must be one of nearer rows, got 0 with over"):
+        mining.near_duplicates(X, groups, 0, metric="l2")
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -296,9 +335,9 @@ def test_verdicts_of_a_table():
 
 def test_errors_of_verdicts():
     X = [[1.0, 0], [1, 0]]
-    with pytest.raises(ValueError, match="verdicts must hold one sequence for each of 2 inputs"):
+    with pytest.raises(ValueError, match="verdicts must hold one sequence for each of 2 rows"):
         mining.verdict_conflicts(X, [["a", "b"]], 1.0)
-    with pytest.raises(TypeError, match="verdicts must be a sequence"):
+    with pytest.raises(TypeError, match="verdicts must hold one sequence"):
         mining.verdict_conflicts(X, ["yes", "no"], 1.0)
     many = np.arange(60).reshape(2, 30)
     with pytest.raises(ValueError, match="verdicts must be few classes, got 60"):

@@ -7,13 +7,15 @@ of its C classes is drawn with a probability that is a smooth function of the fe
 ``groups-...``: see :mod:`benchmarks.exclusion.data`.
 ``clumps-RULE-N``: N people of a table in which binary and ordinal columns dominate, so that many similarities are equal
 or nearly so; RULE is linear, separated or mixed. ``clusters-D-N``: N nodes with D features in 200 clusters of different
-size, and two classes.
+size, and two classes. ``text-D-N``: N rows like embeddings of texts, ``paragraphs-D``: vectors of real texts, and
+``cora_features``: the KS vectors of Cora; the classes of these three are not set, see :mod:`benchmarks.engine.high`.
 
     python -m benchmarks.engine.graphs NAME FOLDER
 """
 
 import hashlib
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +48,8 @@ _CLUSTERS, _RARE = (
     200,
     0.22,
 )  # clusters of clustered nodes; share of the rarer class of a mixed rule
+_TOPICS, _SUBTOPICS = 50, 20  # of rows like texts
+_PARAGRAPH, _PARAGRAPHS = 80, 100_000  # least letters; most paragraphs
 _CHECKED, _BLOCK = 50, 1 << 16  # queries compared with float64; rows at a time
 _ALL = 30_000  # nodes up to which there are exact results for all
 
@@ -106,6 +110,9 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
             labels,
             f"synthetic graph of nearest neighbours, {_CLUSTERS} clusters, mixed classes",
         )
+    if name.startswith(("text-", "paragraphs-", "cora_features")):
+        X, source = unlabelled(name)
+        return X, np.zeros(len(X), np.int64), source
     if name.startswith("groups-"):
         from benchmarks.exclusion.data import make, parse
 
@@ -179,6 +186,58 @@ def clusters(d: int, n: int, seed: int = SEED) -> tuple[NDArray[np.float32], NDA
     x = x.astype(np.float32)
     X = cfe.ks_vectors(x, neighbor_edges(x, _NEIGHBORS), num_layers=3, alpha=0.5)
     return X, _classes(X, "mixed", rng)
+
+
+def unlabelled(name: str) -> tuple[NDArray[np.float32], str]:
+    """Return vectors of length 1 (n, d) without classes, and where they come from."""
+    kind, *numbers = name.split("-")
+    if kind == "text":
+        return text(*map(int, numbers)), "generated, like embeddings of texts"
+    if kind == "paragraphs":
+        return paragraphs(int(numbers[0])), "real texts: tf-idf of paragraphs of Python packages"
+    data = cfe.datasets.load("cora")
+    return cfe.ks_vectors(data.x, data.edge_index), "real graph, KS vectors"
+
+
+def text(d: int, n: int, seed: int = SEED) -> NDArray[np.float32]:
+    """Return rows (n, d) like embeddings of texts: each part below has a quarter of the energy.
+
+    The parts are an offset of all rows, one of 50 topics, one of its 20 subtopics, and noise. All
+    have the spectrum i^-0.8 in one random basis, and sizes of subtopics are log-normal.
+    """
+    rng = np.random.default_rng([seed, d, n])
+    spectrum = np.arange(1, d + 1) ** -0.8
+    spectrum = (spectrum / np.linalg.norm(spectrum)).astype(np.float32)
+    weights = rng.lognormal(0, 1, _TOPICS * _SUBTOPICS)
+    subtopics = rng.choice(len(weights), n, p=weights / weights.sum())
+
+    def part(rows: int) -> NDArray[np.float32]:
+        return rng.standard_normal((rows, d), np.float32) * spectrum
+
+    means = np.repeat(part(_TOPICS), _SUBTOPICS, axis=0) + part(len(weights)) + part(1)
+    basis = np.linalg.qr(rng.standard_normal((d, d), np.float32))[0]
+    rows = (part(n) + means[subtopics]) @ basis
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def paragraphs(d: int) -> NDArray[np.float32]:
+    """Return d latent semantic directions of the paragraphs of installed Python packages, (n, d)."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.preprocessing import normalize
+
+    found: set[str] = set()
+    for folder in (Path(path) for path in sys.path if path.endswith("site-packages")):
+        for path in folder.rglob("*.py"):
+            for docstring in re.findall(r'"""(.*?)"""', path.read_text(errors="ignore"), re.S):
+                pieces = (" ".join(piece.split()) for piece in re.split(r"\n\s*\n", docstring))
+                found.update(piece for piece in pieces if len(piece) >= _PARAGRAPH)
+    texts = np.array(sorted(found), object)
+    texts = texts[np.random.default_rng(SEED).permutation(len(texts))[:_PARAGRAPHS]]
+    words = TfidfVectorizer(sublinear_tf=True, min_df=3, max_features=50_000).fit_transform(texts)
+    rows = TruncatedSVD(d, n_iter=3, random_state=SEED).fit_transform(words)
+    rows = rows[np.linalg.norm(rows, axis=1) > _ROUNDING]
+    return np.asarray(normalize(rows), np.float32)
 
 
 def _classes(X: NDArray[np.float32], rule: str, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -25,9 +25,11 @@ HNSW_GRID = ((16, 80), (32, 80), (16, 200), (32, 200), (24, 120), (12, 80), (48,
 LEAF_FACTORS = (2.0, 1.0, 4.0, 0.5, 3.0, 1.5)
 REORDER = (40, 100, 20, 200)
 GLASS_GRID = ((16, 100, 0), (32, 200, 0), (16, 100, 1), (32, 200, 1), (24, 150, 0), (24, 150, 1))
+RABITQ_BITS = ((32, False), (7, False), (7, True), (9, False))  # bits, precise
 LIST_FACTOR = "lists / sqrt(n)"
 FIRST_EF = 2 * K
 FIRST_NPROBE = 4
+_ITERATIONS = 5
 MANY = 256  # classes above which an index for each is not tried
 _MEMORY = 8e9  # bytes that copies of the vectors may take
 _FEW = (
@@ -210,6 +212,54 @@ class Scann:
         self.searcher.serialize(str(folder), relative_path=True)
 
 
+class Rabitq:
+    """IVF of rabitqlib: codes of 1 to 9 bits a dimension, or (32) of 1 bit, the best computed anew in floats.
+
+    ``precise``: its argument high_accuracy.
+    """
+
+    def __init__(self, index: Any, precise: bool) -> None:
+        self.index, self.precise = index, precise
+
+    @classmethod
+    def build(
+        cls, X: NDArray[np.float32], parameters: dict[str, float], clusters: Any = None
+    ) -> "Rabitq":
+        """``clusters``: means and the cluster of each row, to build with instead of new ones."""
+        from rabitqlib import IvfIndex
+
+        means, places = clusters or clustered(X, parameters[LIST_FACTOR])
+        index = IvfIndex(X.shape[1], len(X), len(means), int(parameters["bits"]), metric="ip")
+        index.build(X, means, places, int(faiss.omp_get_max_threads()))
+        return cls(index, bool(parameters["precise"]))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Rabitq":
+        from rabitqlib import IvfIndex
+
+        return cls(
+            IvfIndex.load(str(folder / "index")), bool(int((folder / "precise").read_text()))
+        )
+
+    def find(self, xq: NDArray[np.float32], nprobe: int, k: int = K) -> Results:
+        threads = int(faiss.omp_get_max_threads())
+        I, distances = self.index.search(xq, k, nprobe, self.precise, threads)
+        return padded(1 - distances, I.view(np.int32), k)  # padding is 2**32 - 1
+
+    def save(self, folder: Path) -> None:
+        self.index.save(str(folder / "index"))
+        (folder / "precise").write_text(str(int(self.precise)))
+
+
+def clustered(X: NDArray[np.float32], factor: float) -> Any:
+    """Return means of factor x sqrt(n) clusters, and the cluster of each row."""
+    number = min(len(X), max(1, round(factor * len(X) ** 0.5)))
+    means = faiss.Kmeans(X.shape[1], number, niter=_ITERATIONS, spherical=True)
+    means.cp.min_points_per_centroid = 1
+    means.train(X)
+    return means.centroids, means.assign(X)[1].astype(np.uint32)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Drop what C++ code prints."""
@@ -367,6 +417,18 @@ def scann_searcher(indexes: list[Others], graph: Graph) -> Searcher:
         return indexes[label].find(xq, leaves)
 
     return searcher_of(graph, find, nearby(graph), largest=largest, first=FIRST_NPROBE)
+
+
+def rabitq_grid(graph: Graph) -> list[dict[str, float]]:
+    return [
+        {LIST_FACTOR: factor, "bits": bits, "precise": precise}
+        for factor in NLIST_FACTORS[:3]
+        for bits, precise in RABITQ_BITS
+    ]
+
+
+def rabitq(graph: Graph, parameters: dict[str, float]) -> list[Others]:
+    return of_each(graph, lambda X: Rabitq.build(X, parameters))
 
 
 def usearch(graph: Graph, parameters: dict[str, int]) -> list[Others]:

@@ -13,7 +13,7 @@ from benchmarks.common import folded
 from benchmarks.engine.sweep import WHOLE, best, rate
 
 OURS = "ours"
-PACKAGES = ("hnswlib", "scann", "glass", "usearch", "qdrant-client")
+PACKAGES = ("hnswlib", "scann", "glass", "usearch", "qdrant-client", "rabitqlib")
 FULL = 1_569_960
 # Wanted as a multiple of the best peer's: all nodes with one thread, and the median of one query; by graph, at either
 # recall. Names ending in - stand for all graphs that begin so.

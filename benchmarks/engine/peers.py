@@ -510,6 +510,17 @@ PEERS = (
         notes="a tree, asymmetric hashing with two dimensions a code, the best computed anew in floats",
     ),
     Peer(
+        "rabitqlib per other classes",
+        others.rabitq_grid,
+        others.rabitq,
+        others.scann_searcher,
+        others.save,
+        partial(others.load, others.Rabitq),
+        needs="rabitqlib",
+        infeasible=others.infeasible,
+        notes="IVF of RaBitQ codes; bits 32: one bit a dimension, the best computed anew in floats",
+    ),
+    Peer(
         "pyglass HNSW per other classes",
         others.glass_grid,
         others.glass,

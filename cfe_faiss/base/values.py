@@ -615,13 +615,15 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     ValueError
         If there are not n of them.
     """
-    expected = f"{name} must hold one sequence for each of {n} queries"
+    expected = f"{name} must hold one sequence for each of {n} rows"
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{expected}, got {values!r}")
     if len(values) != n:
         raise ValueError(f"{expected}, got {len(values)}")
     if isinstance(values, np.ndarray) and values.ndim == 2:
         return values.reshape(-1), np.full(n, values.shape[1], np.int64)
+    if n and {getattr(one, "dtype", None) for one in values} == {np.dtype(np.int64)}:
+        return np.concatenate(values), np.array(list(map(len, values)))
     for one in values:
         if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
             raise TypeError(f"{expected}, got {one!r} among them")

@@ -10,13 +10,7 @@ from typing import Any
 
 from cfe_faiss.base.checks import InputNote, InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
-from cfe_faiss.cli import (  # noqa: F401 - they declare the commands
-    audit,
-    build,
-    mining,
-    scale,
-    search,
-)
+from cfe_faiss.cli import audit, build, mining, scale, search  # noqa: F401 - declare commands
 from cfe_faiss.cli.inputs import check_files
 from cfe_faiss.cli.parser import PARSER, check_effects, set_reading
 

@@ -22,6 +22,7 @@ from cfe_faiss.cli.inputs import (
     number,
     read_inputs,
 )
+from cfe_faiss.cli.output import note
 from cfe_faiss.cli.parser import (
     CONSTRAINTS,
     DATA_ROOT,
@@ -41,7 +42,6 @@ from cfe_faiss.cli.parser import (
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions
-from cfe_faiss.data.columns import note
 from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.explorer import TITLE
 from cfe_faiss.files.outputs import check_outputs, new_file
@@ -218,11 +218,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
     favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
         favourable = [names[1]]
-    if favourable is None:
-        note(
-            "the page has no tests, as no favourable class is named: --favourable CLASS names one "
-            f"of {', '.join(names)}"
-        )
     bins = given(arguments, "bins")
     cuts = by_name("--cut", arguments.cut, attributes)
     if cuts:
@@ -261,6 +256,11 @@ def run_audit(arguments: argparse.Namespace) -> int:
         where=where,
         **bins,
     )
+    if favourable is None:
+        note(
+            "the page has no tests, as no favourable class is named: --favourable CLASS names one "
+            f"of {', '.join(names)}"
+        )
     sys.stdout.writelines(f"{line}\n" for line in (*report.files, *report.checks))
     outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
     deciding = next((str(check) for check in report.checks if check.outcome == report.outcome), "")

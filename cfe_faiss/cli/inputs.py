@@ -29,7 +29,7 @@ from cfe_faiss.datasets.own import (
     read_nodes,
     read_own,
 )
-from cfe_faiss.files.outputs import as_page, check_outputs, check_picture
+from cfe_faiss.files.outputs import as_page, check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 # --- files of a call ------------------------------------------------------------------------------
@@ -56,10 +56,6 @@ def check_files(arguments: argparse.Namespace) -> None:
     for name, path in outputs.items():
         if kinds[name] == "page":
             as_page(flag(name), path)
-        if kinds[name] == "picture":
-            check_picture(flag(name), path)
-        if kinds[name] == "table" and path.suffix.lower() != ".csv":
-            raise ValueError(f"{flag(name)} must end in .csv, got {str(path)!r}")
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:
@@ -199,8 +195,6 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
 def own_files(arguments: argparse.Namespace) -> OwnFiles:
     """Return the own files that the options name."""
     sources = given(arguments, "edges", "predictions", "truth", "split", "compare")
-    if getattr(arguments, "groups", None) is not None:
-        sources["compare"] = [arguments.groups]
     columns = given(arguments, "id", "threshold", "unknown", "without", "ignore")
     settings = given(arguments, "neighbours", "missing", "as_is", "reading")
     scale = weights(given(arguments, "scale").get("scale"))

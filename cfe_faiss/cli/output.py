@@ -40,7 +40,14 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
     """
     frame = pd.DataFrame(columns)
     if style == "csv":
-        write_csv(frame, sys.stdout)
+        for name in frame:
+            if frame[name].dtype.kind == "O":
+                frame[name] = [
+                    "" if is_missing(value) else csv_text(str(value)) for value in frame[name]
+                ]
+        frame.rename(columns=csv_text).to_csv(
+            sys.stdout, index=False, na_rep="nan", chunksize=_ROWS_AT_ONCE
+        )
     elif style == "json":
         separator = "[\n"
         for start in range(0, len(frame), _ROWS_AT_ONCE):
@@ -64,17 +71,6 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
                 f"the first {len(shown):,} of {len(frame):,} rows; --csv or --json writes all of "
                 f"them"
             )
-
-
-def write_csv(frame: "pd.DataFrame", file: Any) -> None:
-    """Write a frame of numbers or texts as CSV to an open file."""
-    shown = frame.copy()
-    for name in shown:
-        if shown[name].dtype.kind == "O":
-            shown[name] = [
-                "" if is_missing(value) else csv_text(str(value)) for value in shown[name]
-            ]
-    shown.rename(columns=csv_text).to_csv(file, index=False, na_rep="nan", chunksize=_ROWS_AT_ONCE)
 
 
 def _table(frame: Any, width: int | None) -> str:

@@ -169,8 +169,7 @@ def argument(
         Options without any of which, or with one of which, this one has no effect; giving it is an
         error then.
     output
-        "file", "page" (of HTML), "picture", "table" (of CSV) or "folder" if the command writes
-        there.
+        "file", "page" (of HTML) or "folder" if the command writes there.
     **settings
         Arguments of ``argparse.ArgumentParser.add_argument``.
     """
@@ -424,17 +423,6 @@ WITHOUT = argument(
     help="attributes by which nodes are not compared; columns that go one to one with them leave, "
     "too",
 )
-TRUTH = source(
-    "--truth",
-    needs=("--features",),
-    help="true class of every node, in the words of the predictions or in others",
-)
-SPLIT = source(
-    "--split",
-    needs=("--features",),
-    help="train, val or test for each node; default: at random, half, a quarter, a quarter of "
-    "every class",
-)
 OWN_FILES = Group(
     "own files",
     (
@@ -453,9 +441,18 @@ OWN_FILES = Group(
             type=int,
             help="in place of --edges: join each node to its K nearest nodes",
         ),
-        TRUTH,
+        source(
+            "--truth",
+            needs=("--features",),
+            help="true class of every node, in the words of the predictions or in others",
+        ),
         UNKNOWN,
-        SPLIT,
+        source(
+            "--split",
+            needs=("--features",),
+            help="train, val or test for each node; default: at random, half, a quarter, a quarter "
+            "of every class",
+        ),
         argument(
             "--categorical",
             metavar="COLUMN",

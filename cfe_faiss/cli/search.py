@@ -349,7 +349,7 @@ def run_info(arguments: argparse.Namespace) -> None:
         metavar="FILE",
         type=Path,
         default=Path("evidence.png"),
-        output="picture",
+        output="file",
         help="the picture; default: %(default)s",
     ),
     Either(

@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,8 +117,7 @@ def predictions_of(  # noqa: PLR0913
           it was fitted on a DataFrame, its columns, see :func:`column_names`, come from the frame,
           from ``features``, or from ``data.x`` by ``data.feature_names``; otherwise it gets all
           columns;
-        - ready predictions; see :func:`cfe_faiss.data.classes.as_predictions`. ``Predictions`` are
-          returned unchanged.
+        - ready predictions; see :func:`cfe_faiss.data.classes.as_predictions`.
     data
         PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or
         ``HeteroData``; a matrix, (n, d); or a pandas frame, whose classes are names.
@@ -153,8 +152,6 @@ def predictions_of(  # noqa: PLR0913
     >>> predictions_of(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
     array([1, 0], dtype=int32)
     """
-    if isinstance(model, Predictions):
-        return model
     is_table = hasattr(data, "iloc")
     is_graph = not is_table and not isinstance(data, np.ndarray)
     if is_graph:
@@ -185,56 +182,47 @@ def predictions_of(  # noqa: PLR0913
     return as_predictions(_call_on_rows(model, rows), n, class_names, _OUTPUT, **options)
 
 
-def predictions_of_links(
-    model: Any, data: Any, ends: Ints, class_names: Any = None, unknown: Any = None
-) -> Predictions:
-    """Return the predictions of ``model`` for links between nodes of a graph.
+def outputs_of_links(model: Any, data: Any, ends: Ints) -> Any:
+    """Return the outputs of ``model`` for links between nodes of a graph, for :func:`as_predictions`.
 
     Parameters
     ----------
     model
         Called once as :func:`predict` calls it, with ``edge_label_index``, (2, m), as a value of
         the data: ``model(x, edge_index, edge_label_index)`` or ``model(data)``. It returns logits
-        or probabilities, (m, C), classes, (m,), or one logit for each link, (m,) or (m, 1). Or
-        ready predictions for the m links.
+        or probabilities, (m, C), classes, (m,), or one logit for each link, (m,) or (m, 1). Ready
+        predictions are returned unchanged.
     data
         PyG ``Data`` or a similar object.
     ends
         Node numbers, (m, 2).
-    class_names, unknown
-        As in :func:`predictions_of`.
 
     Raises
     ------
     TypeError, ValueError
         If the model takes no links, or its output is not as described.
     """
+    if not _is_called(model):
+        return model
+    import torch
 
-    def call() -> Any:
-        import torch
+    from cfe_faiss.data.call import arguments, call_once
 
-        from cfe_faiss.data.call import arguments, call_once
-
-        with_links = copy.copy(data)
-        device = getattr(data.x, "device", None)
-        with_links.edge_label_index = torch.as_tensor(ends.T.copy(), device=device)
-        args, kwargs = arguments(model, with_links)
-        read = [with_links, with_links.edge_label_index]
-        if not any(value is one for value in (*args, *kwargs.values()) for one in read):
-            raise ValueError(
-                f"model must take edge_label_index, the links, got one of {len(args) + len(kwargs)}"
-                f" other arguments: hand in a function of data "
-                f"(lambda data: model(data.x, data.edge_index, data.edge_label_index))"
-            )
-        return call_once(model, with_links)
-
-    return _of_objects(model, len(ends), call, class_names, unknown)
+    with_links = copy.copy(data)
+    device = getattr(data.x, "device", None)
+    links = torch.as_tensor(ends.T.copy(), device=device)
+    with_links.edge_label_index = links
+    args, kwargs = arguments(model, with_links)
+    if not any(value is with_links or value is links for value in (*args, *kwargs.values())):
+        raise ValueError(
+            "model must take edge_label_index, the links, got one that does not: hand in a function "
+            "of data (lambda data: model(data.x, data.edge_index, data.edge_label_index))"
+        )
+    return _logits_in_column(call_once(model, with_links))
 
 
-def predictions_of_graphs(
-    model: Any, graphs: Sequence[Any], class_names: Any = None, unknown: Any = None
-) -> Predictions:
-    """Return the predictions of ``model`` for whole graphs.
+def outputs_of_graphs(model: Any, graphs: Sequence[Any]) -> Any:
+    """Return the outputs of ``model`` for whole graphs, for :func:`as_predictions`.
 
     Parameters
     ----------
@@ -242,41 +230,34 @@ def predictions_of_graphs(
         For PyG ``Data``, called as :func:`predict` calls it, with ``batch``, for batches of graphs:
         ``model(x, edge_index, batch)`` or ``model(data)``. For other graphs called once with their
         list. It returns logits or probabilities, (g, C), classes, (g,), or one logit for each
-        graph, (g,) or (g, 1). Or ready predictions for the g graphs.
+        graph, (g,) or (g, 1). Ready predictions are returned unchanged.
     graphs
         PyG ``Data`` with ``x``, or other graphs.
-    class_names, unknown
-        As in :func:`predictions_of`.
 
     Raises
     ------
     TypeError, ValueError
         If the output of the model is not as described, or PyG ``Data`` lack ``x``.
     """
+    if not _is_called(model):
+        return model
+    if not all(hasattr(graph, "edge_index") for graph in graphs):
+        return _logits_in_column(_call_on_rows(model, graphs))
+    import torch
+    from torch_geometric.loader import DataLoader
 
-    def call() -> Any:
-        if not all(hasattr(graph, "edge_index") for graph in graphs):
-            return _call_on_rows(model, graphs)
-        import torch
-        from torch_geometric.data import Batch
+    from cfe_faiss.data.call import call_once, device_of
 
-        from cfe_faiss.data.call import call_once, device_of
-
-        outputs = []
-        for first in range(0, len(graphs), _GRAPHS_PER_CALL):
-            batch = Batch.from_data_list(list(graphs[first : first + _GRAPHS_PER_CALL]))
-            device = device_of(model)
-            output = call_once(model, batch if device is None else batch.to(device))
-            outputs.append(torch.as_tensor(output))
-        return torch.cat(outputs)
-
-    return _of_objects(model, len(graphs), call, class_names, unknown)
+    outputs = []
+    device = device_of(model)
+    for batch in DataLoader(graphs, batch_size=_GRAPHS_PER_CALL):
+        moved = batch if device is None else batch.to(device)
+        outputs.append(torch.as_tensor(call_once(model, moved)))
+    return _logits_in_column(torch.cat(outputs))
 
 
-def _of_objects(
-    model: Any, n: int, call: Callable[[], Any], class_names: Any, unknown: Any
-) -> Predictions:
-    """Return predictions for n links or graphs: ready ones, or the output of a call."""
+def _is_called(model: Any) -> bool:
+    """Return whether a model is called, rather than being predictions; refuse estimators."""
     if model is None:
         raise ValueError("model or scores must be given, got None")
     if is_estimator(model):
@@ -284,13 +265,14 @@ def _of_objects(
             f"model must be callable, or predictions, got {type(model).__name__}, which takes "
             "columns: hand in the result of its predict"
         )
-    if not is_model(model):
-        return as_predictions(model, n, class_names, _GIVEN, unknown=unknown, complete=False)
-    output = call()
-    is_flat = getattr(output, "ndim", 0) == 1
-    if is_flat and as_array(_OUTPUT, output).dtype.kind == "f":
-        output = as_array(_OUTPUT, output)[:, None]  # one logit each
-    return as_predictions(output, n, class_names, _OUTPUT)
+    return callable(model)
+
+
+def _logits_in_column(output: Any) -> Any:
+    """Return an output with one logit for each link or graph, (n,), as (n, 1)."""
+    if getattr(output, "ndim", 0) == 1 and as_array(_OUTPUT, output).dtype.kind == "f":
+        return as_array(_OUTPUT, output)[:, None]
+    return output
 
 
 def _columns_for(model: Any, frame: "pd.DataFrame") -> Any:

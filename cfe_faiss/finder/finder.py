@@ -39,12 +39,7 @@ from cfe_faiss.data.classes import (
     true_classes,
 )
 from cfe_faiss.data.columns import Reading, ReadingOptions
-from cfe_faiss.data.predict import (
-    is_model,
-    predictions_of,
-    predictions_of_graphs,
-    predictions_of_links,
-)
+from cfe_faiss.data.predict import is_model, outputs_of_graphs, outputs_of_links, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.explorer import TITLE, read_marks, write_explorer
@@ -730,7 +725,7 @@ class EvidenceFinder:
         model
             Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits, one
             for each link or (m, C), or classes, (m,); or predictions for the links. See
-            :func:`cfe_faiss.data.predict.predictions_of_links`.
+            :func:`cfe_faiss.data.predict.outputs_of_links`.
         links
             Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2,
             m) node numbers, as of PyG's ``RandomLinkSplit``.
@@ -793,7 +788,7 @@ class EvidenceFinder:
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         rows = Links.of(data, links, n, node_ids, directed, shared_ends)
         if scores is None:
-            model = predictions_of_links(model, data, rows.ends, class_names, unknown)
+            model = outputs_of_links(model, data, rows.ends)
         nodes = inputs.node_attributes(data, features, n)
         names = as_names("without", without)
         x, _, removed = leave_out(data, nodes, names) if names else (data.x, None, None)
@@ -846,7 +841,7 @@ class EvidenceFinder:
         model
             For PyG ``Data`` with ``x`` called as ``model(x, edge_index, batch)`` or ``model(data)``
             with batches of graphs, else with the list of all graphs; or predictions for the graphs.
-            See :func:`cfe_faiss.data.predict.predictions_of_graphs`.
+            See :func:`cfe_faiss.data.predict.outputs_of_graphs`.
         scores
             In place of a model: a number for each graph, (g,).
         features
@@ -881,18 +876,11 @@ class EvidenceFinder:
         1     0         2       0.474
         """
         listed, parts = as_graphs(graphs, directed=directed)
-        matrices = [getattr(graph, "x", None) for graph in listed]
-        lacking = [i for i, x in enumerate(matrices) if x is None]
-        if 0 < len(lacking) < len(parts):
-            raise ValueError(
-                f"graphs must all have x, or none, got graphs[{lacking[0]}] without x: leave "
-                f"it out of all to compare their WL colours"
-            )
         if scores is None:
-            model = predictions_of_graphs(model, listed, class_names, unknown)
+            model = outputs_of_graphs(model, listed)
             truth = inputs.truth_of_graphs(listed) if truth is None else truth
         finder = cls.from_vectors(
-            graph_vectors(parts, None if lacking else matrices, num_layers, alpha),
+            graph_vectors(parts, [getattr(one, "x", None) for one in listed], num_layers, alpha),
             model,
             scores=scores,
             features=inputs.graph_attributes(parts, features),

@@ -148,13 +148,11 @@ def node_attributes(data: Any, features: Any, n: int) -> Attributes | None:
 
 def graph_attributes(graphs: Sequence[Graph], features: Any) -> Attributes:
     """Return the attributes of graphs, and their numbers of nodes and edges."""
-    sizes = {
-        "nodes": [graph.num_nodes for graph in graphs],
-        "edges": [graph.num_edges // (1 if graph.directed else 2) for graph in graphs],
-    }
-    arrays = {name: np.array(values, np.float64) for name, values in sizes.items()}
+    nodes = [float(graph.num_nodes) for graph in graphs]
+    edges = [graph.num_edges / (1 if graph.directed else 2) for graph in graphs]
     given = {} if features is None else attributes_of(given_attributes(features), len(graphs))
-    return Attributes({**arrays, **given}, np.arange(len(graphs)))
+    columns = {"nodes": np.array(nodes), "edges": np.array(edges), **given}
+    return Attributes(columns, np.arange(len(graphs)))
 
 
 def truth_of_graphs(graphs: Sequence[Any]) -> Ints | None:

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.checks import Floats, as_count, as_dense, as_matrix
+from cfe_faiss.base.checks import Floats, as_count, as_dense, check_shape, require
+from cfe_faiss.base.values import as_list
 from cfe_faiss.graph.csr import Graph, as_graph
 from cfe_faiss.graph.ks import ks_vectors
 
 
 def graph_vectors(
-    graphs: Sequence[Graph], features: Sequence[Any] | None, num_layers: int, alpha: float
+    graphs: Sequence[Graph], features: Sequence[Any], num_layers: int, alpha: float
 ) -> Floats:
     """Return the sum of the KS vectors of all nodes of each graph, (g, d) float32.
 
@@ -22,27 +23,26 @@ def graph_vectors(
     graphs
         The graphs.
     features
-        Features of the nodes of each graph, (n_i, d) each; or None.
+        Features of the nodes of each graph, (n_i, d) each; or None for each.
     num_layers, alpha
         As in :func:`cfe_faiss.ks_vectors`.
 
     Raises
     ------
     TypeError, ValueError
-        If features are no numbers, or graphs have different numbers of them.
+        If features are no numbers, some graphs have none, or others have different numbers of them.
     """
-    if features is None:
+    lacking = [i for i, x in enumerate(features) if x is None]
+    if len(lacking) == len(graphs):
         return wl_vectors(graphs, num_layers)
+    require(not lacking, f"graphs must all have x, or none, got graphs{lacking[:1]} without x")
     sums: list[Any] = []
     for i, (x, graph) in enumerate(zip(features, graphs, strict=True)):
-        matrix = as_matrix(f"graphs[{i}].x", as_dense(f"graphs[{i}].x", x))
-        if sums and matrix.shape[1:] != sums[0].shape:
-            raise ValueError(
-                f"graphs[{i}].x must have {len(sums[0])} columns, as graphs[0].x has, got shape "
-                f"{matrix.shape}"
-            )
-        vectors = ks_vectors(matrix, graph, num_layers, alpha)
-        sums.append(vectors.sum(axis=0, dtype=np.float64))
+        matrix = as_dense(f"graphs[{i}].x", x)
+        d = len(sums[0]) if sums else matrix.shape[-1]
+        of = "a row for each node, and the columns of graphs[0].x"
+        check_shape(f"graphs[{i}].x", matrix, (graph.num_nodes, d), of)
+        sums.append(ks_vectors(matrix, graph, num_layers, alpha).sum(axis=0, dtype=np.float64))
     return np.array(sums, np.float32)
 
 
@@ -94,20 +94,14 @@ def as_graphs(graphs: Any, *, directed: bool) -> tuple[list[Any], list[Graph]]:
     TypeError, ValueError
         If one is no graph, or has no nodes; the error names its number.
     """
-    # A data set of PyG has the attributes of its graphs, too.
-    is_data = hasattr(graphs, "edge_index") and not hasattr(graphs, "indices")
-    if is_data or hasattr(graphs, "adjacency") or not hasattr(graphs, "__iter__"):
-        raise TypeError(
-            f"graphs must be a sequence of graphs, got {type(graphs).__name__}: put one graph into "
-            f"a list, and a batch of PyG through batch.to_data_list()"
-        )
-    listed = list(graphs)
-    found = []
+    listed = as_list("graphs", graphs)
+    require(listed, "graphs must hold at least one graph, got none")
+    parts = []
     for i, graph in enumerate(listed):
         try:
-            found.append(as_graph(graph, directed=directed))
+            parts.append(as_graph(graph, directed=directed))
+            require(parts[i].num_nodes, "a graph must have at least one node, got none")
         except (TypeError, ValueError) as error:
-            raise type(error)(f"graphs[{i}]: {error}") from error
-    if not found:
-        raise ValueError("graphs must hold at least one graph, got none")
-    return listed, found
+            remedy = "put a single graph into a list"
+            raise type(error)(f"graphs[{i}] must be a graph ({remedy}): {error}") from error
+    return listed, parts

@@ -59,6 +59,9 @@ class SearchOptions(RowOptions, total=False):
     per_group: int | None
 
 
+_EFFORT_OPTIONS = frozenset({"recall", "exact", "memory", "progress"})
+
+
 class EvidenceSearcher(Protocol):
     """Searches that every kind of index offers, a served one included.
 
@@ -512,7 +515,7 @@ def _rules_of(
     method: str, options: RowOptions, known: type[RowOptions] = SearchOptions
 ) -> Rules | None:
     """Return the rules among the options of a search; raise TypeError for an unknown option."""
-    if not options:
+    if not options or (known is SearchOptions and options.keys() <= _EFFORT_OPTIONS):
         return None
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:

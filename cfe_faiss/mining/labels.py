@@ -1,10 +1,11 @@
 """Labels that the nearest rows contradict."""
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 
 from cfe_faiss.base.checks import (
     Array,
@@ -14,7 +15,6 @@ from cfe_faiss.base.checks import (
     as_count,
     as_matrix,
     as_number,
-    check_known,
     check_shape,
 )
 from cfe_faiss.base.extras import pd
@@ -55,8 +55,8 @@ class LabelErrors:
     suggested: Array
     score: Doubles
     evidence: Ints
-    support: Ints
     evidence_measure: Doubles
+    support: Ints
     support_measure: Doubles
     metric: Metric
 
@@ -79,13 +79,11 @@ class LabelErrors:
         ``_similarity`` or, with metric "l2", ``_distance``.
         """
         rows = np.argsort(self.score, kind="stable") if below is None else self.rows(below)
-        columns: dict[str, Array] = {"row": rows}
-        for name in ("given", "suggested", "score"):
-            columns[name] = getattr(self, name)[rows]
-        for name in ("evidence", "support"):
-            columns[name] = getattr(self, name)[rows]
-            columns[f"{name}_{measure_of(self.metric)}"] = getattr(self, f"{name}_measure")[rows]
-        return pd.DataFrame(columns)
+        names = ["given", "suggested", "score"]
+        names += ["evidence", "evidence_measure", "support", "support_measure"]
+        frame = pd.DataFrame({name: getattr(self, name)[rows] for name in names})
+        frame.insert(0, "row", rows)
+        return frame.rename(columns=lambda name: name.replace("measure", measure_of(self.metric)))
 
 
 def label_errors(
@@ -124,12 +122,13 @@ def label_errors(
 
     Notes
     -----
-    A vote weighs exp(-2 (r / r_k)^2) / sqrt(m). Here r and r_k are the distances of the voter and of the
-    last one (of unit vectors with "cosine"), and m is the number of rows with the voter's label in
-    other groups than the judged one: without m, large classes would win where classes meet, and by
-    m alone small ones. Equal shares: the given label first, then in ascending order. The score is
-    the normalised margin of C. Northcutt, L. Jiang and I. Chuang, "Confident learning", JAIR 2021,
-    from these shares. The weights and k were chosen on other data than the benchmark reports.
+    A vote weighs exp(-2 (r / r_k)^2) / sqrt(m). Here r and r_k are the distances of the voter and
+    of the last one (with similarities the roots of 1 - similarity), and m is the number of rows
+    with the voter's label in other groups than the judged one: without m, large classes would win
+    where classes meet, and by m alone small ones. Equal shares: the given label first, then in
+    ascending order. The score is the normalised margin of C. Northcutt, L. Jiang and I. Chuang,
+    "Confident learning", JAIR 2021, from these shares. The weights and k were chosen on other data
+    than the benchmark reports.
 
     Examples
     --------
@@ -142,103 +141,69 @@ def label_errors(
        row given suggested  score  evidence  support
     0    1     b         a    0.0         0        4
     """
-    check_known("metric must be one of", metric, get_args(Metric))
     matrix = as_matrix("X", X)
     n = len(matrix)
     k = as_count("k", k)
     labels = as_values("y", y)
     check_shape("y", labels, (n,), "one label for each row")
-    (all_groups,) = group_numbers(("groups", np.arange(n) if groups is None else groups, n))
+    (groups_of,) = group_numbers(("groups", np.arange(n) if groups is None else groups, n))
     known = np.flatnonzero([label is not None for label in labels.tolist()])
     if not len(known):
         raise ValueError(f"y must hold a known label, got none in {n:,} rows")
-    vectors = matrix[known]
-    first, codes = distinct(labels[known])
-    own_groups = np.unique(all_groups[known], return_inverse=True)[1]
-    score, winners = _judge(vectors, codes, own_groups, min(k, len(known)), metric)
-    ends = np.concatenate([winners, codes])
-    D, I = _nearest_with_label(vectors, codes, own_groups, ends, metric)
-    measure = np.where(I >= 0, D if metric == "l2" else 1 - D, np.nan).reshape(2, -1)
-    rows = np.where(I >= 0, known[I], -1).reshape(2, -1)
-    is_judged = ~np.isnan(score)
-    rows[0, ~is_judged] = -1
-    measure[0, ~is_judged] = np.nan
-    suggested = labels[known][first][winners].astype(object)
-    suggested[~is_judged] = None
-
-    def of_all(values: Array, filler: Any) -> Array:
-        """Return values of all rows, with a filler for unknown labels."""
-        all_values = np.full(n, filler, values.dtype)
-        all_values[known] = values
-        return all_values
-
-    return LabelErrors(
-        given=labels,
-        suggested=of_all(suggested, None).astype(labels.dtype if is_judged.sum() == n else object),
-        score=of_all(score, np.nan),
-        evidence=of_all(rows[0], -1),
-        support=of_all(rows[1], -1),
-        evidence_measure=of_all(measure[0], np.nan),
-        support_measure=of_all(measure[1], np.nan),
-        metric=metric,
-    )
+    first, numbers = distinct(labels[known])
+    codes = np.full(n, -1)
+    codes[known] = numbers
+    rows = GroupedRows(matrix[known], groups_of[known], metric)
+    D, I = rows.nearest(matrix, groups_of, min(k, len(known)))
+    score, best = _judge(D**2 if metric == "l2" else D, I, codes, groups_of)
+    suggested = np.array([*labels[known][first].tolist(), None], object)[best]
+    evidence = _nearest_of_label(matrix, codes, groups_of, best, metric)
+    support = _nearest_of_label(matrix, codes, groups_of, codes, metric)
+    suggested = suggested.astype(labels.dtype if best.min() >= 0 else object)
+    return LabelErrors(labels, suggested, score, *evidence, *support, metric)
 
 
-def _judge(
-    vectors: Floats, codes: Ints, groups: Ints, k: int, metric: Metric
-) -> tuple[Doubles, Ints]:
-    """Return the score of each row, (n,), NaN without a vote, and the label with the most votes."""
-    n = len(codes)
+def _judge(squares: Doubles, I: Ints, codes: Ints, groups: Ints) -> tuple[Doubles, Ints]:
+    """Return the score of each row, (n,), and the label with the most votes; NaN and -1 without.
+
+    ``squares`` and ``I`` are squared distances and places among the rows with a known label.
+    """
+    known = np.flatnonzero(codes >= 0)
     width = int(codes.max()) + 1
-    D, I = GroupedRows(vectors, groups, metric).nearest(vectors, groups, k)
     row, place = np.nonzero(I >= 0)
-    voters = codes[I[row, place]]
-    D = np.where(I >= 0, D, 0)
-    r = D if metric == "l2" else np.sqrt(2 * D)
-    last = r.max(axis=1)
-    ratio = r[row, place] / np.where(last > 0, last, 1)[row]
+    voters = codes[known[I[row, place]]]
+    last = np.where(I >= 0, squares, 0).max(axis=1)
+    ratios = squares[row, place] / np.where(last > 0, last, 1)[row]
     # Voters' labels are counted without the rows of the judged row's group.
-    keys, counts = np.unique(groups * width + codes, return_counts=True)
+    keys, counts = np.unique((groups * width + codes)[known], return_counts=True)
     asked = groups[row] * width + voters
     found = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
     inside = np.where(keys[found] == asked, counts[found], 0)
-    sizes = np.bincount(codes)[voters] - inside
-    weights = np.exp(-_STEEPNESS * ratio**2) / np.sqrt(sizes)
-    cells, cell_of = np.unique(row * width + voters, return_inverse=True)
-    votes = np.bincount(cell_of, weights, len(cells))
-    judged, label = np.divmod(cells, width)
-    shares = (votes / np.bincount(judged, votes, n)[judged]).round(_DIGITS)
-    is_given = label == codes[judged]
-    given = np.bincount(judged, shares * is_given, n)
-    others = np.zeros(n)
-    np.maximum.at(others, judged, np.where(is_given, 0, shares))
-    order = np.lexsort((label, ~is_given, -shares, judged))
-    voted, start = np.unique(judged[order], return_index=True)
-    winners = codes.copy()
-    winners[voted] = label[order][start]
-    score = np.full(n, np.nan)
-    score[voted] = (1 + given - others)[voted] / 2
-    return score, winners
+    weights = np.exp(-_STEEPNESS * ratios) / np.sqrt(np.bincount(codes[known])[voters] - inside)
+    votes = csr_array((weights, (row, voters)), shape=(len(codes), width))
+    totals: Doubles = votes.sum(axis=1)
+    votes.data = (votes.data / np.repeat(totals, np.diff(votes.indptr))).round(_DIGITS)
+    is_given = csr_array((np.ones(len(known)), (known, codes[known])), shape=votes.shape)
+    given = votes.multiply(is_given)
+    others = (votes - given).tocsr()
+    lead = given.sum(axis=1) - others.max(axis=1).toarray().ravel()
+    best = np.where(lead >= 0, codes, others.argmax(axis=1).ravel())
+    is_judged = (totals > 0) & (codes >= 0)
+    return np.where(is_judged, (1 + lead) / 2, np.nan), np.where(is_judged, best, -1)
 
 
-def _nearest_with_label(
-    vectors: Floats, codes: Ints, groups: Ints, wanted: Ints, metric: Metric
-) -> tuple[Doubles, Ints]:
-    """Return distance and row of the nearest row of another group with a wanted label.
-
-    ``wanted``, (m n,), holds labels for the n rows, again and again. -1 if there is no such row.
-    """
-    D = np.full(len(wanted), np.inf)
-    I = np.full(len(wanted), -1)
-    for code in np.unique(wanted).tolist():
+def _nearest_of_label(
+    X: Floats, codes: Ints, groups: Ints, wanted: Ints, metric: Metric
+) -> tuple[Ints, Doubles]:
+    """Return the nearest row of another group with a wanted label, and its measure; else -1."""
+    rows = np.full(len(codes), -1)
+    D = np.full(len(codes), np.nan)
+    for code in np.unique(wanted[wanted >= 0]).tolist():
         members = np.flatnonzero(codes == code)
-        places = np.flatnonzero(wanted == code)
-        asked = places % len(codes)
-        stored, numbers = np.unique(groups[members], return_inverse=True)
-        place_of = np.full(int(groups.max()) + 1, len(stored))
-        place_of[stored] = np.arange(len(stored))
-        rows = GroupedRows(vectors[members], numbers, metric)
-        distances, found = rows.nearest(vectors[asked], place_of[groups[asked]], 1)
-        D[places] = distances[:, 0]
-        I[places] = np.where(found[:, 0] >= 0, members[found[:, 0]], -1)
-    return D, I
+        asked = np.flatnonzero(wanted == code)
+        stored = GroupedRows(X[members], groups[members], metric)
+        distances, places = stored.nearest(X[asked], groups[asked], 1)
+        has_one = places[:, 0] >= 0
+        rows[asked[has_one]] = members[places[has_one, 0]]
+        D[asked[has_one]] = distances[has_one, 0]
+    return rows, D if metric == "l2" else 1 - D

@@ -36,7 +36,7 @@ _PAIRS = 1 << 14
 """Positive pairs that are scored at once."""
 _BLOCK = 1 << 22
 """Numbers per block of candidates: 32 MiB."""
-_ALL_PAIRS = np.iinfo(np.int64).max
+_MOST_PAIRS = 1 << 24
 _NO_DIVISION_BY_ZERO = 1e-12
 """Added to the distance to the predicted class in a trust score, as in the authors' code."""
 
@@ -238,8 +238,8 @@ def near_duplicates(
         Group of each row, (n,): numbers, texts or booleans. 1, "1" and True are three groups; a
         missing one is an error.
     threshold
-        Least cosine similarity, in [-1, 1]; with "l2" the largest Euclidean distance, >= 0. At 1
-        and 0 the pairs are equal rows.
+        Least similarity, in [-1, 1]; with "l2" the largest Euclidean distance, >= 0. At 1 and 0 the
+        pairs are equal rows.
     metric
         "cosine" for the cosine similarity, "l2" for the Euclidean distance, "tanimoto" for the
         Tanimoto similarity of rows of 0 and 1.
@@ -251,12 +251,13 @@ def near_duplicates(
     -------
     Pairs
         Best first; ``source`` and ``target`` are rows of X. With "l2" its ``similarity`` is the
-        squared distance.
+        squared distance. 20 bytes a pair.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described.
+        If an argument is not as described, or there are more than 2**24 pairs:
+        :func:`cfe_faiss.evidence_pairs` yields them in blocks.
 
     Examples
     --------
@@ -266,18 +267,31 @@ def near_duplicates(
     >>> pairs.source, pairs.target
     (array([0]), array([3]))
     """
-    check_known("metric must be one of", metric, get_args(Metric))
     vectors = as_rows("X", X, None, metric)
     (codes,) = group_numbers(("groups", groups, len(vectors)))
-    least = threshold_of("threshold", threshold, metric)
-    none = Pairs(NO_ROWS, NO_ROWS, np.empty(0, np.float32), metric=metric)
-    pairs = next(evidence_pairs(_index_of(vectors, codes, metric), least, block=_ALL_PAIRS), none)
+    pairs = pairs_within(vectors, codes, threshold, metric)
     if reviewed is None:
         return pairs
     settled = np.sort(settled_pairs(reviewed, len(vectors)), axis=1) @ [len(vectors), 1]
     is_open = ~np.isin(pairs.source * len(vectors) + pairs.target, settled)
     similarity = pairs.similarity[is_open]
     return Pairs(pairs.source[is_open], pairs.target[is_open], similarity, metric=metric)
+
+
+def pairs_within(
+    vectors: Floats, codes: Ints, threshold: float, metric: Metric, where: Any = None
+) -> Pairs:
+    """Return all pairs of rows with different codes at a threshold, best first."""
+    check_known("metric must be one of", metric, get_args(Metric))
+    least = threshold_of("threshold", threshold, metric)
+    index = _index_of(vectors, codes, metric)
+    blocks = evidence_pairs(index, least, block=_MOST_PAIRS, where=where)
+    pairs = next(blocks, Pairs(NO_ROWS, NO_ROWS, np.empty(0, np.float32), metric=metric))
+    if next(blocks, None) is not None:
+        raise ValueError(
+            f"threshold must be one of nearer rows, got {threshold:g} with over {_MOST_PAIRS:,} pairs"
+        )
+    return pairs
 
 
 def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:
@@ -310,7 +324,7 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
     >>> mining.nearest_enemies([[0], [1], [3], [7]], ["a", "a", "b", "b"])
     (array([3., 2., 2., 6.]), array([2, 2, 1, 1]))
     """
-    rows = GroupedRows(X, y, metric)
+    rows = _grouped(X, y, metric)
     D, I = rows.nearest(rows.X, rows.groups, 1)
     return D[:, 0], I[:, 0]
 
@@ -345,7 +359,7 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
     >>> mining.tomek_links([[0], [1], [3], [3.5], [7]], ["a", "a", "b", "a", "b"])
     array([[2, 3]])
     """
-    rows = GroupedRows(X, y, metric)
+    rows = _grouped(X, y, metric)
     enemies = rows.nearest(rows.X, rows.groups, 1)[1][:, 0]
     first = np.flatnonzero(enemies > np.arange(len(enemies)))
     first = first[enemies[enemies[first]] == first]
@@ -491,12 +505,11 @@ class GroupedRows:
     takes.
     """
 
-    def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
+    def __init__(self, X: Floats, groups: Ints | None, metric: Metric) -> None:
         check_known("metric must be one of", metric, get_args(Metric))
         self.X = _at_least_one(as_matrix("X", X))
         self.metric = metric
-        n = len(self.X)
-        (self.groups,) = group_numbers(("y", np.zeros(n, np.int64) if y is None else y, n))
+        self.groups = np.zeros(len(self.X), np.int64) if groups is None else groups
         longest = float(lengths(self.X).max()) if metric == "l2" else 1.0
         self.scale = np.float32(2.0 ** -max(0, math.frexp(longest)[1] - _MOST_BITS))
         self.index = _index_of(self.X * self.scale, self.groups, self.metric)
@@ -549,6 +562,12 @@ class GroupedRows:
         farther = rounded[:, -1] * (1 - 2.0**-22) - self.X.shape[1] * 2.0**-120
         beyond = farther > found[:, -1] * float(self.scale) ** 2
         return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
+
+
+def _grouped(X: ArrayLike, y: Any, metric: Metric) -> GroupedRows:
+    vectors = as_matrix("X", X)
+    (groups,) = group_numbers(("y", y, len(vectors)))
+    return GroupedRows(vectors, groups, metric)
 
 
 def _index_of(X: Any, labels: Ints, metric: Metric = "cosine") -> IndexEvidenceFlat:

@@ -4,20 +4,18 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
-from typing import Any, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.base.checks import Doubles, Ints, as_matrix, check_known
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.checks import Doubles, Ints
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.values import as_list, as_values, distinct
-from cfe_faiss.mining.miners import Metric, near_duplicates
-from cfe_faiss.rows.metric import measure_of, measured
+from cfe_faiss.base.values import as_lists, as_values, distinct
+from cfe_faiss.mining.miners import Metric, pairs_within
+from cfe_faiss.rows.metric import as_rows, measure_of, measured
 
-_Key: TypeAlias = tuple[tuple[int, ...], int]
-"""Number of verdicts of each class on both inputs, ascending, and of all on the first one."""
 _LEVEL = 0.05
 _DRAWS = 9_999
 """Draws from the null for all pairs together."""
@@ -147,62 +145,49 @@ def verdict_conflicts(
     """
     from scipy.stats import false_discovery_control  # takes a second to import
 
-    check_known("metric must be one of", metric, get_args(Metric))
-    matrix = as_matrix("X", X)
-    lists = [as_list("verdicts", repeats) for repeats in as_list("verdicts", verdicts)]
-    if len(lists) != len(matrix):
-        raise ValueError(
-            f"verdicts must hold one sequence for each of {len(matrix):,} inputs, got {len(lists):,}"
-        )
-    values = as_values("verdicts", [verdict for repeats in lists for verdict in repeats])
-    inputs = np.repeat(np.arange(len(lists)), [len(repeats) for repeats in lists])
-    is_known = np.array([verdict is not None for verdict in values.tolist()], bool)
-    codes = distinct(values[is_known])[1]
-    counts = np.zeros((len(lists), int(codes.max(initial=-1)) + 1), np.int64)
-    np.add.at(counts, (inputs[is_known], codes), 1)
+    matrix = as_rows("X", X, None, metric)
+    items, repeats = as_lists("verdicts", verdicts, len(matrix))
+    values = as_values("verdicts", items)
+    known = np.flatnonzero([verdict is not None for verdict in values.tolist()])
+    inputs = np.repeat(np.arange(len(matrix)), repeats)[known]
+    codes = distinct(values[known])[1]
+    counts = np.zeros((len(matrix), int(codes.max(initial=-1)) + 1), np.int64)
+    np.add.at(counts, (inputs, codes), 1)
     judged = np.flatnonzero(counts.sum(axis=1) >= 2)
-    pairs = near_duplicates(matrix[judged], np.arange(len(judged)), threshold, metric=metric)
-    free = np.ones(len(judged), bool)
-    chosen = []
-    for place, ends in enumerate(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)):
-        if free[list(ends)].all():
-            free[list(ends)] = False
-            chosen.append(place)
-    source = judged[pairs.source[chosen]]
-    target = judged[pairs.target[chosen]]
-    tests = [_test(*ends) for ends in zip(counts[source], counts[target], strict=True)]
-    disagreement, noise, p_value = np.reshape([test[:3] for test in tests], (-1, 3)).T
+    pairs = pairs_within(
+        matrix[judged], np.arange(len(judged)), threshold, metric, Constraints(ratio=1)
+    )
+    source = judged[pairs.source]
+    target = judged[pairs.target]
+    both = counts[source] + counts[target]
+    disagreement, noise = _shares(counts[source], both)
+    excess = disagreement - noise
+    p_value = np.empty(len(pairs))
+    nulls: Counter[tuple[tuple[int, ...], int]] = Counter()
+    for pair, first in enumerate(counts[source].sum(axis=1).tolist()):
+        margins = tuple(sorted(both[pair][both[pair] > 0].tolist()))
+        excesses, chances = _null(margins, first)
+        p_value[pair] = min(chances[excesses >= excess[pair] - _ROUNDING].sum(), 1.0)
+        nulls[margins, first] += 1
     rng = np.random.default_rng(0)
     draws = np.zeros(_DRAWS)
     least = 1.0
-    for key, count in Counter(test[3] for test in tests).items():
-        excesses, chances = _null(*key)
+    for null, count in nulls.items():
+        excesses, chances = _null(*null)
         draws += rng.multinomial(count, chances, _DRAWS) @ excesses
         least *= float(chances[-1]) ** count
-    total = float((disagreement - noise).sum())
     return VerdictConflicts(
         source=source,
         target=target,
-        measure=measured(pairs.similarity[chosen], metric).astype(np.float64),
+        measure=measured(pairs.similarity, metric).astype(np.float64),
         disagreement=disagreement,
         noise=noise,
         p_value=p_value,
         q_value=false_discovery_control(p_value) if len(p_value) else p_value,
-        overall_p_value=float(1 + (draws >= total - _ROUNDING).sum()) / (1 + _DRAWS),
+        overall_p_value=float(1 + (draws >= excess.sum() - _ROUNDING).sum()) / (1 + _DRAWS),
         least_p_value=least,
         metric=metric,
     )
-
-
-def _test(first: Ints, second: Ints) -> tuple[float, float, float, _Key]:
-    """Return disagreement, noise and p value of two rows of counts, and the key of their null."""
-    both = first + second
-    key = tuple(sorted(both[both > 0].tolist())), int(first.sum())
-    ((disagreement,), (noise,)) = _shares(first[None], both)
-    excesses, chances = _null(*key)
-    is_larger = excesses >= disagreement - noise - _ROUNDING
-    p_value = min(float(chances[is_larger].sum()), 1.0)
-    return float(disagreement), float(noise), p_value, key
 
 
 @lru_cache(maxsize=4096)
@@ -215,7 +200,7 @@ def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
             f"verdicts must be few classes, got {len(margins)} different ones on two inputs: put "
             "numbers or texts into classes first"
         )
-    tables = np.array(list(product(*(range(margin + 1) for margin in margins))))
+    tables = np.indices([margin + 1 for margin in margins]).reshape(len(margins), -1).T
     tables = tables[tables.sum(axis=1) == size]
     totals = np.array(margins)
     disagreement, noise = _shares(tables, totals)
@@ -226,12 +211,13 @@ def _null(margins: tuple[int, ...], size: int) -> tuple[Doubles, Doubles]:
 
 
 def _shares(first: Ints, both: Ints) -> tuple[Doubles, Doubles]:
-    """Return disagreement and noise of tables of counts, (t, c), given their margins, (c,)."""
+    """Return disagreement and noise of tables of counts, (t, c), given their sums, (c,)."""
     second = both - first
-    sizes = first.sum(axis=1), second.sum(axis=1)
-    disagreement = 1 - (first * second).sum(axis=1) / (sizes[0] * sizes[1])
-    agreeing = [
-        (counts * (counts - 1)).sum(axis=1) / (size * (size - 1))
-        for counts, size in zip((first, second), sizes, strict=True)
+    size = first.sum(axis=1)
+    other = second.sum(axis=1)
+    agreements = [
+        (first * second).sum(axis=1) / (size * other),
+        (first * (first - 1)).sum(axis=1) / (size * (size - 1)),
+        (second * (second - 1)).sum(axis=1) / (other * (other - 1)),
     ]
-    return disagreement, 1 - (agreeing[0] + agreeing[1]) / 2
+    return 1 - agreements[0], 1 - (agreements[1] + agreements[2]) / 2

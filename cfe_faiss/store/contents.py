@@ -5,7 +5,7 @@ error separates the two. Callers hold the store's lock.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -563,42 +563,36 @@ class Contents:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def insert(
+    def new_rows(
         self,
         ids: list[str],
-        X: NDArray[np.float32],
         labels: list[Label],
         metadata: list[Metadata],
         documents: list[str | None],
-        old: NDArray[np.int64],
-        check: Callable[[Table], object] | None = None,
-    ) -> None:
-        """Add rows in place of the rows ``old``.
-
-        ``check`` may refuse them by an error; it gets the table with the new rows at its end.
-        """
-        keys = np.arange(self.next_key, self.next_key + len(X))
+    ) -> Table:
+        """Return the rows that :meth:`insert` adds."""
+        keys = np.arange(self.next_key, self.next_key + len(ids))
         classes = self.table.classes.extend(labels)
-        new = Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
-        longer = self.table.with_rows(new)
-        if check is not None:
-            check(longer)
+        return Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
+
+    def insert(self, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
+        """Add new rows with vectors X, at least one, in place of the rows ``old``."""
         self._train_by(X)
         self.next_key += len(X)
         self._changes += len(X)
-        after, steps = longer.without(old)
-        key_of = dict(zip(ids, keys.tolist(), strict=True))
+        after, steps = self.table.with_rows(new).without(old)
+        key_of = dict(zip(new.ids.tolist(), new.keys.tolist(), strict=True))
         steps.append(setting(self, "table", after))
         with self.index.changing() as transaction:
             if not len(old):
                 self._keys.update(key_of)  # no id is stored before the table has its key
-                transaction.insert(X, new.labels, keys, steps)
+                transaction.insert(X, new.labels, new.keys, steps)
                 return
             # Each id has an entry before the change, which then takes no memory; no row has the key
             # -1.
-            self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, ids), -1))
+            self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, key_of), -1))
             steps.append((self._keys.update, (key_of,)))
-            transaction.replace(self.table.keys[old], X, new.labels, keys, steps)
+            transaction.replace(self.table.keys[old], X, new.labels, new.keys, steps)
 
     def _train_by(self, X: NDArray[np.float32]) -> None:
         """Train an index that needs it by the first rows added."""

@@ -37,7 +37,6 @@ from cfe_faiss.rows.metric import (
     Metric,
     as_rows,
     flipped,
-    is_distance,
     limits_of,
     measure_of,
     measured,
@@ -45,7 +44,7 @@ from cfe_faiss.rows.metric import (
 )
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
-from cfe_faiss.store.duplicates import DuplicateGroup, cluster_rows
+from cfe_faiss.store.duplicates import DuplicateGroup, duplicate_groups
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
@@ -58,7 +57,7 @@ from cfe_faiss.store.values import (
     check_metadata,
     copy_metadata,
 )
-from cfe_faiss.store.watch import Guard, Watch, as_watch, group_codes
+from cfe_faiss.store.watch import Watch, evidence_against, group_codes
 
 
 class EvidenceStore:
@@ -301,7 +300,7 @@ class EvidenceStore:
         RuntimeError
             If the store was loaded with ``mmap=True``.
         """
-        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=False)
+        return self._put(ids, vectors, labels, metadata, documents, watch, replace=False)
 
     def upsert(
         self,
@@ -321,7 +320,7 @@ class EvidenceStore:
         Parameters, result and errors as in :meth:`add`, but ids may be stored. For ``watch``, old
         rows that are replaced are no evidence.
         """
-        return self._put(ids, vectors, labels, metadata, documents, as_watch(watch), replace=True)
+        return self._put(ids, vectors, labels, metadata, documents, watch, replace=True)
 
     def _put(
         self,
@@ -330,12 +329,12 @@ class EvidenceStore:
         labels: Any,
         metadata: Any,
         documents: Any,
-        watch: Watch | None,
+        watch: Watch | float | None,
         *,
         replace: bool,
     ) -> list[Hits] | None:
-        page = self._page(1, 0, None)
         if watch is not None:
+            watch = watch if isinstance(watch, Watch) else Watch(watch)
             page = self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
@@ -352,18 +351,16 @@ class EvidenceStore:
                     f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, "
                     f"which is"
                 )
-            guard = None
-            check = None
+            new = self._contents.new_rows(names, classes, metadata, documents)
             if watch is not None:
-                guard = Guard(self._contents, X, watch, old[stored], page[2])
-                check = guard.check
+                found = evidence_against(self._contents, new, X, old[stored], watch)
             if names:
-                self._contents.insert(names, X, classes, metadata, documents, old[stored], check)
-            if guard is None:
+                self._contents.insert(new, X, old[stored])
+            if watch is None:
                 return None
-            report = self._hits(guard.D, guard.I, page, False)
-        if guard.watch.tell is not None:
-            guard.watch.tell(report)
+            report = self._hits(*found, page, False)
+        if watch.tell is not None:
+            watch.tell(report)
         return report
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
@@ -922,18 +919,11 @@ class EvidenceStore:
         ...     print(group.ids, group.representative, round(group.similarity, 3))
         ['a', 'b', 'd'] b 0.976
         """
-        limit = 1 if self.metric == "cosine" else np.inf
-        threshold = as_number("threshold", threshold, -limit, limit)
         with self._lock.reading():
             table = self._contents.table
             ids = table.ids[table.rows]
             vectors = self._contents.vectors_of(table.keys[table.rows])
-        clusters = cluster_rows(vectors, self.metric, threshold) if len(ids) else []
-        sign = -1 if is_distance(self.metric) else 1
-        return [
-            DuplicateGroup(ids[rows].tolist(), ids[medoid], sign * score)
-            for rows, medoid, score in clusters
-        ]
+        return duplicate_groups(ids, vectors, self.metric, threshold)
 
     def similarity_curve(
         self, group: str | None = None, *, sample: int = 10_000, seed: int = 0

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, check_known, check_type
-from cfe_faiss.base.values import padded
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.rows.metric import flipped, make_results
+from cfe_faiss.rows.metric import flipped, make_results, score_at
 from cfe_faiss.search.query import UNSET, Effort, Query, Results, Rules
 from cfe_faiss.search.tiles import slices
 from cfe_faiss.store.contents import MISSING, Contents, Table, values_of
@@ -79,28 +79,25 @@ class Watch:
 
 
 class EvidenceError(ValueError):
-    """Refusal of rows that are similar to rows of another class; nothing was stored.
+    """Refusal of rows that are similar to rows of another class; nothing was stored."""
 
-    Attributes
-    ----------
-    pairs
-        The similar pairs, best first: ``source`` is the id of a new row, ``target`` that of a stored
-        or another new one. Two similar new rows are in two pairs.
-    """
+    @property
+    def pairs(self) -> Pairs:
+        """The similar pairs, best first.
 
-    def __init__(self, message: str, pairs: Pairs) -> None:
-        super().__init__(message)
-        self.pairs = pairs
+        ``source`` is the id of a new row, ``target`` that of a stored or another new one. Two
+        similar new rows are in two pairs.
+        """
+        pairs: Pairs = self.args[0]
+        return pairs
 
-    def __reduce__(self) -> Any:
-        return type(self), (str(self), self.pairs)
-
-
-def as_watch(value: Any) -> Watch | None:
-    """Return ``watch=`` of a store: a watch, or a threshold, or None."""
-    if value is None or isinstance(value, Watch):
-        return value
-    return Watch(value)
+    def __str__(self) -> str:
+        pairs = self.pairs
+        return (
+            f"watch refused the batch: {len(set(pairs.source))} of its rows are similar to rows of "
+            f"another class, the closest {pairs.source[0]!r} to {pairs.target[0]!r} "
+            f"({float(pairs.similarity[0]):.4g}); nothing was stored, and the error's pairs hold them"
+        )
 
 
 def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> NDArray[np.int64]:
@@ -117,120 +114,73 @@ def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> ND
     return codes
 
 
-class Guard:
-    """Search for evidence against new rows, before they are stored.
+def evidence_against(
+    contents: Contents,
+    new: Table,
+    X: NDArray[np.float32],
+    replaced: NDArray[np.int64],
+    watch: Watch,
+) -> Results:
+    """Return the closest rows of another class for each new row, stored or new: D, keys I.
 
-    Attributes
-    ----------
-    contents, X, watch
-        Contents of the store, vectors of the new rows, (n, d), and how to search.
-    replaced
-        Stored rows that the new ones replace, which are no evidence.
-    least
-        Lowest score that counts.
-    k
-        Number of results for each row.
-    D, I
-        Results, (n, k). In I, new rows have their future keys.
+    ``new`` are rows with vectors X. ``replaced`` are stored rows that they replace, which are no
+    evidence. EvidenceError if the watch refuses the rows.
     """
+    index = contents.index
+    stored = contents.table
+    is_coded = not index.keeps_vectors
+    if is_coded and index.is_trained:
+        X = index.sa_decode(index.sa_encode(X))
+    known = np.flatnonzero(new.labels != UNKNOWN)
+    searches = []
+    if len(stored) > len(replaced):
+        effort = Effort(exact=True)
+        if index.has_lists and not watch.exact:
+            effort = Effort(nprobe=contents.lists_at(_RECALL, watch.k))
+        # The public search would normalise vectors of codes.
+        search = partial(contents.evidence, mask=None)
+        searches.append(partial(index.answer if is_coded else search, effort=effort))
+    if len(known) > 1 or not searches:
+        normalises = index.metric == "cosine" and is_coded
+        batch = IndexEvidenceIDMap2(X.shape[1], "ip" if normalises else index.metric)
+        batch.add_with_labels(X[known], new.labels[known], new.keys[known])
+        searches.append(partial(batch.answer, effort=UNSET))
+    codes = None
+    if watch.group is not None:
+        codes = group_codes(stored, watch.group, new.metadata.tolist())
+    longer = stored.with_rows(new)
+    has_rules = codes is not None or len(replaced) > 0
+    k = min(watch.k, len(stored) + len(X))
+    D, I = make_results(len(X), k)
+    for part in slices(len(known), _QUERIES if has_rules else max(1, len(X))):
+        rows = known[part]
+        rules = _rules(longer.keys, len(stored.keys) + rows, replaced, codes) if has_rules else None
+        query = Query(k, X=X[rows], labels=new.labels[rows], rules=rules)
+        values, keys = map(np.hstack, zip(*(search(query) for search in searches), strict=True))
+        order = np.lexsort((keys, -flipped(values, index.metric), keys < 0))[:, :k]
+        D[rows] = np.take_along_axis(values, order, axis=1)
+        I[rows] = np.take_along_axis(keys, order, axis=1)
+    I[flipped(D, index.metric) < score_at(watch.threshold, index.metric)] = -1
+    if watch.on == "refuse" and (I >= 0).any():
+        rows, places = np.nonzero(I >= 0)
+        best = np.argsort(-flipped(D[rows, places], index.metric), kind="stable")
+        rows = rows[best]
+        places = places[best]
+        source: Any = new.ids[rows]
+        target: Any = longer.ids[longer.keys.searchsorted(I[rows, places])]
+        raise EvidenceError(Pairs(source, target, D[rows, places], metric=index.metric))
+    return D, I
 
-    def __init__(
-        self,
-        contents: Contents,
-        X: NDArray[np.float32],
-        watch: Watch,
-        replaced: NDArray[np.int64],
-        least: np.float32,
-    ) -> None:
-        self.contents = contents
-        self.X = X
-        self.watch = watch
-        self.replaced = replaced
-        self.least = least
-        self.k = min(watch.k, len(contents.table) + len(X))
-        self.D, self.I = make_results(len(X), self.k)
 
-    def check(self, after: Table) -> None:
-        """Search, given the table with the new rows at its end; refuse them by EvidenceError."""
-        contents = self.contents
-        index = contents.index
-        X = self.X
-        first = len(after.keys) - len(X)
-        labels = after.labels[first:]
-        if not index.keeps_vectors and index.is_trained:  # compare the vectors of the codes
-            X = index.sa_decode(index.sa_encode(X))
-        known = np.flatnonzero(labels != UNKNOWN)
-        batch = None
-        if len(known) > 1:
-            is_coded = index.metric == "cosine" and not index.keeps_vectors
-            batch = IndexEvidenceIDMap2(X.shape[1], "ip" if is_coded else index.metric)
-            batch.add_with_labels(X[known], labels[known], after.keys[first + known])
-        codes = None
-        if self.watch.group is not None:
-            metadata = after.metadata[first:].tolist()
-            codes = group_codes(contents.table, self.watch.group, metadata)
-        has_rules = codes is not None or len(self.replaced) > 0
-        for part in slices(len(known), _QUERIES if has_rules else len(X)):
-            rows = known[part]
-            rules = self._rules(after, first + rows, codes) if has_rules else None
-            query = Query(self.k, X=X[rows], labels=labels[rows], rules=rules)
-            found = [] if batch is None else [batch.answer(query, UNSET)]
-            if len(contents.table) > len(self.replaced):
-                found.append(self._search_stored(query))
-            if found:
-                self._keep(rows, found)
-        if self.watch.on == "refuse" and (self.I >= 0).any():
-            raise self._refusal(after)
-
-    def _rules(
-        self, after: Table, rows: NDArray[np.int64], codes: NDArray[np.int64] | None
-    ) -> Rules:
-        """Return the rules that exclude replaced rows, and rows of the same group."""
-        excluded = [after.keys[self.replaced]] * len(rows)
-        if codes is not None:
-            mates = {code: after.keys[codes == code] for code in set(codes[rows].tolist())}
-            excluded = [np.append(excluded[0], mates[code]) for code in codes[rows].tolist()]
-        lengths = np.array(list(map(len, excluded)))
-        return Rules(excluded_ids=padded(np.concatenate(excluded), lengths))
-
-    def _search_stored(self, query: Query) -> Results:
-        index = self.contents.index
-        effort = UNSET
-        if index.has_lists and self.watch.exact:
-            effort = Effort(exact=True)
-        elif index.has_lists:
-            effort = Effort(nprobe=self.contents.lists_at(_RECALL, self.watch.k))
-        if not index.keeps_vectors:  # the public search would normalise vectors of codes
-            return cast(Results, index.answer(query, effort))
-        return cast(Results, self.contents.evidence(query, None, effort))
-
-    def _keep(self, rows: NDArray[np.int64], found: list[Results]) -> None:
-        """Keep the best results of some rows, of one search or two."""
-        metric = self.contents.index.metric
-        D, keys = found[0]
-        scores = flipped(D, metric)
-        if len(found) > 1:
-            scores = np.hstack([scores, flipped(found[1][0], metric)])
-            keys = np.hstack([keys, found[1][1]])
-            order = np.lexsort((keys, -scores, keys < 0))[:, : self.k]
-            scores = np.take_along_axis(scores, order, axis=1)
-            keys = np.take_along_axis(keys, order, axis=1)
-        columns = slice(keys.shape[1])
-        self.D[rows, columns] = flipped(scores, metric)
-        self.I[rows, columns] = np.where(scores < self.least, -1, keys)
-
-    def _refusal(self, after: Table) -> EvidenceError:
-        metric = self.contents.index.metric
-        rows, places = np.nonzero(self.I >= 0)
-        similarity = self.D[rows, places]
-        order = np.argsort(-flipped(similarity, metric), kind="stable")
-        source: Any = after.ids[len(after.keys) - len(self.X) + rows[order]]
-        target: Any = after.ids[after.keys.searchsorted(self.I[rows, places][order])]
-        pairs = Pairs(source, target, similarity[order], metric=metric)
-        return EvidenceError(
-            f"watch refused the batch: {len(np.unique(rows))} of {len(self.X)} rows are similar to "
-            f"rows of another class (threshold {float(self.watch.threshold):g}), the closest "
-            f"{source[0]!r} to {target[0]!r} ({float(pairs.similarity[0]):.4g}); nothing was "
-            f"stored, and the error's pairs hold them all",
-            pairs,
-        )
+def _rules(
+    keys: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    replaced: NDArray[np.int64],
+    codes: NDArray[np.int64] | None,
+) -> Rules:
+    """Return the rules that exclude replaced rows, and rows of the same group."""
+    excluded = [keys[replaced]] * len(rows)
+    if codes is not None:
+        mates = {code: keys[codes == code] for code in set(codes[rows].tolist())}
+        excluded = [np.append(excluded[0], mates[code]) for code in codes[rows].tolist()]
+    return Rules(excluded_ids=excluded)

@@ -83,7 +83,9 @@ def test_a_data_set_whose_model_is_trained(tmp_path, capsys):
         )
         == 0
     )
-    assert capsys.readouterr().err == ""
+    errors = capsys.readouterr().err
+    assert "--favourable" in errors
+    assert errors.count("\n") == 1
     assert json.loads(out.with_suffix(".json").read_text())
     assert all(path.suffix == ".svg" for path in figures.iterdir())
 

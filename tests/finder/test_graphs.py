@@ -221,6 +221,7 @@ def of(graphs=None, model=(0, 1), **options):
     return cfe.EvidenceFinder.from_graphs(given, model, **options)
 
 
+NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
 
 
@@ -228,15 +229,25 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
     ("use", "error", "message"),
     [
         (lambda: of([]), ValueError, "graphs must hold at least one graph"),
-        (lambda: of(BARE), TypeError, "graphs must be a sequence of graphs"),
-        (lambda: of(nx.path_graph(3)), TypeError, "put one graph into a list"),
-        (lambda: of(3), TypeError, "graphs must be a sequence of graphs"),
-        (lambda: of([BARE, nx.Graph()]), ValueError, r"graphs\[1\]: .*at least one node"),
+        (lambda: of(BARE), ValueError, r"graphs\[0\] must be a graph"),
+        (lambda: of(nx.path_graph(3)), ValueError, "put a single graph into a list"),
+        (lambda: of(3), TypeError, "graphs must be a sequence"),
+        (lambda: of([BARE, nx.Graph()]), ValueError, r"graphs\[1\] .*at least one node"),
+        (
+            lambda: of([drawn(0, 1)[0][0], Data(x=torch.empty(0, 3), edge_index=NO_EDGES)]),
+            ValueError,
+            r"graphs\[1\] .*at least one node",
+        ),
+        (
+            lambda: of([BARE, Data(edge_index=NO_EDGES, num_nodes=0)]),
+            ValueError,
+            r"graphs\[1\] .*at least one node",
+        ),
         (lambda: of([drawn(0, 1)[0][0], BARE]), ValueError, r"got graphs\[1\] without x"),
         (
             lambda: of([drawn(0, 1)[0][0], drawn(0, 1, 4)[0][0]]),
             ValueError,
-            r"graphs\[1\].x must have 3 columns",
+            r"graphs\[1\].x must have shape \(\d, 3\), .*columns of graphs\[0\].x",
         ),
         (
             lambda: of(

@@ -200,15 +200,15 @@ def test_one_query_as_it_is_finds_what_a_converted_one_finds(how: dict[str, Any]
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"exclude": [[1]]}, "exclude must hold one sequence for each of 2 queries, got 1"),
-    ({"exclude": [1, 2]}, "exclude must hold one sequence for each of 2 queries, got 1 among them"),
-    ({"exclude": 3}, "exclude must hold one sequence for each of 2 queries, got 3"),
+    ({"exclude": [[1]]}, "exclude must hold one sequence for each of 2 rows, got 1"),
+    ({"exclude": [1, 2]}, "exclude must hold one sequence for each of 2 rows, got 1 among them"),
+    ({"exclude": 3}, "exclude must hold one sequence for each of 2 rows, got 3"),
     ({"exclude": [[1], [-7]]}, "exclude must lie in 0..2\\*\\*63-2, got -7"),
     ({"exclude": [[1], [0.5]]}, "exclude must be integers, got 0.5"),
     ({"exclude_labels": [[0], [77]]}, "exclude_labels must hold stored labels, got 77"),
     (
         {"exclude_labels": [[0]]},
-        "exclude_labels must hold one sequence for each of 2 queries, got 1",
+        "exclude_labels must hold one sequence for each of 2 rows, got 1",
     ),
     ({"within": (0.9, 0.2)}, "within must be \\(low, high\\) with low <= high, got \\(0.9, 0.2\\)"),
     ({"within": 0.9}, "within must be two numbers, \\(low, high\\), got 0.9"),

@@ -61,6 +61,16 @@ def test_groups_are_those_of_complete_linkage(seed: int, threshold: float, metri
         assert nearly(group.similarity, largest if metric == "l2" else 2 - largest)
 
 
+def test_groups_of_fingerprints() -> None:
+    store = cfe.EvidenceStore(4, metric="tanimoto")
+    store.add(list("abc"), [[1, 1, 1, 0], [1, 1, 0, 0], [0, 0, 0, 1]])
+    (group,) = store.groups(0.5)
+    assert group.ids == ["a", "b"]
+    assert nearly(group.similarity, 2 / 3)
+    with pytest.raises(ValueError, match="threshold"):
+        store.groups(1.5)
+
+
 def test_copies_of_any_class_are_one_group_and_a_chain_is_not() -> None:
     store = cfe.EvidenceStore(2)
     angles = np.radians([0, 0, 0, 10, 20, 30, 90])

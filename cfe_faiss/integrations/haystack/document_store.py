@@ -203,10 +203,7 @@ class EvidenceDocumentStore:
             return len(new)
 
     def _put(
-        self,
-        write: Callable[..., object],
-        documents: list[Document],
-        watch: Watch | float | None = None,
+        self, write: Callable[..., object], documents: list[Document], watch: Any = None
     ) -> None:
         if documents:
             embeddings = [(document.id, document.embedding) for document in documents]

@@ -153,23 +153,13 @@ CFE_INLINE void encode_bit_query(const Scan& scan) {
   float* x = scan.memory.rotated;
   write_difference(blocks, scan.group.X, blocks.center, x);
   rotate_signs(blocks, x);
-  F32x16 largest = F32x16::all(0), error = largest;
-  for (std::size_t i = 0; i < columns; i += kLanes) largest = larger(absolute(F32x16::load(x + i)), largest);
   const std::size_t fits = 0x7FFF / columns;  // sums of codes fit into 16 bits
   const auto most = static_cast<float>(fits < kLargestBitCode ? fits : kLargestBitCode);
-  const float scale = largest_lane(largest) > kTiny ? largest_lane(largest) / most : 1;
-  const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;
-  for (std::size_t i = 0; i < columns; i += kLanes) {
-    const F32x16 numbers = F32x16::load(x + i);
-    const I32x16 code = rounded(numbers * inverse);
-    const F32x16 difference = numbers - to_float(code) * scales;
-    error += difference * difference;
-    std::int32_t codes[kLanes];
-    code.store(codes);
-    write_tables(codes, i, reinterpret_cast<std::uint8_t*>(scan.memory.words));
-  }
-  query.scale[0] = scale;
-  query.error[0] = sum(error) / (kRoundingRatio * kRoundingRatio);
+  auto* tables = reinterpret_cast<std::uint8_t*>(scan.memory.words);
+  const Rounding rounding = round_numbers(
+      x, columns, most, [&](const std::int32_t* codes, std::size_t i) CFE_LAMBDA { write_tables(codes, i, tables); });
+  query.scale[0] = rounding.scale;
+  query.error[0] = rounding.error / (kRoundingRatio * kRoundingRatio);
   query.norm[0] = dot<false, true>(scan.group.X, scan.group.X, d);  // squared
 }
 

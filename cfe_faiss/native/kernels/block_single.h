@@ -43,6 +43,29 @@ CFE_INLINE void rotate_single(const BlocksView& blocks, const float* x, float* r
   }
 }
 
+struct Rounding {
+  float scale, error;  // error: the square of the length
+};
+
+// Rounds n numbers, and zeros after them up to a multiple of 16, to codes of at most `most`; write(codes, i) takes 16.
+template <class Write>
+CFE_INLINE Rounding round_numbers(const float* x, std::size_t n, float most, const Write& write) {
+  F32x16 largest = F32x16::all(0), error = largest;
+  for (std::size_t i = 0; i < n; i += kLanes) largest = larger(absolute(F32x16::load(x + i)), largest);
+  const float scale = largest_lane(largest) > kTiny ? largest_lane(largest) / most : 1;
+  const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    const F32x16 numbers = F32x16::load(x + i);
+    const I32x16 code = rounded(numbers * inverse);
+    const F32x16 difference = numbers - to_float(code) * scales;
+    error += difference * difference;
+    std::int32_t codes[kLanes];
+    code.store(codes);
+    write(codes, i);
+  }
+  return {scale, sum(error)};
+}
+
 // Statistics of the bytes of a query.
 struct SingleCodes {
   float scale, norm, error, tail_norm;
@@ -52,31 +75,17 @@ struct SingleCodes {
 CFE_INLINE SingleCodes encode_single(const BlocksView& blocks, const float* x, int largest_code, int zero,
                                      std::int32_t* words) {
   const std::size_t d = blocks.rows.d, prefix = 4 * blocks.prefix;
-  F32x16 largest = F32x16::all(0), squares = F32x16::all(0), error = F32x16::all(0);
-  for (std::size_t i = 0; i < d; i += kLanes) {
-    const F32x16 some = F32x16::load(x + i);
-    largest = larger(absolute(some), largest);
-    squares += some * some;
-  }
-  const float most = largest_lane(largest);
   const float tail = prefix < d ? dot(x + prefix, x + prefix, d - prefix) : 0;
-  const float scale = most > kTiny ? most / static_cast<float>(largest_code) : 1.0f;
-  const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;
-  for (std::size_t i = 0; i < d; i += kLanes) {
-    const F32x16 some = F32x16::load(x + i);
-    const I32x16 code = rounded(some * inverse);
-    const F32x16 difference = some - to_float(code) * scales;
-    error += difference * difference;
-    std::int32_t codes[kLanes];
-    code.store(codes);
+  const auto write = [&](const std::int32_t* codes, std::size_t i) CFE_LAMBDA {
     for (std::size_t w = 0; w < 4 && i / 4 + w < blocks.words; ++w) {
       std::uint32_t word = 0;
       for (std::size_t b = 0; b < 4 && i + 4 * w + b < d; ++b)
         word |= (static_cast<std::uint32_t>(codes[4 * w + b] + zero) & 255) << (8 * b);
       words[(i / 4 + w) * kLanes] = static_cast<std::int32_t>(word);
     }
-  }
-  return {scale, __builtin_sqrtf(sum(squares)), __builtin_sqrtf(sum(error)), __builtin_sqrtf(tail)};
+  };
+  const Rounding rounding = round_numbers(x, d, static_cast<float>(largest_code), write);
+  return {rounding.scale, __builtin_sqrtf(dot(x, x, d)), __builtin_sqrtf(rounding.error), __builtin_sqrtf(tail)};
 }
 
 }  // namespace cfe::CFE_LEVEL::block

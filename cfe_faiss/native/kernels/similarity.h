@@ -22,7 +22,7 @@ inline constexpr int kSums = kLanes / kDoubles;  // registers of partial sums
 CFE_INLINE Wide widened(const float* from) {
   Half v;
   std::memcpy(&v, from, sizeof v);
-  return __builtin_convertvector(v, Wide);
+  return widened(v);
 }
 
 CFE_INLINE Wide widened(const double* from) {

@@ -286,17 +286,19 @@ CFE_INLINE auto consecutive(const Register& x, const Register& y) {
   (std::make_integer_sequence<int, count>{});
 }
 
-// The lower and the upper half of a register in float64, and back. GCC 12 needs several instructions for the portable
-// form.
+// Half of a register in float64, and back. GCC 12 needs several instructions for the portable form.
+CFE_INLINE Wide widened(const Half& from) {
+#if defined(CFE_LEVEL_avx512)
+  return (Wide)_mm512_maskz_cvtps_pd(0xFF, (__m256)from);
+#elif defined(CFE_LEVEL_avx2)
+  return (Wide)_mm256_cvtps_pd((__m128)from);
+#else
+  return __builtin_convertvector(from, Wide);
+#endif
+}
 template <int half>
 CFE_INLINE Wide widened_half(const FloatRegister& from) {
-#if defined(CFE_LEVEL_avx512)
-  return (Wide)_mm512_maskz_cvtps_pd(0xFF, _mm512_maskz_extractf32x8_ps(0xFF, (__m512)from, half));
-#elif defined(CFE_LEVEL_avx2)
-  return (Wide)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)from, half));
-#else
-  return __builtin_convertvector(consecutive<half * kWidth / 2, kWidth / 2>(from, from), Wide);
-#endif
+  return widened(consecutive<half * kWidth / 2, kWidth / 2>(from, from));
 }
 CFE_INLINE FloatRegister rounded_pair(const Wide& lower, const Wide& upper) {
 #if defined(CFE_LEVEL_avx512)
