@@ -615,6 +615,7 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     ValueError
         If there are not n of them.
     """
+    values = values.to_numpy() if hasattr(values, "iloc") and np.ndim(values) == 2 else values
     expected = f"{name} must hold one sequence for each of {n} rows"
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{expected}, got {values!r}")

@@ -79,9 +79,6 @@ def run_labels(arguments: argparse.Namespace) -> int:
             "--labels must be known in two groups at least (in two rows without --groups), "
             "got one: no row can be judged"
         )
-    if len(scores) < len(found.score):
-        count = f"{len(found.score) - len(scores):,} of {len(found.score):,} rows"
-        note(f"not judged: {count}, which have no label, or no other group has one")
     frame = found.to_frame(below)
     ids = np.array([*finder.names(np.arange(len(found.score))).tolist(), None], object)
     for column in ("row", "evidence", "support"):
@@ -119,10 +116,6 @@ def run_leaks(arguments: argparse.Namespace) -> int:
     least = equal if arguments.least is None else arguments.least
     threshold_of("--threshold", least, metric)
     known = np.flatnonzero(finder.labels >= 0)
-    if len(known) < len(finder.labels):
-        note(f"left out: {len(finder.labels) - len(known):,} rows without a group")
-    if finder.class_count < 2:
-        raise ValueError(f"--groups must be at least two, got {finder.class_name(0)!r} only")
     pairs = mining.near_duplicates(
         finder.vectors[known], finder.labels[known], least, metric=metric
     )
@@ -147,6 +140,11 @@ def _read(arguments: argparse.Namespace) -> tuple[Inputs, EvidenceFinder, Array]
         if inputs.predicted is not None and np.all(pd.isna(inputs.predicted)):
             raise ValueError(f"{option} must hold a known value, got none")
         finder = make_finder(arguments, inputs, np.arange(len(inputs.ids)))
+    values = np.unique(finder.labels[finder.labels >= 0]).tolist()
+    if len(values) < 2:
+        raise ValueError(
+            f"{option} must hold two values at least, got {finder.class_name(values[0])!r} only"
+        )
     lacking = int((finder.labels < 0).sum())
     if lacking:
         note(f"{lacking:,} of {len(inputs.ids):,} rows are left out, without a value of {option}")

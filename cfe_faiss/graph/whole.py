@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.checks import Floats, as_count, as_dense, check_shape, require
+from cfe_faiss.base.checks import Floats, as_count, as_dense, as_matrix, check_shape, require
 from cfe_faiss.base.values import as_list
 from cfe_faiss.graph.csr import Graph, as_graph
 from cfe_faiss.graph.ks import ks_vectors
@@ -38,7 +38,7 @@ def graph_vectors(
     require(not lacking, f"graphs must all have x, or none, got graphs{lacking[:1]} without x")
     sums: list[Any] = []
     for i, (x, graph) in enumerate(zip(features, graphs, strict=True)):
-        matrix = as_dense(f"graphs[{i}].x", x)
+        matrix = as_matrix(f"graphs[{i}].x", as_dense(f"graphs[{i}].x", x))
         d = len(sums[0]) if sums else matrix.shape[-1]
         of = "a row for each node, and the columns of graphs[0].x"
         check_shape(f"graphs[{i}].x", matrix, (graph.num_nodes, d), of)
