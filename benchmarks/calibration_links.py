@@ -152,14 +152,21 @@ def tested(cell: Cell, seed: int) -> dict[str, list[ScoreTest]]:
     return found
 
 
-def rates_differ(cell: Cell, seed: int) -> bool:
-    """Return whether the audit of rates finds different shares within and across, at 5 %."""
+def rates_differ(cell: Cell, seed: int) -> tuple[bool, bool]:
+    """Return whether the audit of rates finds different shares within and across, at 5 %.
+
+    First with the nodes at the ends of links, then of independent rows.
+    """
     _, ends, decisions, group = drawn(cell, seed)
     crosses = np.where(group[ends[:, 0]] == group[ends[:, 1]], "within", "across")
-    found = audit.group_metrics(
-        y_pred=decisions, sensitive_features={"ends": crosses}, favourable=1
-    )
-    return bool((found.summary["p"] <= ALPHA).any())
+    found = [
+        audit.group_metrics(
+            y_pred=decisions, sensitive_features={"ends": crosses}, favourable=1, ends=nodes
+        )
+        for nodes in (ends, None)
+    ]
+    ours, independent = (bool((metrics.summary["p"] <= ALPHA).any()) for metrics in found)
+    return ours, independent
 
 
 def measured(cell: Cell, runs: int) -> dict[str, Any]:
@@ -168,7 +175,7 @@ def measured(cell: Cell, runs: int) -> dict[str, Any]:
         way: {test: {"against": 0, "in favour": 0, "cannot tell": 0} for test in TESTS}
         for way in COUNTED[: 3 if cell.by_source else 2]
     }
-    differ = 0
+    differ = [0, 0]
     for seed in range(FIRST_SEED, FIRST_SEED + runs):
         for way, results in tested(cell, seed).items():
             for test, one in zip(TESTS, results, strict=True):
@@ -176,7 +183,8 @@ def measured(cell: Cell, runs: int) -> dict[str, Any]:
                 is_found = not one.reason and one.p_value <= ALPHA
                 counts[way][test]["against"] += is_found and one.statistic > 0
                 counts[way][test]["in favour"] += is_found and one.statistic < 0
-        differ += not cell.correlation and rates_differ(cell, seed)
+        if not cell.correlation:
+            differ = [sum(pair) for pair in zip(differ, rates_differ(cell, seed), strict=True)]
     row = {**asdict(cell), "runs": runs, "counts": counts, "rates differ": differ}
     if cell.harm:
         apart = replace(cell, disjoint=True)

@@ -850,7 +850,9 @@ def calibration_links() -> str:
                     shares(ours, runs, both),
                     shares(plain, runs, both),
                     "" if source is None else f"{shares(source, runs, both)} ({silent_by_source})",
-                    "" if row["correlation"] else f"{100 * row['rates differ'] / runs:.1f}",
+                    ""
+                    if row["correlation"]
+                    else " / ".join(f"{100 * count / runs:.1f}" for count in row["rates differ"]),
                     silent,
                 )
             )
@@ -865,8 +867,8 @@ def calibration_links() -> str:
         "links of 200 nodes with 6 features, if nothing else is said; 1,500 of 300 for power. A share of 5 % has a "
         f"Monte-Carlo error of {100 * (0.05 * 0.95 / fewest) ** 0.5:.1f} points over {fewest} runs.\n\n"
         "**As independent**: the same test without the variance of links that share an end. **By source**: "
-        "`person=` the first end. **Rates**: `group_metrics` of within and across, which takes links as independent; "
-        "no numbers where the rates do differ. **Disjoint**: as many links without a common node, which is the "
+        "`person=` the first end. **Rates**: `group_metrics` of within and across with `ends=`, and without; no "
+        "numbers where the rates do differ. **Disjoint**: as many links without a common node, which is the "
         "case of people.\n\n"
         "## Level: no effect\n\n"
         + table(
@@ -875,7 +877,7 @@ def calibration_links() -> str:
                 "runs",
                 *ways,
                 "by source, % (cannot tell)",
-                "rates, %",
+                "rates: with ends / as independent, %",
                 "cannot tell (ours)",
             ),
             levels,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import (
@@ -25,13 +25,14 @@ from cfe_faiss.audit.groups import (
 from cfe_faiss.audit.intervals import (
     compare_rates,
     independent_share,
+    independent_share_of_links,
     largest_gap,
     normal_quantile,
     rate_bounds,
     ratio_bounds,
     share_columns,
 )
-from cfe_faiss.base.checks import UNKNOWN, check_known, to_host
+from cfe_faiss.base.checks import UNKNOWN, as_array, check_known, check_shape, to_host
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import (
     as_predictions,
@@ -284,6 +285,7 @@ def group_metrics(  # noqa: PLR0913
     confidence: float = 0.95,
     reference: Mapping[str, Any] | None = None,
     person: Any = None,
+    ends: ArrayLike | None = None,
 ) -> GroupMetrics:
     """Return selection rates, impact ratios, error rates and equalised odds of groups.
 
@@ -311,6 +313,9 @@ def group_metrics(  # noqa: PLR0913
     person
         Person of each row, (n,); rows without a value, and by default all, are different people.
         Intervals and tests count people, as the rows of one often agree; counts and rates, rows.
+    ends
+        Nodes at both ends of each row, (n, 2) integers, if rows are links. Intervals and tests then
+        count links that share an end as dependent; ``person`` must be left out.
 
     Returns
     -------
@@ -348,6 +353,7 @@ def group_metrics(  # noqa: PLR0913
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
     n = len(attributes.ids)
     persons = person_numbers(_drop_index(person), n)
+    nodes = None if ends is None else _as_ends(ends, n, person)
     predicted = as_predictions(_drop_index(y_pred), n, class_names, "y_pred", unknown=unknown)
     labels = predicted.labels
     words = predicted.class_names
@@ -383,7 +389,7 @@ def group_metrics(  # noqa: PLR0913
     groups = groups_of(attributes, crossed, bins)
     references = _references(reference, groups)
     rates = [
-        _table(group, *block, labels, true, persons, confidence, references.get(group.name))
+        _table(group, *block, labels, true, persons, nodes, confidence, references.get(group.name))
         for block in blocks.items()
         for group in groups
     ]
@@ -428,6 +434,7 @@ def _table(  # noqa: PLR0913
     labels: NDArray[np.int32],
     true: NDArray[np.int32],
     persons: Ints,
+    ends: Ints | None,
     confidence: float,
     reference: str | None,
 ) -> tuple[Frame, tuple[Floats, Floats]]:
@@ -464,8 +471,18 @@ def _table(  # noqa: PLR0913
         "true": judged & actual,
         "false": judged & ~actual,
     }
+    outcomes = {
+        "count": positive,
+        "judged": masks["right"],
+        "selected": masks["TP"],
+        "true": masks["FN"],
+        "false": masks["FP"],
+    }
     parts = {
-        key: independent_share(places[mask], persons[mask], g + 1) for key, mask in cases.items()
+        key: independent_share(places[mask], persons[mask], g + 1)
+        if ends is None
+        else independent_share_of_links(places[mask], outcomes[key][mask], ends[mask], g + 1)
+        for key, mask in cases.items()
     }
     each = confidence ** (1 / max(int((n["count"][:g] > 0).sum()), 1))
     columns: dict[str, Any] = {
@@ -625,6 +642,17 @@ def sensitive_attributes(values: Any) -> Attributes:
             "got none"
         )
     return attributes
+
+
+def _as_ends(ends: ArrayLike, n: int, person: Any) -> Ints:
+    """Return the numbers of the nodes at both ends of each link, (n, 2)."""
+    if person is not None:
+        raise ValueError("person must be left out with ends, which say which rows are dependent")
+    array = as_array("ends", ends)
+    check_shape("ends", array, (n, 2), "two nodes of each link")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"ends must hold integers, got {array.dtype}")
+    return np.unique(array, return_inverse=True)[1].reshape(n, 2)
 
 
 def _drop_index(values: Any) -> Any:

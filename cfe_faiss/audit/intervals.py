@@ -107,6 +107,39 @@ def independent_share(groups: Ints, persons: Ints, count: int) -> Floats:
     return np.bincount(groups, minlength=count) / np.maximum(squares, 1)
 
 
+def independent_share_of_links(groups: Ints, outcomes: Bools, ends: Ints, count: int) -> Floats:
+    """Return the share of independent cases in each of ``count`` groups of links, in [0, 1].
+
+    Links that share an end depend on each other. The share is the variance of independent links by
+    the dyadic variance of the same links [1]_: it adds the products of the residuals of all pairs
+    of links of one group with a common end. Links of a group in which all outcomes are equal count
+    like rows of a person, see :func:`independent_share`.
+
+    Parameters
+    ----------
+    groups, outcomes
+        Group and outcome of each link, (n,).
+    ends
+        Numbers of the nodes at both ends, (n, 2).
+    count
+        Number of groups.
+
+    References
+    ----------
+    .. [1] Aronow, Samii and Assenova, "Cluster-Robust Variance Estimation for Dyadic Data",
+       Political Analysis 23(4), 2015.
+    """
+    rates = share(np.bincount(groups, outcomes, count), np.bincount(groups, minlength=count))
+    is_equal = (rates == 0) | (rates == 1)
+    residuals = np.where(is_equal[groups], 1.0, outcomes - rates[groups])
+    ends_of_groups = np.stack([np.repeat(groups, 2), ends.reshape(-1)])
+    cells, cell_of = np.unique(ends_of_groups, axis=1, return_inverse=True)
+    sums = np.bincount(cell_of.reshape(-1), np.repeat(residuals, 2), cells.shape[1])
+    independent = np.bincount(groups, residuals**2, count)
+    dyadic = np.bincount(cells[0], sums**2, count) - independent
+    return np.nan_to_num(share(independent, np.maximum(dyadic, independent)))
+
+
 def bootstrap_mean(
     scores: ArrayLike,
     confidence: float = 0.95,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from cfe_faiss import audit
-from cfe_faiss.audit.intervals import newcombe, risk_ratio
+from cfe_faiss.audit.intervals import independent_share_of_links, newcombe, risk_ratio
 
 PEOPLE = pd.DataFrame(
     {
@@ -484,3 +484,52 @@ def test_truth_that_only_one_decision_shows_gives_no_error_rates():
         y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1
     )
     assert known.table[["precision", "accuracy", "fpr", "fnr"]].notna().all(axis=None)
+
+
+def dyadic_share(outcomes, ends):
+    """The share of independent links by a loop over all pairs of links."""
+    residuals = outcomes - outcomes.mean()
+    variance = 0.0
+    for i, first in enumerate(ends.tolist()):
+        for j, second in enumerate(ends.tolist()):
+            if {*first} & {*second}:
+                variance += residuals[i] * residuals[j]
+    independent = float((residuals**2).sum())
+    return independent / max(variance, independent)
+
+
+def test_links_that_share_an_end_count_less():
+    rng = np.random.default_rng(0)
+    ends = rng.permutation([(a, b) for a in range(12) for b in range(a + 1, 12)])
+    outcomes = ends.min(axis=1) + rng.normal(size=len(ends)) > 3
+    groups = np.zeros(len(ends), np.int64)
+    found = independent_share_of_links(groups, outcomes, ends, 2)
+    assert found[0] == pytest.approx(dyadic_share(outcomes, ends))
+    assert found[0] < 0.5
+    disjoint = np.arange(2 * len(ends)).reshape(-1, 2)
+    assert independent_share_of_links(groups, outcomes, disjoint, 1) == pytest.approx([1])
+    # Links of one node with one outcome are one case.
+    star = np.stack([np.zeros(20, np.int64), np.arange(1, 21)], axis=1)
+    same = np.ones(20, bool)
+    assert independent_share_of_links(groups[:20], same, star, 1) == pytest.approx([1 / 20])
+
+
+def test_rates_of_links_have_wider_intervals():
+    rng = np.random.default_rng(1)
+    ends = rng.integers(0, 40, (600, 2))
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    popular = rng.normal(size=40)
+    decisions = popular[ends].sum(axis=1) > 0
+    sides = np.where(ends[:, 0] % 2 == ends[:, 1] % 2, "within", "across")
+    given = {"y_pred": decisions, "sensitive_features": {"sides": sides}, "favourable": 1}
+    plain = audit.group_metrics(**given).table
+    with_ends = audit.group_metrics(**given, ends=ends).table
+    assert with_ends["rate"].equals(plain["rate"])
+    width = with_ends["rate_high"] - with_ends["rate_low"]
+    assert (width > plain["rate_high"] - plain["rate_low"]).all()
+    names = np.array([f"node {number}" for number in range(40)])
+    for ends_given, error in [(ends[:, :1], ValueError), (names[ends], TypeError)]:
+        with pytest.raises(error, match="ends"):
+            audit.group_metrics(**given, ends=ends_given)
+    with pytest.raises(ValueError, match="person"):
+        audit.group_metrics(**given, ends=ends, person=np.arange(len(ends)))

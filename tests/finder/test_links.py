@@ -1,5 +1,6 @@
 """Evidence of links: vectors, shared ends, ids, models, attributes, audits."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -365,3 +366,25 @@ def test_explain_beside_is_for_nodes(trained):
     )
     with pytest.raises(ValueError, match="finder must be of nodes"):
         explain_beside(explainer, cfe.EvidenceFinder.from_links(data, model), data, 0)
+
+
+def test_a_report_of_links_counts_shared_ends_in_its_rates(tmp_path):
+    rng = np.random.default_rng(3)
+    n = 60
+    links = np.array([(a, b) for a in range(n) for b in range(a + 1, n)])
+    links = links[rng.permutation(len(links))[:900]]
+    popular = rng.normal(size=n)
+    decisions = np.where(popular[links].sum(axis=1) > 0, "yes", "no")
+    data = SimpleNamespace(x=rng.normal(size=(n, 3)), edge_index=links[:80].T)
+    teams = {"team": np.array(["a", "b", "c"])[np.arange(n) % 3]}
+    finder = cfe.EvidenceFinder.from_links(
+        data, decisions, links, features=teams, sensitive=["team"]
+    )
+    audit.report(finder, tmp_path / "r.html", favourable="yes", skip=["sensitivity"])
+    text = (tmp_path / "r.json").read_text()
+    sides = np.array(["within", "across"])[(links[:, 0] % 3 != links[:, 1] % 3).astype(int)]
+    given = {"y_pred": decisions, "sensitive_features": {"sides": sides}, "favourable": "yes"}
+    for ends, is_in_report in [(links, True), (None, False)]:
+        table = audit.group_metrics(**given, ends=ends).table
+        low = table.loc[table["value"] == "within", "rate_low"].iloc[0]
+        assert (json.dumps(low) in text) == is_in_report

@@ -76,6 +76,7 @@ def _metrics(
     truth: NDArray[np.int32] | None,
 ) -> GroupMetrics:
     """Return the rates of groups of rows of the finder, given classes and true classes."""
+    links = inputs.finder.links
     return group_metrics(
         y_true=truth,
         y_pred=classes,
@@ -85,7 +86,8 @@ def _metrics(
         confidence=inputs.settings.confidence,
         intersections=inputs.crossed,
         reference=inputs.settings.reference,
-        person=inputs.persons[rows],
+        person=inputs.persons[rows] if links is None else None,
+        ends=None if links is None else links.ends[rows],
     )
 
 
