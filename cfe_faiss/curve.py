@@ -108,10 +108,12 @@ class SimilarityCurve:
         allowed = math.floor(rate * (m + size) - 2 * size + 1e-9)
         copies = int((self.nearest == self._best).sum())
         if allowed < copies:
+            least = (copies + 2 * size) / (m + size)
+            bound = f"at least {least:.3g}" if least <= 1 else "left out: there is no threshold"
             raise ValueError(
-                f"rate must be at least {(copies + 2 * size) / (m + size):.3g} with {self.units:,} "
-                f"groups, and {copies:,} rows that equal a row of another group, got {rate:g}: give "
-                f"more groups, and remove copies or put them into one group"
+                f"rate must be {bound} with {self.units:,} groups, and {copies:,} rows that equal a "
+                f"row of another group, got {rate:g}: give more groups, and remove copies or put "
+                f"them into one group"
             )
         return next_threshold(float(self.nearest[allowed]), self.metric)
 

@@ -714,53 +714,40 @@ class EvidenceFinder:
         """Index links of a graph, and the classes or scores that a model predicts for them.
 
         The evidence of a link is another pair of nodes with similar ends and surroundings, decided
-        otherwise. It shares no end with the link. Such searches are exact. See
-        :doc:`/how_to/links`.
+        otherwise, without a common end. Such searches are exact. See :doc:`/how_to/links`.
 
         Parameters
         ----------
         data
-            PyG ``Data`` as in :meth:`from_data`, with the edges that the model reads. A link that
-            is one of these edges makes its ends similar.
+            PyG ``Data`` as in :meth:`from_data`, with the edges that the model reads.
         model
-            Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits, one
-            for each link or (m, C), or classes, (m,); or predictions for the links. See
-            :func:`cfe_faiss.data.predict.outputs_of_links`.
+            Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)``; or predictions.
+            See :func:`cfe_faiss.data.predict.outputs_of_links`.
         links
-            Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2,
-            m) node numbers, as of PyG's ``RandomLinkSplit``.
+            Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2, m).
         scores
             In place of a model: a number for each link, (m,).
         features
-            Attributes of all nodes, as in :meth:`from_data`. Links get the attributes of both ends:
-            "NAME of source" and "NAME of target", or without direction "NAME of ends" ("a & b") and
-            "NAME, lower" and "NAME, higher" of numbers; the degrees too, and the number of common
-            neighbours.
-        without
-            Attributes of nodes to leave out of the vectors, as in :meth:`from_data`.
-        truth
-            True classes, (m,).
+            Attributes of all nodes, as in :meth:`from_data`. Links get those of both ends, the
+            degrees too, and the number of common neighbours.
         sensitive
-            Names of attributes of nodes that are groups. Links get "NAME between ends", "within" or
-            "across", which audits use as sensitive by default.
+            Attributes of nodes that are groups. Links get "NAME between ends", "within" or "across",
+            which audits use as sensitive by default.
         shared_ends
             Whether a link and its evidence may share an end.
-        class_names, unknown
-            As in :meth:`from_vectors`.
-        num_layers, alpha, edge_weight
-            Of the KS vectors of the ends, as in :meth:`from_data`.
+        truth, class_names, unknown
+            As in :meth:`from_vectors`, of the m links.
+        without, num_layers, alpha, edge_weight, index
+            As in :meth:`from_data`, of the KS vectors of the ends.
         directed
             Whether links have a direction: (a, b) is then another link than (b, a), sources are
             compared with sources, and KS vectors follow the direction of edges.
-        index
-            As in :meth:`from_data`.
 
         Returns
         -------
         EvidenceFinder
-            Rows are links, in their order. With ``shared_ends=True`` the constraint
-            ``common_neighbors=False`` excludes shared ends in one search. ``model`` and ``data``
-            are None: no audit varies the inputs of links.
+            Rows are links, in their order. ``model`` and ``data`` are None: no audit varies the
+            inputs of links.
 
         Raises
         ------

@@ -182,7 +182,7 @@ def test_rows_without_a_group(people, capsys):
         ((*LABELS[:5], "--labels", "people.csv:height"), "height"),
         ((*LABELS, "--groups", "people.csv:famly"), "did you mean 'family'?"),
         ((*LABELS, "--groups", "one.csv:group"), "in two groups at least"),
-        ((*LEAKS[:5], "--groups", "one.csv:group"), "--groups must be at least two"),
+        ((*LEAKS[:5], "--groups", "one.csv:group"), "--groups must hold two values at least"),
         (
             (*LABELS[:5], "--labels", "empty.csv:job", "--ignore", "split", "family", "job"),
             "--labels must",
