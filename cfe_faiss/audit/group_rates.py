@@ -304,18 +304,15 @@ def group_metrics(  # noqa: PLR0913
         against the rest. True classes that agree, if the truth has different names ("repaid").
     intersections
         Tuples of attributes whose combinations are groups, too; default: all together, if several.
-    bins, confidence
-        Cuts of numbers, see :func:`cfe_faiss.audit.groups.groupings`; level of intervals in (0, 1).
-    class_names, unknown
-        As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
+    bins, confidence, class_names, unknown
+        As in :func:`cfe_faiss.audit.groups.groupings`; level of intervals in (0, 1); as in
+        :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
         By attribute (or "sex & race"): the group to compare with. Default: the largest ranked one.
     person
         Person of each row, (n,); rows without a value, and by default all, are different people.
-        Intervals and tests count people, as the rows of one often agree; counts and rates, rows.
     ends
-        Nodes at both ends of each row, (n, 2) integers, if rows are links. Intervals and tests then
-        count links that share an end as dependent; ``person`` must be left out.
+        Nodes at both ends, (n, 2), if rows are links. Rows with one person or end are dependent.
 
     Returns
     -------
