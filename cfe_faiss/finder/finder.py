@@ -721,8 +721,8 @@ class EvidenceFinder:
         data
             PyG ``Data`` as in :meth:`from_data`, with the edges that the model reads.
         model
-            Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)``; or predictions.
-            See :func:`cfe_faiss.data.predict.outputs_of_links`.
+            Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits or
+            classes of the links, (m, C), (m,) or (m, 1); or predictions.
         links
             Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2, m).
         scores
@@ -828,7 +828,6 @@ class EvidenceFinder:
         model
             For PyG ``Data`` with ``x`` called as ``model(x, edge_index, batch)`` or ``model(data)``
             with batches of graphs, else with the list of all graphs; or predictions for the graphs.
-            See :func:`cfe_faiss.data.predict.outputs_of_graphs`.
         scores
             In place of a model: a number for each graph, (g,).
         features
