@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from scipy.special import bdtrik, betaincinv
 
 from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_count, as_number, require
@@ -168,6 +166,9 @@ class SimilarityCurve:
 
     def _clump_size(self, count: int) -> float:
         """Return the mean size of the clump of a row, of the ``count`` best rows."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         source, target = self.links[: max(count, _FEWEST_FOR_CLUMPS)].T
         n = self.links.max() + 1
         graph = coo_array((np.ones(len(source)), (source, target)), shape=(n, n))

@@ -158,15 +158,19 @@ def _refuse_kind(name: str, value: Any, position: int) -> NoReturn:
     raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, {where}")
 
 
+def _without_names(values: Any) -> Any:
+    """Return a DataFrame, which iterates over the names of its columns, as an array of its rows."""
+    is_table = len(getattr(values, "shape", ())) == 2 and hasattr(values, "to_numpy")
+    return values.to_numpy() if is_table else values
+
+
 def as_list(name: str, values: Any) -> list[Any]:
     """Return a sequence, array, tensor, column, or rows of a table as a list of Python values."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(
             f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}"
         )
-    values = to_host(values)
-    if len(getattr(values, "shape", ())) == 2 and hasattr(values, "to_numpy"):
-        values = values.to_numpy()  # a DataFrame iterates over the names of its columns
+    values = _without_names(to_host(values))
     for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
         if hasattr(values, method):
             return list(getattr(values, method)())
@@ -615,7 +619,7 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     ValueError
         If there are not n of them.
     """
-    values = values.to_numpy() if hasattr(values, "iloc") and np.ndim(values) == 2 else values
+    values = _without_names(values)
     expected = f"{name} must hold one sequence for each of {n} rows"
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{expected}, got {values!r}")

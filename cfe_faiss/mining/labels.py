@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from cfe_faiss.base.checks import (
     Array,
@@ -168,6 +167,8 @@ def _judge(squares: Doubles, I: Ints, codes: Ints, groups: Ints) -> tuple[Double
 
     ``squares`` and ``I`` are squared distances and places among the rows with a known label.
     """
+    from scipy.sparse import csr_array  # would slow down the start of every command
+
     known = np.flatnonzero(codes >= 0)
     width = int(codes.max()) + 1
     row, place = np.nonzero(I >= 0)
