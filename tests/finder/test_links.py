@@ -380,6 +380,9 @@ def test_a_report_of_links_counts_shared_ends_in_its_rates(tmp_path):
     finder = cfe.EvidenceFinder.from_links(
         data, decisions, links, features=teams, sensitive=["team"]
     )
+    with pytest.raises(ValueError, match="person must be left out for links"):
+        audit.report(finder, tmp_path / "r.html", favourable="yes", person=links[:, 0])
+    assert not list(tmp_path.iterdir())
     audit.report(finder, tmp_path / "r.html", favourable="yes", skip=["sensitivity"])
     text = (tmp_path / "r.json").read_text()
     sides = np.array(["within", "across"])[(links[:, 0] % 3 != links[:, 1] % 3).astype(int)]

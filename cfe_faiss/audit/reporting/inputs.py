@@ -311,6 +311,11 @@ def check_inputs(
                 f"better must come with favourable, or it has no effect, got {settings.better!r}"
             )
     persons_of(finder, settings.person)  # checks it
+    if settings.person is not None and finder.links is not None:
+        raise ValueError(
+            "person must be left out for links, whose tests count those that share an end as "
+            f"dependent, got {settings.person!r}"
+        )
     for argument in ("reference", "person"):
         if getattr(settings, argument) is not None and not names:
             raise ValueError(
