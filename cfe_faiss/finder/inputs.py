@@ -42,7 +42,7 @@ from cfe_faiss.graph import Graph
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex
-from cfe_faiss.rows.metric import Metric, as_metric, as_rows
+from cfe_faiss.rows.metric import Metric, as_metric, as_rows, takes_lists
 from cfe_faiss.search.query import Rules
 
 _ATTRIBUTES = ("attributes", "feature_names", "sensitive")
@@ -206,7 +206,7 @@ def empty_index(
     """Return an empty index for n vectors of length d, from an index, text, or (None) n."""
     if index is None:
         as_count("the number of nodes", n)
-        is_exact = n <= EXACT_UP_TO or as_metric("metric", metric) == "tanimoto"
+        is_exact = n <= EXACT_UP_TO or not takes_lists(as_metric("metric", metric))
         index = "EvidenceFlat" if is_exact else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
         return factory_with_ids(d, index, metric)

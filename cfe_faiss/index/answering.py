@@ -73,7 +73,7 @@ class AnsweringMixin:
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip", "l2" or "tanimoto"."""
+        """How vectors are compared, see :class:`cfe_faiss.IndexEvidenceFlat`."""
         return self._metric
 
     @abstractmethod

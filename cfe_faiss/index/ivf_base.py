@@ -37,7 +37,15 @@ from cfe_faiss.rows.faiss_functions import (
     total,
 )
 from cfe_faiss.rows.ids_and_labels import arrays_of, codes_of, is_mapped, stock_codes, table_from
-from cfe_faiss.rows.metric import LONGEST, METRICS, Metric, as_metric, as_rows, faiss_metric
+from cfe_faiss.rows.metric import (
+    LONGEST,
+    METRICS,
+    Metric,
+    as_metric,
+    as_rows,
+    check_takes_lists,
+    faiss_metric,
+)
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search.derived import Carried, Choice, Derived, Element, estimates_pay
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
@@ -108,11 +116,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         else:
             lists = as_count("nlist", nlist)
         self._metric = as_metric("metric", metric)
-        if self._metric == "tanimoto":
-            raise ValueError(
-                "metric must be 'cosine', 'ip' or 'l2' for an index with lists, got 'tanimoto': take "
-                "the exact cfe_faiss.IndexEvidenceIDMap2, or the description 'EvidenceFlat'"
-            )
+        check_takes_lists(self._metric)
         constant = faiss_metric(self._metric)
         return steps_of.flat_index(d, constant), d, lists, constant
 

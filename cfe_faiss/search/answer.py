@@ -60,7 +60,7 @@ def search(
         return _search_per_label(queries, effort)
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return make_results(len(queries), queries.k)
-    if queries.rules is not None and queries.rules.per_group is not None:
+    if queries.rules is not None and not queries.rules.take_one_search:
         return _search_per_group(queries, effort, progress)
     if queries.uses is not None:
         if queries.rules is not None:

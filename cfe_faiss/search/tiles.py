@@ -20,7 +20,7 @@ import numpy as np
 from cfe_faiss._native import Filter
 from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product
-from cfe_faiss.rows.metric import make_tanimoto
+from cfe_faiss.rows.metric import score_products
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.query import Queries
@@ -156,8 +156,7 @@ def _multiply(x: Chunk, others: Iterable[Chunk], near: Any = None) -> Iterator[T
     for y in others:
         S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
         product(x.rows, y.columns.T, S)
-        if x.snapshot.metric == "tanimoto":
-            make_tanimoto(S, x.X, y.X)
+        score_products(S, x.X, y.X, x.snapshot.metric)
         if near is not None:
             excluded = near[:, y.nodes].tocoo()
             S[excluded.row, excluded.col] = -np.inf

@@ -514,7 +514,7 @@ class Contents:
         """Return the k nearest rows of unit queries, of any class: similarities D, keys I."""
         rules = rules or Rules("any")
         query = Query(k, X=X, labels=unknown_labels(len(X)), rules=rules)
-        if mask is not None or not self.index.has_lists or rules.per_group is not None:
+        if mask is not None or not self.index.has_lists or not rules.take_one_search:
             return self._search_exactly(query, mask)
         # The index probes ``nprobe`` lists, or more where those hold too few rows. Rows of other
         # lists may be as near as the last result, so an exact search decides between equal rows.

@@ -30,7 +30,7 @@ from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.curve import SimilarityCurve, curve_of
 from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.searching import EvidenceIndex, Neighbors
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import (
@@ -42,7 +42,7 @@ from cfe_faiss.rows.metric import (
     measured,
     score_at,
 )
-from cfe_faiss.search.query import Effort, Query, Rules
+from cfe_faiss.search.query import Effort, Neighbors, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
 from cfe_faiss.store.duplicates import DuplicateGroup, duplicate_groups
 from cfe_faiss.store.filters import mask_of
@@ -167,7 +167,7 @@ class EvidenceStore:
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip", "l2" or "tanimoto"."""
+        """How vectors are compared, see :class:`cfe_faiss.IndexEvidenceFlat`."""
         metric: Metric = self._contents.index.metric
         return metric
 
@@ -548,7 +548,7 @@ class EvidenceStore:
         """
         page = self._page(k, offset, threshold)
         X, single = self._queries("xq", xq)
-        rules = Rules.of(None, None, None, "any", per_group=per_group)
+        rules = Rules.of({"neighbors": "any", "per_group": per_group})
         with self._lock.reading():
             D, I = self._contents.search(X, self._most(page), self._mask(where), rules)
             hits = self._hits(D, I, page, with_vectors)
@@ -650,7 +650,14 @@ class EvidenceStore:
                 excluded = (
                     own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
                 )
-            rules = Rules.of(excluded, None, within, neighbors, per_group=per_group)
+            rules = Rules.of(
+                {
+                    "exclude": excluded,
+                    "within": within,
+                    "neighbors": neighbors,
+                    "per_group": per_group,
+                }
+            )
             query = Query(self._most(page), X=X, labels=labels, rules=rules)
             D, I = self._contents.evidence(query, self._mask(where), effort)
             hits = self._hits(D, I, page, with_vectors)
