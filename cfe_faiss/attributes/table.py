@@ -349,8 +349,7 @@ def _columns_of(data: Any, name: str) -> dict[str, Any]:
     if field is None and len(getattr(data, "shape", ())) != 2:
         raise TypeError(
             f"{name} must be a DataFrame, a mapping from names to arrays, a matrix, or have x, as "
-            f"PyG Data has, "
-            f"got {type(data).__name__}"
+            f"PyG Data has, got {type(data).__name__}"
         )
     matrix = (
         as_array(name, data) if field is None else as_array(f"{name}.{field}", getattr(data, field))

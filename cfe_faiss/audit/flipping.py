@@ -433,9 +433,8 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
             )
         return np.arange(len(run.values))
     values = [values] if isinstance(values, str) else values
-    values = [
-        value if value in run.values else str(value) for value in values
-    ]  # texts may be of other values
+    # texts may be of other values
+    values = [value if value in run.values else str(value) for value in values]
     for value in values:
         check_known("values must be among those that occur", value, run.values)
     if not len(values):

@@ -396,9 +396,8 @@ def ranking_ndcg(
     mean, expected = (
         float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance)
     )
-    low, high = bootstrap_mean(
-        found[judged].round(12), confidence
-    )  # equal scores stay equal in spite of rounding
+    # equal scores stay equal in spite of rounding
+    low, high = bootstrap_mean(found[judged].round(12), confidence)
     return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
 
 
@@ -428,9 +427,8 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     dcg = np.zeros(len(scores))
     sums = np.append(0, np.cumsum(discounts))
     for row, score in enumerate(scores if k else ()):
-        first = np.flatnonzero(
-            score >= np.partition(score, -k)[-k]
-        )  # more than k, if others tie with the k-th
+        # more than k, if others tie with the k-th
+        first = np.flatnonzero(score >= np.partition(score, -k)[-k])
         best, worst = (
             rankdata(-score[first], method).astype(np.int64) for method in ("min", "max")
         )

@@ -504,9 +504,8 @@ def near_cells(vectors: NDArray[np.float32]) -> Ints:
     if len(vectors) < 2 * _SMALLEST_CELL:
         return cells
     centred = vectors - vectors.mean(axis=0)
-    with (
-        single_threaded_blas()
-    ):  # the last bits, and so the cells, would depend on the number of threads
+    # the last bits, and so the cells, would depend on the number of threads
+    with single_threaded_blas():
         axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
         projected = centred @ axes.T
     _, order, nodes, _ = KDTree(projected, leaf_size=_SMALLEST_CELL).get_arrays()

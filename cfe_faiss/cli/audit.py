@@ -63,10 +63,8 @@ _MASK_IDS = argument(
     "audit",
     "a report on a model",
     "Audit a model, and write the findings as one HTML page, with the numbers beside it as .json, "
-    ".csv and .xml "
-    "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with "
-    "--strict: or the data "
-    "cannot tell); 2: an error.",
+    ".csv and .xml (JUnit). Exit status 0: written, and no --require fails; 1: written, and one "
+    "fails (with --strict: or the data cannot tell); 2: an error.",
     Either((DATASET, FEATURES), required=True),
     *TEXT_FORMAT,
     DATA_ROOT,

@@ -482,8 +482,7 @@ OWN_FILES = Group(
         ),
     ),
     "Tables have a header. FILE:COLUMN, or FILE COLUMN, names a column; a column named in the "
-    "table of features is no "
-    "feature.",
+    "table of features is no feature.",
 )
 CONSTRAINTS = (
     argument("--exact", metavar="NAME", nargs="+", help="both nodes have the same value"),

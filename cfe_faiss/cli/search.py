@@ -89,8 +89,7 @@ class Names:
         if len(members.ids) and members.ids[-1] >= n:
             raise ValueError(
                 f"{arguments.features} must be what the index was built from, got {n:,} rows and "
-                f"node "
-                f"{members.ids[-1]} in the index"
+                f"node {members.ids[-1]} in the index"
             )
         if own_table.predicted is None:
             return cls(own_table)
@@ -143,8 +142,7 @@ class Names:
             name = str(ids.names[nodes[absent][0]])
             raise ValueError(
                 f"--nodes must be in the index, which holds {index.ntotal:,} of {len(ids):,} "
-                f"nodes; got {name!r}, "
-                "which is not"
+                f"nodes; got {name!r}, which is not"
             )
         return nodes
 
@@ -340,8 +338,7 @@ def run_info(arguments: argparse.Namespace) -> None:
     "plot",
     "a picture of one pair",
     "Draw two similar nodes that the model puts in different classes, with their neighbourhoods "
-    "and the features in "
-    "which they differ. By default the most similar pair of the index.",
+    "and the features in which they differ. By default the most similar pair of the index.",
     INDEX,
     argument("node", metavar="NODE", nargs="*", help="two nodes, by id or number"),
     argument(
@@ -437,7 +434,6 @@ def _all_labels(
     if other:
         note(
             f"the model predicts another class than the index says for {other:,} of "
-            f"{len(members.ids):,} nodes: "
-            "was the index built with another --model or --seed?"
+            f"{len(members.ids):,} nodes: was the index built with another --model or --seed?"
         )
     return labels

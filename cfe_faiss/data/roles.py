@@ -237,8 +237,7 @@ class Ids:
         if len(absent):
             raise ValueError(
                 f"{table.name} must hold every node, got no row for {len(absent):,} of "
-                f"{len(self):,}, "
-                f"such as {self.column} {str(self.names[absent[0]])!r}"
+                f"{len(self):,}, such as {self.column} {str(self.names[absent[0]])!r}"
             )
         return rows
 
@@ -542,9 +541,8 @@ def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bo
     cells = np.bincount(
         (codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width
     )
-    counts = cells.reshape(
-        -1, width
-    )  # rows of each value, the missing one first, and of each class
+    # rows of each value, the missing one first, and of each class
+    counts = cells.reshape(-1, width)
     of_class = counts.sum(axis=0)
     values = np.count_nonzero(counts.any(axis=1))
     class_count = np.count_nonzero(of_class)

@@ -419,8 +419,7 @@ def attributes_of_files(
         remedy = table.reading.remedy("header", "none")
         table.problems.texts.append(
             f"{table.name}: {shown} must hold numbers, as there is no header ({remedy} reads a "
-            f"table without one), got "
-            f"{values}"
+            f"table without one), got {values}"
         )
     for name, attribute in attributes.items():
         numbers = attribute.numbers
@@ -525,8 +524,7 @@ def _probabilities(table: Table, names: Sequence[str]) -> "pd.DataFrame":
     if texts:
         raise ValueError(
             f"{table.name} has several columns ({', '.join(names[:20])}): name that of the "
-            f"classes, as in "
-            f"{table.name}:{texts[0]}, or those of the probabilities"
+            f"classes, as in {table.name}:{texts[0]}, or those of the probabilities"
         )
     are_shares = columns.ge(0).all(axis=1) & (
         (columns.sum(axis=1, skipna=False) - 1).abs() <= _ROUNDING

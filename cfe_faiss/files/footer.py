@@ -165,9 +165,8 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
             arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
-        write_stock(
-            stock, faiss.PyCallbackIOWriter(file.write)
-        )  # FAISS's own writer ignores a full disk
+        # FAISS's own writer ignores a full disk
+        write_stock(stock, faiss.PyCallbackIOWriter(file.write))
         try:
             _append_footer(file, kind_of(index), parameters, arrays)
             read_structure(file, source)

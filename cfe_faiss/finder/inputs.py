@@ -306,9 +306,8 @@ def table_fields(
     }
     for argument, values in values_of_rows.items():
         is_indexed = isinstance(values, pd.Series | pd.DataFrame) and not values.index.equals(index)
-        if (
-            is_indexed and values.index.isin(index).any()
-        ):  # rows are in another order than in the table
+        # rows are in another order than in the table
+        if is_indexed and values.index.isin(index).any():
             raise ValueError(
                 f"{argument} must have the pandas index of frame: sort the rows alike, or pass "
                 f"arrays"

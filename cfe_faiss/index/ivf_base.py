@@ -351,9 +351,8 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
             return Derived.of(self.snapshot()).routes_for()
 
     def _is_current(self, snapshot: Snapshot) -> bool:
-        return (
-            snapshot.n > 0 or snapshot.is_trained == self.is_trained
-        )  # FAISS may train an empty index
+        # FAISS may train an empty index
+        return snapshot.n > 0 or snapshot.is_trained == self.is_trained
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
@@ -720,9 +719,8 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
             batch, single, *bits = parameters["choice"].split("/")
-            self._pinned = Choice(
-                batch, "float" if single == "float" else "byte"
-            )  # "mixed" in older files: bytes, too
+            # "mixed" in older files: bytes, too
+            self._pinned = Choice(batch, "float" if single == "float" else "byte")
             if bits or not estimates_pay(self.d):  # older files: measured without estimates
                 self._calibrations = calibrations_from(arrays, self.default_effort())
 

@@ -190,9 +190,8 @@ class Excluding:
         )
 
     def _parameters(self, params: Any) -> EvidenceParameters:
-        in_lists = self.index.has_lists and isinstance(
-            params, faiss.SearchParametersIVF
-        )  # FAISS passes over it, too
+        # FAISS passes over it, too
+        in_lists = self.index.has_lists and isinstance(params, faiss.SearchParametersIVF)
         nprobe = params.nprobe if in_lists else None
         return EvidenceParameters(
             self.label, nprobe, None if params is None else selector_of(params)

@@ -80,9 +80,8 @@ FAISS_NAMES = f"{', '.join(_FAISS_NAMES[:-1])} or {_FAISS_NAMES[-1]}"
 
 LONGEST = 1e14
 """Largest length of a vector for "ip" and "l2", at which no score overflows in float32."""
-_ROUNDING = (
-    1.05 * 2.0**-24
-)  # of a sum of d terms, for each term; the excess covers the terms of higher order
+# of a sum of d terms, for each term; the excess covers the terms of higher order
+_ROUNDING = 1.05 * 2.0**-24
 _UNDERFLOW = 2.0**-125
 _NO_ONES = np.float32(2.0**-60)
 _MOST_BITS = 1 << 24  # counts that float32 holds exactly

@@ -299,9 +299,8 @@ class Snapshot:
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
-                return view[0], view[1].view(
-                    np.int64
-                )  # NumPy prints the other 64-bit type with its dtype
+                # NumPy prints the other 64-bit type with its dtype
+                return view[0], view[1].view(np.int64)
         return self.copied(rows)
 
     def copied(self, rows: Ints) -> tuple[Floats, Ints]:

@@ -282,9 +282,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 )
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(
-                queries, self.resolve_effort(effort), nq=snapshot.n
-            )  # as in a search of all stored rows
+            # as in a search of all stored rows
+            D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)
             return snapshot.row_ids[rows], D, I
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:

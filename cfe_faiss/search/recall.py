@@ -424,9 +424,8 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
         everything = wanted[chosen] < D.shape[1]
         highest = bounds.max(axis=1)
         if snapshot.metric == "cosine":
-            highest[highest >= codecs.LEAST_OF_EQUAL] = (
-                1  # the largest similarity, that of equal rows
-            )
+            # the largest similarity, that of equal rows
+            highest[highest >= codecs.LEAST_OF_EQUAL] = 1
         result[chosen] = complete[chosen] & (everything | (highest < D[chosen, -1]))
 
     work = float(len(order)) * snapshot.centroids[0].size

@@ -143,9 +143,8 @@ class EvidenceStore:
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
         self._contents = contents
-        self._origins: tuple[
-            Path, ...
-        ] = ()  # directories that it was first read from or saved to, and last saved to
+        # directories that it was first read from or saved to, and last saved to
+        self._origins: tuple[Path, ...] = ()
 
     def __getstate__(self) -> tuple[Any, ...]:
         with self._lock.reading():
@@ -644,9 +643,8 @@ class EvidenceStore:
                 rows = self._contents.rows_of(check_ids(list(values)))
                 keys = np.where(rows < 0, -1, table.keys[rows]) if len(rows) else rows
                 excluded = padded(keys, lengths)
-            if own_keys is not None and (
-                label is not None or neighbors != "other"
-            ):  # a row could find itself
+            # a row could find itself
+            if own_keys is not None and (label is not None or neighbors != "other"):
                 excluded = (
                     own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
                 )

@@ -168,9 +168,8 @@ def as_typed(value: Any) -> Any:
     for method in ("as_py", "to_pylist"):  # Arrow
         if hasattr(value, method):
             value = getattr(value, method)()
-    if hasattr(
-        value, "to_timedelta64"
-    ):  # of pandas, which itself would round to the nearest microsecond
+    # of pandas, which itself would round to the nearest microsecond
+    if hasattr(value, "to_timedelta64"):
         value = value.to_timedelta64()
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype(f"{'M' if isinstance(value, np.datetime64) else 'm'}8[us]").item()
@@ -378,9 +377,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
             )
         return int(plain)
     if isinstance(plain, float):
-        return (
-            math.nan if math.isnan(plain) else float(plain)
-        )  # one object, which equals itself in columns
+        # one object, which equals itself in columns
+        return math.nan if math.isnan(plain) else float(plain)
     if isinstance(plain, Decimal):
         if not plain.is_finite():
             raise ValueError(
@@ -396,9 +394,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
         f"{_name_place(*where)} must be a text, a number, True, False, None, a date, a time, a "
-        f"duration, bytes, or a "
-        "list or mapping of these, "
-        f"got {type(value).__name__}: {str(value)[:60]}"
+        f"duration, bytes, or a list or mapping of these, got {type(value).__name__}: "
+        f"{str(value)[:60]}"
     )
 
 

@@ -290,9 +290,8 @@ def flip_section(inputs: Inputs) -> Section:
     ways = {"all at once": inputs.nodes}
     if inputs.has("graph"):
         count = len(inputs.nodes)
-        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(
-            np.int64
-        )  # evenly spread
+        # evenly spread
+        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(np.int64)
         ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
         columns = _features_of(inputs.finder.data, name)
