@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.grades import grades_of
-from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.attributes.table import Attributes, grades_of
 from cfe_faiss.audit.groups import (
     Bools,
     Floats,

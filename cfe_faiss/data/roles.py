@@ -283,6 +283,25 @@ class Roles:
     class_names: Sequence[str] | None = None
     unknown: Collection[Any] | None = None
 
+    def read(
+        self, table: Table, model: Any = None, *, any_texts: bool = False
+    ) -> tuple[list[str], "pd.DataFrame"]:
+        """Return the names of the attributes, and a frame of them and the columns of other roles.
+
+        Errors become problems of the table. With ``any_texts``, columns of texts need not be
+        categories; ``model`` as in :meth:`attributes`.
+        """
+        names = self.attributes(table, model)
+        classes = [name for name in (self.truth, model) if isinstance(name, str)]
+        others = [*classes, *column_names(self.probabilities), *column_names(self.weights)]
+        columns = dict.fromkeys(name for name in (*names, *others) if name in table.cells)
+        frame = table.frame(columns, classes)
+        if not any_texts:
+            left_out = (*self.sensitive, *self.without)
+            identified = self.id is not None
+            _check_categories(table, frame.filter(items=names), left_out, identified=identified)
+        return names, frame
+
     def attributes(self, table: Table, model: Any = None) -> list[str]:
         """Return the columns without another role.
 
@@ -320,20 +339,15 @@ class Roles:
         ]
 
 
-def check_categories(
-    table: Table,
-    columns: "pd.DataFrame",
-    names: Sequence[str],
-    left_out: Sequence[str],
-    *,
-    identified: bool,
+def _check_categories(
+    table: Table, columns: "pd.DataFrame", left_out: Sequence[str], *, identified: bool
 ) -> None:
     """Record a problem if columns of texts, such as names and remarks, are no categories.
 
     Columns that are left out, and copies of them, may hold any texts. A column may become the ids
     unless the rows are ``identified``.
     """
-    counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
+    counts = {name: columns[name].nunique() for name in columns if columns[name].dtype == object}
     copied = [name for name in left_out if name in counts]
     wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
     texts = []

@@ -37,7 +37,7 @@ from cfe_faiss.data.classes import (
 from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
-from cfe_faiss.data.roles import Roles, check_categories, check_table, column_names
+from cfe_faiss.data.roles import Roles, check_table, column_names
 from cfe_faiss.graph import Graph
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
@@ -312,23 +312,10 @@ def table_fields(
                 f"{argument} must have the pandas index of frame: sort the rows alike, or pass "
                 f"arrays"
             )
-    known = roles.attributes(given, model)
-    classes = [name for name in (roles.truth, model) if isinstance(name, str)]
-    others = [*classes, *column_names(roles.probabilities), *column_names(roles.weights)]
-    table = given.frame(
-        dict.fromkeys(name for name in (*known, *others) if name in given.cells), classes
-    )
     ids = None
     with given.problems.collect():
         ids = _row_ids(given, roles.id)
-    if encoder is None:
-        check_categories(
-            given,
-            table,
-            [name for name in known if name in table],
-            (*roles.sensitive, *roles.without),
-            identified=roles.id is not None,
-        )
+    known, table = roles.read(given, model, any_texts=encoder is not None)
     given.problems.check()
     if not known:
         raise ValueError(

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.grades import grades_of
-from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes, grades_of
 from cfe_faiss.audit.groups import (
     Bins,
     attributes_of_finder,

@@ -13,7 +13,9 @@ from cfe_faiss.audit.group_rates import (
     LIMIT_OF_TRUTH,
     LIMIT_OF_UNKNOWN,
     GroupMetrics,
+    calibration_curves,
     group_metrics,
+    threshold_curves,
     turned,
 )
 from cfe_faiss.audit.groups import Frame
@@ -28,7 +30,6 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Need, Part
-from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
 
 _COMPARED = [f"{name}{end}" for name in ("ratio", "difference") for end in ("", "_low", "_high")]

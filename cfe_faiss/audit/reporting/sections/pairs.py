@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.grades import are_dominated, grades_of
-from cfe_faiss.attributes.table import Attribute
+from cfe_faiss.attributes.table import Attribute, are_dominated, grades_of
 from cfe_faiss.audit.attribute_pairs import (
     count_dominated,
     dominated,
