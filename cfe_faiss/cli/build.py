@@ -49,8 +49,8 @@ from cfe_faiss.rows.metric import Metric
 
 _FEATURES = 4
 _WIDTH = 80
-_OF_GRAPHS = "--dataset", "--edges", "--neighbours"
-_OF_TABLES = (
+_GRAPH_INPUTS = "--dataset", "--edges", "--neighbours"
+_TABLE_OPTIONS = (
     *("id", "neighbours", "truth", "split", "categorical", "missing", "as_is"),
     *("scale", "model", "nodes", "without"),
 )
@@ -213,20 +213,20 @@ def _card(data: Any, evidence: Any, rank: int) -> list[tuple[str, str, str]]:
         "--layers",
         metavar="L",
         type=int,
-        needs=_OF_GRAPHS,
+        needs=_GRAPH_INPUTS,
         help="steps of the KS vectors; default: 3",
     ),
     argument(
         "--alpha",
         metavar="A",
         type=float,
-        needs=_OF_GRAPHS,
+        needs=_GRAPH_INPUTS,
         help="weight of a node's own vector in each step; default: 0.5",
     ),
     argument(
         "--directed",
         action="store_true",
-        needs=_OF_GRAPHS,
+        needs=_GRAPH_INPUTS,
         help="edges count in the given direction only",
     ),
     with_default("--seed", "N", 0, "seed of the split, the model, its training and the clustering"),
@@ -290,7 +290,7 @@ def _read_matrix(
     x = read_matrix(arguments.vectors or arguments.features, arguments.reading)
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
-    for name in _OF_TABLES:
+    for name in _TABLE_OPTIONS:
         if getattr(arguments, name):
             raise ValueError(
                 f"{flag(name)} has no effect with {arguments.features}, a matrix without names"

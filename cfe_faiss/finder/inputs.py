@@ -315,76 +315,75 @@ def table_fields(
     ids = None
     with given.problems.collect():
         ids = _row_ids(given, roles.id)
-    known, table = roles.read(given, model, any_texts=encoder is not None)
+    names, table = roles.read(given, model, any_texts=encoder is not None)
     given.problems.check()
-    if not known:
+    if not names:
         raise ValueError(
             f"frame must have columns beside id, truth and predictions, got "
             f"{', '.join(given.columns)}"
         )
-    attributes = as_attributes(table[known], "frame")
+    attributes = as_attributes(table[names], "frame")
     sensitive = roles.sensitive
     removed = _find_removed(attributes, [*sensitive, *roles.without])
     left_out = removed.columns if removed else ()
     is_called = is_model(model)
-    asked = columns_of(model, [str(name) for name in given.cells]) if is_called else None
-    used = [name for name in (roles.id, roles.truth) if isinstance(name, str)] + column_names(
-        roles.probabilities
-    )
-    read = [name for name in asked or () if name in used]
-    if read:
+    columns_of_model = columns_of(model, [str(name) for name in given.cells]) if is_called else None
+    columns_of_roles = [name for name in (roles.id, roles.truth) if isinstance(name, str)]
+    columns_of_roles += column_names(roles.probabilities)
+    leaked = [name for name in columns_of_model or () if name in columns_of_roles]
+    if leaked:
         text = (
-            f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit "
+            f"model reads {', '.join(map(repr, leaked))}, which id, truth or probabilities name: fit "
             f"it without"
         )
         warnings.warn(text, InputWarning, stacklevel=3)
-    data = table[known]
+    data = table[names]
     if is_called:  # columns as given, or as pandas reads them from a text file
-        names_of_model = known if asked is None else asked
+        asked_columns = names if columns_of_model is None else columns_of_model
         columns = {
             name: given.values(name) if given.is_text else given.cells[name]
-            for name in names_of_model
+            for name in asked_columns
         }
         data = pd.DataFrame(columns, index=given.cells.index)
     given.problems.check()
-    predicted = _predict(model, data, table, roles)
-    labels = predicted.labels
-    names = predicted.class_names
+    predictions = _predict(model, data, table, roles)
+    labels = predictions.labels
+    class_names = predictions.class_names
     truth = None
     if roles.truth is not None:
-        truth, names = true_classes(
+        truth, class_names = true_classes(
             "truth",
             _column(table, roles.truth),
             labels,
-            names,
+            class_names,
             are_names=True,
             is_named=roles.class_names is not None,
             unknown=roles.unknown,
         )
-    note_classes(labels, truth, names)
-    names = names or ()
-    shares = probabilities_of(predicted)
-    compared = [name for name in known if name not in left_out]
+    note_classes(labels, truth, class_names)
+    class_names = class_names or ()
+    shares = probabilities_of(predictions)
+    compared = [name for name in names if name not in left_out]
     encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
     vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
     check_table(
         attributes,
         labels,
         truth,
-        names,
+        class_names,
         sensitive=sensitive,
         left_out=left_out,
         called=is_called,
         identified=roles.id is not None,
     )
     if shares is not None:  # classes that are never predicted have no probability
-        shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
+        shares = np.pad(shares, ((0, 0), (0, len(class_names) - shares.shape[1])))
     return {
         "vectors": vectors,
         "labels": labels,
         "attributes": attributes,
         "truth": truth,
-        "class_names": names,
+        "class_names": class_names,
         "removed": removed,
         "ids": ids,
         "probabilities": shares,

@@ -59,7 +59,7 @@ For fewer, the first query takes up to 3 ms longer.
 _SHORTEST = 0.9
 """Least length of a vector of a stock index that a codec moved into its range."""
 _SETTINGS = ("theta", "weighted", "complete", "routing")  # attributes that files hold by name
-_OF_STOCK = (
+_STOCK_ATTRIBUTES = (
     "nprobe",
     "is_trained",
     "ntotal",
@@ -683,7 +683,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         """Construct FAISS's part over lists and quantizer of a stock index, their owner."""
         self._construct(stock)
         self._source = stock
-        for name in _OF_STOCK:
+        for name in _STOCK_ATTRIBUTES:
             setattr(self, name, getattr(stock, name))
         call_steps(steps_of.using_lists(self, stock.invlists), [])
 
