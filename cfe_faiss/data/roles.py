@@ -347,7 +347,8 @@ def _check_categories(
     Columns that are left out, and copies of them, may hold any texts. A column may become the ids
     unless the rows are ``identified``.
     """
-    counts = {name: columns[name].nunique() for name in columns if columns[name].dtype == object}
+    objects = columns.select_dtypes(object)
+    counts = {str(name): objects[name].nunique() for name in objects}
     copied = [name for name in left_out if name in counts]
     wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
     texts = []

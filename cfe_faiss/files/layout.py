@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import UNKNOWN, Array, Ints, require
 from cfe_faiss.base.disk import checksum
-from cfe_faiss.files.records import (
+from cfe_faiss.files.forms import (
     ANY_MAPPING,
     BOOLEAN,
     CHECKSUM,

@@ -31,8 +31,10 @@ from cfe_faiss.base.checks import UNKNOWN, check_distinct, require
 from cfe_faiss.base.disk import checksum, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
+from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
 from cfe_faiss.files.outputs import (
     MARK,
+    Record,
     check_not_mapped,
     check_owner,
     is_of_version,
@@ -41,7 +43,6 @@ from cfe_faiss.files.outputs import (
     new_version,
     path_within,
 )
-from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.index.flat import with_ids
 from cfe_faiss.store.contents import Classes, Contents, Kind, Table, key_of, kind_of
 from cfe_faiss.store.values import (

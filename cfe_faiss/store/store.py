@@ -50,12 +50,12 @@ from cfe_faiss.store.values import (
     Hits,
     Label,
     Rows,
-    as_vectors,
     check_documents,
     check_ids,
     check_labels,
     check_metadata,
     copy_metadata,
+    speaks_arrow,
 )
 from cfe_faiss.store.watch import Watch, evidence_against, group_codes
 
@@ -241,7 +241,7 @@ class EvidenceStore:
         TypeError, ValueError
             If the vectors are not as described, or the store holds rows already.
         """
-        X = as_vectors("vectors", vectors, self.d, self.metric)
+        X = self._as_vectors(vectors)
         with self._lock.writing():
             self._contents.index.train(X)
 
@@ -337,7 +337,7 @@ class EvidenceStore:
             page = self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
-        X = as_vectors("vectors", vectors, self.d, self.metric)
+        X = self._as_vectors(vectors)
         check_shape("vectors", X, (len(names), self.d), "one for each id")
         classes = check_labels("labels", labels, len(names))
         metadata = check_metadata(metadata, names)
@@ -691,6 +691,20 @@ class EvidenceStore:
                 f"label must be given for {name}: the predicted class that evidence differs from"
             )
         return labels
+
+    def _as_vectors(self, values: Any) -> NDArray[np.float32]:
+        """Return n vectors, (n, d), as the index stores them: a matrix, or a column of a table."""
+        is_column = len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray)
+        if is_column and speaks_arrow(values):
+            from cfe_faiss.store.arrow import matrix
+
+            values = matrix("vectors", values)
+        elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
+            values = list(values)
+        is_listed = isinstance(values, list | tuple | np.ndarray)
+        if is_listed and not len(values) and not np.shape(values)[-1]:
+            values = np.empty((0, self.d), np.float32)
+        return as_rows("vectors", values, self.d, self.metric)
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
         array = as_array(name, xq)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_list, as_values
-from cfe_faiss.rows.metric import Metric, as_rows
 
 Label = str | int | None
 """A predicted class: a text, an integer or a boolean; None for a row that is not classified."""
@@ -202,30 +201,6 @@ def from_json(mapping: dict[str, Any]) -> Any:
                     f"metadata hold no value like {key}: {str(value)[:40]!r}"
                 ) from error
     return mapping
-
-
-def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.float32]:
-    """Return n vectors, (n, d), as an index with this metric stores them.
-
-    They are a matrix, or a column of Arrow, polars or pandas.
-    """
-    if (
-        len(getattr(values, "shape", (0,))) == 1
-        and not isinstance(values, np.ndarray)
-        and speaks_arrow(values)
-    ):
-        from cfe_faiss.store.arrow import matrix
-
-        values = matrix(name, values)
-    elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
-        values = list(values)
-    if (
-        isinstance(values, list | tuple | np.ndarray)
-        and not len(values)
-        and not np.shape(values)[-1]
-    ):
-        values = np.empty((0, d), np.float32)
-    return as_rows(name, values, d, metric)
 
 
 def speaks_arrow(values: Any) -> bool:
