@@ -31,6 +31,8 @@ from cfe_faiss.cli.parser import (
     command,
     flag,
     needing,
+    output,
+    value,
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions, note_classes
@@ -77,14 +79,7 @@ _TABLE_OPTIONS = (
         help="searched nodes; default: %(default)s",
     ),
     with_default("--pairs", "N", 5, "number of pairs to show"),
-    argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=Path("demo-output"),
-        output="folder",
-        help="folder of the picture; default: %(default)s",
-    ),
+    output("--out", "folder", "folder of the picture", default="demo-output", metavar="DIR"),
     with_default("--seed", "N", 0, "seed of the split, the model and its training"),
 )
 def run_demo(arguments: argparse.Namespace) -> None:
@@ -191,9 +186,7 @@ def _card(data: Any, evidence: Any, rank: int) -> list[tuple[str, str, str]]:
                 f"{DATASETS}",
             ),
             FEATURES,
-            argument(
-                "--vectors", metavar="FILE", type=Path, help="ready vectors: .npy, .csv or .txt"
-            ),
+            value("--vectors", "FILE", Path, "ready vectors: .npy, .csv or .txt"),
         ),
         required=True,
     ),
@@ -209,19 +202,13 @@ def _card(data: Any, evidence: Any, rank: int) -> list[tuple[str, str, str]]:
         "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file "
         "beyond",
     ),
-    argument(
-        "--layers",
-        metavar="L",
-        type=int,
-        needs=_GRAPH_INPUTS,
-        help="steps of the KS vectors; default: 3",
-    ),
-    argument(
+    value("--layers", "L", int, "steps of the KS vectors; default: 3", needs=_GRAPH_INPUTS),
+    value(
         "--alpha",
-        metavar="A",
-        type=float,
+        "A",
+        float,
+        "weight of a node's own vector in each step; default: 0.5",
         needs=_GRAPH_INPUTS,
-        help="weight of a node's own vector in each step; default: 0.5",
     ),
     argument(
         "--directed",

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,9 @@ from cfe_faiss.cli.parser import (
     Either,
     argument,
     command,
+    output,
+    several,
+    value,
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions, class_numbers
@@ -53,9 +55,7 @@ from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
-_NPROBE = argument(
-    "--nprobe", metavar="N", type=int, help="lists of an inverted file to probe for each node"
-)
+_NPROBE = value("--nprobe", "N", int, "lists of an inverted file to probe for each node")
 
 
 @dataclass(frozen=True)
@@ -152,20 +152,16 @@ class Names:
     "evidence of some nodes",
     "For each node, the most similar nodes that the model puts in another class.",
     INDEX,
-    argument(
+    several(
         "--nodes",
-        metavar="NODE",
-        nargs="+",
-        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
+        "NODE",
+        "ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
         "index",
     ),
     with_default("-k", "K", 10, "evidence for each node"),
     _NPROBE,
-    argument(
-        "--recall",
-        metavar="R",
-        type=float,
-        help="in place of --nprobe: the share of the evidence to find, in (0, 1]",
+    value(
+        "--recall", "R", float, "in place of --nprobe: the share of the evidence to find, in (0, 1]"
     ),
     FORMAT,
     *OF_INDEX,
@@ -341,14 +337,7 @@ def run_info(arguments: argparse.Namespace) -> None:
     "and the features in which they differ. By default the most similar pair of the index.",
     INDEX,
     argument("node", metavar="NODE", nargs="*", help="two nodes, by id or number"),
-    argument(
-        "--out",
-        metavar="FILE",
-        type=Path,
-        default=Path("evidence.png"),
-        output="picture",
-        help="the picture; default: %(default)s",
-    ),
+    output("--out", "picture", "the picture", default="evidence.png"),
     Either(
         (
             argument(
