@@ -755,15 +755,15 @@ def calibration_curves(
         size = len(group.values) * n_bins
         count = np.bincount(cells, minlength=size)
         right, total = (np.bincount(cells, values[known], size) for values in (truth, prob))
-        some = np.flatnonzero(count)
+        filled_bins = np.flatnonzero(count)
         blocks.append(
             {
                 "feature": group.name,
-                "value": [group.values[cell // n_bins] for cell in some],
-                "bin": some % n_bins,
-                "count": count[some],
-                "predicted": total[some] / count[some],
-                **share_columns("observed", right[some], count[some], confidence),
+                "value": [group.values[cell // n_bins] for cell in filled_bins],
+                "bin": filled_bins % n_bins,
+                "count": count[filled_bins],
+                "predicted": total[filled_bins] / count[filled_bins],
+                **share_columns("observed", right[filled_bins], count[filled_bins], confidence),
             }
         )
     return stack(blocks)
@@ -824,14 +824,15 @@ def threshold_curves(
     blocks = []
     for group in groups:
         for code, value in enumerate(group.values):
-            own = group.codes == code
-            parts = {"rate": own, "tpr": own & (truth == 1), "fpr": own & (truth == 0)}
+            is_member = group.codes == code
+            of_truth = {"tpr": is_member & (truth == 1), "fpr": is_member & (truth == 0)}
+            parts = {"rate": is_member, **of_truth}
             blocks.append(
                 {
                     "feature": group.name,
                     "value": value,
                     "threshold": points,
-                    "count": int(own.sum()),
+                    "count": int(is_member.sum()),
                     **{
                         name: share(selected[part].sum(axis=0), part.sum())
                         for name, part in parts.items()

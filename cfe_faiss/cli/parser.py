@@ -427,7 +427,13 @@ WITHOUT = several(
     "NAME",
     "attributes by which nodes are not compared; columns that go one to one with them leave, too",
 )
-DATA = (Either((DATASET, FEATURES), required=True), *TEXT_FORMAT, DATA_ROOT, *MODEL, SEARCHED)
+DATA: tuple[Member, ...] = (
+    Either((DATASET, FEATURES), required=True),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    SEARCHED,
+)
 """The data, the predictions for it, and the nodes to search."""
 OWN_FILES = Group(
     "own files",

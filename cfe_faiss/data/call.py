@@ -234,9 +234,9 @@ def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None
     output = call(model, data)
     if is_typed and isinstance(output, Mapping):
         if output.get(node_type) is None:
-            some = ", ".join(repr(key) for key, value in output.items() if value is not None)
+            types = ", ".join(repr(key) for key, value in output.items() if value is not None)
             raise ValueError(
-                f"the model's output must have the node type {node_type!r}, got {some or 'nothing'}"
+                f"the model's output must have the node type {node_type!r}, got {types or 'nothing'}"
             )
         output = output[node_type]
     _refuse_parts(output)

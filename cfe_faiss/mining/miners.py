@@ -420,7 +420,7 @@ def trust_scores(
     queries = as_matrix("Xq", Xq, vectors.shape[1])
     codes, predicted = group_numbers(("y", y, len(vectors)), ("y_pred", y_pred, len(queries)))
     itself = _itself(queries, vectors)
-    own = np.empty(len(queries))
+    own_distance = np.empty(len(queries))
     for number in np.unique(predicted).tolist():
         asked = np.flatnonzero(predicted == number)
         members = np.flatnonzero(codes == number)
@@ -431,11 +431,11 @@ def trust_scores(
         place_of[members] = np.arange(len(members))
         places = None if itself is None else place_of[asked][:, None]
         of_class = GroupedRows(vectors[members], None, metric)
-        own[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
+        own_distance[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
     other = GroupedRows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
     scores = np.zeros(len(queries))
-    is_near = np.isfinite(own)
-    scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)
+    is_near = np.isfinite(own_distance)
+    scores[is_near] = other[is_near] / (own_distance[is_near] + _NO_DIVISION_BY_ZERO)
     return scores
 
 

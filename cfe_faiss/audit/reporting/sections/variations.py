@@ -185,8 +185,8 @@ def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], int]:
         if removed:
             return {}, 0
         names = []
-    kept = [name not in removed for name in names]
-    X = X[:, kept] if names else X
+    is_compared = [name not in removed for name in names]
+    X = X[:, is_compared] if names else X
     spread = X.std(axis=0)
     standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
     owners = [name.partition("=")[0] for name in names if name not in removed]
