@@ -1,4 +1,4 @@
-"""Rates of groups: selection rates, impact ratios, accuracy, error rates, equalised odds, curves."""
+"""Rates of groups: selection, impact ratios, accuracy, errors, equalised odds, and curves."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

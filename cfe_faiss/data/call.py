@@ -236,7 +236,8 @@ def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None
         if output.get(node_type) is None:
             types = ", ".join(repr(key) for key, value in output.items() if value is not None)
             raise ValueError(
-                f"the model's output must have the node type {node_type!r}, got {types or 'nothing'}"
+                f"the model's output must have the node type {node_type!r}, got "
+                f"{types or 'nothing'}"
             )
         output = output[node_type]
     _refuse_parts(output)

@@ -10,9 +10,9 @@ All integers are little-endian::
     trailer    24 bytes: header offset (8), header size (8), header CRC-32 (4), magic b"CFE1" (4)
 
 Everything is checked before it is used, so that searches only see valid data. FAISS does not
-validate the sizes, counts and nested index types that it reads, so :func:`read_payload` checks every
-byte of the payload except vectors, centroids and ids. Inside :func:`naming`, a ValueError says how a
-file is damaged.
+validate the sizes, counts and nested index types that it reads, so :func:`read_payload` checks
+every byte of the payload except vectors, centroids and ids. Inside :func:`naming`, a ValueError
+says how a file is damaged.
 """
 
 import json

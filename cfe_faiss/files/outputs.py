@@ -515,7 +515,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# --- JSON records in folders: manifest.json, job.json -------------------------------------------------
+# --- JSON records in folders ----------------------------------------------------------------------
 
 _RECORD_BYTES = integer(0, 1 << 28)
 

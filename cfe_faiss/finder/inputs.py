@@ -333,8 +333,8 @@ def table_fields(
     leaked = [name for name in columns_of_model or () if name in columns_of_roles]
     if leaked:
         text = (
-            f"model reads {', '.join(map(repr, leaked))}, which id, truth or probabilities name: fit "
-            f"it without"
+            f"model reads {', '.join(map(repr, leaked))}, which id, truth or probabilities name: "
+            "fit it without"
         )
         warnings.warn(text, InputWarning, stacklevel=3)
     data = table[names]

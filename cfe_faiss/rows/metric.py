@@ -9,8 +9,8 @@ metric      stored vectors                D, as FAISS returns it        measure,
 "tanimoto"  unchanged, numbers 0 and 1    common ones / ones of either  similarity, D
 ==========  ============================  ============================  =======================
 
-This module owns all facts about a metric: ``_FACTS`` holds its limits and FAISS's constant, and the
-functions below check its vectors and convert its numbers.
+This module owns all facts about a metric: ``_FACTS`` holds its limits and FAISS's constant, and
+the functions below check its vectors and convert its numbers.
 
 Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the
 squared distance. :func:`flipped` converts them only where they enter and leave an index.

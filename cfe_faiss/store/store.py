@@ -31,7 +31,7 @@ from cfe_faiss.curve import SimilarityCurve, curve_of
 from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex
-from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
+from cfe_faiss.pairs import DuplicateGroup, Pairs, duplicate_groups, evidence_pairs, global_evidence
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import (
     Metric,
@@ -44,7 +44,6 @@ from cfe_faiss.rows.metric import (
 )
 from cfe_faiss.search.query import Effort, Neighbors, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
-from cfe_faiss.store.duplicates import DuplicateGroup, duplicate_groups
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
