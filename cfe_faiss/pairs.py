@@ -1,4 +1,4 @@
-"""Global evidence: the most similar pairs of different predicted classes; groups of near duplicates.
+"""Global evidence: the most similar pairs of different classes; groups of near duplicates.
 
 All pairs are compared (:mod:`cfe_faiss.search.exact`), or most of them are skipped by a similarity
 join (:mod:`cfe_faiss.search.join`) if that is estimated to be faster.
