@@ -32,8 +32,8 @@ import numpy as np
 from common import save
 
 import cfe_faiss as cfe
-from cfe_faiss.files.faiss_payload import Payload, read_payload
 from cfe_faiss.files.format import verify_index
+from cfe_faiss.files.layout import Payload, read_payload
 
 DESCRIPTIONS = {
     "flat": "IDMap2,EvidenceFlat",

@@ -40,7 +40,7 @@ from cfe_faiss.base.checks import (
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.base.values import as_values, group_numbers
 from cfe_faiss.finder import empty_index
-from cfe_faiss.rows.metric import as_metric
+from cfe_faiss.rows import metric as metrics
 from cfe_faiss.search.query import Effort
 
 _BLOCK = 1 << 24
@@ -56,7 +56,7 @@ _KINDS = {
 }
 
 Mode = Literal["connectivity", "distance"]
-Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2", "tanimoto"]
+Metric = Literal[metrics.Metric, "euclidean", "sqeuclidean"]
 
 
 class EvidenceNeighbors(
@@ -274,8 +274,8 @@ class EvidenceNeighbors(
         if not (self.index is None or isinstance(self.index, str)):
             raise TypeError(f"index must be a description or None, got {self.index!r}")
         as_count("n_neighbors", self.n_neighbors)
-        as_metric("metric", _index_metric(self.metric))
-        as_number("radius", self.radius, -np.inf if self.metric == "ip" else 0, np.inf)
+        metrics.as_metric("metric", _index_metric(self.metric))
+        as_number("radius", self.radius, _least_distance(self.metric), np.inf)
         Effort.of(*self._effort().values())
         check_known("neighbors must be one of", self.neighbors, ("other", "any"))
         if self.neighbors == "any" and self.estimator is not None:
@@ -603,22 +603,21 @@ class EvidenceNeighbors(
         most = as_number(
             "radius",
             self.radius if radius is None else radius,
-            -np.inf if metric == "ip" else 0,
+            _least_distance(metric),
             np.inf,
         )
-        squared = most * most * (1 + _ROUNDING)
-        similarity = 1 - most - _ROUNDING
-        thresholds = {"cosine": similarity, "tanimoto": similarity} | {
-            "euclidean": squared,
-            "ip": -most,
-        }
+        threshold = most * most * (1 + _ROUNDING) if metric == "euclidean" else most
+        index_metric = _index_metric(metric)
+        if not metrics.is_distance(index_metric):
+            reserve = _ROUNDING if _least_distance(metric) == 0 else 0.0
+            threshold = metrics.dissimilarity(most, index_metric) - reserve
         counts = []
         distances = []
         indices = []
         for vectors, codes, itself in self._queries(X, labels):
             with _threads(self.n_jobs):
                 lims, D, I = self.index_.range_search_evidence(
-                    vectors, codes, thresholds.get(metric, most), exclude=itself
+                    vectors, codes, threshold, exclude=itself
                 )
             found = self._distances(D, I)
             near = found <= most
@@ -629,9 +628,8 @@ class EvidenceNeighbors(
         return lims, np.concatenate(distances), np.concatenate(indices)
 
     def _distances(self, D: Floats, I: Ints) -> Doubles:
-        distances = {"cosine": 1 - D, "tanimoto": 1 - D, "ip": 0 - D, "l2": D}[
-            _index_metric(self.effective_metric_)
-        ].astype(np.float64)
+        index_metric = _index_metric(self.effective_metric_)
+        distances = metrics.dissimilarity(D, index_metric).astype(np.float64)
         if self.effective_metric_ == "euclidean":
             distances = np.sqrt(distances)
         return np.where(I < 0, np.inf, distances)
@@ -770,6 +768,11 @@ class EvidenceTransformer(EvidenceNeighbors):
 
 def _index_metric(metric: str) -> Any:
     return "l2" if metric in ("euclidean", "sqeuclidean") else metric
+
+
+def _least_distance(metric: str) -> float:
+    """Return the distance of equal rows; minus infinity where other rows may be nearer."""
+    return 0.0 if _index_metric(metric) in get_args(metrics.BoundedMetric) else -np.inf
 
 
 def _threads(n_jobs: int | None) -> AbstractContextManager[None]:

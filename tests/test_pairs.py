@@ -46,12 +46,6 @@ def listed(pairs):
 
 
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_exact_pairs_equal_brute_force(stored):
-    for index in both_indexes(stored):
-        assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
-
-
-@given(stored_vectors(least=4, lowest_label=-1))
 def test_joined_pairs_equal_brute_force(stored):
     for index in both_indexes(stored):
         with joined():

@@ -369,9 +369,8 @@ class _Values:
     def of(cls, attribute: Attribute, rows: NDArray[np.bool_]) -> "_Values":
         numbers = None if attribute.numbers is None else attribute.numbers[rows].astype(np.float64)
         codes = attribute.codes[rows].astype(np.int64)
-        codes = (np.cumsum(np.bincount(codes) > 0) - 1)[
-            codes
-        ]  # values that occur, numbered without gaps
+        # values that occur, numbered without gaps
+        codes = (np.cumsum(np.bincount(codes) > 0) - 1)[codes]
         if numbers is not None and not np.isfinite(numbers).all():
             numbers = codes.astype(np.float64)  # infinite ones have no mean
         return cls(numbers, codes)

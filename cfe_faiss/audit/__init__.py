@@ -25,11 +25,15 @@ from cfe_faiss.audit.graph_fairness import (
     ranking_ndcg,
     similarity_graph,
 )
-from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
+from cfe_faiss.audit.group_rates import (
+    GroupMetrics,
+    calibration_curves,
+    group_metrics,
+    threshold_curves,
+)
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting import Check, Condition, Report, Subject, report
-from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 
 __all__ = [
     "Check",

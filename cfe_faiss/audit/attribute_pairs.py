@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.grades import grades_of
-from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.attributes.table import Attributes, grades_of
 from cfe_faiss.audit.groups import (
     Bools,
     Floats,
@@ -136,8 +135,7 @@ class OnlyIn(TableResult):
         different, pairs = self.table[["different", "pairs"]].iloc[1]
         return (
             f"OnlyIn({', '.join(self.names)}: {self.different:,} of {self.pairs:,} pairs "
-            f"classified differently; "
-            f"{different:,} of {pairs:,} pairs that agree in all)"
+            f"classified differently; {different:,} of {pairs:,} pairs that agree in all)"
         )
 
     def most_similar(self, limit: int = 100) -> OnlyInPairs:
@@ -387,8 +385,7 @@ class Dominated(TableResult):
     def __repr__(self) -> str:
         return (
             f"Dominated({self.count:,} pairs; {self.refused:,} of {self.judged:,} refused are at "
-            f"least as good as "
-            f"a granted one in {', '.join(self.better)})"
+            f"least as good as a granted one in {', '.join(self.better)})"
         )
 
 

@@ -474,9 +474,9 @@ class DirectEffects(TableResult):
     fdr: float
 
     def __repr__(self) -> str:
-        told = int(self.table["p"].notna().sum())
+        tested = int(self.table["p"].notna().sum())
         named = int(self.table["named"].sum())
-        return f"DirectEffects({len(self)} tests, {told} can tell, {named} named)"
+        return f"DirectEffects({len(self)} tests, {tested} can tell, {named} named)"
 
 
 def adjusted_p_values(p: ArrayLike) -> Floats:

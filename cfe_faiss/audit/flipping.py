@@ -368,15 +368,16 @@ def _columns(
     if raw.shape != x.shape:
         raise ValueError(f"data.x_raw must have the shape of data.x, {x.shape}, got {raw.shape}")
     places, labels = _places(data, feature_names(data, x.shape[1]), str(name), columns)
-    own = raw[:, places]
+    raw_values = raw[:, places]
     if labels is None:
-        codes = np.full(len(own), UNKNOWN, np.int64)
-        is_known = ~np.isnan(own[:, 0])
-        distinct, codes[is_known] = np.unique(own[is_known, 0], return_inverse=True)
+        codes = np.full(len(raw_values), UNKNOWN, np.int64)
+        is_known = ~np.isnan(raw_values[:, 0])
+        distinct, codes[is_known] = np.unique(raw_values[is_known, 0], return_inverse=True)
         labels = distinct.tolist()
     else:
         # Nodes with none of the values, or with several, have no value.
-        high = (own == own.max(axis=0, initial=0)) & (own > own.min(axis=0, initial=np.inf))
+        high = raw_values == raw_values.max(axis=0, initial=0)
+        high &= raw_values > raw_values.min(axis=0, initial=np.inf)
         codes = np.where(high.sum(axis=1) == 1, high.argmax(axis=1), UNKNOWN)
     values, codes, first = _present(name, codes, labels)
     rows = x[first][:, places]
@@ -415,10 +416,10 @@ def _places(
     if owners is not None and attribute in list(owners):
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
-    some = ", ".join(names[:20])
+    first_names = ", ".join(names[:20])
     hint = did_you_mean(attribute, names)
     raise ValueError(
-        f"name must be a feature ({some}), or columns must say which are its own, got "
+        f"name must be a feature ({first_names}), or columns must say which are its own, got "
         f"{attribute!r}{hint}"
     )
 
@@ -433,9 +434,8 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
             )
         return np.arange(len(run.values))
     values = [values] if isinstance(values, str) else values
-    values = [
-        value if value in run.values else str(value) for value in values
-    ]  # texts may be of other values
+    # texts may be of other values
+    values = [value if value in run.values else str(value) for value in values]
     for value in values:
         check_known("values must be among those that occur", value, run.values)
     if not len(values):
@@ -509,10 +509,10 @@ def _rates(
     lines: list[dict[str, Any]] = []
     for group in groups:
         for code, value in enumerate(group.values):
-            own = group.codes[node] == code
+            is_member = group.codes[node] == code
             for before, after, turn in turns:
                 nodes, hits = (
-                    len(np.unique(node[own & turn & which])) for which in (True, changed)
+                    len(np.unique(node[is_member & turn & which])) for which in (True, changed)
                 )
                 lines.append(
                     {

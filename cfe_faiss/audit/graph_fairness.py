@@ -290,15 +290,15 @@ def group_disparity(
         raise ValueError(f"groups must hold two groups at least, got {len(group.values)}")
     lines = []
     for code, value in enumerate(group.values):
-        own = group.codes[i] == code
-        count = int(own.sum())
-        cost = (weight * distance)[own]
+        is_member = group.codes[i] == code
+        count = int(is_member.sum())
+        cost = (weight * distance)[is_member]
         mean = float(cost.mean()) if count else np.nan
-        neighbours = j[own]
+        neighbours = j[is_member]
         residual = cost - mean
         both = group.codes[neighbours] == code
         # A pair within the group appears in both directions, which are the same pair.
-        at_node = np.bincount(i[own], residual, n) + np.bincount(neighbours, residual, n)
+        at_node = np.bincount(i[is_member], residual, n) + np.bincount(neighbours, residual, n)
         variance = (
             (at_node**2).sum() - (residual[~both] ** 2).sum() - 2 * (residual[both] ** 2).sum()
         )
@@ -380,14 +380,14 @@ def ranking_ndcg(
     found, by_chance = np.full((2, n), np.nan)
     for begin in range(0, len(nodes), _ROWS):
         rows = slice(begin, min(begin + _ROWS, len(nodes)))
-        own = np.arange(rows.stop - begin), np.arange(begin, rows.stop)
+        diagonal = np.arange(rows.stop - begin), np.arange(begin, rows.stop)
         gains = np.exp2(similarities(rows)) - 1
         cosine = distinct[kind[rows]] @ distinct.T
-        cosine[own[0], kind[rows]] = np.inf  # equal outputs come first, in spite of rounding
+        cosine[diagonal[0], kind[rows]] = np.inf  # equal outputs come first, in spite of rounding
         ranking = cosine[:, kind]
         # a node is not ranked itself
-        gains[own] = 0
-        ranking[own] = -np.inf
+        gains[diagonal] = 0
+        ranking[diagonal] = -np.inf
         ideal = _dcg(gains, gains, discounts)
         found[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
         by_chance[nodes[rows]] = share(gains.sum(axis=1) / max(others, 1) * discounts.sum(), ideal)
@@ -396,9 +396,8 @@ def ranking_ndcg(
     mean, expected = (
         float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance)
     )
-    low, high = bootstrap_mean(
-        found[judged].round(12), confidence
-    )  # equal scores stay equal in spite of rounding
+    # equal scores stay equal in spite of rounding
+    low, high = bootstrap_mean(found[judged].round(12), confidence)
     return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
 
 
@@ -428,9 +427,8 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     dcg = np.zeros(len(scores))
     sums = np.append(0, np.cumsum(discounts))
     for row, score in enumerate(scores if k else ()):
-        first = np.flatnonzero(
-            score >= np.partition(score, -k)[-k]
-        )  # more than k, if others tie with the k-th
+        # more than k, if others tie with the k-th
+        first = np.flatnonzero(score >= np.partition(score, -k)[-k])
         best, worst = (
             rankdata(-score[first], method).astype(np.int64) for method in ("min", "max")
         )
@@ -459,9 +457,9 @@ def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
 
 def _drop_diagonal(matrix: _Csr) -> _Csr:
     coo = matrix.tocoo()
-    kept = (coo.row != coo.col) & (coo.data != 0)
+    is_edge = (coo.row != coo.col) & (coo.data != 0)
     return scipy.sparse.csr_array(
-        (coo.data[kept], (coo.row[kept], coo.col[kept])), shape=matrix.shape
+        (coo.data[is_edge], (coo.row[is_edge], coo.col[is_edge])), shape=matrix.shape
     )
 
 

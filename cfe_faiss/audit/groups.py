@@ -80,8 +80,7 @@ def check_finder(finder: Any) -> None:
     if finder.weights is not None:
         raise ValueError(
             "finder must have no weights of rows, as every row counts once in an audit: make it "
-            "without weights= "
-            "(ignore= leaves the column out)"
+            "without weights= (ignore= leaves the column out)"
         )
 
 
@@ -402,9 +401,8 @@ def _format_short(value: Any) -> str:
 def _intersection(groups: list[Grouping]) -> Grouping:
     codes = pd.DataFrame({place: group.codes for place, group in enumerate(groups)})
     known = codes[(codes != UNKNOWN).all(axis=1)]
-    combinations = known.groupby(
-        [*known]
-    )  # only combinations that occur: all possible ones may not fit into memory
+    # only combinations that occur: all possible ones may not fit into memory
+    combinations = known.groupby([*known])
     of_all = np.full(len(codes), UNKNOWN)
     of_all[known.index] = combinations.ngroup()
     names = [group.values for group in groups]

@@ -415,7 +415,7 @@ def compare_models(  # noqa: PLR0913
         found = changes_above(
             finder, rows, models, threshold_of("threshold", threshold, finder.metric)
         )
-    kept, counts = _collect(found, models, pairs)
+    pairs_of, counts = _collect(found, models, pairs)
     changed = []
     for name, after in models.items():
         moved = rows[finder.labels[rows] != after[rows]]
@@ -437,7 +437,7 @@ def compare_models(  # noqa: PLR0913
                 for name in models
             ]
         ),
-        pairs=stack([_pairs(finder, models, name, kept[name]) for name in list(models)[1:]]),
+        pairs=stack([_pairs(finder, models, name, pairs_of[name]) for name in list(models)[1:]]),
         people=people,
         directions=directions.assign(share=directions["count"] / len(rows)),
         baseline=baseline,
@@ -588,16 +588,16 @@ def _summary(
     confidence: float,
 ) -> _Columns:
     """Return the people in another class than before, and shares of decisions and right ones."""
-    own = models[name][rows]
+    classes = models[name][rows]
     n = len(rows)
     truth = np.full(n, UNKNOWN) if finder.truth is None else finder.truth[rows]
-    changed = int((own != next(iter(models.values()))[rows]).sum())
+    changed = int((classes != next(iter(models.values()))[rows]).sum())
     judged = int((truth != UNKNOWN).sum())
     columns: _Columns = {"n": n, "changed": changed, "changed_share": changed / n, "judged": judged}
-    refused = (0, 0) if bad is None else (int(np.isin(own, bad).sum()), n)
+    refused = (0, 0) if bad is None else (int(np.isin(classes, bad).sum()), n)
     for key, (hits, cases) in {
         "unfavourable": refused,
-        "accuracy": (int((own == truth).sum()), judged),
+        "accuracy": (int((classes == truth).sum()), judged),
     }.items():
         columns |= {
             column: float(value)

@@ -148,14 +148,14 @@ def discrimination_scores(  # noqa: PLR0913
     n = int(has_class.sum())
     blocks = []
     for group in groups:
-        own = group.codes[places]
+        group_of_place = group.codes[places]
         size = len(group.values)
-        lacking = ((group.codes[evidence] != own[:, None]) & found).sum(axis=1) / counts
+        lacking = ((group.codes[evidence] != group_of_place[:, None]) & found).sum(axis=1) / counts
         holders = np.bincount(group.codes[has_class], minlength=size)
-        cases = np.bincount(own, minlength=size)
-        score = group_means(lacking, own, size)
+        cases = np.bincount(group_of_place, minlength=size)
+        score = group_means(lacking, group_of_place, size)
         expected = np.where(cases > 0, (n - holders) / max(n - 1, 1), np.nan)
-        by_class = group_means(_share_without(group, members.labels)[places], own, size)
+        by_class = group_means(_share_without(group, members.labels)[places], group_of_place, size)
         blocks.append(
             {
                 "feature": group.name,
@@ -166,7 +166,7 @@ def discrimination_scores(  # noqa: PLR0913
                 "difference": score - expected,
                 "class_expected": by_class,
                 "nodes": cases,
-                "evidence": np.bincount(own, counts, size).astype(np.int64),
+                "evidence": np.bincount(group_of_place, counts, size).astype(np.int64),
             }
         )
     return stack(blocks, _COLUMNS).sort_values(
@@ -298,9 +298,11 @@ def consistency(  # noqa: PLR0913
     )
     rows = []
     for (group, value), by_exchange in zip(lines, expected, strict=True):
-        own = group.codes[places] == value
-        hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
-        mean = float(closer[own].mean()) if own.any() else np.nan
+        is_member = group.codes[places] == value
+        hits, cases = (
+            np.bincount(cluster[is_member], weights) for weights in (closer[is_member], None)
+        )
+        mean = float(closer[is_member].mean()) if is_member.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
         rows.append(
             {
@@ -311,9 +313,9 @@ def consistency(  # noqa: PLR0913
                 "high": high,
                 **dict(zip(_EXPECTED, by_exchange, strict=True)),
                 "difference": mean - by_exchange[0],
-                "nodes": int(own.sum()),
+                "nodes": int(is_member.sum()),
                 "closer": int(hits.sum()),
-                "tied": int(tied[own].sum()),
+                "tied": int(tied[is_member].sum()),
             }
         )
     return pd.DataFrame(rows)
@@ -456,12 +458,12 @@ def error_rate_by_evidence(  # noqa: PLR0913
     known = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it
     # belongs to the top k.
-    own = np.searchsorted(members.ids[judged], nodes[known])
+    judged_places = np.searchsorted(members.ids[judged], nodes[known])
     within = (first[known] // 2)[:, None] < points
     count = within.sum(axis=0)
 
     def accuracy(order: Ints) -> Floats:
-        return share(within.T.astype(np.float64) @ right[order][own], count)
+        return share(within.T.astype(np.float64) @ right[order][judged_places], count)
 
     vectors = index.reconstruct_batch(members.ids[judged])
     order = canonical_order(vectors, right)
@@ -469,7 +471,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     expected = expect_by_exchange(
         near_cells(vectors[order]), lambda drawn: accuracy(order[drawn][place]), confidence
     )
-    hits = (within & right[own, None]).sum(axis=0)
+    hits = (within & right[judged_places, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
     overall = share_columns("overall", right.sum(), len(right), confidence)
     return pd.DataFrame(
@@ -504,9 +506,8 @@ def near_cells(vectors: NDArray[np.float32]) -> Ints:
     if len(vectors) < 2 * _SMALLEST_CELL:
         return cells
     centred = vectors - vectors.mean(axis=0)
-    with (
-        single_threaded_blas()
-    ):  # the last bits, and so the cells, would depend on the number of threads
+    # the last bits, and so the cells, would depend on the number of threads
+    with single_threaded_blas():
         axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
         projected = centred @ axes.T
     _, order, nodes, _ = KDTree(projected, leaf_size=_SMALLEST_CELL).get_arrays()

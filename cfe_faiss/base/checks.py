@@ -42,9 +42,8 @@ def to_host(values: Any) -> Any:
     if not hasattr(values, "detach"):
         return values
     values = values.detach().cpu()
-    return (
-        values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values
-    )  # NumPy lacks that type
+    # NumPy lacks that type
+    return values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values
 
 
 def as_array(name: str, values: Any) -> Array:

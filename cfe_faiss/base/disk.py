@@ -90,9 +90,8 @@ def open_regular(path: Path) -> BinaryIO:
     OSError
         If the file cannot be opened.
     """
-    descriptor = os.open(
-        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-    )  # a pipe would block until it has a writer
+    # a pipe would block until it has a writer
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ValueError(f"{path} must be a regular file")

@@ -137,9 +137,8 @@ def _set_blas_threads() -> None:
             _setter.join()
         _setter = threading.current_thread()
         while not _is_settled():
-            with (
-                _native.Unforked()
-            ):  # a child would inherit the locks of OpenBLAS and threadpoolctl in their state
+            # a child would inherit the locks of OpenBLAS and threadpoolctl in their state
+            with _native.Unforked():
                 numbers = [1] * len(libraries) if _before is None else _before
                 _before = (
                     [library.num_threads for library in libraries] if _before is None else None
@@ -239,9 +238,8 @@ def run(
         errors: list[BaseException] = []
 
         def take_tasks() -> None:
-            faiss.omp_set_num_threads(
-                1
-            )  # FAISS has one setting per thread, and these threads fill the machine
+            # FAISS has one setting per thread, and these threads fill the machine
+            faiss.omp_set_num_threads(1)
             try:
                 while True:
                     with lock:

@@ -25,20 +25,18 @@ from cfe_faiss.cli.inputs import (
 from cfe_faiss.cli.output import note
 from cfe_faiss.cli.parser import (
     CONSTRAINTS,
-    DATA_ROOT,
-    DATASET,
-    FEATURES,
-    MODEL,
+    DATA,
     OWN_FILES,
-    SEARCHED,
-    TEXT_FORMAT,
     WITHOUT,
     Either,
     Group,
     argument,
     command,
     given,
+    output,
+    several,
     source,
+    value,
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions
@@ -48,11 +46,10 @@ from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.finder import EvidenceFinder
 
 _SEED = with_default("--seed", "N", 0, "seed of the split, the model and its training")
-_BETTER = argument(
+_BETTER = several(
     "--better",
-    metavar="NAME=END",
-    nargs="+",
-    help="better end of a column: high, low, or its values from worst to best, A,B,C",
+    "NAME=END",
+    "better end of a column: high, low, or its values from worst to best, A,B,C",
 )
 _MASK_IDS = argument(
     "--mask-ids", action="store_true", needs=("--id",), help="row numbers in place of --id"
@@ -63,49 +60,37 @@ _MASK_IDS = argument(
     "audit",
     "a report on a model",
     "Audit a model, and write the findings as one HTML page, with the numbers beside it as .json, "
-    ".csv and .xml "
-    "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with "
-    "--strict: or the data "
-    "cannot tell); 2: an error.",
-    Either((DATASET, FEATURES), required=True),
-    *TEXT_FORMAT,
-    DATA_ROOT,
-    *MODEL,
-    SEARCHED,
+    ".csv and .xml (JUnit). Exit status 0: written, and no --require fails; 1: written, and one "
+    "fails (with --strict: or the data cannot tell); 2: an error.",
+    *DATA,
     with_default("--confidence", "C", 0.95, "confidence of the intervals, in (0, 1)"),
     with_default("--seed", "N", 0, "seed of the split, the model, its training and the intervals"),
     OWN_FILES,
     Group(
         "analysis",
         (
-            argument(
-                "--sensitive", metavar="NAME", nargs="+", help="attributes that define groups"
-            ),
-            argument(
+            several("--sensitive", "NAME", "attributes that define groups"),
+            several(
                 "--favourable",
-                metavar="CLASS",
-                nargs="+",
+                "CLASS",
+                "the class that counts as selected, or several together; default: each in turn",
                 action="extend",
                 default=[],
-                help="the class that counts as selected, or several together; default: each in "
-                "turn",
             ),
-            argument(
+            several(
                 "--truth-favourable",
-                metavar="CLASS",
-                nargs="+",
+                "CLASS",
+                "the true classes that agree with --favourable, if the truth has words of its "
+                "own, such as repaid",
                 action="extend",
                 default=[],
                 needs=("--truth",),
-                help="the true classes that agree with --favourable, if the truth has words of its "
-                "own, such as repaid",
             ),
             WITHOUT,
-            argument(
+            several(
                 "--reference",
-                metavar="NAME=VALUE",
-                nargs="+",
-                help="group that the others are compared with; default: the largest",
+                "NAME=VALUE",
+                "group that the others are compared with; default: the largest",
             ),
             _BETTER,
             argument(
@@ -113,26 +98,18 @@ _MASK_IDS = argument(
                 metavar="NAME",
                 help="attribute that says whose each row is; tests and intervals count people",
             ),
-            argument(
+            several(
                 "--skip",
-                metavar="SECTION",
-                nargs="+",
-                help="sections to leave out, such as sensitivity, which takes the most time",
+                "SECTION",
+                "sections to leave out, such as sensitivity, which takes the most time",
             ),
             with_default("-k", "K", 10, "evidence for each node"),
             with_default("--pairs", "N", 1000, "number of most similar pairs"),
             with_default("--cases", "N", 10, "number of pairs shown as case files"),
             Either(
                 (
-                    argument(
-                        "--bins", metavar="N", type=int, help="quantile bins of numbers; default: 4"
-                    ),
-                    argument(
-                        "--cut",
-                        metavar="NAME=AT,AT",
-                        nargs="+",
-                        help="cut points of a number, such as age=25,65",
-                    ),
+                    value("--bins", "N", int, "quantile bins of numbers; default: 4"),
+                    several("--cut", "NAME=AT,AT", "cut points of a number, such as age=25,65"),
                 )
             ),
             source(
@@ -151,12 +128,12 @@ _MASK_IDS = argument(
                 help='such as "impact_ratio>=0.8", "impact_ratio[sex]>=0.8" or '
                 '"evidence_pairs<=v1"; may be repeated',
             ),
-            argument(
+            value(
                 "--min-cases",
-                metavar="N",
-                type=int,
+                "N",
+                int,
+                "--require judges no group of fewer cases; default: 30",
                 needs=("--require",),
-                help="--require judges no group of fewer cases; default: 30",
             ),
             argument(
                 "--strict",
@@ -170,28 +147,12 @@ _MASK_IDS = argument(
     Group(
         "output files",
         (
-            argument(
-                "--out",
-                metavar="FILE",
-                type=Path,
-                default=Path("report.html"),
-                output="page",
-                help="the page; default: %(default)s",
-            ),
-            argument(
-                "--figures",
-                metavar="DIR",
-                type=Path,
-                output="folder",
-                help="folder for the figures as files",
-            ),
-            argument(
+            output("--out", "page", "the page", default="report.html"),
+            output("--figures", "folder", "folder for the figures as files", metavar="DIR"),
+            output(
                 "--explorer",
-                metavar="FILE",
-                type=Path,
-                output="page",
-                help="a page to sort, filter and mark the most similar pairs, which the report "
-                "links to",
+                "page",
+                "a page to sort, filter and mark the most similar pairs, which the report links to",
             ),
             argument("--title", metavar="TEXT", help="title of the page"),
             _MASK_IDS,
@@ -274,20 +235,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
     "Show a node and the most similar nodes that the model puts in other classes: what differs, "
     "and what is the same.",
     argument("node", metavar="NODE", help="its id or number"),
-    Either((DATASET, FEATURES), required=True),
-    *TEXT_FORMAT,
-    DATA_ROOT,
-    *MODEL,
-    SEARCHED,
+    *DATA,
     with_default("-k", "K", 5, "nodes to compare with"),
     _SEED,
-    argument(
-        "--out",
-        metavar="FILE",
-        type=Path,
-        output="file",
-        help="an HTML page to print, in place of text",
-    ),
+    output("--out", "file", "an HTML page to print, in place of text"),
     OWN_FILES,
     WITHOUT,
     Group("conditions on pairs", CONSTRAINTS),
@@ -311,35 +262,18 @@ def run_case(arguments: argparse.Namespace) -> None:
     "a page to sort, filter and mark pairs",
     "Write the most similar pairs that the model puts in different classes as one HTML page, to "
     "sort, filter, compare side by side and mark. It loads nothing, and holds personal data.",
-    Either((DATASET, FEATURES), required=True),
-    *TEXT_FORMAT,
-    DATA_ROOT,
-    *MODEL,
-    SEARCHED,
+    *DATA,
     with_default("-k", "K", 1000, "number of pairs"),
     _SEED,
-    argument(
-        "--out",
-        metavar="FILE",
-        type=Path,
-        default=Path("pairs.html"),
-        output="page",
-        help="the page; default: %(default)s",
-    ),
+    output("--out", "page", "the page", default="pairs.html"),
     argument("--title", metavar="TEXT", default=TITLE, help="title of the page"),
     _MASK_IDS,
-    argument(
-        "--sensitive",
-        metavar="NAME",
-        nargs="+",
-        help="left out of the comparison, and first among the filters",
-    ),
-    argument(
+    several("--sensitive", "NAME", "left out of the comparison, and first among the filters"),
+    several(
         "--unfavourable",
-        metavar="CLASS",
-        nargs="+",
+        "CLASS",
+        "the class that counts as refused, or several together",
         needs=("--better",),
-        help="the class that counts as refused, or several together",
     ),
     dataclasses.replace(_BETTER, needs=("--unfavourable",)),
     OWN_FILES,

@@ -31,6 +31,8 @@ from cfe_faiss.cli.parser import (
     command,
     flag,
     needing,
+    output,
+    value,
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions, note_classes
@@ -49,8 +51,8 @@ from cfe_faiss.rows.metric import Metric
 
 _FEATURES = 4
 _WIDTH = 80
-_OF_GRAPHS = "--dataset", "--edges", "--neighbours"
-_OF_TABLES = (
+_GRAPH_INPUTS = "--dataset", "--edges", "--neighbours"
+_TABLE_OPTIONS = (
     *("id", "neighbours", "truth", "split", "categorical", "missing", "as_is"),
     *("scale", "model", "nodes", "without"),
 )
@@ -77,14 +79,7 @@ _OF_TABLES = (
         help="searched nodes; default: %(default)s",
     ),
     with_default("--pairs", "N", 5, "number of pairs to show"),
-    argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        default=Path("demo-output"),
-        output="folder",
-        help="folder of the picture; default: %(default)s",
-    ),
+    output("--out", "folder", "folder of the picture", default="demo-output", metavar="DIR"),
     with_default("--seed", "N", 0, "seed of the split, the model and its training"),
 )
 def run_demo(arguments: argparse.Namespace) -> None:
@@ -191,9 +186,7 @@ def _card(data: Any, evidence: Any, rank: int) -> list[tuple[str, str, str]]:
                 f"{DATASETS}",
             ),
             FEATURES,
-            argument(
-                "--vectors", metavar="FILE", type=Path, help="ready vectors: .npy, .csv or .txt"
-            ),
+            value("--vectors", "FILE", Path, "ready vectors: .npy, .csv or .txt"),
         ),
         required=True,
     ),
@@ -209,24 +202,18 @@ def _card(data: Any, evidence: Any, rank: int) -> list[tuple[str, str, str]]:
         "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file "
         "beyond",
     ),
-    argument(
-        "--layers",
-        metavar="L",
-        type=int,
-        needs=_OF_GRAPHS,
-        help="steps of the KS vectors; default: 3",
-    ),
-    argument(
+    value("--layers", "L", int, "steps of the KS vectors; default: 3", needs=_GRAPH_INPUTS),
+    value(
         "--alpha",
-        metavar="A",
-        type=float,
-        needs=_OF_GRAPHS,
-        help="weight of a node's own vector in each step; default: 0.5",
+        "A",
+        float,
+        "weight of a node's own vector in each step; default: 0.5",
+        needs=_GRAPH_INPUTS,
     ),
     argument(
         "--directed",
         action="store_true",
-        needs=_OF_GRAPHS,
+        needs=_GRAPH_INPUTS,
         help="edges count in the given direction only",
     ),
     with_default("--seed", "N", 0, "seed of the split, the model, its training and the clustering"),
@@ -290,7 +277,7 @@ def _read_matrix(
     x = read_matrix(arguments.vectors or arguments.features, arguments.reading)
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
-    for name in _OF_TABLES:
+    for name in _TABLE_OPTIONS:
         if getattr(arguments, name):
             raise ValueError(
                 f"{flag(name)} has no effect with {arguments.features}, a matrix without names"

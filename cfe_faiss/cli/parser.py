@@ -178,13 +178,30 @@ def argument(
 
 def with_default(name: str, metavar: str, default: float, text: str) -> Argument:
     """Return an option for a number of the type of its default."""
-    return argument(
-        name,
-        metavar=metavar,
-        type=type(default),
-        default=default,
-        help=f"{text}; default: %(default)s",
-    )
+    return value(name, metavar, type(default), f"{text}; default: %(default)s", default=default)
+
+
+def value(
+    name: str, metavar: str, kind: Callable[[str], Any], text: str, **settings: Any
+) -> Argument:
+    """Return an argument of one value of a type; further settings as of :func:`argument`."""
+    return argument(name, metavar=metavar, type=kind, help=text, **settings)
+
+
+def several(name: str, metavar: str, text: str, **settings: Any) -> Argument:
+    """Return an argument of one value or several; further settings as of :func:`argument`."""
+    return argument(name, metavar=metavar, nargs="+", help=text, **settings)
+
+
+def output(
+    name: str, kind: str, text: str, default: str | None = None, metavar: str = "FILE"
+) -> Argument:
+    """Return an option for a path that the command writes, a ``kind`` of :func:`argument`."""
+    settings: dict[str, Any] = {"metavar": metavar, "type": Path, "output": kind}
+    if default is not None:
+        settings["default"] = Path(default)
+        text = f"{text}; default: %(default)s"
+    return argument(name, help=text, **settings)
 
 
 def source(name: str, form: str = "FILE[:COLUMN]", **settings: Any) -> Argument:
@@ -331,17 +348,11 @@ TEXT_FORMAT = needing(
             metavar="MARK",
             help="mark of thousands of numbers in tables; default: none",
         ),
-        argument(
-            "--na",
-            metavar="TEXT",
-            nargs="+",
-            help='texts for missing values, beside those of pandas, such as "?"',
-        ),
-        argument(
+        several("--na", "TEXT", 'texts for missing values, beside those of pandas, such as "?"'),
+        several(
             "--keep-text",
-            metavar="COLUMN",
-            nargs="+",
-            help="columns that are read as they stand: NA, for example, is a text",
+            "COLUMN",
+            "columns that are read as they stand: NA, for example, is a text",
         ),
     ),
     "--features",
@@ -349,18 +360,18 @@ TEXT_FORMAT = needing(
 """Form of the text files."""
 
 DATASET = argument("--dataset", choices=NAMES, metavar="NAME", help=f"a known data set: {DATASETS}")
-DATA_ROOT = argument(
+DATA_ROOT = value(
     "--data-root",
-    metavar="DIR",
-    type=Path,
+    "DIR",
+    Path,
+    "folder of the data sets' files; default: $CFE_DATA, else data",
     needs=("--dataset",),
-    help="folder of the data sets' files; default: $CFE_DATA, else data",
 )
-FEATURES = argument(
+FEATURES = value(
     "--features",
-    metavar="FILE",
-    type=Path,
-    help="a table, one row per node: .csv, .tsv or .txt (also .gz, .bz2, .xz and .zip), .parquet "
+    "FILE",
+    Path,
+    "a table, one row per node: .csv, .tsv or .txt (also .gz, .bz2, .xz and .zip), .parquet "
     "or .xlsx with a "
     "header; or a matrix without one, .npy, .csv or .txt",
 )
@@ -375,13 +386,12 @@ PREDICTIONS = source(
     help="predicted class of every node, a number or a text; or a column of probabilities for each "
     "class",
 )
-UNKNOWN = argument(
+UNKNOWN = several(
     "--unknown",
-    metavar="VALUE",
-    nargs="+",
-    needs=("--features",),
-    help="classes that stand for an unknown one, beside empty ones; default: -1, unless 1 is the "
+    "VALUE",
+    "classes that stand for an unknown one, beside empty ones; default: -1, unless 1 is the "
     "only other class",
+    needs=("--features",),
 )
 THRESHOLD = argument(
     "--threshold",
@@ -392,12 +402,8 @@ THRESHOLD = argument(
     "which is favourable "
     "if it holds",
 )
-IGNORE = argument(
-    "--ignore",
-    metavar="COLUMN",
-    nargs="+",
-    needs=("--features",),
-    help="columns that are neither compared nor reported",
+IGNORE = several(
+    "--ignore", "COLUMN", "columns that are neither compared nor reported", needs=("--features",)
 )
 MODEL = (
     PREDICTIONS,
@@ -416,13 +422,19 @@ SEARCHED = argument(
     help="test, all, or a file of ids or with a mask (0, 1); default: test if there is a split, "
     "else all",
 )
-WITHOUT = argument(
+WITHOUT = several(
     "--without",
-    metavar="NAME",
-    nargs="+",
-    help="attributes by which nodes are not compared; columns that go one to one with them leave, "
-    "too",
+    "NAME",
+    "attributes by which nodes are not compared; columns that go one to one with them leave, too",
 )
+DATA: tuple[Member, ...] = (
+    Either((DATASET, FEATURES), required=True),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    SEARCHED,
+)
+"""The data, the predictions for it, and the nodes to search."""
 OWN_FILES = Group(
     "own files",
     (
@@ -435,11 +447,8 @@ OWN_FILES = Group(
             ".txt, edge_index "
             "(2, E) in .npy, a SciPy sparse matrix in .npz",
         ),
-        argument(
-            "--neighbours",
-            metavar="K",
-            type=int,
-            help="in place of --edges: join each node to its K nearest nodes",
+        value(
+            "--neighbours", "K", int, "in place of --edges: join each node to its K nearest nodes"
         ),
         source(
             "--truth",
@@ -453,12 +462,11 @@ OWN_FILES = Group(
             help="train, val or test for each node; default: at random, half, a quarter, a quarter "
             "of every class",
         ),
-        argument(
+        several(
             "--categorical",
-            metavar="COLUMN",
-            nargs="+",
+            "COLUMN",
+            "numbers that are codes, such as postal codes",
             needs=("--features",),
-            help="numbers that are codes, such as postal codes",
         ),
         argument(
             "--missing",
@@ -473,39 +481,31 @@ OWN_FILES = Group(
             action="store_true",
             help="keep numbers unscaled; default: every number counts in standard deviations",
         ),
-        argument(
+        several(
             "--scale",
-            metavar="NAME=WEIGHT",
-            nargs="+",
+            "NAME=WEIGHT",
+            "count a difference in this column so many times",
             needs=("--features",),
-            help="count a difference in this column so many times",
         ),
     ),
     "Tables have a header. FILE:COLUMN, or FILE COLUMN, names a column; a column named in the "
-    "table of features is no "
-    "feature.",
+    "table of features is no feature.",
 )
 CONSTRAINTS = (
-    argument("--exact", metavar="NAME", nargs="+", help="both nodes have the same value"),
-    argument("--antiexact", metavar="NAME", nargs="+", help="both nodes have different values"),
-    argument(
-        "--caliper",
-        metavar="NAME=WIDTH",
-        nargs="+",
-        help="largest difference of a number; negative: smallest difference",
+    several("--exact", "NAME", "both nodes have the same value"),
+    several("--antiexact", "NAME", "both nodes have different values"),
+    several(
+        "--caliper", "NAME=WIDTH", "largest difference of a number; negative: smallest difference"
     ),
-    argument(
-        "--std-caliper", metavar="NAME=WIDTH", nargs="+", help="the same in standard deviations"
-    ),
-    argument(
+    several("--std-caliper", "NAME=WIDTH", "the same in standard deviations"),
+    several(
         "--permitted",
-        metavar="NAME=RANGE",
-        nargs="+",
-        help="values of the evidence: LOW:HIGH (one may be left out), or A,B,C",
+        "NAME=RANGE",
+        "values of the evidence: LOW:HIGH (one may be left out), or A,B,C",
     ),
-    argument("--target", metavar="CLASS", nargs="+", help="class of the evidence"),
-    argument("--max-changed", metavar="N", type=int, help="at most N attributes differ"),
-    argument("--min-hops", metavar="N", type=int, help="at least N hops apart in the graph"),
+    several("--target", "CLASS", "class of the evidence"),
+    value("--max-changed", "N", int, "at most N attributes differ"),
+    value("--min-hops", "N", int, "at least N hops apart in the graph"),
     argument(
         "--no-common-neighbours",
         dest="common_neighbors",
@@ -513,10 +513,10 @@ CONSTRAINTS = (
         const=False,
         help="no node is a neighbour of both",
     ),
-    argument("--ratio", metavar="N", type=int, help="each node is in at most N pairs"),
+    value("--ratio", "N", int, "each node is in at most N pairs"),
 )
 """One option for each field of ``Constraints``, whose name it has or is stored under."""
-INDEX = argument("index", metavar="INDEX", type=Path, help="an index file that build wrote")
+INDEX = value("index", "INDEX", Path, "an index file that build wrote")
 JSON = argument(
     "--json", dest="format", action="store_const", const="json", help="one JSON document"
 )
@@ -532,7 +532,7 @@ OF_INDEX = (
     Group(
         "names of nodes and classes",
         (
-            argument("--features", metavar="FILE", type=Path, help="the table of the nodes"),
+            value("--features", "FILE", Path, "the table of the nodes"),
             *TEXT_FORMAT,
             ID,
             *needing((PREDICTIONS,), "--features"),

@@ -8,7 +8,16 @@ import numpy as np
 from tqdm import tqdm
 
 from cfe_faiss.cli.output import note, write
-from cfe_faiss.cli.parser import FORMAT, Either, Group, argument, command, commands_of, with_default
+from cfe_faiss.cli.parser import (
+    FORMAT,
+    Either,
+    Group,
+    argument,
+    command,
+    commands_of,
+    value,
+    with_default,
+)
 
 _COMMANDS = commands_of(
     "scale",
@@ -16,7 +25,7 @@ _COMMANDS = commands_of(
     "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, "
     "stage by stage.",
 )
-_FOLDER = argument("directory", metavar="DIRECTORY", type=Path, help="folder of the job")
+_FOLDER = value("directory", "DIRECTORY", Path, "folder of the job")
 _WORKERS = Group(
     "workers",
     (
@@ -26,9 +35,7 @@ _WORKERS = Group(
             default="local",
             help="where tasks run; default: %(default)s",
         ),
-        argument(
-            "--workers", metavar="N", type=int, help="tasks at once; default: one for each core"
-        ),
+        value("--workers", "N", int, "tasks at once; default: one for each core"),
         argument(
             "--memory",
             metavar="SIZE",
@@ -54,22 +61,11 @@ _WORKERS = Group(
     Group(
         "inputs, .npy or .parquet",
         (
-            argument(
-                "--features",
-                metavar="FILE",
-                type=Path,
-                required=True,
-                help="features of the nodes, (n, d)",
-            ),
-            argument(
-                "--edge-weight",
-                metavar="FILE",
-                type=Path,
-                help="weights of the edges, (E,); default: none",
-            ),
+            value("--features", "FILE", Path, "features of the nodes, (n, d)", required=True),
+            value("--edge-weight", "FILE", Path, "weights of the edges, (E,); default: none"),
             Either(
                 (
-                    argument("--edges", metavar="FILE", type=Path, help="an edge_index, (2, E)"),
+                    value("--edges", "FILE", Path, "an edge_index, (2, E)"),
                     argument(
                         "--csr",
                         metavar=("INDPTR", "INDICES"),
@@ -83,9 +79,7 @@ _WORKERS = Group(
             argument(
                 "--directed", action="store_true", help="edges count in the given direction only"
             ),
-            argument(
-                "--labels", metavar="FILE", type=Path, required=True, help="predicted classes, (n,)"
-            ),
+            value("--labels", "FILE", Path, "predicted classes, (n,)", required=True),
         ),
     ),
     Group(
@@ -94,33 +88,21 @@ _WORKERS = Group(
             with_default("-k", "K", 10, "evidence for each node"),
             Either(
                 (
-                    argument("--recall", metavar="R", type=float, help="recall@k; default: 0.95"),
+                    value("--recall", "R", float, "recall@k; default: 0.95"),
                     argument("--exact", action="store_true", help="exact results"),
                 )
             ),
             with_default("--layers", "L", 3, "steps of the KS vectors"),
             with_default("--alpha", "A", 0.5, "weight of a node's own vector in each step"),
-            argument(
-                "--nlist", metavar="N", type=int, help="lists of the index; default: 4 * sqrt(n)"
-            ),
+            value("--nlist", "N", int, "lists of the index; default: 4 * sqrt(n)"),
             with_default("--pairs", "N", 1000, "number of most similar pairs"),
-            argument(
-                "--threshold",
-                metavar="R",
-                type=float,
-                help="write all pairs of at least this similarity",
-            ),
-            argument(
-                "--block-rows",
-                metavar="N",
-                type=int,
-                help="nodes in a block; default: by vectors and edges",
-            ),
-            argument(
+            value("--threshold", "R", float, "write all pairs of at least this similarity"),
+            value("--block-rows", "N", int, "nodes in a block; default: by vectors and edges"),
+            value(
                 "--shards",
-                metavar="N",
-                type=int,
-                help="shards of the index; default: one for 131,072 nodes, at most 256",
+                "N",
+                int,
+                "shards of the index; default: one for 131,072 nodes, at most 256",
             ),
         ),
     ),

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,9 @@ from cfe_faiss.cli.parser import (
     Either,
     argument,
     command,
+    output,
+    several,
+    value,
     with_default,
 )
 from cfe_faiss.data.classes import as_predictions, class_numbers
@@ -53,9 +55,7 @@ from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
-_NPROBE = argument(
-    "--nprobe", metavar="N", type=int, help="lists of an inverted file to probe for each node"
-)
+_NPROBE = value("--nprobe", "N", int, "lists of an inverted file to probe for each node")
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,7 @@ class Names:
         if len(members.ids) and members.ids[-1] >= n:
             raise ValueError(
                 f"{arguments.features} must be what the index was built from, got {n:,} rows and "
-                f"node "
-                f"{members.ids[-1]} in the index"
+                f"node {members.ids[-1]} in the index"
             )
         if own_table.predicted is None:
             return cls(own_table)
@@ -143,8 +142,7 @@ class Names:
             name = str(ids.names[nodes[absent][0]])
             raise ValueError(
                 f"--nodes must be in the index, which holds {index.ntotal:,} of {len(ids):,} "
-                f"nodes; got {name!r}, "
-                "which is not"
+                f"nodes; got {name!r}, which is not"
             )
         return nodes
 
@@ -154,20 +152,16 @@ class Names:
     "evidence of some nodes",
     "For each node, the most similar nodes that the model puts in another class.",
     INDEX,
-    argument(
+    several(
         "--nodes",
-        metavar="NODE",
-        nargs="+",
-        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
+        "NODE",
+        "ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the "
         "index",
     ),
     with_default("-k", "K", 10, "evidence for each node"),
     _NPROBE,
-    argument(
-        "--recall",
-        metavar="R",
-        type=float,
-        help="in place of --nprobe: the share of the evidence to find, in (0, 1]",
+    value(
+        "--recall", "R", float, "in place of --nprobe: the share of the evidence to find, in (0, 1]"
     ),
     FORMAT,
     *OF_INDEX,
@@ -340,18 +334,10 @@ def run_info(arguments: argparse.Namespace) -> None:
     "plot",
     "a picture of one pair",
     "Draw two similar nodes that the model puts in different classes, with their neighbourhoods "
-    "and the features in "
-    "which they differ. By default the most similar pair of the index.",
+    "and the features in which they differ. By default the most similar pair of the index.",
     INDEX,
     argument("node", metavar="NODE", nargs="*", help="two nodes, by id or number"),
-    argument(
-        "--out",
-        metavar="FILE",
-        type=Path,
-        default=Path("evidence.png"),
-        output="picture",
-        help="the picture; default: %(default)s",
-    ),
+    output("--out", "picture", "the picture", default="evidence.png"),
     Either(
         (
             argument(
@@ -437,7 +423,6 @@ def _all_labels(
     if other:
         note(
             f"the model predicts another class than the index says for {other:,} of "
-            f"{len(members.ids):,} nodes: "
-            "was the index built with another --model or --seed?"
+            f"{len(members.ids):,} nodes: was the index built with another --model or --seed?"
         )
     return labels

@@ -229,9 +229,8 @@ class Routes:
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(
             np.int64
         )
-        clustered = (
-            snapshot.metric == "cosine" and neighbors != "own"
-        )  # far clusters may hold all rows of a class
+        # far clusters may hold all rows of a class
+        clustered = snapshot.metric == "cosine" and neighbors != "own"
         clusters = SecondLevel.of(snapshot.centroids) if clustered else SecondLevel.none(snapshot.d)
         return cls(
             nlist,

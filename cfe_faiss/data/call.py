@@ -91,9 +91,8 @@ def _parameters_of(model: Callable[..., Any]) -> list[inspect.Parameter]:
     """
     called: Any = model
     if isinstance(model, torch.nn.Module):
-        called = getattr(
-            model, "_orig_mod", model
-        ).forward  # the wrapper of torch.compile hides the signature
+        # the wrapper of torch.compile hides the signature
+        called = getattr(model, "_orig_mod", model).forward
     try:
         return list(inspect.signature(called).parameters.values())
     except (TypeError, ValueError):
@@ -165,9 +164,8 @@ def _find_required(
             continue
         value = _value(data, one.name)
         if value is None and one.name == "batch" and not is_heterogeneous(data):
-            value = torch.zeros(
-                len(data.x), dtype=torch.int64, device=data.x.device
-            )  # all nodes of one graph
+            # all nodes of one graph
+            value = torch.zeros(len(data.x), dtype=torch.int64, device=data.x.device)
         if value is None:
             raise ValueError(
                 f"data must have {_plain(one.name)}, which the model requires, got "
@@ -236,9 +234,10 @@ def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None
     output = call(model, data)
     if is_typed and isinstance(output, Mapping):
         if output.get(node_type) is None:
-            some = ", ".join(repr(key) for key, value in output.items() if value is not None)
+            types = ", ".join(repr(key) for key, value in output.items() if value is not None)
             raise ValueError(
-                f"the model's output must have the node type {node_type!r}, got {some or 'nothing'}"
+                f"the model's output must have the node type {node_type!r}, got "
+                f"{types or 'nothing'}"
             )
         output = output[node_type]
     _refuse_parts(output)
@@ -285,9 +284,8 @@ def inference(model: Any, device: torch.device) -> Iterator[None]:
 
 def _refuse_parts(output: Any) -> None:
     """Raise TypeError for an output of several parts, of which only the user knows the logits."""
-    least = (
-        1 if isinstance(output, tuple) else 2
-    )  # dimensions of an output that is not that of one node
+    # dimensions of an output that is not that of one node
+    least = 1 if isinstance(output, tuple) else 2
     if isinstance(output, Mapping):
         parts = [f"{key}={_kind(value)}" for key, value in output.items()]
     elif isinstance(output, tuple | list) and any(
@@ -304,11 +302,9 @@ def _refuse_parts(output: Any) -> None:
     else:
         return
     raise TypeError(
-        f"the model's output must be logits of shape (n, C) or classes of shape (n,), as a tensor "
-        f"or an array, got "
-        f"{type(output).__name__} of {', '.join(parts[:8])}: hand in a function that returns one "
-        f"of them "
-        f"(lambda data: model(data.x, data.edge_index)[0], for example)"
+        "the model's output must be logits of shape (n, C) or classes of shape (n,), as a tensor "
+        f"or an array, got {type(output).__name__} of {', '.join(parts[:8])}: hand in a function "
+        "that returns one of them (lambda data: model(data.x, data.edge_index)[0], for example)"
     )
 
 
@@ -356,9 +352,8 @@ def call_by_batches(
     if len(missing):
         raise ValueError(
             f"loader must yield every node once, got no batch with node {missing[0]} among its "
-            f"first batch_size "
-            f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and "
-            f"drop_last"
+            f"first batch_size ({len(missing):,} of {len(labels):,} nodes are missing): leave "
+            "input_nodes out, and drop_last"
         )
     if may_be_shares and len(labels):
         raise ValueError(

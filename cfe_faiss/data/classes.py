@@ -199,8 +199,7 @@ def known_classes(
     if fractions:
         raise TypeError(
             f"{name} must be integers, texts or booleans, got {fractions[0]:g}: scores of classes "
-            f"are for "
-            "probabilities=, a threshold of a score for threshold="
+            "are for probabilities=, a threshold of a score for threshold="
         )
     array = as_classes(name, array, unknown=True)
     if array.dtype.kind == "b":
@@ -254,9 +253,8 @@ def class_names_of(data: Any) -> tuple[str, ...] | None:
 def node_count(data: Any) -> int:
     """Return the number of nodes with features, or without features of those with true classes."""
     rows = data.y if getattr(data, "x", None) is None else data.x
-    return (
-        int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
-    )  # sparse matrices have no length
+    # sparse matrices have no length
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
 
 
 def check_names(predictions: Predictions, data: Any) -> None:
@@ -349,15 +347,13 @@ def as_predictions(
         if are_shares(array):
             raise ValueError(
                 f"{name} must be logits where there is one column, got numbers in [0, 1] only: "
-                f"return the "
-                f"probabilities of both classes, of shape ({n}, 2)"
+                f"return the probabilities of both classes, of shape ({n}, 2)"
             )
         array = as_two_logits(array)
     if array.ndim != 2 or array.shape[0] != n or array.shape[1] < 2:
         raise ValueError(
             f"{name} must be logits or probabilities of shape ({n}, C) with C >= 2 or classes of "
-            f"shape ({n},), "
-            f"got shape {array.shape}, dtype {array.dtype}"
+            f"shape ({n},), got shape {array.shape}, dtype {array.dtype}"
         )
     if columns is not None:
         array = array[:, _order_of(columns, names, name)]

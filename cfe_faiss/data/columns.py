@@ -380,8 +380,7 @@ class Table:
             again,
             lambda row: (
                 f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {shown} must "
-                f"hold each id once "
-                f"({again.sum():,} rows repeat one): {remedy}"
+                f"hold each id once ({again.sum():,} rows repeat one): {remedy}"
             ),
         )
         return texts

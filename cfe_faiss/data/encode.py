@@ -24,6 +24,8 @@ MOST_VALUES = 100
 
 MISSING = "(missing)"
 
+_BLOCK = 1 << 23
+"""Numbers of the columns that are scaled at once: 64 MiB."""
 _HALF_APART = math.sqrt(0.5)
 """Entry of a category in its column: then two rows of different categories have distance 1."""
 
@@ -99,8 +101,9 @@ def encode(
     owners: list[str] = []
     scaled = [np.empty((len(attributes.ids), 0), np.float32)]
     raw = [*scaled]
+    scales = _scales(attributes)
     for attribute in attributes.values():
-        for name, values, distances in _columns(attribute, as_is):
+        for name, values, distances in _columns(attribute, scales.get(attribute.name), as_is):
             names.append(name)
             owners.append(attribute.name)
             raw.append(values.astype(np.float32)[:, None])
@@ -138,9 +141,8 @@ def encode_table(
     """
     if not len(attributes):
         raise ValueError(
-            f"frame must have columns that vectors are made of, got none beside "
-            f"{', '.join(left_out)}, which sensitive "
-            "and without leave out, with their copies"
+            "frame must have columns that vectors are made of, got none beside "
+            f"{', '.join(left_out)}, which sensitive and without leave out, with their copies"
         )
     if encoder is None:
         x = encode(attributes, scale=scale).x
@@ -173,28 +175,47 @@ def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[
     return weights
 
 
-def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
-    """Yield name, values, (n,), and values in units of distance of an attribute's columns."""
+def _scales(attributes: Attributes) -> dict[str, tuple[float, float]]:
+    """Return the mean and standard deviation of each attribute of numbers, by its name."""
     from sklearn.preprocessing import StandardScaler  # takes a second to import
 
-    name = attribute.name
-    if attribute.numbers is not None:
-        numbers = attribute.numbers.astype(np.float64)
-        if np.isinf(numbers).any():
+    numbers = {name: one.numbers for name, one in attributes.items() if one.numbers is not None}
+    scales: dict[str, tuple[float, float]] = {}
+    width = max(1, _BLOCK // max(1, len(attributes.ids)))
+    for start in range(0, len(numbers), width):
+        names = list(numbers)[start : start + width]
+        rows = np.array([numbers[name] for name in names], np.float64)
+        infinite = np.isinf(rows).any(axis=1)
+        if infinite.any():
+            name = names[int(infinite.argmax())]
             raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
+        rows[np.isnan(rows).all(axis=1)] = 0
+        scaler = StandardScaler().fit(rows.T)  # skips missing numbers
+        scales |= zip(names, zip(scaler.mean_, scaler.scale_, strict=True), strict=True)
+    return scales
+
+
+def _columns(
+    attribute: Attribute, scale: tuple[float, float] | None, as_is: bool
+) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Yield name, values, (n,), and values in units of distance of an attribute's columns.
+
+    ``scale``: mean and standard deviation of its numbers.
+    """
+    name = attribute.name
+    if attribute.numbers is not None and scale is not None:
+        mean, deviation = scale
+        numbers = attribute.numbers.astype(np.float64)
         missing = np.isnan(numbers)
-        known = numbers[~missing] if not missing.all() else np.zeros(1)
-        scaler = StandardScaler().fit(known[:, None])
-        filled = np.where(missing, scaler.mean_, numbers)
-        yield name, filled, filled if as_is else (filled - scaler.mean_) / scaler.scale_
+        filled = np.where(missing, mean, numbers)
+        yield name, filled, filled if as_is else (filled - mean) / deviation
         if missing.any():
             yield f"{name}={MISSING}", missing, missing
         return
     if not can_be_encoded(attribute):
         raise ValueError(
             f"column {name!r} has {len(attribute.values):,} different texts, more than "
-            f"{MOST_VALUES}, which is no "
-            "category: name it in id or without, or make it a number"
+            f"{MOST_VALUES}, which is no category: name it in id or without, or make it a number"
         )
     for code in np.unique(attribute.codes).tolist():
         text = MISSING if code < 0 else attribute.values[code]

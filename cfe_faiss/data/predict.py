@@ -386,9 +386,7 @@ def columns_of(
     if missing:
         raise ValueError(
             f"model was fitted on columns that {where}, {', '.join(missing[:8])}: give {table} "
-            "with all "
-            "its columns"
-            f"{did_you_mean(missing[0], known)}"
+            f"with all its columns{did_you_mean(missing[0], known)}"
         )
     return [written[name] for name in names]
 
@@ -410,9 +408,8 @@ def _of_estimator(
     model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool
 ) -> Predictions:
     """Return classes of ``predict``, with ``predict_proba`` if the model has it."""
-    is_booster = (
-        type(model).__name__ == "Booster"
-    )  # of XGBoost or LightGBM, which predicts probabilities
+    # of XGBoost or LightGBM, which predicts probabilities
+    is_booster = type(model).__name__ == "Booster"
     predict = (
         model.inplace_predict if is_booster and hasattr(model, "inplace_predict") else model.predict
     )

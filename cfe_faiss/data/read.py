@@ -101,8 +101,7 @@ def as_table(frame: Any, reading: Reading) -> Table:
     else:
         raise TypeError(
             "frame must be a table of pandas, polars or PyArrow, a mapping of columns, or the path "
-            "of a "
-            f"file, got {type(frame).__name__}"
+            f"of a file, got {type(frame).__name__}"
         )
     if not len(cells):
         raise ValueError("frame must have rows, got none")
@@ -187,8 +186,7 @@ def _text_of(path: Path, reading: Reading) -> str:
     if text.lstrip().startswith(_OTHER_LANGUAGES) or not has_fields:
         raise ValueError(
             f"{path} must be a file of the kind {', '.join(SUFFIXES)} or .npy, or a text file with "
-            f"a separator between "
-            "its fields"
+            "a separator between its fields"
         )
     return text
 
@@ -417,8 +415,7 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
         others = f" and {len(wrong) - _SHOWN:,} more lines differ" if len(wrong) > _SHOWN else ""
         raise ValueError(
             f"{table.name}: most lines have {expected} fields, but {shown}{others} (a text that "
-            f"holds the separator "
-            f"needs quotation marks; another separator is named as in "
+            "holds the separator needs quotation marks; another separator is named as in "
             f"{table.reading.remedy('separator', ';')})"
         )
 
@@ -450,8 +447,7 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
         none, as_names = (table.reading.remedy("header", value) for value in ("none", "first"))
         raise ValueError(
             f"{table.name}, {table.place(first)}: the header looks like a row ({shown}); {none} "
-            f"reads it as a row, "
-            f"{as_names} as names"
+            f"reads it as a row, {as_names} as names"
         )
 
 

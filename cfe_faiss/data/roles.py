@@ -237,8 +237,7 @@ class Ids:
         if len(absent):
             raise ValueError(
                 f"{table.name} must hold every node, got no row for {len(absent):,} of "
-                f"{len(self):,}, "
-                f"such as {self.column} {str(self.names[absent[0]])!r}"
+                f"{len(self):,}, such as {self.column} {str(self.names[absent[0]])!r}"
             )
         return rows
 
@@ -284,6 +283,25 @@ class Roles:
     class_names: Sequence[str] | None = None
     unknown: Collection[Any] | None = None
 
+    def read(
+        self, table: Table, model: Any = None, *, any_texts: bool = False
+    ) -> tuple[list[str], "pd.DataFrame"]:
+        """Return the names of the attributes, and a frame of them and the columns of other roles.
+
+        Errors become problems of the table. With ``any_texts``, columns of texts need not be
+        categories; ``model`` as in :meth:`attributes`.
+        """
+        names = self.attributes(table, model)
+        classes = [name for name in (self.truth, model) if isinstance(name, str)]
+        others = [*classes, *column_names(self.probabilities), *column_names(self.weights)]
+        columns = dict.fromkeys(name for name in (*names, *others) if name in table.cells)
+        frame = table.frame(columns, classes)
+        if not any_texts:
+            left_out = (*self.sensitive, *self.without)
+            identified = self.id is not None
+            _check_categories(table, frame.filter(items=names), left_out, identified=identified)
+        return names, frame
+
     def attributes(self, table: Table, model: Any = None) -> list[str]:
         """Return the columns without another role.
 
@@ -321,20 +339,16 @@ class Roles:
         ]
 
 
-def check_categories(
-    table: Table,
-    columns: "pd.DataFrame",
-    names: Sequence[str],
-    left_out: Sequence[str],
-    *,
-    identified: bool,
+def _check_categories(
+    table: Table, columns: "pd.DataFrame", left_out: Sequence[str], *, identified: bool
 ) -> None:
     """Record a problem if columns of texts, such as names and remarks, are no categories.
 
     Columns that are left out, and copies of them, may hold any texts. A column may become the ids
     unless the rows are ``identified``.
     """
-    counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
+    objects = columns.select_dtypes(object)
+    counts = {str(name): objects[name].nunique() for name in objects}
     copied = [name for name in left_out if name in counts]
     wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
     texts = []
@@ -542,9 +556,8 @@ def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bo
     cells = np.bincount(
         (codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width
     )
-    counts = cells.reshape(
-        -1, width
-    )  # rows of each value, the missing one first, and of each class
+    # rows of each value, the missing one first, and of each class
+    counts = cells.reshape(-1, width)
     of_class = counts.sum(axis=0)
     values = np.count_nonzero(counts.any(axis=1))
     class_count = np.count_nonzero(of_class)

@@ -42,10 +42,9 @@ def not_found(name: str, root: Path, reason: str = "") -> FileNotFoundError:
     lacking = ", ".join(missing_files(name, root))
     return FileNotFoundError(
         f"{name!r} needs the files {', '.join(source['files'])} in the folder "
-        f"{root / source['folder']}; not there: "
-        f"{lacking}. {reason}They come from {source['origin']}. Put them there; root or the "
-        f"environment variable "
-        "CFE_DATA says where to look."
+        f"{root / source['folder']}; not there: {lacking}. {reason}They come from "
+        f"{source['origin']}. Put them there; root or the environment variable CFE_DATA says where "
+        "to look."
     )
 
 

@@ -15,7 +15,7 @@ from cfe_faiss.data.classes import as_predictions, note_classes, split_threshold
 from cfe_faiss.data.columns import DEFAULT, Reading, Table
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
-from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
+from cfe_faiss.data.roles import Ids, Roles, Source
 from cfe_faiss.graph.csr import nearest_neighbours
 
 if TYPE_CHECKING:
@@ -395,16 +395,7 @@ def attributes_of_files(
     """
     table = own_table.table
     roles = Roles(files.id, without=tuple(files.without), ignore=own_table.ignored)
-    names = roles.attributes(table)
-    columns = table.frame(names)
-    if not any_texts:
-        check_categories(
-            table,
-            columns,
-            [name for name in names if name in columns],
-            files.without,
-            identified=files.id is not None,
-        )
+    _, columns = roles.read(table, any_texts=any_texts)
     if columns.empty and not table.problems.texts:
         raise ValueError(f"{table.name} must hold features, got {', '.join(table.columns)} only")
     attributes = as_attributes(columns)
@@ -419,8 +410,7 @@ def attributes_of_files(
         remedy = table.reading.remedy("header", "none")
         table.problems.texts.append(
             f"{table.name}: {shown} must hold numbers, as there is no header ({remedy} reads a "
-            f"table without one), got "
-            f"{values}"
+            f"table without one), got {values}"
         )
     for name, attribute in attributes.items():
         numbers = attribute.numbers
@@ -525,8 +515,7 @@ def _probabilities(table: Table, names: Sequence[str]) -> "pd.DataFrame":
     if texts:
         raise ValueError(
             f"{table.name} has several columns ({', '.join(names[:20])}): name that of the "
-            f"classes, as in "
-            f"{table.name}:{texts[0]}, or those of the probabilities"
+            f"classes, as in {table.name}:{texts[0]}, or those of the probabilities"
         )
     are_shares = columns.ge(0).all(axis=1) & (
         (columns.sum(axis=1, skipna=False) - 1).abs() <= _ROUNDING

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.grades import are_dominated, grades_of
-from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.attributes.table import Attributes, are_dominated, grades_of
 from cfe_faiss.base.checks import Array, Bools, Doubles, Int32s, Ints, check_known
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.base.text import FORMULA_STARTS, PLAIN_NUMBER, cell_text, csv_text, format_similarity

@@ -1,6 +1,6 @@
 """Evidence indexes as files, streams, bytes and copies, and :func:`register` for FAISS's functions.
 
-The layout is in :mod:`cfe_faiss.files.footer`.
+The layout is in :mod:`cfe_faiss.files.layout`.
 
 Writes to a path are atomic. Files are read into memory or mapped.
 """
@@ -21,8 +21,8 @@ import numpy as np
 
 from cfe_faiss.base.checks import Bytes
 from cfe_faiss.base.disk import open_regular
-from cfe_faiss.files import footer
-from cfe_faiss.files.footer import MAGIC
+from cfe_faiss.files import layout
+from cfe_faiss.files.layout import MAGIC
 from cfe_faiss.files.outputs import check_outputs, new_file
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.searching import EvidenceIndex
@@ -70,7 +70,7 @@ def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> 
     OSError
         If the file cannot be written.
     """
-    footer.kind_of(index)
+    layout.kind_of(index)
     if is_stream(path, "write"):
         if overwrite:
             raise ValueError("overwrite must be left out for a stream, got True")
@@ -89,7 +89,7 @@ def write_file(
     ``like`` as of :func:`cfe_faiss.files.outputs.new_files`.
     """
     with new_file(path, overwrite=overwrite, like=like) as file:
-        footer.write(index, file, path)
+        layout.write(index, file, path)
 
 
 def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
@@ -145,7 +145,7 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
         index = _read_bytes(read_all(path), repr(path))
     else:
         with open_regular(Path(path)) as file:
-            index = footer.read(file, Path(path), partial(_read_part, mapped=mapped), mapped=mapped)
+            index = layout.read(file, Path(path), partial(_read_part, mapped=mapped), mapped=mapped)
         index.origins = (Path(path).resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
@@ -172,11 +172,11 @@ def verify_index(path: str | os.PathLike[str]) -> None:
         If the file is not an evidence index, is damaged, or has another format version.
     """
     source = Path(path)
-    with open_regular(source) as file, footer.naming(source):
-        header, _ = footer.read_structure(file, source)
-        footer.check_payload(file, header)
+    with open_regular(source) as file, layout.naming(source):
+        header, _ = layout.read_structure(file, source)
+        layout.check_payload(file, header)
     storage = read_index(source, faiss.IO_FLAG_MMAP).storage()
-    with footer.naming(source):
+    with layout.naming(source):
         storage.check()
 
 
@@ -202,8 +202,8 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
         If the file is not an evidence index, has a damaged header, or has another format version.
     """
     source = Path(path)
-    with open_regular(source) as file, footer.naming(source):
-        return footer.read_header(file, source)
+    with open_regular(source) as file, layout.naming(source):
+        return layout.read_header(file, source)
 
 
 # --- bytes and copies -----------------------------------------------------------------------------
@@ -243,9 +243,9 @@ def serialize_index(index: EvidenceIndex) -> Bytes:
     >>> faiss.deserialize_index(data).ntotal
     2
     """
-    footer.kind_of(index)
+    layout.kind_of(index)
     file = io.BytesIO()
-    footer.write(index, file, _BYTES)
+    layout.write(index, file, _BYTES)
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 
@@ -282,7 +282,7 @@ def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceI
 
 
 def _read_bytes(data: bytes, source: str) -> EvidenceIndex:
-    return footer.read(
+    return layout.read(
         io.BytesIO(data), source, lambda file, _: read_stock(faiss.PyCallbackIOReader(file.read))
     )
 
@@ -320,7 +320,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     array([[1],
            [0]])
     """
-    cls = footer.KINDS[footer.kind_of(index)]
+    cls = layout.KINDS[layout.kind_of(index)]
     with index.holding():
         stock, parameters, arrays = index.parts()
         # FAISS's clone of a mapped index would stay mapped.

@@ -37,12 +37,12 @@ from cfe_faiss.data.classes import (
 from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
-from cfe_faiss.data.roles import Roles, check_categories, check_table, column_names
+from cfe_faiss.data.roles import Roles, check_table, column_names
 from cfe_faiss.graph import Graph
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.searching import EvidenceIndex
-from cfe_faiss.rows.metric import Metric, as_metric, as_rows
+from cfe_faiss.rows.metric import Metric, as_metric, as_rows, takes_lists
 from cfe_faiss.search.query import Rules
 
 _ATTRIBUTES = ("attributes", "feature_names", "sensitive")
@@ -206,7 +206,7 @@ def empty_index(
     """Return an empty index for n vectors of length d, from an index, text, or (None) n."""
     if index is None:
         as_count("the number of nodes", n)
-        is_exact = n <= EXACT_UP_TO or as_metric("metric", metric) == "tanimoto"
+        is_exact = n <= EXACT_UP_TO or not takes_lists(as_metric("metric", metric))
         index = "EvidenceFlat" if is_exact else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
         return factory_with_ids(d, index, metric)
@@ -306,99 +306,84 @@ def table_fields(
     }
     for argument, values in values_of_rows.items():
         is_indexed = isinstance(values, pd.Series | pd.DataFrame) and not values.index.equals(index)
-        if (
-            is_indexed and values.index.isin(index).any()
-        ):  # rows are in another order than in the table
+        # rows are in another order than in the table
+        if is_indexed and values.index.isin(index).any():
             raise ValueError(
                 f"{argument} must have the pandas index of frame: sort the rows alike, or pass "
                 f"arrays"
             )
-    known = roles.attributes(given, model)
-    classes = [name for name in (roles.truth, model) if isinstance(name, str)]
-    others = [*classes, *column_names(roles.probabilities), *column_names(roles.weights)]
-    table = given.frame(
-        dict.fromkeys(name for name in (*known, *others) if name in given.cells), classes
-    )
     ids = None
     with given.problems.collect():
         ids = _row_ids(given, roles.id)
-    if encoder is None:
-        check_categories(
-            given,
-            table,
-            [name for name in known if name in table],
-            (*roles.sensitive, *roles.without),
-            identified=roles.id is not None,
-        )
+    names, table = roles.read(given, model, any_texts=encoder is not None)
     given.problems.check()
-    if not known:
+    if not names:
         raise ValueError(
             f"frame must have columns beside id, truth and predictions, got "
             f"{', '.join(given.columns)}"
         )
-    attributes = as_attributes(table[known], "frame")
+    attributes = as_attributes(table[names], "frame")
     sensitive = roles.sensitive
     removed = _find_removed(attributes, [*sensitive, *roles.without])
     left_out = removed.columns if removed else ()
     is_called = is_model(model)
-    asked = columns_of(model, [str(name) for name in given.cells]) if is_called else None
-    used = [name for name in (roles.id, roles.truth) if isinstance(name, str)] + column_names(
-        roles.probabilities
-    )
-    read = [name for name in asked or () if name in used]
-    if read:
+    columns_of_model = columns_of(model, [str(name) for name in given.cells]) if is_called else None
+    columns_of_roles = [name for name in (roles.id, roles.truth) if isinstance(name, str)]
+    columns_of_roles += column_names(roles.probabilities)
+    leaked = [name for name in columns_of_model or () if name in columns_of_roles]
+    if leaked:
         text = (
-            f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit "
-            f"it without"
+            f"model reads {', '.join(map(repr, leaked))}, which id, truth or probabilities name: "
+            "fit it without"
         )
         warnings.warn(text, InputWarning, stacklevel=3)
-    data = table[known]
+    data = table[names]
     if is_called:  # columns as given, or as pandas reads them from a text file
-        names_of_model = known if asked is None else asked
+        asked_columns = names if columns_of_model is None else columns_of_model
         columns = {
             name: given.values(name) if given.is_text else given.cells[name]
-            for name in names_of_model
+            for name in asked_columns
         }
         data = pd.DataFrame(columns, index=given.cells.index)
     given.problems.check()
-    predicted = _predict(model, data, table, roles)
-    labels = predicted.labels
-    names = predicted.class_names
+    predictions = _predict(model, data, table, roles)
+    labels = predictions.labels
+    class_names = predictions.class_names
     truth = None
     if roles.truth is not None:
-        truth, names = true_classes(
+        truth, class_names = true_classes(
             "truth",
             _column(table, roles.truth),
             labels,
-            names,
+            class_names,
             are_names=True,
             is_named=roles.class_names is not None,
             unknown=roles.unknown,
         )
-    note_classes(labels, truth, names)
-    names = names or ()
-    shares = probabilities_of(predicted)
-    compared = [name for name in known if name not in left_out]
+    note_classes(labels, truth, class_names)
+    class_names = class_names or ()
+    shares = probabilities_of(predictions)
+    compared = [name for name in names if name not in left_out]
     encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
     vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
     check_table(
         attributes,
         labels,
         truth,
-        names,
+        class_names,
         sensitive=sensitive,
         left_out=left_out,
         called=is_called,
         identified=roles.id is not None,
     )
     if shares is not None:  # classes that are never predicted have no probability
-        shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
+        shares = np.pad(shares, ((0, 0), (0, len(class_names) - shares.shape[1])))
     return {
         "vectors": vectors,
         "labels": labels,
         "attributes": attributes,
         "truth": truth,
-        "class_names": names,
+        "class_names": class_names,
         "removed": removed,
         "ids": ids,
         "probabilities": shares,

@@ -67,13 +67,12 @@ class AnsweringMixin:
     complete: bool
     has_lists: bool = False
     stores_codes: bool = False  # in FAISS's lists, instead of vectors
-    k_factor: float | None = (
-        None  # vectors scored for each result, where they are screened by their codes
-    )
+    # vectors scored for each result, where they are screened by their codes
+    k_factor: float | None = None
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip", "l2" or "tanimoto"."""
+        """How vectors are compared, see :class:`cfe_faiss.IndexEvidenceFlat`."""
         return self._metric
 
     @abstractmethod
@@ -579,9 +578,8 @@ class ListAnsweringMixin(AnsweringMixin):
         for start in range(0, len(X), _CHUNK):
             block = X[start : start + _CHUNK]
             S = product(block, centroids.T)
-            rounding = (
-                4 * snapshot.margin * np.linalg.norm(block, axis=1)
-            )  # FAISS sums in a different order
+            # FAISS sums in a different order
+            rounding = 4 * snapshot.margin * np.linalg.norm(block, axis=1)
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
 

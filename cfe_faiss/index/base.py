@@ -159,12 +159,10 @@ class EvidenceMixin(AnsweringMixin):
     refusal: str = ""  # why the index is read-only; empty if it is not
     origins: tuple[Path, ...] = ()  # first file read or written, and the last file written
     _table: Table = None  # type: ignore[assignment]
-    label_keys: LabelKeys | None = (
-        None  # labels that the codes of the rows stand for; None if they are the labels
-    )
-    _unchecked: Callable[[], None] | None = (
-        None  # deferred checks of the file, run on first use of the rows
-    )
+    # labels that the codes of the rows stand for; None if they are the labels
+    label_keys: LabelKeys | None = None
+    # deferred checks of the file, run on first use of the rows
+    _unchecked: Callable[[], None] | None = None
     _longest: float = 0.0  # bounds the lengths of the vectors, for other metrics than cosine
 
     # Attributes of the FAISS base class.

@@ -20,11 +20,11 @@ from cfe_faiss.index.ivf import (
     IndexEvidenceIVFScalarQuantizer,
 )
 from cfe_faiss.index.parameters import hand_out, part_of, written
-from cfe_faiss.index.searching import EvidenceIndex, RowOptions, SearchOptions
+from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.rows.codecs import SCALAR
 from cfe_faiss.rows.faiss_functions import stock_factory, total
 from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric, is_distance
-from cfe_faiss.search.query import Ranges, Results
+from cfe_faiss.search.query import Ranges, Results, RowOptions, SearchOptions
 
 _WITH_IDS = "IDMap2,EvidenceFlat"
 _TRANSFORMED = re.compile(r"(?P<transforms>.+,)(?P<evidence>(?<!IDMap2,)(IDMap2,)?Evidence.*)")

@@ -37,7 +37,15 @@ from cfe_faiss.rows.faiss_functions import (
     total,
 )
 from cfe_faiss.rows.ids_and_labels import arrays_of, codes_of, is_mapped, stock_codes, table_from
-from cfe_faiss.rows.metric import LONGEST, METRICS, Metric, as_metric, as_rows, faiss_metric
+from cfe_faiss.rows.metric import (
+    LONGEST,
+    METRICS,
+    Metric,
+    as_metric,
+    as_rows,
+    check_takes_lists,
+    faiss_metric,
+)
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search.derived import Carried, Choice, Derived, Element, estimates_pay
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
@@ -51,7 +59,7 @@ For fewer, the first query takes up to 3 ms longer.
 _SHORTEST = 0.9
 """Least length of a vector of a stock index that a codec moved into its range."""
 _SETTINGS = ("theta", "weighted", "complete", "routing")  # attributes that files hold by name
-_OF_STOCK = (
+_STOCK_ATTRIBUTES = (
     "nprobe",
     "is_trained",
     "ntotal",
@@ -108,11 +116,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         else:
             lists = as_count("nlist", nlist)
         self._metric = as_metric("metric", metric)
-        if self._metric == "tanimoto":
-            raise ValueError(
-                "metric must be 'cosine', 'ip' or 'l2' for an index with lists, got 'tanimoto': take "
-                "the exact cfe_faiss.IndexEvidenceIDMap2, or the description 'EvidenceFlat'"
-            )
+        check_takes_lists(self._metric)
         constant = faiss_metric(self._metric)
         return steps_of.flat_index(d, constant), d, lists, constant
 
@@ -347,9 +351,8 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
             return Derived.of(self.snapshot()).routes_for()
 
     def _is_current(self, snapshot: Snapshot) -> bool:
-        return (
-            snapshot.n > 0 or snapshot.is_trained == self.is_trained
-        )  # FAISS may train an empty index
+        # FAISS may train an empty index
+        return snapshot.n > 0 or snapshot.is_trained == self.is_trained
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
@@ -680,7 +683,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         """Construct FAISS's part over lists and quantizer of a stock index, their owner."""
         self._construct(stock)
         self._source = stock
-        for name in _OF_STOCK:
+        for name in _STOCK_ATTRIBUTES:
             setattr(self, name, getattr(stock, name))
         call_steps(steps_of.using_lists(self, stock.invlists), [])
 
@@ -716,9 +719,8 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
             batch, single, *bits = parameters["choice"].split("/")
-            self._pinned = Choice(
-                batch, "float" if single == "float" else "byte"
-            )  # "mixed" in older files: bytes, too
+            # "mixed" in older files: bytes, too
+            self._pinned = Choice(batch, "float" if single == "float" else "byte")
             if bits or not estimates_pay(self.d):  # older files: measured without estimates
                 self._calibrations = calibrations_from(arrays, self.default_effort())
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import faiss
 import numpy as np
@@ -14,7 +14,7 @@ from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.faiss_functions import is_same
 from cfe_faiss.search.conditions import selector_of
-from cfe_faiss.search.query import Effort, Query, Rules
+from cfe_faiss.search.query import Effort, Neighbors, Query, Rules, SearchOptions
 
 T = TypeVar("T", bound=Array)
 
@@ -90,7 +90,7 @@ class EvidenceParameters:
     exclude: Any = None
     exclude_labels: Any = None
     within: tuple[float, float] | None = None
-    neighbors: Literal["other", "own", "any"] = "other"
+    neighbors: Neighbors = "other"
     per_group: int | None = None
 
     def __post_init__(self) -> None:
@@ -130,8 +130,14 @@ class EvidenceParameters:
 
     @property
     def _rules(self) -> Rules | None:
-        rules = self.exclude, self.exclude_labels, self.within, self.neighbors
-        return Rules.of(*rules, "params.", self.per_group)
+        options: SearchOptions = {
+            "exclude": self.exclude,
+            "exclude_labels": self.exclude_labels,
+            "within": self.within,
+            "neighbors": self.neighbors,
+            "per_group": self.per_group,
+        }
+        return Rules.of(options, "params.")
 
     @property
     def plain(self) -> bool:
@@ -184,9 +190,8 @@ class Excluding:
         )
 
     def _parameters(self, params: Any) -> EvidenceParameters:
-        in_lists = self.index.has_lists and isinstance(
-            params, faiss.SearchParametersIVF
-        )  # FAISS passes over it, too
+        # FAISS passes over it, too
+        in_lists = self.index.has_lists and isinstance(params, faiss.SearchParametersIVF)
         nprobe = params.nprobe if in_lists else None
         return EvidenceParameters(
             self.label, nprobe, None if params is None else selector_of(params)

@@ -7,16 +7,7 @@ an index in memory. Callers use only this interface, and do not ask for an index
 from __future__ import annotations
 
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    Protocol,
-    TypeAlias,
-    TypedDict,
-    Unpack,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,36 +19,20 @@ from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.derived import Element
-from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
+from cfe_faiss.search.query import (
+    Certified,
+    Effort,
+    Queries,
+    Query,
+    Ranges,
+    Results,
+    RowOptions,
+    Rules,
+    SearchOptions,
+)
 
 if TYPE_CHECKING:
     from cfe_faiss.index.base import Transaction
-
-Neighbors: TypeAlias = Literal["other", "own", "any"]
-
-
-class RowOptions(TypedDict, total=False):
-    """Options of searches that say which rows a query may find.
-
-    See :meth:`EvidenceSearcher.search_evidence`.
-    """
-
-    sel: Any
-    exclude: Any
-    exclude_labels: Any
-    within: tuple[float, float] | None
-    neighbors: Neighbors
-
-
-class SearchOptions(RowOptions, total=False):
-    """Options of searches; see :meth:`EvidenceSearcher.search_evidence`."""
-
-    recall: float | None
-    exact: bool
-    memory: int | None
-    progress: bool
-    per_group: int | None
-
 
 _EFFORT_OPTIONS = frozenset({"recall", "exact", "memory", "progress"})
 
@@ -73,7 +48,7 @@ class EvidenceSearcher(Protocol):
     d
         Dimension of the vectors.
     metric
-        How vectors are compared: "cosine", "ip", "l2" or "tanimoto".
+        How vectors are compared, see :class:`cfe_faiss.IndexEvidenceFlat`.
     """
 
     d: int
@@ -161,7 +136,7 @@ class EvidenceSearcher(Protocol):
             and sel is None
             and not options.get("exact")
             and options.get("memory") is None
-            and options.get("per_group") is None
+            and (rules is None or rules.take_one_search)
         ):
             found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
             if found is not None:
@@ -342,7 +317,9 @@ class EvidenceSearcher(Protocol):
                 [ 1,  3],
                 [ 2, -1]]])
         """
-        rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
+        rules = (Rules.of({"exclude": exclude, "within": within}) or Rules())._replace(
+            per_label=True
+        )
         X = as_rows("xq", xq, self.d, self.metric)
         query = Query(
             as_count("k", k),
@@ -520,13 +497,7 @@ def _rules_of(
     unknown = options.keys() - known.__annotations__.keys()
     if unknown:
         raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
-    return Rules.of(
-        options.get("exclude"),
-        options.get("exclude_labels"),
-        options.get("within"),
-        options.get("neighbors", "other"),
-        per_group=options.get("per_group"),
-    )
+    return Rules.of(options)
 
 
 def _effort_of(nprobe: int | None, options: SearchOptions) -> Effort:

@@ -558,9 +558,8 @@ class EvidenceVectorStore(VectorStore):
         return vs
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        return lambda similarity: min(
-            max(similarity, 0.0), 1.0
-        )  # a negative cosine is not relevant at all
+        # a negative cosine is not relevant at all
+        return lambda similarity: min(max(similarity, 0.0), 1.0)
 
 
 _BATCH_SIZE = "batch_size"

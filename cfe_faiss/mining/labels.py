@@ -18,8 +18,8 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_values, distinct, group_numbers
-from cfe_faiss.mining.miners import GroupedRows, Metric
-from cfe_faiss.rows.metric import measure_of
+from cfe_faiss.mining.miners import GroupedRows
+from cfe_faiss.rows.metric import BoundedMetric, measure_of
 
 SUSPICIOUS = 0.25
 """Scores below it: another label leads the given one by more than half of the votes."""
@@ -57,7 +57,7 @@ class LabelErrors:
     evidence_measure: Doubles
     support: Ints
     support_measure: Doubles
-    metric: Metric
+    metric: BoundedMetric
 
     def __repr__(self) -> str:
         return f"LabelErrors({len(self.score):,} rows, {len(self.rows()):,} below {SUSPICIOUS})"
@@ -86,7 +86,7 @@ class LabelErrors:
 
 
 def label_errors(
-    X: ArrayLike, y: Any, *, groups: Any = None, k: int = _NEIGHBOURS, metric: Metric = "l2"
+    X: ArrayLike, y: Any, *, groups: Any = None, k: int = _NEIGHBOURS, metric: BoundedMetric = "l2"
 ) -> LabelErrors:
     """Score the label of each row by the labels of the nearest rows of other groups.
 
@@ -194,7 +194,7 @@ def _judge(squares: Doubles, I: Ints, codes: Ints, groups: Ints) -> tuple[Double
 
 
 def _nearest_of_label(
-    X: Floats, codes: Ints, groups: Ints, wanted: Ints, metric: Metric
+    X: Floats, codes: Ints, groups: Ints, wanted: Ints, metric: BoundedMetric
 ) -> tuple[Ints, Doubles]:
     """Return the nearest row of another group with a wanted label, and its measure; else -1."""
     rows = np.full(len(codes), -1)

@@ -2,7 +2,7 @@
 
 import math
 from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,11 +22,15 @@ from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.explorer import settled_pairs
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.metric import PADDING, as_rows, lengths, threshold_of
+from cfe_faiss.rows.metric import (
+    PADDING,
+    BoundedMetric,
+    as_rows,
+    lengths,
+    threshold_of,
+)
 from cfe_faiss.search.query import NO_ROWS
 from cfe_faiss.search.tiles import slices
-
-Metric: TypeAlias = Literal["cosine", "l2", "tanimoto"]
 
 _MOST_BITS = 40
 """Binary logarithm of the largest length of rows that are not scaled."""
@@ -222,7 +226,7 @@ def near_duplicates(
     groups: Any,
     threshold: float,
     *,
-    metric: Metric = "cosine",
+    metric: BoundedMetric = "cosine",
     reviewed: Any = None,
 ) -> Pairs:
     """Return all pairs of rows of different groups that are at least as near as ``threshold``.
@@ -279,10 +283,10 @@ def near_duplicates(
 
 
 def pairs_within(
-    vectors: Floats, codes: Ints, threshold: float, metric: Metric, where: Any = None
+    vectors: Floats, codes: Ints, threshold: float, metric: BoundedMetric, where: Any = None
 ) -> Pairs:
     """Return all pairs of rows with different codes at a threshold, best first."""
-    check_known("metric must be one of", metric, get_args(Metric))
+    check_known("metric must be one of", metric, get_args(BoundedMetric))
     least = threshold_of("threshold", threshold, metric)
     index = _index_of(vectors, codes, metric)
     blocks = evidence_pairs(index, least, block=_MOST_PAIRS, where=where)
@@ -294,7 +298,7 @@ def pairs_within(
     return pairs
 
 
-def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:
+def nearest_enemies(X: ArrayLike, y: Any, *, metric: BoundedMetric = "l2") -> tuple[Doubles, Ints]:
     """Return the nearest row of another class for each row.
 
     Parameters
@@ -329,7 +333,7 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
     return D[:, 0], I[:, 0]
 
 
-def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
+def tomek_links(X: ArrayLike, y: Any, *, metric: BoundedMetric = "l2") -> Ints:
     """Return the Tomek links: pairs of different classes, each the nearest row of the other.
 
     Parameters
@@ -370,7 +374,7 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
 
 
 def trust_scores(
-    X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2"
+    X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: BoundedMetric = "l2"
 ) -> Doubles:
     """Return the trust score of each prediction; the data contradict predictions with low scores.
 
@@ -416,7 +420,7 @@ def trust_scores(
     queries = as_matrix("Xq", Xq, vectors.shape[1])
     codes, predicted = group_numbers(("y", y, len(vectors)), ("y_pred", y_pred, len(queries)))
     itself = _itself(queries, vectors)
-    own = np.empty(len(queries))
+    own_distance = np.empty(len(queries))
     for number in np.unique(predicted).tolist():
         asked = np.flatnonzero(predicted == number)
         members = np.flatnonzero(codes == number)
@@ -427,16 +431,16 @@ def trust_scores(
         place_of[members] = np.arange(len(members))
         places = None if itself is None else place_of[asked][:, None]
         of_class = GroupedRows(vectors[members], None, metric)
-        own[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
+        own_distance[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
     other = GroupedRows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
     scores = np.zeros(len(queries))
-    is_near = np.isfinite(own)
-    scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)
+    is_near = np.isfinite(own_distance)
+    scores[is_near] = other[is_near] / (own_distance[is_near] + _NO_DIVISION_BY_ZERO)
     return scores
 
 
 def batch_balanced_neighbors(
-    X: ArrayLike, batches: Any, k: int, *, metric: Metric = "l2"
+    X: ArrayLike, batches: Any, k: int, *, metric: BoundedMetric = "l2"
 ) -> tuple[Doubles, Ints]:
     """Return the k nearest rows of each batch for each row.
 
@@ -505,8 +509,8 @@ class GroupedRows:
     takes.
     """
 
-    def __init__(self, X: Floats, groups: Ints | None, metric: Metric) -> None:
-        check_known("metric must be one of", metric, get_args(Metric))
+    def __init__(self, X: Floats, groups: Ints | None, metric: BoundedMetric) -> None:
+        check_known("metric must be one of", metric, get_args(BoundedMetric))
         self.X = _at_least_one(as_matrix("X", X))
         self.metric = metric
         self.groups = np.zeros(len(self.X), np.int64) if groups is None else groups
@@ -564,13 +568,13 @@ class GroupedRows:
         return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
 
 
-def _grouped(X: ArrayLike, y: Any, metric: Metric) -> GroupedRows:
+def _grouped(X: ArrayLike, y: Any, metric: BoundedMetric) -> GroupedRows:
     vectors = as_matrix("X", X)
     (groups,) = group_numbers(("y", y, len(vectors)))
     return GroupedRows(vectors, groups, metric)
 
 
-def _index_of(X: Any, labels: Ints, metric: Metric = "cosine") -> IndexEvidenceFlat:
+def _index_of(X: Any, labels: Ints, metric: BoundedMetric = "cosine") -> IndexEvidenceFlat:
     index = IndexEvidenceFlat(X.shape[1], metric)
     index.add_with_labels(X, labels)
     return index

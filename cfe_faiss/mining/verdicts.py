@@ -13,8 +13,8 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import Doubles, Ints
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_lists, as_values, distinct
-from cfe_faiss.mining.miners import Metric, pairs_within
-from cfe_faiss.rows.metric import as_rows, measure_of, measured
+from cfe_faiss.mining.miners import pairs_within
+from cfe_faiss.rows.metric import BoundedMetric, as_rows, measure_of, measured
 
 _LEVEL = 0.05
 _DRAWS = 9_999
@@ -62,7 +62,7 @@ class VerdictConflicts:
     q_value: Doubles
     overall_p_value: float
     least_p_value: float
-    metric: Metric
+    metric: BoundedMetric
 
     def __len__(self) -> int:
         return len(self.source)
@@ -94,7 +94,7 @@ class VerdictConflicts:
 
 
 def verdict_conflicts(
-    X: ArrayLike, verdicts: Any, threshold: float, *, metric: Metric = "cosine"
+    X: ArrayLike, verdicts: Any, threshold: float, *, metric: BoundedMetric = "cosine"
 ) -> VerdictConflicts:
     """Find nearly identical inputs on which a judge's verdicts differ more than its repeats.
 

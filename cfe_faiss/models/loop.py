@@ -360,8 +360,7 @@ class _Checkpoint:
         if content.get("training") != self._identity:
             raise ValueError(
                 f"checkpoint {self.path} must come from the same training (model, first weights, "
-                f"graph and arguments), "
-                "got that of another one: remove it, or name another file"
+                "graph and arguments), got that of another one: remove it, or name another file"
             )
         self._training.model.load_state_dict(content["weights"])
         for optimizer, state in zip(self._training.optimizers, content["optimizers"], strict=True):

@@ -18,7 +18,7 @@ from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.checks import UNKNOWN, Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.values import MAX_CODES, NOT_STORED, LabelKeys, as_ids, as_labels, order_key
 from cfe_faiss.rows.faiss_functions import list_sizes
-from cfe_faiss.rows.metric import OF_FAISS, Metric, as_metric
+from cfe_faiss.rows.metric import FAISS_NAMES, OF_FAISS, Metric, as_metric
 from cfe_faiss.rows.snapshot import Snapshot
 
 _PANORAMA = "IndexIVFFlatPanorama", "ArrayInvertedListsPanorama"
@@ -127,10 +127,7 @@ def metric_of(name: str, stock: Any, metric: Any) -> Metric:
     stock_metric = OF_FAISS.get(stock.metric_type)
     chosen = stock_metric if metric is None else as_metric("metric", metric)
     if stock_metric is None or chosen is None:
-        raise ValueError(
-            f"{name} must have metric METRIC_INNER_PRODUCT, METRIC_L2 or METRIC_Jaccard, got "
-            f"{stock.metric_type}"
-        )
+        raise ValueError(f"{name} must have metric {FAISS_NAMES}, got {stock.metric_type}")
     if chosen not in (stock_metric, "cosine" if stock_metric == "ip" else stock_metric):
         raise ValueError(f"metric must fit that of {name}, {stock_metric!r}, got {metric!r}")
     return chosen

@@ -9,6 +9,9 @@ metric      stored vectors                D, as FAISS returns it        measure,
 "tanimoto"  unchanged, numbers 0 and 1    common ones / ones of either  similarity, D
 ==========  ============================  ============================  =======================
 
+This module owns all facts about a metric: ``_FACTS`` holds its limits and FAISS's constant, and
+the functions below check its vectors and convert its numbers.
+
 Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the
 squared distance. :func:`flipped` converts them only where they enter and leave an index.
 
@@ -19,6 +22,8 @@ exact in float32 below 2**24, so only the quotient is rounded.
 """
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import faiss
@@ -27,20 +32,56 @@ import numpy as np
 from cfe_faiss.base.checks import Array, Doubles, Floats, Ints, as_matrix, as_number, as_unit_rows
 from cfe_faiss.graph.ks import compare_rows, ks_similarity
 
-Metric: TypeAlias = Literal["cosine", "ip", "l2", "tanimoto"]
-METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2", "tanimoto")
+BoundedMetric: TypeAlias = Literal["cosine", "l2", "tanimoto"]
+"""Metrics by which no row is nearer than an equal one."""
+Metric: TypeAlias = Literal[BoundedMetric, "ip"]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Facts about a metric.
+
+    Attributes
+    ----------
+    faiss_name
+        Name of FAISS's constant.
+    is_distance
+        Whether D is a distance, smaller for nearer vectors, and not a similarity.
+    limits
+        Smallest and largest threshold of D that has a meaning.
+    is_of_bits
+        Whether vectors hold 0 and 1 only.
+    takes_lists
+        Whether an index with lists has it.
+    """
+
+    faiss_name: str
+    is_distance: bool = False
+    limits: tuple[float, float] = (-math.inf, math.inf)
+    is_of_bits: bool = False
+    takes_lists: bool = True
+
+
+_FACTS: dict[Metric, _Facts] = {
+    "cosine": _Facts("METRIC_INNER_PRODUCT", limits=(-1.0, 1.0)),
+    "ip": _Facts("METRIC_INNER_PRODUCT"),
+    "l2": _Facts("METRIC_L2", is_distance=True),
+    "tanimoto": _Facts("METRIC_Jaccard", limits=(0.0, 1.0), is_of_bits=True, takes_lists=False),
+}
+METRICS: tuple[Metric, ...] = tuple(_FACTS)
 """Metrics in the order of their numbers in the core."""
 OF_FAISS: dict[int, Metric] = {
-    faiss.METRIC_INNER_PRODUCT: "ip",
-    faiss.METRIC_L2: "l2",
-    faiss.METRIC_Jaccard: "tanimoto",
+    getattr(faiss, _FACTS[metric].faiss_name): metric for metric in METRICS if metric != "cosine"
 }
+_DISTANCES = frozenset(metric for metric in METRICS if _FACTS[metric].is_distance)
+_FAISS_NAMES = tuple(_FACTS[metric].faiss_name for metric in OF_FAISS.values())
+FAISS_NAMES = f"{', '.join(_FAISS_NAMES[:-1])} or {_FAISS_NAMES[-1]}"
+"""FAISS's constants of all metrics, for errors."""
 
 LONGEST = 1e14
 """Largest length of a vector for "ip" and "l2", at which no score overflows in float32."""
-_ROUNDING = (
-    1.05 * 2.0**-24
-)  # of a sum of d terms, for each term; the excess covers the terms of higher order
+# of a sum of d terms, for each term; the excess covers the terms of higher order
+_ROUNDING = 1.05 * 2.0**-24
 _UNDERFLOW = 2.0**-125
 _NO_ONES = np.float32(2.0**-60)
 _MOST_BITS = 1 << 24  # counts that float32 holds exactly
@@ -52,16 +93,28 @@ def as_metric(name: str, value: Any) -> Metric:
         return METRICS[METRICS.index(value)]
     if isinstance(value, int) and not isinstance(value, bool) and value in OF_FAISS:
         return OF_FAISS[value]
-    raise ValueError(
-        f"{name} must be 'cosine', 'ip', 'l2', 'tanimoto' or FAISS's METRIC_INNER_PRODUCT, METRIC_L2 "
-        f"or METRIC_Jaccard, got {value!r}"
-    )
+    names = ", ".join(map(repr, METRICS))
+    raise ValueError(f"{name} must be {names} or FAISS's {FAISS_NAMES}, got {value!r}")
+
+
+def check_takes_lists(metric: Metric) -> None:
+    """Raise ValueError unless an index with lists has the metric."""
+    if not takes_lists(metric):
+        *names, last = (repr(other) for other in METRICS if takes_lists(other))
+        raise ValueError(
+            f"metric must be {', '.join(names)} or {last} for an index with lists, got {metric!r}: "
+            f"take the exact cfe_faiss.IndexEvidenceIDMap2, or the description 'EvidenceFlat'"
+        )
+
+
+def takes_lists(metric: Metric) -> bool:
+    """Return whether an index with lists has the metric."""
+    return _FACTS[metric].takes_lists
 
 
 def faiss_metric(metric: Metric) -> int:
     """Return FAISS's constant of a metric."""
-    numbers = {name: number for number, name in OF_FAISS.items()}
-    return int(numbers["ip" if metric == "cosine" else metric])
+    return int(getattr(faiss, _FACTS[metric].faiss_name))
 
 
 def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
@@ -76,12 +129,13 @@ def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
     if metric == "cosine":
         return as_unit_rows(name, values, d)
     matrix = as_matrix(name, values, d)
-    if metric == "tanimoto":
-        row = first_not_bits(matrix)
-        if row >= 0:
-            other = matrix[row][(matrix[row] != 0) & (matrix[row] != 1)][0]
+    if _FACTS[metric].is_of_bits:
+        are_others = (matrix != 0) & (matrix != 1)
+        if are_others.any():
+            row = int(are_others.any(axis=1).argmax())
+            other = matrix[row][are_others[row]][0]
             raise ValueError(
-                f"{name} must hold only 0 and 1 for metric 'tanimoto', got {other:g} in row {row}: "
+                f"{name} must hold only 0 and 1 for metric {metric!r}, got {other:g} in row {row}: "
                 f"compare counts by 'cosine', or convert them by X > 0"
             )
         if matrix.shape[1] >= _MOST_BITS:
@@ -96,10 +150,10 @@ def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
     return matrix
 
 
-def first_not_bits(X: Floats) -> int:
-    """Return the first row that holds other numbers than 0 and 1, or -1."""
-    wrong = ((X != 0) & (X != 1)).any(axis=1)
-    return int(wrong.argmax()) if wrong.any() else -1
+def check_stored(parts: Iterable[Floats], metric: Metric) -> None:
+    """Raise ValueError if stored vectors hold other numbers than the metric compares."""
+    if _FACTS[metric].is_of_bits and any(((X != 0) & (X != 1)).any() for X in parts):
+        raise ValueError("its vectors hold other numbers than 0 and 1")
 
 
 def lengths(X: Floats) -> Doubles:
@@ -110,7 +164,7 @@ def lengths(X: Floats) -> Doubles:
 
 def is_distance(metric: str) -> bool:
     """Return whether D is a distance, smaller for nearer vectors, and not a similarity."""
-    return metric == "l2"
+    return metric in _DISTANCES
 
 
 def flipped(values: Floats, metric: str) -> Floats:
@@ -121,6 +175,17 @@ def flipped(values: Floats, metric: str) -> Floats:
 def measure_of(metric: Metric) -> str:
     """Return what results call the nearness of two rows: "similarity" or "distance"."""
     return "distance" if is_distance(metric) else "similarity"
+
+
+def dissimilarity(D: Any, metric: Metric) -> Any:
+    """Return numbers that grow with the distance: D, or the similarity of equal rows minus D.
+
+    That is 1, and 0 for a similarity without a largest value.
+    """
+    if is_distance(metric):
+        return D
+    largest = limits_of(metric)[1]
+    return (largest if math.isfinite(largest) else 0.0) - D
 
 
 def measured(D: Floats, metric: Metric) -> Array:
@@ -148,8 +213,7 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
 
 def limits_of(metric: Metric) -> tuple[float, float]:
     """Return the smallest and the largest threshold of D that has a meaning."""
-    least = {"cosine": -1.0, "tanimoto": 0.0}
-    return least.get(metric, -math.inf), 1.0 if metric in least else math.inf
+    return _FACTS[metric].limits
 
 
 def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:
@@ -177,11 +241,14 @@ def _shares(x: Floats, y: Floats) -> Doubles:
     return shares
 
 
-def make_tanimoto(S: Floats, X: Floats, Y: Floats) -> None:
-    """Turn the products of rows of 0 and 1 into their Tanimoto similarities, in place.
+def score_products(S: Floats, X: Floats, Y: Floats, metric: Metric) -> None:
+    """Turn the products of two blocks of rows into scores, in place, where these are no products.
 
-    A small number makes 1 of two rows of zeros, and leaves the others to within the margin.
+    For "tanimoto", a small number makes 1 of two rows of zeros, and leaves the others to within the
+    margin.
     """
+    if metric != "tanimoto":
+        return
     either = X.sum(axis=1)[:, None] + Y.sum(axis=1)
     either -= S
     either += _NO_ONES
@@ -223,6 +290,17 @@ def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) ->
     if is_distance(metric):
         return (2 * d + 32) * (_ROUNDING * (longest**2 + longest_other**2) + _UNDERFLOW)
     return (d + 16) * (_ROUNDING * longest * longest_other + _UNDERFLOW)
+
+
+def score_margin(metric: Metric, d: int, longest: float) -> float:
+    """Bound the error of a float32 score of a row and a unit vector, summed in any order.
+
+    For "l2" relative to the squared distance. ``longest``: length of the longest row. Rows that are
+    scored by products of normalised vectors have a bound of their codec.
+    """
+    if metric == "tanimoto":
+        return tile_margin(metric, d, 1, 1)
+    return relative_error(d) * (1.0 if is_distance(metric) else longest)
 
 
 def relative_error(d: int) -> float:

@@ -20,10 +20,10 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows.metric import (
     METRICS,
     Metric,
-    first_not_bits,
+    check_stored,
     is_distance,
     lengths,
-    relative_error,
+    score_margin,
     tile_margin,
 )
 
@@ -238,11 +238,9 @@ class Snapshot:
         For "cosine" of two rows, or a row and a unit vector. For "ip" of a row and a unit vector:
         multiply it by the length of the query. For "l2" relative to the squared distance.
         """
-        if self.metric == "tanimoto":
-            return tile_margin(self.metric, self.d, 1, 1)
         if self.metric != "cosine":
             longest = max(self.longest, codecs.terms_bound(self.levels))
-            return relative_error(self.d) * (1.0 if is_distance(self.metric) else longest)
+            return score_margin(self.metric, self.d, longest)
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
 
     # --- metric -----------------------------------------------------------------------------------
@@ -301,9 +299,8 @@ class Snapshot:
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
             if view is not None:
-                return view[0], view[1].view(
-                    np.int64
-                )  # NumPy prints the other 64-bit type with its dtype
+                # NumPy prints the other 64-bit type with its dtype
+                return view[0], view[1].view(np.int64)
         return self.copied(rows)
 
     def copied(self, rows: Ints) -> tuple[Floats, Ints]:
@@ -386,8 +383,7 @@ class Snapshot:
             raise ValueError("its vectors are not of length 1")
         if self.metric != "cosine" and not self.measure_longest() <= self.longest:
             raise ValueError(f"its vectors are not finite, or longer than {self.longest:g}")
-        if self.metric == "tanimoto" and any(first_not_bits(X) >= 0 for X in self._parts()):
-            raise ValueError("its vectors hold other numbers than 0 and 1")
+        check_stored(self._parts(), self.metric)
         check_references(self.references.reshape(-1, max(1, self.n)), self.n)
 
     def eligible(self, labels: Int32s, allowed: Bools | None = None) -> Ints:

@@ -356,9 +356,8 @@ class Job:
         """Raise RuntimeError if the user has changed the index, as a run would undo the changes."""
         folder = self.directory / INDEX
         if manifest.find_damaged("join"):
-            with suppress(
-                FileNotFoundError, ValueError
-            ):  # the index is damaged, and a run repairs it
+            # the index is damaged, and a run repairs it
+            with suppress(FileNotFoundError, ValueError):
                 ShardedEvidenceIndex.open(folder)
                 raise RuntimeError(
                     f"the index in {folder} was changed after the job had written it, and a run "

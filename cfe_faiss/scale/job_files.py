@@ -29,20 +29,19 @@ from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.disk import checksum, lock, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.read import open_parquet
-from cfe_faiss.files.outputs import is_ours, new_file, path_within
-from cfe_faiss.files.records import (
+from cfe_faiss.files.forms import (
     ANY_MAPPING,
     BOOLEAN,
     CHECKSUM,
     LARGEST,
     NATURAL,
-    Record,
     check,
     integer,
     number,
     optional,
     text,
 )
+from cfe_faiss.files.outputs import Record, is_ours, new_file, path_within
 
 SPECIFICATION = "job.json"
 DONE = "done.jsonl"

@@ -30,9 +30,10 @@ from cfe_faiss._native import FaissLists, ListChecks, ReadWriteLock, Table, call
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.routes import Routes, SecondLevel
-from cfe_faiss.files import records
+from cfe_faiss.files import forms
 from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.outputs import (
+    Record,
     check_not_mapped,
     check_owner,
     is_one_of,
@@ -41,7 +42,6 @@ from cfe_faiss.files.outputs import (
     path_within,
     sync_folder,
 )
-from cfe_faiss.files.records import Record
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows.faiss_functions import (
     Step,
@@ -67,23 +67,23 @@ _PREPARED = f"{MANIFEST}.new"
 _VERSION = 2  # lists of version 1 have no checksum
 
 _SETTINGS = {
-    "theta": records.number(1e-3, math.pi / 2),
-    **dict.fromkeys(("weighted", "complete"), records.BOOLEAN),
-    "routing": records.one_of(["evidence", "nearest"]),
-    "metric": records.one_of(METRICS),
+    "theta": forms.number(1e-3, math.pi / 2),
+    **dict.fromkeys(("weighted", "complete"), forms.BOOLEAN),
+    "routing": forms.one_of(["evidence", "nearest"]),
+    "metric": forms.one_of(METRICS),
 }
-_VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), records.integer(1)), **_SETTINGS}
+_VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), forms.integer(1)), **_SETTINGS}
 _ENTRY = {
-    "file": records.text(_SHARD, "the name of a shard"),
-    "size": records.NATURAL,
-    "crc32": records.CHECKSUM,
+    "file": forms.text(_SHARD, "the name of a shard"),
+    "size": forms.NATURAL,
+    "crc32": forms.CHECKSUM,
 }
-_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": records.CHECKSUM}
+_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": forms.CHECKSUM}
 _OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"} | {
     "metric?": _VALUES["metric"]
 }
 _FORMS = {
-    1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": records.CHECKSUM},
+    1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": forms.CHECKSUM},
     _VERSION: _FORM,
 }
 _RECORD = Record(MANIFEST, "cfe_faiss shards", _FORMS)
@@ -282,9 +282,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
                 )
             rows = shards.rows(number)
             queries = Queries.of_rows(snapshot, rows, k)
-            D, I = search(
-                queries, self.resolve_effort(effort), nq=snapshot.n
-            )  # as in a search of all stored rows
+            # as in a search of all stored rows
+            D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)
             return snapshot.row_ids[rows], D, I
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:

@@ -60,9 +60,8 @@ from cfe_faiss.search.tiles import slices, tiles_between
 
 EDGES_PER_BLOCK = 1 << 24
 _EDGES_AT_ONCE = 1 << 20
-_BYTES_OF_A_KEY = (
-    64  # peak memory per key of a merge: keys of the runs, remaining keys, targets, sources
-)
+# peak memory per key of a merge: keys of the runs, remaining keys, targets, sources
+_BYTES_OF_A_KEY = 64
 _BYTES_OF_A_WEIGHTED_KEY = 128  # the same with weights, their order, and sums for both directions
 
 Keys = NDArray[np.int64]

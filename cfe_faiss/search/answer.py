@@ -30,9 +30,8 @@ from cfe_faiss.search.query import (
 from cfe_faiss.search.recall import certify
 
 _QUERIES_PER_LIST = 4
-_FEW_TO_CALIBRATE = (
-    2000  # an exact search of this number of queries takes about as long as a calibration
-)
+# an exact search of this number of queries takes about as long as a calibration
+_FEW_TO_CALIBRATE = 2000
 # An exact search of all rows multiplies each pair once. It is faster than a search of lists that
 # hold most of the rows: see `_pays_exactly`.
 _LEAST_SHARE = 0.4
@@ -60,7 +59,7 @@ def search(
         return _search_per_label(queries, effort)
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return make_results(len(queries), queries.k)
-    if queries.rules is not None and queries.rules.per_group is not None:
+    if queries.rules is not None and not queries.rules.take_one_search:
         return _search_per_group(queries, effort, progress)
     if queries.uses is not None:
         if queries.rules is not None:
@@ -192,9 +191,8 @@ _Part = tuple[Any, Queries, Plan]
 def _plan_parts(queries: Queries, effort: Effort, nq: int | None = None) -> list[_Part]:
     """Return numbers, queries and plan of the queries that are searched in one way."""
     if queries.neighbors == "own" and queries.conditions is None:
-        large = large_classes(
-            queries.snapshot
-        )  # ascending; `np.isin` takes five times as long for few queries
+        # ascending; `np.isin` takes five times as long for few queries
+        large = large_classes(queries.snapshot)
         is_large = large.searchsorted(queries.labels, "right") - large.searchsorted(queries.labels)
         return [
             (chosen, part, plan_search(part, effort, nq))
@@ -267,9 +265,8 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
     if calibration is not None:
         nprobe = calibration.most
     elif effort.recall is None and not effort.exact:
-        nprobe = as_count(
-            "nprobe", effort.nprobe
-        )  # FAISS code may have set the index's nprobe without a check
+        # FAISS code may have set the index's nprobe without a check
+        nprobe = as_count("nprobe", effort.nprobe)
     if calibration is not None and calibration.least >= snapshot.lists:
         calibration = None
     plan = Plan("lists", nprobe, effort, calibration)
@@ -313,9 +310,8 @@ def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
     most = 0 if rules.excluded_ids is None else rules.excluded_ids.shape[1]
     if queries.stored and rules.neighbors == "any":
         most -= 1  # the query itself, which the calibration excludes, too
-    width = k + (
-        1 << (most - 1).bit_length() if most > 0 else 0
-    )  # few widths, as each is calibrated once
+    # few widths, as each is calibrated once
+    width = k + (1 << (most - 1).bit_length() if most > 0 else 0)
     missing = (1 - effort.recall + recall.CLASS_SLACK) * k / width - recall.CLASS_SLACK
     return width, effort._replace(recall=1 - missing) if missing > 0 else effort._replace(
         recall=None, exact=True
@@ -335,9 +331,8 @@ def _pays_exactly(queries: Queries, plan: Plan) -> bool:
     by_products = (
         snapshot.d >= _LEAST_DIMENSIONS and 2 * queries.k <= snapshot.d and effort.memory is None
     )
-    if (
-        calibration is None
-    ):  # products beat blocks of floats, and of bytes in many dimensions or for other metrics
+    # products beat blocks of floats, and of bytes in many dimensions or for other metrics
+    if calibration is None:
         has_fast_bytes = _native.has_bytes() and snapshot.metric == "cosine"
         return plan.nprobe >= snapshot.lists and (by_products or not has_fast_bytes)
     classes, counts = snapshot.class_counts

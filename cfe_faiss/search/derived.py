@@ -480,9 +480,8 @@ def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
         rows = rows[snapshot.labels[rows] != UNKNOWN]
         if len(rows):
             X = snapshot.rows(rows)[0]
-            with np.errstate(
-                invalid="ignore", over="ignore"
-            ):  # a damaged file may contain NaN or infinity
+            # a damaged file may contain NaN or infinity
+            with np.errstate(invalid="ignore", over="ignore"):
                 parts.append(X - X.mean(axis=0))
     directions, tail = directions_of(
         np.concatenate(parts) if parts else np.empty((0, snapshot.d), np.float32)

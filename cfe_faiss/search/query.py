@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -159,6 +159,32 @@ class Plan(NamedTuple):
     calibration: Calibration | None = None
 
 
+Neighbors: TypeAlias = Literal["other", "own", "any"]
+
+
+class RowOptions(TypedDict, total=False):
+    """Options of searches that say which rows a query may find.
+
+    See :meth:`cfe_faiss.index.searching.EvidenceSearcher.search_evidence`.
+    """
+
+    sel: Any
+    exclude: Any
+    exclude_labels: Any
+    within: tuple[float, float] | None
+    neighbors: Neighbors
+
+
+class SearchOptions(RowOptions, total=False):
+    """Options of searches; see ``search_evidence``."""
+
+    recall: float | None
+    exact: bool
+    memory: int | None
+    progress: bool
+    per_group: int | None
+
+
 class Rules(NamedTuple):
     """Rules that limit which rows a query may find. A stored query never finds itself.
 
@@ -178,7 +204,7 @@ class Rules(NamedTuple):
         Maximum number of results of one class, for each query; None without a limit.
     """
 
-    neighbors: Literal["other", "own", "any"] = "other"
+    neighbors: Neighbors = "other"
     excluded_labels: Any = None
     excluded_ids: Any = None
     within: tuple[float, float] | None = None
@@ -186,19 +212,16 @@ class Rules(NamedTuple):
     per_group: int | None = None
 
     @classmethod
-    def of(
-        cls,
-        exclude: Any,
-        exclude_labels: Any,
-        within: Any,
-        neighbors: Any,
-        name: str = "",
-        per_group: Any = None,
-    ) -> Rules | None:
-        """Check the options of a search; ``name`` is a prefix of their names.
+    def of(cls, options: SearchOptions | RowOptions, name: str = "") -> Rules | None:
+        """Check the rules among the options of a search; ``name`` is a prefix of their names.
 
-        None if every option is the default.
+        None if each has its default.
         """
+        exclude = options.get("exclude")
+        exclude_labels = options.get("exclude_labels")
+        within = options.get("within")
+        neighbors = options.get("neighbors", "other")
+        per_group = options.get("per_group")
         if exclude is exclude_labels is within is per_group is None and neighbors == "other":
             return None
         if neighbors not in NEIGHBORS:
@@ -206,6 +229,11 @@ class Rules(NamedTuple):
         limit = None if per_group is None else as_count(f"{name}per_group", per_group)
         ends = _as_range(f"{name}within", within)
         return cls(neighbors, exclude_labels, exclude, ends, per_group=limit)
+
+    @property
+    def take_one_search(self) -> bool:
+        """Whether one search applies all rules: none depends on the other results of a query."""
+        return self.per_group is None
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
         """Return rules with excluded classes and ids of ``nq`` queries as checked arrays.

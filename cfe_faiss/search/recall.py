@@ -35,8 +35,8 @@ LEAST_ROWS = 100
 
 Smaller classes share a calibration.
 """
-_OF_CLASS = 250  # minimum number of sampled rows per class
-_OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
+_SAMPLED_PER_CLASS = 250  # minimum number of sampled rows per class
+_SAMPLED_OF_CLASSES = 4000  # limit for the sum of these minima over all classes
 CLASS_SLACK = 0.01
 """Tolerated shortfall of a class's lower bound below the target recall."""
 _CERTAIN = 2.6  # one-sided 99.5 % quantile of the normal distribution
@@ -74,7 +74,7 @@ def _strata(snapshot: Snapshot) -> list[_Stratum]:
     small = np.flatnonzero(counts < LEAST_ROWS).tolist()
     numbers = [[number] for number in np.flatnonzero(counts >= LEAST_ROWS).tolist()]
     numbers += [small] if small else []
-    least = min(_OF_CLASS, _OF_ALL_CLASSES // max(1, len(numbers)))
+    least = min(_SAMPLED_PER_CLASS, _SAMPLED_OF_CLASSES // max(1, len(numbers)))
     rng = np.random.default_rng(0)
     strata = []
     for positions in numbers:
@@ -424,9 +424,8 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
         everything = wanted[chosen] < D.shape[1]
         highest = bounds.max(axis=1)
         if snapshot.metric == "cosine":
-            highest[highest >= codecs.LEAST_OF_EQUAL] = (
-                1  # the largest similarity, that of equal rows
-            )
+            # the largest similarity, that of equal rows
+            highest[highest >= codecs.LEAST_OF_EQUAL] = 1
         result[chosen] = complete[chosen] & (everything | (highest < D[chosen, -1]))
 
     work = float(len(order)) * snapshot.centroids[0].size

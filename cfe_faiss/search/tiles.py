@@ -20,7 +20,7 @@ import numpy as np
 from cfe_faiss._native import Filter
 from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product
-from cfe_faiss.rows.metric import make_tanimoto
+from cfe_faiss.rows.metric import score_products
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.query import Queries
@@ -156,8 +156,7 @@ def _multiply(x: Chunk, others: Iterable[Chunk], near: Any = None) -> Iterator[T
     for y in others:
         S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
         product(x.rows, y.columns.T, S)
-        if x.snapshot.metric == "tanimoto":
-            make_tanimoto(S, x.X, y.X)
+        score_products(S, x.X, y.X, x.snapshot.metric)
         if near is not None:
             excluded = near[:, y.nodes].tocoo()
             S[excluded.row, excluded.col] = -np.inf
@@ -280,9 +279,8 @@ class _SortedChunks:
         keys: list[Array] = [*columns[limits[:, 1] == np.inf], self.labels[chosen]]
         keys += [*_sorting_number(conditions, columns), *columns[: conditions.grouped]]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
-        self.rows = rows[
-            np.lexsort((self.labels[rows], np.arange(len(rows)) // height))
-        ]  # the core needs this order
+        # the core needs this order
+        self.rows = rows[np.lexsort((self.labels[rows], np.arange(len(rows)) // height))]
         self.cuts = slices(len(rows), height)
         ranges = np.column_stack([self.labels, compared])[self.rows].T.astype(np.float64)
         starts = [cut.start for cut in self.cuts]
@@ -297,9 +295,8 @@ class _SortedChunks:
         rows = self.rows[self.cuts[i]]
         values = self.side.values[rows]
         limits = self.conditions.limits
-        if (
-            direction
-        ):  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
+        # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
+        if direction:
             values = np.column_stack([direction * self.side.evidence[rows], values])
             limits = np.vstack([(1, np.inf), limits])
         asking = self.queries or Queries.of_rows(self.snapshot, rows)
@@ -319,9 +316,8 @@ class _SortedChunks:
         high = self._high[:, first:]
         other_low = others._low[:, i, None]
         other_high = others._high[:, i, None]
-        between = np.maximum(
-            low - other_high, other_low - high
-        )  # smallest distance of two values, if positive
+        # smallest distance of two values, if positive
+        between = np.maximum(low - other_high, other_low - high)
         across = np.maximum(high - other_low, other_high - low)  # largest distance
         neighbors = "other" if others.queries is None else others.queries.neighbors
         possible = {

@@ -31,8 +31,10 @@ from cfe_faiss.base.checks import UNKNOWN, check_distinct, require
 from cfe_faiss.base.disk import checksum, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
+from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
 from cfe_faiss.files.outputs import (
     MARK,
+    Record,
     check_not_mapped,
     check_owner,
     is_of_version,
@@ -41,7 +43,6 @@ from cfe_faiss.files.outputs import (
     new_version,
     path_within,
 )
-from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.index.flat import with_ids
 from cfe_faiss.store.contents import Classes, Contents, Kind, Table, key_of, kind_of
 from cfe_faiss.store.values import (
@@ -165,9 +166,8 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
             raise _damage(folder, f"the checksum of {file['name']} does not match")
     # An earlier version had one class for positions and for ids that stay.
     index: Any = with_ids(read_index(paths["index"], faiss.IO_FLAG_MMAP if mmap else 0))
-    if (
-        index.d != manifest["d"] or index.ntotal < manifest["rows"]
-    ):  # checked first: it bounds the number of rows
+    # checked first: it bounds the number of rows
+    if index.d != manifest["d"] or index.ntotal < manifest["rows"]:
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
@@ -255,9 +255,8 @@ def _unpack(content: bytes, n: int) -> Any:
     Rows are unpacked in batches, so that the memory used stays in proportion to the size of the
     file.
     """
-    file = pq.ParquetFile(
-        pa.BufferReader(content)
-    )  # Arrow reads Python file objects from its own threads
+    # Arrow reads Python file objects from its own threads
+    file = pq.ParquetFile(pa.BufferReader(content))
     most = _most_unpacked(len(content))
     about = file.metadata
     require(
@@ -353,8 +352,7 @@ def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
     if not (overwrite or manifest.exists() or are_files):
         raise ValueError(
             f"{path} must be a new or an empty directory or that of a store, got one with other "
-            f"files; "
-            "overwrite=True adds the store to them"
+            "files; overwrite=True adds the store to them"
         )
 
 
@@ -396,8 +394,7 @@ def rows_of(
     if not speaks_arrow(table):
         raise TypeError(
             "table must be one of pyarrow, pandas, polars or any other that has "
-            "__arrow_c_stream__, "
-            f"got {type(table).__name__}"
+            f"__arrow_c_stream__, got {type(table).__name__}"
         )
     columns = pa.table(table)
     names = columns.column_names
@@ -410,9 +407,8 @@ def rows_of(
             raise ValueError(f"table must have a column {name!r}, got {', '.join(names)}")
     labels = columns[label_name] if label_name in names else None
     documents = columns[document_name] if document_name in names else None
-    if labels is not None and pa.types.is_floating(
-        labels.type
-    ):  # pandas stores integers as floats if one is missing
+    # pandas stores integers as floats if one is missing
+    if labels is not None and pa.types.is_floating(labels.type):
         with contextlib.suppress(pa.ArrowInvalid):
             labels = labels.cast(pa.int64())
     keys = [name for name in names if name not in fields and not _PANDAS_INDEX.fullmatch(name)]
@@ -457,9 +453,8 @@ def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
 def _array(values: list[Any]) -> Any:
     """Return values as one Arrow array, or as JSON texts if no Arrow type holds them all."""
     if _are_of_one_kind(values):
-        with contextlib.suppress(
-            TypeError, ValueError, OverflowError
-        ):  # of Arrow, or of Python for NaN among decimals
+        # of Arrow, or of Python for NaN among decimals
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             return pa.array(values)
     return pa.array(
         [

@@ -382,9 +382,8 @@ class Table:
         if column is None or column.version is not self.version:
             column = self._encoded(name, column)
         self.columns[name] = column  # the most recent one
-        for oldest in list(self.columns)[
-            :-_MAX_COLUMNS
-        ]:  # other threads change the dict: iterate over a copy
+        # other threads change the dict: iterate over a copy
+        for oldest in list(self.columns)[:-_MAX_COLUMNS]:
             self.columns.pop(oldest, None)
         return column
 
@@ -393,9 +392,8 @@ class Table:
             dictionary = Values()
             codes = dictionary.encode([*self.classes.names, None])[np.maximum(self.labels, UNKNOWN)]
             return Column(self.version, codes, dictionary, self.labels)
-        if (
-            earlier is None or len(earlier.dictionary.values) > 2 * len(self) + 1024
-        ):  # a long history of values
+        # a long history of values
+        if earlier is None or len(earlier.dictionary.values) > 2 * len(self) + 1024:
             earlier = Column(self.version, np.empty(0, np.int32), Values(), self.labels)
         n = len(earlier.codes)
         if name in (ID, DOCUMENT):
@@ -514,7 +512,7 @@ class Contents:
         """Return the k nearest rows of unit queries, of any class: similarities D, keys I."""
         rules = rules or Rules("any")
         query = Query(k, X=X, labels=unknown_labels(len(X)), rules=rules)
-        if mask is not None or not self.index.has_lists or rules.per_group is not None:
+        if mask is not None or not self.index.has_lists or not rules.take_one_search:
             return self._search_exactly(query, mask)
         # The index probes ``nprobe`` lists, or more where those hold too few rows. Rows of other
         # lists may be as near as the last result, so an exact search decides between equal rows.
@@ -603,8 +601,7 @@ class Contents:
         if len(X) < needed:
             raise ValueError(
                 f"the first rows train {index!r} and must be at least {needed}, got {len(X)}: call "
-                f"train(vectors) "
-                "first, or add more rows at once"
+                "train(vectors) first, or add more rows at once"
             )
         index.train(X)
 

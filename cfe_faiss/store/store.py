@@ -30,8 +30,8 @@ from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.curve import SimilarityCurve, curve_of
 from cfe_faiss.explorer import Explored, explorer_page, write_explorer
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.searching import EvidenceIndex, Neighbors
-from cfe_faiss.pairs import Pairs, evidence_pairs, global_evidence
+from cfe_faiss.index.searching import EvidenceIndex
+from cfe_faiss.pairs import DuplicateGroup, Pairs, duplicate_groups, evidence_pairs, global_evidence
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import (
     Metric,
@@ -42,20 +42,19 @@ from cfe_faiss.rows.metric import (
     measured,
     score_at,
 )
-from cfe_faiss.search.query import Effort, Query, Rules
+from cfe_faiss.search.query import Effort, Neighbors, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
-from cfe_faiss.store.duplicates import DuplicateGroup, duplicate_groups
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
     Label,
     Rows,
-    as_vectors,
     check_documents,
     check_ids,
     check_labels,
     check_metadata,
     copy_metadata,
+    speaks_arrow,
 )
 from cfe_faiss.store.watch import Watch, evidence_against, group_codes
 
@@ -143,9 +142,8 @@ class EvidenceStore:
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
         self._contents = contents
-        self._origins: tuple[
-            Path, ...
-        ] = ()  # directories that it was first read from or saved to, and last saved to
+        # directories that it was first read from or saved to, and last saved to
+        self._origins: tuple[Path, ...] = ()
 
     def __getstate__(self) -> tuple[Any, ...]:
         with self._lock.reading():
@@ -167,7 +165,7 @@ class EvidenceStore:
 
     @property
     def metric(self) -> Metric:
-        """How vectors are compared: "cosine", "ip", "l2" or "tanimoto"."""
+        """How vectors are compared, see :class:`cfe_faiss.IndexEvidenceFlat`."""
         metric: Metric = self._contents.index.metric
         return metric
 
@@ -242,7 +240,7 @@ class EvidenceStore:
         TypeError, ValueError
             If the vectors are not as described, or the store holds rows already.
         """
-        X = as_vectors("vectors", vectors, self.d, self.metric)
+        X = self._as_vectors(vectors)
         with self._lock.writing():
             self._contents.index.train(X)
 
@@ -338,7 +336,7 @@ class EvidenceStore:
             page = self._page(watch.k, 0, watch.threshold)
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
-        X = as_vectors("vectors", vectors, self.d, self.metric)
+        X = self._as_vectors(vectors)
         check_shape("vectors", X, (len(names), self.d), "one for each id")
         classes = check_labels("labels", labels, len(names))
         metadata = check_metadata(metadata, names)
@@ -548,7 +546,7 @@ class EvidenceStore:
         """
         page = self._page(k, offset, threshold)
         X, single = self._queries("xq", xq)
-        rules = Rules.of(None, None, None, "any", per_group=per_group)
+        rules = Rules.of({"neighbors": "any", "per_group": per_group})
         with self._lock.reading():
             D, I = self._contents.search(X, self._most(page), self._mask(where), rules)
             hits = self._hits(D, I, page, with_vectors)
@@ -644,13 +642,19 @@ class EvidenceStore:
                 rows = self._contents.rows_of(check_ids(list(values)))
                 keys = np.where(rows < 0, -1, table.keys[rows]) if len(rows) else rows
                 excluded = padded(keys, lengths)
-            if own_keys is not None and (
-                label is not None or neighbors != "other"
-            ):  # a row could find itself
+            # a row could find itself
+            if own_keys is not None and (label is not None or neighbors != "other"):
                 excluded = (
                     own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
                 )
-            rules = Rules.of(excluded, None, within, neighbors, per_group=per_group)
+            rules = Rules.of(
+                {
+                    "exclude": excluded,
+                    "within": within,
+                    "neighbors": neighbors,
+                    "per_group": per_group,
+                }
+            )
             query = Query(self._most(page), X=X, labels=labels, rules=rules)
             D, I = self._contents.evidence(query, self._mask(where), effort)
             hits = self._hits(D, I, page, with_vectors)
@@ -686,6 +690,20 @@ class EvidenceStore:
                 f"label must be given for {name}: the predicted class that evidence differs from"
             )
         return labels
+
+    def _as_vectors(self, values: Any) -> NDArray[np.float32]:
+        """Return n vectors, (n, d), as the index stores them: a matrix, or a column of a table."""
+        is_column = len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray)
+        if is_column and speaks_arrow(values):
+            from cfe_faiss.store.arrow import matrix
+
+            values = matrix("vectors", values)
+        elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
+            values = list(values)
+        is_listed = isinstance(values, list | tuple | np.ndarray)
+        if is_listed and not len(values) and not np.shape(values)[-1]:
+            values = np.empty((0, self.d), np.float32)
+        return as_rows("vectors", values, self.d, self.metric)
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
         array = as_array(name, xq)

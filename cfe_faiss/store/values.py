@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_list, as_values
-from cfe_faiss.rows.metric import Metric, as_rows
 
 Label = str | int | None
 """A predicted class: a text, an integer or a boolean; None for a row that is not classified."""
@@ -168,9 +167,8 @@ def as_typed(value: Any) -> Any:
     for method in ("as_py", "to_pylist"):  # Arrow
         if hasattr(value, method):
             value = getattr(value, method)()
-    if hasattr(
-        value, "to_timedelta64"
-    ):  # of pandas, which itself would round to the nearest microsecond
+    # of pandas, which itself would round to the nearest microsecond
+    if hasattr(value, "to_timedelta64"):
         value = value.to_timedelta64()
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype(f"{'M' if isinstance(value, np.datetime64) else 'm'}8[us]").item()
@@ -203,30 +201,6 @@ def from_json(mapping: dict[str, Any]) -> Any:
                     f"metadata hold no value like {key}: {str(value)[:40]!r}"
                 ) from error
     return mapping
-
-
-def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.float32]:
-    """Return n vectors, (n, d), as an index with this metric stores them.
-
-    They are a matrix, or a column of Arrow, polars or pandas.
-    """
-    if (
-        len(getattr(values, "shape", (0,))) == 1
-        and not isinstance(values, np.ndarray)
-        and speaks_arrow(values)
-    ):
-        from cfe_faiss.store.arrow import matrix
-
-        values = matrix(name, values)
-    elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
-        values = list(values)
-    if (
-        isinstance(values, list | tuple | np.ndarray)
-        and not len(values)
-        and not np.shape(values)[-1]
-    ):
-        values = np.empty((0, d), np.float32)
-    return as_rows(name, values, d, metric)
 
 
 def speaks_arrow(values: Any) -> bool:
@@ -378,9 +352,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
             )
         return int(plain)
     if isinstance(plain, float):
-        return (
-            math.nan if math.isnan(plain) else float(plain)
-        )  # one object, which equals itself in columns
+        # one object, which equals itself in columns
+        return math.nan if math.isnan(plain) else float(plain)
     if isinstance(plain, Decimal):
         if not plain.is_finite():
             raise ValueError(
@@ -396,9 +369,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
         f"{_name_place(*where)} must be a text, a number, True, False, None, a date, a time, a "
-        f"duration, bytes, or a "
-        "list or mapping of these, "
-        f"got {type(value).__name__}: {str(value)[:60]}"
+        f"duration, bytes, or a list or mapping of these, got {type(value).__name__}: "
+        f"{str(value)[:60]}"
     )
 
 

@@ -32,14 +32,6 @@ def test_numbers_of_rows():
         ids.nodes_of(table(a=["0", "3"]), "a")
 
 
-def test_rows_go_by_the_column():
-    ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
-    other = table(id=["c", "a"], value=["1", "2"])
-    assert ids.rows(other).tolist() == [2, 0]
-    with pytest.raises(ValueError, match=r"no row for 1 of 3, such as id 'b'"):
-        ids.all_rows(other)
-
-
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [(["a", ""], "line 3: no id"), (["a", "b", "a"], "line 4: id 'a' again, as in line 2")],
@@ -47,18 +39,3 @@ def test_rows_go_by_the_column():
 def test_bad_ids(texts, expected):
     with pytest.raises(ValueError, match=expected):
         Ids.of_column(table(id=texts), "id")
-
-
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        ({"id": ["a", "x"]}, "line 3: id must be the id of a node, got 'x'"),
-        ({"id": ["a", ""]}, "line 3: id must be the id of a node, got none"),
-        ({"id": ["b", "a", "a"]}, "line 4: id 'a' again, as in line 3"),
-        ({"name": ["a"]}, r"must name a column of .*t\.csv \(name\), got 'id'"),
-    ],
-)
-def test_bad_rows(columns, expected):
-    ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
-    with pytest.raises(ValueError, match=expected):
-        ids.rows(table(**columns))

@@ -18,9 +18,8 @@ from numpy.testing import assert_array_equal
 from reference import assert_same_arrays, clustered, quick, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.files.faiss_payload import read_payload
-from cfe_faiss.files.footer import SINCE_VERSION
 from cfe_faiss.files.format import read_header, verify_index
+from cfe_faiss.files.layout import SINCE_VERSION, read_payload
 from cfe_faiss.files.outputs import new_file
 from cfe_faiss.index.searching import EvidenceIndex
 
@@ -136,11 +135,11 @@ def test_another_version_is_an_error(path: Path) -> None:
 
 KILLED = """
 import os, signal, sys, numpy as np, cfe_faiss as cfe
-from cfe_faiss.files import footer
+from cfe_faiss.files import layout
 
 index = cfe.IndexEvidenceIDMap2(8)
 index.add_with_labels(np.eye(8), range(8))
-footer._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+layout._append_footer = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 for path in sys.argv[1:]:
     pid = os.fork()
     if pid == 0:

@@ -194,16 +194,6 @@ def test_selectors_and_targets_combine_with_the_exclusion(
         assert_array_equal(I, all_I[reaches])
 
 
-@given(stored_vectors(least=12), st.integers(1, 3))
-def test_rows_stay_complete_under_a_selector(stored: Stored, nprobe: int) -> None:
-    first = faiss.IDSelectorBatch(stored.ids[:3])
-    labels = np.where(np.arange(len(stored.ids)) < 3, stored.labels, -1)
-    expected = evidence(stored._replace(labels=labels))[1]
-    for index in both_kinds(stored):
-        params = cfe.EvidenceParameters(stored.labels_q, nprobe if index.has_lists else None, first)
-        assert_array_equal(index.search(stored.xq, stored.k, params=params)[1] >= 0, expected >= 0)
-
-
 @pytest.mark.parametrize(
     ("params", "error", "message"),
     [

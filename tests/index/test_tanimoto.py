@@ -31,33 +31,6 @@ def bits(draw: st.DrawFn, least: int = 1) -> tuple[Bits, NDArray[np.int64]]:
     return X.astype(np.float32), rng.integers(0, draw(st.integers(1, 4)), n)
 
 
-def evidence(X: Bits, y: NDArray[np.int64], k: int) -> tuple[Bits, NDArray[np.int64]]:
-    """Return the k best rows of another class for each row."""
-    S = np.where(y[:, None] != y, tanimoto(X[:, None], X[None]), np.float32(-1))
-    I = np.argsort(-S, axis=1, kind="stable")[:, :k]
-    D = np.take_along_axis(S, I, axis=1)
-    return np.where(D < 0, np.finfo(np.float32).min, D), np.where(D < 0, -1, I)
-
-
-@given(bits(), st.integers(1, 70), st.integers(1, 6))
-def test_few_and_many_queries_equal_sets(
-    case: tuple[Bits, NDArray[np.int64]], k: int, few: int
-) -> None:
-    X, y = case
-    index = with_rows(cfe.IndexEvidenceFlat(X.shape[1], "tanimoto"), X, y)
-    D, I = evidence(X, y, k)
-    width = D.shape[1]
-    for found in (
-        index.search_stored(k=k),
-        index.search_evidence(X, y, k),
-        [part[: len(X)] for part in index.search_evidence(np.tile(X, (9, 1)), np.tile(y, 9), k)],
-    ):
-        assert_same_arrays([part[:, :width] for part in found], (D, I))
-    found = index.search_evidence(X[:few], y[:few], k)
-    assert_same_arrays([part[:, :width] for part in found], (D[:few], I[:few]))
-    assert (found[1][:, width:] == -1).all()
-
-
 @given(bits(least=2))
 def test_constraints_pairs_and_finders_equal_sets(case: tuple[Bits, NDArray[np.int64]]) -> None:
     X, y = case

@@ -50,15 +50,6 @@ def test_halves_refuse_larger_vectors() -> None:
     assert_array_equal(index.reconstruct_n(0, 2), np.eye(2))
 
 
-def test_labels_may_become_unknown_and_texts() -> None:
-    index = with_rows(cfe.IndexEvidenceIDMap2(2), [[1, 0], [0, 1], [0.6, 0.8]], ["a", "b", "b"])
-    index.update_vectors([2, 0], [[0, 1], [1, 0]], ["c", None])
-    assert index.members().labels.tolist() == [None, "b", "c"]
-    assert index.search_evidence([[0, 1]], ["a"], 3)[1].tolist() == [[1, 2, -1]]
-    index.update_vectors([], np.empty((0, 2)))
-    assert index.label_names.tolist() == ["b", "c"]
-
-
 def test_vectors_behind_a_transform() -> None:
     index, other = (cfe.index_factory(D, "PCA4,EvidenceIVF5,Flat") for _ in range(2))
     for one in (index, other):

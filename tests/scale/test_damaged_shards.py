@@ -16,8 +16,8 @@ from numpy.testing import assert_array_equal
 from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.files.footer import SINCE_VERSION
 from cfe_faiss.files.format import read_header
+from cfe_faiss.files.layout import SINCE_VERSION
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
 pytestmark = pytest.mark.usefixtures("without_sync")

@@ -2,16 +2,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import (
-    Stored,
     assert_same_arrays,
     clustered,
     cosines,
-    evidence,
-    stored_vectors,
     unit,
     with_rows,
 )
@@ -34,14 +29,6 @@ def element(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param
 
 
-def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
-    index.train(stored.X)
-    index.add_with_ids(stored.X, stored.ids)
-    index.relabel(stored.labels, stored.ids)
-    return index
-
-
 def grouped(
     index: cfe.IndexEvidenceIVF,
     queries: Queries,
@@ -54,22 +41,6 @@ def grouped(
     return pad_results(
         *engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k
     )
-
-
-def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
-    return Queries(index.storage(), stored.labels_q.astype(np.int32), X=unit(stored.xq))
-
-
-@given(stored_vectors(least=12, lowest_label=-1), st.integers(1, 8), st.integers(1, 3))
-@pytest.mark.parametrize("element", ELEMENTS)
-def test_all_lists_together_equal_brute_force(
-    element: str, stored: Stored, nlist: int, partitions: int
-) -> None:
-    index = built(stored, nlist, partitions)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "by_dimension", lambda *_: batch.Choice(element, "byte"))
-        D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
-    assert_same_arrays((D, I), evidence(stored))
 
 
 def near_twins(n: int, d: int, noise: float) -> tuple[np.ndarray, np.ndarray]:

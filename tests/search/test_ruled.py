@@ -5,7 +5,7 @@ Random rules are compared in :mod:`test_random_operations`, and in every engine 
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ import cfe_faiss as cfe
 from cfe_faiss.coarse import routes
 from cfe_faiss.coarse.routes import LARGE_CLASS_ROWS
 from cfe_faiss.rows.metric import Metric
-from cfe_faiss.search.query import Effort, Query, Rules
+from cfe_faiss.search.query import Effort, Query, Rules, SearchOptions
 
 N, DIM, CLASSES = 1200, 6, 5
 X, LABELS = clustered(N, DIM, CLASSES)
@@ -37,9 +37,7 @@ def stored_form(index: Any, X: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def rules_of(how: dict[str, Any]) -> Rules | None:
-    return Rules.of(
-        how.get("exclude"), how.get("exclude_labels"), how.get("within"), how["neighbors"]
-    )
+    return Rules.of(cast("SearchOptions", how))
 
 
 def test_a_recall_holds_for_the_results_that_remain() -> None:

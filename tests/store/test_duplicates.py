@@ -11,7 +11,7 @@ from scipy.spatial.distance import squareform
 from stores import INDEXES, filled
 
 import cfe_faiss as cfe
-from cfe_faiss.store import duplicates
+from cfe_faiss import pairs
 
 
 def distances(X: Any, metric: str) -> Any:
@@ -86,10 +86,10 @@ def test_copies_of_any_class_are_one_group_and_a_chain_is_not() -> None:
 
 def test_memory_of_one_huge_component_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = filled(60)
-    monkeypatch.setattr(duplicates, "_MOST_LINKED_ROWS", 50)
+    monkeypatch.setattr(pairs, "_MOST_LINKED_ROWS", 50)
     with pytest.raises(ValueError, match="threshold"):
         store.groups(-1.0)
-    monkeypatch.setattr(duplicates, "_MOST_PAIRS", 50)
+    monkeypatch.setattr(pairs, "_MOST_PAIRS", 50)
     with pytest.raises(ValueError, match="threshold"):
         store.groups(-1.0)
     for wrong in (None, "0.5", 1.5, float("nan")):

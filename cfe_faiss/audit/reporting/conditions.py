@@ -30,7 +30,7 @@ _SIGNS = {"at_least": ">=", "at_most": "<="}
 _TEXT = re.compile(
     r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*"
 )
-_OF_MODELS = {name for name, section in SECTION_OF.items() if section == "models"}
+_MODEL_METRICS = {name for name, section in SECTION_OF.items() if section == "models"}
 """Metrics with a number for each model."""
 
 
@@ -92,7 +92,7 @@ class Condition:
         numbers = [
             as_number(name, value, -math.inf, math.inf)
             for name, value in self._bounds()
-            if not (isinstance(value, str) and self.metric in _OF_MODELS)
+            if not (isinstance(value, str) and self.metric in _MODEL_METRICS)
         ]
         if len(numbers) == 2 and numbers[0] > numbers[1]:
             raise ValueError(f"at_least must be at most at_most, got {numbers[0]} and {numbers[1]}")
@@ -123,7 +123,7 @@ class Condition:
         number = math.nan
         with suppress(ValueError):
             number = float(match["bound"]) if match else math.nan
-        if match is None or not (math.isfinite(number) or match["metric"] in _OF_MODELS):
+        if match is None or not (math.isfinite(number) or match["metric"] in _MODEL_METRICS):
             raise ValueError(
                 f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got "
                 f"{text!r}"

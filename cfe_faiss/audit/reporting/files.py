@@ -68,7 +68,7 @@ def environment() -> Environment:
 
     They call functions of this package by their names.
     """
-    made = Environment(
+    templates = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         loader=FunctionLoader(template),
@@ -76,9 +76,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     filters = show, show_value, interval, is_undefined, at, neighbourhood
-    made.filters.update({function.__name__: function for function in filters})
-    made.globals.update(_SIZES, STYLES=STYLES, MINUS=MINUS, outline=outline)
-    return made
+    templates.filters.update({function.__name__: function for function in filters})
+    templates.globals.update(_SIZES, STYLES=STYLES, MINUS=MINUS, outline=outline)
+    return templates
 
 
 def draw(macro: str, *arguments: Any) -> Markup:

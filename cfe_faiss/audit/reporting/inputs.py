@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.grades import grades_of
-from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes, grades_of
 from cfe_faiss.audit.groups import (
     Bins,
     attributes_of_finder,
@@ -292,9 +291,8 @@ def check_inputs(
         raise ValueError(
             f"finder must search among two nodes or more with a predicted class, got {len(nodes)}"
         )
-    if (
-        finder.attributes is None
-    ):  # by number, "feature 0", if the data has no names; none without data
+    # by number, "feature 0", if the data has no names; none without data
+    if finder.attributes is None:
         rows = np.arange(len(finder.labels))
         unnamed = Attributes({}, rows) if finder.data is None else as_attributes(finder.data)
         finder = replace(finder, attributes=unnamed)

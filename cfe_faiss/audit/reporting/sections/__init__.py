@@ -6,14 +6,14 @@ The modules of this folder declare their sections, and the metrics that these me
 from cfe_faiss.audit.reporting.inputs import Part
 from cfe_faiss.audit.reporting.sections import groups, model_tests, pairs, variations
 
-_FIRST = ("strongest_case", "groups", "tests", "models")
+_TOP_SECTIONS = ("strongest_case", "groups", "tests", "models")
 """The sections at the top, in their order."""
 _PARTS = {
     part.name: part for module in (groups, model_tests, variations, pairs) for part in module.PARTS
 }
-_OF_WORDS = (Part("method"), Part("subject"))
+_TEXT_SECTIONS = (Part("method"), Part("subject"))
 
-SECTIONS = (*(_PARTS[name] for name in dict.fromkeys((*_FIRST, *_PARTS))), *_OF_WORDS)
+SECTIONS = (*(_PARTS[name] for name in dict.fromkeys((*_TOP_SECTIONS, *_PARTS))), *_TEXT_SECTIONS)
 """The sections of the report in their order."""
 METRICS = {name: metric for part in SECTIONS for name, metric in part.metrics.items()}
 """The metrics that conditions can be about."""

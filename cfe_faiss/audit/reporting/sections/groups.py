@@ -13,7 +13,9 @@ from cfe_faiss.audit.group_rates import (
     LIMIT_OF_TRUTH,
     LIMIT_OF_UNKNOWN,
     GroupMetrics,
+    calibration_curves,
     group_metrics,
+    threshold_curves,
     turned,
 )
 from cfe_faiss.audit.groups import Frame
@@ -28,7 +30,6 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Need, Part
-from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
 
 _COMPARED = [f"{name}{end}" for name in ("ratio", "difference") for end in ("", "_low", "_high")]
@@ -356,8 +357,8 @@ def calibration_section(inputs: Inputs) -> Section:
     return Section({"gap": gap}, tables=tables)
 
 
-_OF_GROUPS: tuple[Need, ...] = ("favourable", "sensitive")
-_OF_ERRORS: tuple[Need, ...] = (*_OF_GROUPS, "truth")
+_NEEDS_OF_GROUPS: tuple[Need, ...] = ("favourable", "sensitive")
+_NEEDS_OF_ERRORS: tuple[Need, ...] = (*_NEEDS_OF_GROUPS, "truth")
 
 PARTS = (
     Part(
@@ -366,12 +367,14 @@ PARTS = (
         ("sensitive",),
         is_open=True,
         metrics={
-            "selection_rate": Metric("rate", "count", _OF_GROUPS),
-            "impact_ratio": Metric("ratio", "count", _OF_GROUPS, is_ranked=True),
-            "selection_rate_difference": Metric("difference", "count", _OF_GROUPS, is_ranked=True),
-            "accuracy": Metric("accuracy", "judged", _OF_ERRORS),
-            "false_positive_rate": Metric("fpr", "negatives", _OF_ERRORS),
-            "false_negative_rate": Metric("fnr", "positives", _OF_ERRORS),
+            "selection_rate": Metric("rate", "count", _NEEDS_OF_GROUPS),
+            "impact_ratio": Metric("ratio", "count", _NEEDS_OF_GROUPS, is_ranked=True),
+            "selection_rate_difference": Metric(
+                "difference", "count", _NEEDS_OF_GROUPS, is_ranked=True
+            ),
+            "accuracy": Metric("accuracy", "judged", _NEEDS_OF_ERRORS),
+            "false_positive_rate": Metric("fpr", "negatives", _NEEDS_OF_ERRORS),
+            "false_negative_rate": Metric("fnr", "positives", _NEEDS_OF_ERRORS),
         },
     ),
     Part("counts", counts_section, ("sensitive",)),
@@ -380,7 +383,9 @@ PARTS = (
         error_rates_section,
         ("sensitive", "truth"),
         metrics={
-            "equalised_odds_difference": Metric("equalised_odds_difference", "judged", _OF_ERRORS)
+            "equalised_odds_difference": Metric(
+                "equalised_odds_difference", "judged", _NEEDS_OF_ERRORS
+            )
         },
     ),
     Part("outcomes", outcomes_section, ("sensitive", "selective"), is_open=True, is_optional=True),

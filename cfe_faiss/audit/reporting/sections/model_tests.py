@@ -189,12 +189,12 @@ _ALL_TESTS = (
 
 def _keep_one_side(rows: Sequence[_Row]) -> list[_Row]:
     """Return the rows; of an attribute with two values only the value at a disadvantage."""
-    kept: dict[tuple[str, ...], _Row] = {}
+    row_of_pair: dict[tuple[str, ...], _Row] = {}
     for row in rows:
         key = row["attribute"], row["test"], row["value"] if row["values"] != 2 else ""
-        if key not in kept or (row["statistic"] or 0) > (kept[key]["statistic"] or 0):
-            kept[key] = row
-    return list(kept.values())
+        if key not in row_of_pair or (row["statistic"] or 0) > (row_of_pair[key]["statistic"] or 0):
+            row_of_pair[key] = row
+    return list(row_of_pair.values())
 
 
 def _direct_row(inputs: Inputs, row: _Row) -> _Row:
@@ -287,11 +287,11 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     An attribute for all its groups.
     """
     tests = pd.DataFrame([row for row in rows if row["test"] != _RATIO])
-    told = tests.loc[tests["p"].notna(), "group"]
+    tested = tests.loc[tests["p"].notna(), "group"]
     decisive = re.compile(r"^[\d.,]+ (decisive \w+) are (fewer than)")
     without_count = tests["detail"].str.replace(r": [\d,]+$", "", regex=True)
     reasons = without_count.str.replace(decisive, r"\2 5 \1", regex=True).str.removesuffix(" 5")
-    untold = tests.assign(other_told=tests["group"].isin(told), reason=reasons)[tests["p"].isna()]
+    untold = tests.assign(other_told=tests["group"].isin(tested), reason=reasons)[tests["p"].isna()]
     found = []
     for (other_told, reason), of_reason in untold.groupby(["other_told", "reason"], sort=False):
         names: list[str] = []

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.grades import are_dominated, grades_of
-from cfe_faiss.attributes.table import Attribute
+from cfe_faiss.attributes.table import Attribute, are_dominated, grades_of
 from cfe_faiss.audit.attribute_pairs import (
     count_dominated,
     dominated,
@@ -469,9 +468,8 @@ def balance_section(inputs: Inputs) -> Section:
         return Section(values, missing="no_side")
     lines = [(one.name, *line) for one in inputs.attributes.values() for line in _lines(one)]
     frame = pd.DataFrame([_balance_row(*line, of_a, sides) for line in lines], columns=_BALANCE)
-    apart = (
-        frame[["smd_pairs", "smd_all"]].abs().fillna(0)
-    )  # infinite for different means without a spread
+    # infinite for different means without a spread
+    apart = frame[["smd_pairs", "smd_all"]].abs().fillna(0)
     over, before = (apart > GUIDE).sum().tolist()
     values |= {"over": over, "before": before, "count": len(frame)}
     rows = rows_of(frame.loc[apart["smd_pairs"].sort_values(ascending=False, kind="stable").index])

@@ -185,8 +185,8 @@ def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], int]:
         if removed:
             return {}, 0
         names = []
-    kept = [name not in removed for name in names]
-    X = X[:, kept] if names else X
+    is_compared = [name not in removed for name in names]
+    X = X[:, is_compared] if names else X
     spread = X.std(axis=0)
     standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
     owners = [name.partition("=")[0] for name in names if name not in removed]
@@ -290,9 +290,8 @@ def flip_section(inputs: Inputs) -> Section:
     ways = {"all at once": inputs.nodes}
     if inputs.has("graph"):
         count = len(inputs.nodes)
-        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(
-            np.int64
-        )  # evenly spread
+        # evenly spread
+        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(np.int64)
         ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
         columns = _features_of(inputs.finder.data, name)
