@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.inputs import (
-    Inputs,
-    as_file,
-    constraints,
-    own_files,
-    read_inputs,
-    train_model,
-)
+from cfe_faiss.cli.inputs import Inputs, as_file, constraints, own_files, read_inputs, train_model
 from cfe_faiss.cli.output import note, write
 from cfe_faiss.cli.parser import (
     CONSTRAINTS,

@@ -8,11 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, are_dominated, grades_of
-from cfe_faiss.audit.attribute_pairs import (
-    count_dominated,
-    dominated,
-    learned_directions,
-)
+from cfe_faiss.audit.attribute_pairs import count_dominated, dominated, learned_directions
 from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
