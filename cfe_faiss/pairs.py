@@ -505,7 +505,7 @@ class DuplicateGroup:
 
 
 def duplicate_groups(
-    ids: NDArray[np.object_], X: NDArray[np.float32], metric: Metric, threshold: float
+    ids: NDArray[np.object_], X: Floats, metric: Metric, threshold: float
 ) -> list[DuplicateGroup]:
     """Return the groups of rows of complete linkage, cut at a threshold of D, the largest first.
 

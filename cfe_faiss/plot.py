@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, feature_names
-from cfe_faiss.base.checks import Doubles, Int32s, as_count, as_labels, as_matrix, as_number
+from cfe_faiss.base.checks import Doubles, Floats, Int32s, as_count, as_labels, as_matrix, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import cell_text, format_measure
 from cfe_faiss.data import classes
@@ -104,7 +103,7 @@ def _differing_attributes(
     ]
 
 
-def feature_matrix(data: Any) -> NDArray[np.float32]:
+def feature_matrix(data: Any) -> Floats:
     """Return the unscaled features, (n, d), float32: ``data.x_raw``, or ``data.x`` without it.
 
     Raises

@@ -6,10 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes, feature_names
-from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct, check_known
+from cfe_faiss.base.checks import (
+    Array,
+    Bools,
+    Doubles,
+    Floats,
+    Ints,
+    as_dense,
+    as_matrix,
+    as_names,
+    check_distinct,
+    check_known,
+)
 from cfe_faiss.base.extras import pd
 
 PROXY = 0.5
@@ -149,7 +159,7 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
 
 def leave_out(
     data: Any, attributes: Attributes | None, without: Iterable[str]
-) -> tuple[NDArray[Any], NDArray[np.bool_], Removed]:
+) -> tuple[Array, Bools, Removed]:
     """Return the features without the columns of some attributes and their copies.
 
     Further values are a mask of the columns that stay, (d,), and a description of the others.
@@ -235,7 +245,7 @@ class _Columns:
 
     def of(
         self, name: str, attributes: Attributes | None, argument: str
-    ) -> tuple[NDArray[np.bool_], list[Attribute]]:
+    ) -> tuple[Bools, list[Attribute]]:
         """Return a mask of the columns of an attribute, (d,), and the values of the attribute."""
         known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
         check_known(f"{argument} must name attributes or columns of data.x", name, known)
@@ -254,8 +264,8 @@ class _Columns:
         return members, values
 
     def predictors(
-        self, attribute: str, values: list[Attribute], members: NDArray[np.bool_]
-    ) -> list[tuple[Proxy, NDArray[np.bool_], bool]]:
+        self, attribute: str, values: list[Attribute], members: Bools
+    ) -> list[tuple[Proxy, Bools, bool]]:
         """Return the proxies of an attribute, strongest first: columns, and whether it is a copy.
 
         Columns in the mask ``members``, which belong to the attribute itself, are skipped.
@@ -274,7 +284,7 @@ class _Columns:
                 found.append((Proxy(column, attribute, strength), others, is_copy))
         return sorted(found, key=lambda one: -one[0].strength)
 
-    def _values(self, name: str, members: NDArray[np.bool_]) -> list[Attribute]:
+    def _values(self, name: str, members: Bools) -> list[Attribute]:
         """Return the values of columns of one attribute, combined if all have two values."""
         singles = [self._single[self.names[column]] for column in np.flatnonzero(members).tolist()]
         if len(singles) == 1 or any(len(single.values) > 2 for single in singles):
@@ -285,7 +295,7 @@ class _Columns:
         return [Attribute(name, pd.Categorical.from_codes(codes, pd.RangeIndex(codes.max() + 1)))]
 
 
-def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
+def _owners(names: Sequence[str], values: Floats) -> list[str]:
     """Return the attribute of each column: the prefix of a one-hot group, or its name."""
     low = values == values.min(axis=0)
     two_valued = (low | (values == values.max(axis=0))).all(axis=0)
@@ -362,11 +372,11 @@ def association(one: Attribute, other: Attribute) -> float:
 class _Values:
     """Known values of an attribute: numbers or None, and distinct values as codes 0..k-1."""
 
-    numbers: NDArray[np.float64] | None
-    codes: NDArray[np.int64]
+    numbers: Doubles | None
+    codes: Ints
 
     @classmethod
-    def of(cls, attribute: Attribute, rows: NDArray[np.bool_]) -> "_Values":
+    def of(cls, attribute: Attribute, rows: Bools) -> "_Values":
         numbers = None if attribute.numbers is None else attribute.numbers[rows].astype(np.float64)
         codes = attribute.codes[rows].astype(np.int64)
         # values that occur, numbered without gaps
@@ -375,7 +385,7 @@ class _Values:
             numbers = codes.astype(np.float64)  # infinite ones have no mean
         return cls(numbers, codes)
 
-    def groups(self) -> NDArray[np.int64]:
+    def groups(self) -> Ints:
         """Return the group of each row: a value, or a range of numbers if there are many values."""
         n = len(self.codes)
         if self.numbers is None or self.codes.max(initial=0) < max(2, n // 4):
@@ -385,7 +395,7 @@ class _Values:
         return np.unique((_ranks(self.codes) * parts / n).astype(np.int64), return_inverse=True)[1]
 
 
-def _ranks(codes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _ranks(codes: Ints) -> Doubles:
     """Return the mean rank of each value, from 0, where codes ascend with the values."""
     counts = np.bincount(codes)
     return (np.cumsum(counts) - (counts + 1) / 2)[codes]
@@ -417,7 +427,7 @@ def _explained_share(a: _Values, b: _Values) -> float:
     return _beyond_chance(share, 1 - (1 - share) * (n - 1) / (n - k), n, k)
 
 
-def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _correlation(a: Doubles, b: Doubles) -> float:
     """Return the squared correlation."""
     if len(a) < 3:
         return 0.0

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import (
     UNKNOWN,
+    Array,
     Bools,
     Doubles,
+    Int32s,
     Ints,
     as_array,
     check_distinct,
@@ -48,19 +49,19 @@ class Attribute:
         return len(self.array)
 
     @property
-    def numbers(self) -> NDArray[Any] | None:
+    def numbers(self) -> Array | None:
         """Values of a numeric attribute, (n,); None for any other attribute."""
         return self.array if self.array.dtype.kind == "f" else None
 
     @derived
-    def _coded(self) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+    def _coded(self) -> tuple[Int32s, tuple[Any, ...]]:
         if self.numbers is None:
             return self.array.codes.astype(np.int32), tuple(self.array.categories)
         codes, values = pd.factorize(self.array, sort=True)
         return codes.astype(np.int32), tuple(values)
 
     @property
-    def codes(self) -> NDArray[np.int32]:
+    def codes(self) -> Int32s:
         """Value of each node as a position in ``values``, (n,); -1 if missing."""
         return self._coded[0]
 
@@ -73,9 +74,9 @@ class Attribute:
         return self._coded[1]
 
     @property
-    def missing(self) -> NDArray[np.bool_]:
+    def missing(self) -> Bools:
         """Whether the value of a node is missing, (n,)."""
-        missing: NDArray[np.bool_] = self.codes == UNKNOWN
+        missing: Bools = self.codes == UNKNOWN
         return missing
 
     @derived
@@ -84,7 +85,7 @@ class Attribute:
         numbers = np.asarray(self.numbers, np.float64)
         return float(np.nanstd(numbers)) or np.nan
 
-    def deviations(self, a: Any, b: Any) -> NDArray[np.float64]:
+    def deviations(self, a: Any, b: Any) -> Doubles:
         """Return the differences of numbers, b minus a, in standard deviations of all nodes.
 
         NaN for texts, and where a number is missing.
@@ -92,7 +93,7 @@ class Attribute:
         if self.numbers is None:
             return np.full(np.shape(b), np.nan)
         numbers = self.numbers.astype(np.float64)
-        deviations: NDArray[np.float64] = (numbers[b] - numbers[a]) / self.spread
+        deviations: Doubles = (numbers[b] - numbers[a]) / self.spread
         return deviations
 
     def of(self, row: int) -> Any:
@@ -119,7 +120,7 @@ class Attributes(Mapping[str, Attribute]):
     """
 
     def __init__(
-        self, columns: "Mapping[str, Any] | pd.DataFrame", ids: NDArray[np.int64] | None = None
+        self, columns: "Mapping[str, Any] | pd.DataFrame", ids: Ints | None = None
     ) -> None:
         if not isinstance(columns, pd.DataFrame):
             arrays: dict[str, Any] = {}
@@ -148,7 +149,7 @@ class Attributes(Mapping[str, Attribute]):
         return self._attributes[name]
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ints:
         """Node of each row, (n,)."""
         return self.frame.index.to_numpy()
 
@@ -167,7 +168,7 @@ class Attributes(Mapping[str, Attribute]):
         """Return a table of some attributes."""
         return type(self)(self.frame[list(names)])
 
-    def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows(self, ids: Ints) -> Ints:
         """Return the row of each id, (nq,).
 
         Raises
@@ -175,7 +176,7 @@ class Attributes(Mapping[str, Attribute]):
         ValueError
             If an id has no row.
         """
-        rows: NDArray[np.int64] = self.frame.index.get_indexer(ids)  # type: ignore[arg-type]
+        rows: Ints = self.frame.index.get_indexer(ids)  # type: ignore[arg-type]
         if (rows < 0).any():
             raise ValueError(
                 "the attributes must describe every node, got no row for "
@@ -183,16 +184,14 @@ class Attributes(Mapping[str, Attribute]):
             )
         return rows
 
-    def take(self, ids: NDArray[np.int64]) -> Self:
+    def take(self, ids: Ints) -> Self:
         """Return the attributes of some nodes, row i that of ``ids[i]``.
 
         ValueError if an id has no row.
         """
         return type(self)(self.frame.iloc[self.rows(ids)])
 
-    def differences(
-        self, source: NDArray[np.int64], target: NDArray[np.int64]
-    ) -> list[dict[str, float]]:
+    def differences(self, source: Ints, target: Ints) -> list[dict[str, float]]:
         """Return the attributes in which the nodes of each pair differ, largest difference first.
 
         Each has its difference as in :meth:`Attribute.deviations`. One without a number counts as

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, dijkstra
 from tqdm import tqdm
 
@@ -27,7 +26,15 @@ from cfe_faiss.audit.groups import (
     share,
 )
 from cfe_faiss.audit.intervals import normal_quantile, wilson
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    as_array,
+    as_count,
+    as_names,
+    check_known,
+    did_you_mean,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
 from cfe_faiss.finder import EvidenceFinder
@@ -101,9 +108,9 @@ class FlipTest:
     confidence: float
     hops: int | None
     unknown: int
-    node: NDArray[Any]
-    value: NDArray[Any]
-    flipped: NDArray[Any]
+    node: Array
+    value: Array
+    flipped: Array
     before: Ints
     after: Ints
     rates: Frame
@@ -129,7 +136,7 @@ class FlipTest:
         return changed
 
     @property
-    def changed_nodes(self) -> NDArray[Any]:
+    def changed_nodes(self) -> Array:
         """The nodes whose prediction changes with any of the values, ascending."""
         return np.unique(self.node[self.changed])
 
@@ -327,7 +334,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
         data = SimpleNamespace(x=data, feature_names=column_names(finder.model))
     values, codes, places, rows = _columns(data, name, columns)
 
-    def with_rows(nodes: Ints, written: NDArray[Any]) -> Any:
+    def with_rows(nodes: Ints, written: Array) -> Any:
         """Return the data with other content in the columns of some nodes."""
         x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
         x[nodes[:, None], places] = written if isinstance(x, np.ndarray) else x.new_tensor(written)
@@ -359,7 +366,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
 
 def _columns(
     data: Any, name: str, columns: Mapping[Any, str] | None
-) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
+) -> tuple[list[Any], Ints, Ints, Array]:
     """Return the values of an attribute, of each node, and the columns of ``x`` for them."""
     if getattr(data, "x", None) is None:
         raise ValueError(f"data must have x, got {type(data).__name__}")
@@ -389,7 +396,7 @@ def _columns(
     return values, codes, np.array(places), rows
 
 
-def _present(name: str, codes: NDArray[Any], labels: Sequence[Any]) -> tuple[list[Any], Ints, Ints]:
+def _present(name: str, codes: Array, labels: Sequence[Any]) -> tuple[list[Any], Ints, Ints]:
     """Return the values that occur, the value of each node, and a node with each value."""
     present = np.unique(codes[codes >= 0])
     if len(present) < 2:
@@ -529,7 +536,7 @@ def _rates(
     return frame.assign(share=share(frame["changed"], frame["nodes"]), low=low, high=high)
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
+def _plain(values: Array) -> Array:
     """Return numbers as a numeric array, and texts unchanged."""
     return (
         values
@@ -555,7 +562,7 @@ def adjacency(data: Any, n: int) -> Csr:
     )
 
 
-def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
+def measure_hops(unknown_at: Callable[[int], Bools], joined: Csr) -> int | None:
     """Return over how many edges a node's features reach the model's outputs.
 
     None if edges do not limit the reach.
@@ -586,9 +593,7 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
     return hops if seen_end else joined.shape[0]
 
 
-def independent_batches(
-    nodes: NDArray[np.int64], joined: Csr, hops: int | None
-) -> list[NDArray[np.int64]]:
+def independent_batches(nodes: Ints, joined: Csr, hops: int | None) -> list[Ints]:
     """Return the nodes in batches of nodes more than ``hops`` edges apart (None: one each).
 
     Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.
@@ -616,7 +621,7 @@ def _probes(joined: Csr) -> list[int]:
     return list(dict.fromkeys([*by_degree[places].tolist(), int(np.argmin(degree))]))
 
 
-def _colours(nodes: NDArray[np.int64], joined: Csr, hops: int) -> NDArray[np.int64]:
+def _colours(nodes: Ints, joined: Csr, hops: int) -> Ints:
     place = np.full(joined.shape[0], -1)
     place[nodes] = np.arange(len(nodes))
     colour = np.full(len(nodes), -1)

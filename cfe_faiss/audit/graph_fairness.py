@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, share
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_shape
+from cfe_faiss.base.checks import UNKNOWN, Array, as_array, as_count, check_shape
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
@@ -437,7 +437,7 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     return dcg
 
 
-def _similarities(D: NDArray[Any], metric: Metric) -> Floats:
+def _similarities(D: Array, metric: Metric) -> Floats:
     """Return numbers >= 0 that are larger for nearer nodes, from D as FAISS returns it."""
     values = D.astype(np.float64)
     return np.exp(-values.clip(0) / 2) if is_distance(metric) else values.clip(0)
@@ -472,7 +472,7 @@ def _as_outputs(Y: ArrayLike, n: int) -> Floats:
 
 def _pairs(
     Y: ArrayLike, similarity: Any, k: int, progress: bool
-) -> tuple[int, tuple[NDArray[Any], NDArray[Any], Floats, Floats]]:
+) -> tuple[int, tuple[Array, Array, Floats, Floats]]:
     """Return the number of nodes, and all ordered pairs with similarity and distance."""
     coo = similarity_graph(similarity, k, progress=progress).tocoo()
     distance = np.zeros(len(coo.data))

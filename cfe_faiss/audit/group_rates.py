@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import (
@@ -33,7 +33,15 @@ from cfe_faiss.audit.intervals import (
     ratio_bounds,
     share_columns,
 )
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_known, check_shape, to_host
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Int32s,
+    as_array,
+    as_count,
+    check_known,
+    check_shape,
+    to_host,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import (
     as_predictions,
@@ -428,9 +436,9 @@ def groups_of(
 def _table(  # noqa: PLR0913
     group: Grouping,
     name: str,
-    selected_classes: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    true: NDArray[np.int32],
+    selected_classes: Int32s,
+    labels: Int32s,
+    true: Int32s,
     persons: Ints,
     ends: Ints | None,
     confidence: float,
@@ -607,10 +615,10 @@ def _references(reference: Mapping[str, Any] | None, groups: Sequence[Grouping])
 
 def _blocks(
     favourable: int | str | Sequence[int | str] | None,
-    labels: NDArray[np.int32],
-    true: NDArray[np.int32],
+    labels: Int32s,
+    true: Int32s,
     words: tuple[str, ...] | None,
-) -> dict[str, NDArray[np.int32]]:
+) -> dict[str, Int32s]:
     """Return the classes that count as selected, by their name."""
     occurring = np.unique(np.concatenate([labels, true[true != UNKNOWN]]))
     if favourable is None:

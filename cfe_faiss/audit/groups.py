@@ -12,14 +12,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_distinct
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Doubles,
+    as_array,
+    as_count,
+    as_names,
+    check_distinct,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary, value_name
 from cfe_faiss.data.classes import check_in_common, in_words_of_decision
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import table_html
 
-Floats: TypeAlias = NDArray[np.float64]
+Floats: TypeAlias = Doubles
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Frame: TypeAlias = "pd.DataFrame"
@@ -84,7 +92,7 @@ def check_finder(finder: Any) -> None:
         )
 
 
-def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
+def canonical_order(vectors: NDArray[np.float32], *keys: Array) -> Ints:
     """Return an order of rows, (n,), that depends on their set, not on their order.
 
     Rows are sorted by the bytes of vectors, then by the keys, (n,).
@@ -311,7 +319,7 @@ def groupings(
     return [replace(group, codes=group.codes[rows]) for group in chosen]
 
 
-def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:
+def group_means(values: Array, codes: Ints, groups: int) -> Floats:
     """Return the mean over the nodes of each group, (groups,); NaN where a group has none."""
     return share(np.bincount(codes, values, groups), np.bincount(codes, minlength=groups))
 
@@ -320,7 +328,7 @@ def _grouping(
     attribute: Attribute, cut: int | Sequence[float] | None, default: int, with_missing: bool
 ) -> Grouping:
     known = ~attribute.missing
-    codes: NDArray[Any] = attribute.codes[known]
+    codes: Array = attribute.codes[known]
     if attribute.numbers is None:
         if cut is not None:
             raise TypeError(f"bins must be of columns of numbers, got {attribute.name!r} of texts")
@@ -339,7 +347,7 @@ def _grouping(
 
 
 def _cut_numbers(
-    name: str, numbers: NDArray[Any], cut: int | Sequence[float] | None, default: int
+    name: str, numbers: Array, cut: int | Sequence[float] | None, default: int
 ) -> tuple[list[str], Ints]:
     """Return the names of the groups of finite or infinite numbers, and the group of each."""
     if cut is None or isinstance(cut, int | np.integer):
@@ -363,7 +371,7 @@ def _cut_numbers(
     return [f"< {texts[0]}", *inner, f"> {texts[-1]}"], between
 
 
-def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
+def _quantile_bins(numbers: Array, count: int) -> tuple[list[str], Ints]:
     if not len(numbers):
         return [], np.empty(0, np.int64)
     # An inverted CDF returns values that occur, so that every bin holds its upper edge at least.

@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
 from cfe_faiss.audit.effects import adjusted_p_values
@@ -33,7 +32,7 @@ from cfe_faiss.audit.intervals import (
     paired_difference,
     share_columns,
 )
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, check_type
+from cfe_faiss.base.checks import UNKNOWN, Array, Floats, Int32s, as_count, as_number, check_type
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
@@ -55,7 +54,7 @@ _LIMITS = (
 )
 """Questions that the numbers cannot answer."""
 
-Models: TypeAlias = Mapping[str, NDArray[np.int32]]
+Models: TypeAlias = Mapping[str, Int32s]
 """Predicted class of every row, (n,), by the name of the model; the first one is the baseline."""
 BASELINE = "v1"
 """Name of the finder's own model."""
@@ -136,7 +135,7 @@ def changes_above(
             yield name, block.assign(after=after)[before | after]
 
 
-def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.float32]) -> Frame:
+def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: Floats) -> Frame:
     return pd.DataFrame(
         {"source": source, "target": target, "away": D if is_distance(finder.metric) else -D}
     )
@@ -161,7 +160,7 @@ def paired_test(worse: int, better: int) -> ScoreTest:
 def change_of_rates(
     models: Models,
     rows: Ints,
-    bad: NDArray[np.int32],
+    bad: Int32s,
     groups: Sequence[Grouping],
     persons: Ints,
     confidence: float,
@@ -573,7 +572,7 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
     return columns
 
 
-def _class_names(finder: EvidenceFinder, labels: NDArray[np.int32]) -> NDArray[Any]:
+def _class_names(finder: EvidenceFinder, labels: Int32s) -> Array:
     return np.array(
         [*(finder.class_name(label) for label in range(finder.class_count)), None], object
     )[labels]
@@ -584,7 +583,7 @@ def _summary(
     models: Models,
     name: str,
     rows: Ints,
-    bad: NDArray[np.int32] | None,
+    bad: Int32s | None,
     confidence: float,
 ) -> _Columns:
     """Return the people in another class than before, and shares of decisions and right ones."""

@@ -26,7 +26,7 @@ from cfe_faiss.audit.groups import (
     with_truth,
 )
 from cfe_faiss.audit.intervals import clustered_wilson, share_columns, wilson
-from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.base.checks import UNKNOWN, Int32s, as_count, check_known
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
@@ -174,7 +174,7 @@ def discrimination_scores(  # noqa: PLR0913
     )
 
 
-def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
+def _share_without(group: Grouping, labels: Int32s) -> Floats:
     """Return for each node the share of other values among nodes of other classes."""
     classes, codes = np.unique(labels, return_inverse=True)
     table = np.zeros((len(group.values), len(classes)))

@@ -10,10 +10,9 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import Array, Int32s, as_count
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.cli.inputs import make_finder, read_inputs
 from cfe_faiss.cli.output import announce, note
@@ -268,9 +267,7 @@ def run_build(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
 
 
-def _read_matrix(
-    arguments: argparse.Namespace, settings: dict[str, Any]
-) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[Array, Int32s]:
     """Return vectors, or KS vectors of a matrix and its edges; and predicted classes."""
     if arguments.predictions is None:
         raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")

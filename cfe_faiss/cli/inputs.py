@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import as_count, did_you_mean
+from cfe_faiss.base.checks import Ints, as_count, did_you_mean
 from cfe_faiss.cli.output import announce
 from cfe_faiss.cli.parser import CONSTRAINTS, flag, given
 from cfe_faiss.data.classes import class_numbers
@@ -110,7 +110,7 @@ class Inputs:
     predicted: Any
     model: Any = None
 
-    def nodes(self, text: str | None, reading: Reading) -> NDArray[np.int64]:
+    def nodes(self, text: str | None, reading: Reading) -> Ints:
         """Return the nodes of "test", "all" or a file; None: test if there is a split, else all."""
         mask = getattr(self.data, "test_mask", None)
         if text == "all" or (text is None and mask is None):
@@ -245,7 +245,7 @@ def make_finder(
     )
 
 
-def train_model(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:
+def train_model(name: str, data: Any, seed: int) -> tuple[Any, Ints]:
     """Train a model on a graph; return it and its predictions."""
     from cfe_faiss import models
 

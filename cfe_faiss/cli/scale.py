@@ -15,6 +15,7 @@ from cfe_faiss.cli.parser import (
     argument,
     command,
     commands_of,
+    given,
     value,
     with_default,
 )
@@ -120,17 +121,8 @@ def run_new(arguments: argparse.Namespace) -> None:
         arguments.labels,
         num_layers=arguments.layers,
         alpha=arguments.alpha,
-        k=arguments.k,
-        recall=arguments.recall,
-        exact=arguments.exact,
-        directed=arguments.directed,
-        edge_weight=arguments.edge_weight,
-        nlist=arguments.nlist,
-        pairs=arguments.pairs,
-        threshold=arguments.threshold,
-        block_rows=arguments.block_rows,
-        shards=arguments.shards,
-        overwrite=arguments.overwrite,
+        **given(arguments, "k", "recall", "exact", "directed", "edge_weight", "nlist", "pairs"),
+        **given(arguments, "threshold", "block_rows", "shards", "overwrite"),
     )
     _run(job, arguments)
 

@@ -8,18 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.checks import UNKNOWN, Array, Doubles, Floats, Int32s, Ints, as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.inputs import (
-    Inputs,
-    as_file,
-    constraints,
-    own_files,
-    read_inputs,
-    train_model,
-)
+from cfe_faiss.cli.inputs import Inputs, as_file, constraints, own_files, read_inputs, train_model
 from cfe_faiss.cli.output import note, write
 from cfe_faiss.cli.parser import (
     CONSTRAINTS,
@@ -110,17 +102,17 @@ class Names:
             )
         return cls(own_table, predicted.class_names or ())
 
-    def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+    def nodes(self, numbers: Ints) -> Array:
         """Return the names of nodes, or their numbers."""
         return numbers if self.own_table is None else self.own_table.ids.names[numbers]
 
-    def labels(self, labels: NDArray[np.int32]) -> NDArray[Any]:
+    def labels(self, labels: Int32s) -> Array:
         """Return the names of classes, or their numbers."""
         return np.array(self.classes, object)[labels] if self.classes else labels
 
     def find(
         self, texts: Sequence[str] | None, index: EvidenceIndex, reading: Reading
-    ) -> NDArray[np.int64] | None:
+    ) -> Ints | None:
         """Return the numbers of the nodes of --nodes, names or a file; None for the whole index."""
         if texts is None:
             return None
@@ -256,9 +248,9 @@ def _write(
     arguments: argparse.Namespace,
     index: EvidenceIndex,
     names: Names,
-    sides: dict[str, NDArray[np.int64]],
-    D: NDArray[np.float32],
-    **others: NDArray[Any],
+    sides: dict[str, Ints],
+    D: Floats,
+    **others: Array,
 ) -> None:
     """Write ids of the two sides of pairs, other columns, similarities or distances, and classes.
 
@@ -284,9 +276,7 @@ def _write(
     write(columns, arguments.format)
 
 
-def _measure64(
-    index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _measure64(index: EvidenceIndex, v: Ints, u: Ints) -> Doubles:
     """Return the similarity or distance of pairs of stored vectors in float64."""
     ids, places = np.unique(np.stack([v, u]), return_inverse=True)
     left, right = places.reshape(2, -1)
@@ -399,9 +389,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}: nodes {names[source]} and {names[target]}\n")
 
 
-def _all_labels(
-    inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namespace
-) -> NDArray[Any]:
+def _all_labels(inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namespace) -> Array:
     """Return the predicted class of every node, as neighbours may be nodes outside of the index.
 
     Raises
@@ -412,7 +400,7 @@ def _all_labels(
     members = index.members()
     n = len(inputs.ids)
     if inputs.predicted is not None:
-        labels: NDArray[Any] = predictions_of(inputs.predicted, inputs.data, complete=False).labels
+        labels: Array = predictions_of(inputs.predicted, inputs.data, complete=False).labels
     elif len(members.ids) == n and members.ids[-1] == n - 1:
         return members.labels
     else:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import (
     UNKNOWN,
@@ -60,8 +59,8 @@ class Predictions:
         Name of each class; None if classes have numbers only.
     """
 
-    labels: NDArray[np.int32]
-    scores: NDArray[Any] | None
+    labels: Int32s
+    scores: Array | None
     class_names: tuple[str, ...] | None
 
     def __repr__(self) -> str:
@@ -386,12 +385,12 @@ def _of_classes(
     return Predictions(labels, None, names)
 
 
-def are_shares(scores: NDArray[Any]) -> bool:
+def are_shares(scores: Array) -> bool:
     """Return whether all numbers are in [0, 1], as probabilities are."""
     return bool(((scores >= 0) & (scores <= 1)).all())
 
 
-def as_two_logits(scores: NDArray[Any]) -> NDArray[Any]:
+def as_two_logits(scores: Array) -> Array:
     """Return the logits of two classes, (n, 2), whose difference is the one logit, (n, 1)."""
     return np.hstack([np.zeros_like(scores), scores])
 

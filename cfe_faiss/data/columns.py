@@ -13,9 +13,8 @@ from itertools import takewhile
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import InputNote, check_known, is_missing
+from cfe_faiss.base.checks import Array, Bools, Doubles, InputNote, check_known, is_missing
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
 
@@ -398,7 +397,7 @@ class Table:
         missing = frozenset(self.reading.na) | (_MISSING if self.is_text else {""})
         return ["" if text in missing else text for text in keys]
 
-    def numbers(self, name: str) -> NDArray[np.float64] | None:
+    def numbers(self, name: str) -> Doubles | None:
         """Return the numbers of a column, (n,), NaN where missing; None for another column.
 
         See :meth:`values`.
@@ -440,7 +439,7 @@ class Table:
         """
         if self.is_text:
             return self.values(name, strict=False)
-        is_known: NDArray[np.bool_] = np.array([text != "" for text in self.texts(name)])
+        is_known: Bools = np.array([text != "" for text in self.texts(name)])
         return self.cells[name].where(is_known, None)
 
     def frame(self, names: Iterable[str], classes: Iterable[str] = ()) -> "pd.DataFrame":
@@ -572,7 +571,7 @@ class _CellsError(ValueError):
         return cls(errors[0].table, cells, errors[0].marks, list(words))
 
 
-def parse_ids(texts: Sequence[str | None]) -> NDArray[Any]:
+def parse_ids(texts: Sequence[str | None]) -> Array:
     """Return integers if every text is the usual form of one, so that ids look the same.
 
     Else texts as objects.

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
 from cfe_faiss.base.checks import (
+    Array,
     Floats,
     as_dense,
     as_number,
@@ -47,8 +47,8 @@ class Encoding:
         Attribute that each column comes from.
     """
 
-    x: NDArray[np.float32]
-    x_raw: NDArray[np.float32]
+    x: Floats
+    x_raw: Floats
     names: tuple[str, ...]
     attributes: tuple[str, ...]
 
@@ -197,7 +197,7 @@ def _scales(attributes: Attributes) -> dict[str, tuple[float, float]]:
 
 def _columns(
     attribute: Attribute, scale: tuple[float, float] | None, as_is: bool
-) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+) -> Iterator[tuple[str, Array, Array]]:
     """Yield name, values, (n,), and values in units of distance of an attribute's columns.
 
     ``scale``: mean and standard deviation of its numbers.

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import Array, Doubles, is_missing
 from cfe_faiss.base.disk import open_regular
@@ -325,7 +324,7 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     header = table.reading.header or (
         "none" if headless and not _has_numbers_below(table.cells) else None
     )
-    cells: NDArray[Any] = table.cells.to_numpy(object)
+    cells: Array = table.cells.to_numpy(object)
     filled = (cells != "") & pd.notna(cells)
     grid = table.cells.loc[:, filled.any(axis=0)]
     values = cells[:, filled.any(axis=0)]
@@ -378,7 +377,7 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     )
 
 
-def _are_orange(lines: NDArray[Any]) -> bool:
+def _are_orange(lines: Array) -> bool:
     """Return whether two lines are types and roles of columns, as in a file of Orange."""
     if len(lines) < 2 or lines.shape[1] < 2:
         return False

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.checks import UNKNOWN, Bools, InputWarning, Int32s, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, InputWarning, Int32s, Ints, did_you_mean
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
@@ -132,7 +131,7 @@ class Ids:
     array([ 1, -1])
     """
 
-    names: NDArray[Any]
+    names: Array
     column: str | None = None
 
     def __len__(self) -> int:
@@ -158,14 +157,14 @@ class Ids:
         table.check([not text for text in texts], lambda row: f"no {name}")
         return cls(parse_ids(texts), name)
 
-    def find(self, texts: Iterable[str]) -> NDArray[np.int64]:
+    def find(self, texts: Iterable[str]) -> Ints:
         """Return the number of each name, (m,); -1 for unknown ones."""
         if self.column is None:
             return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
         rows = {str(name): row for row, name in enumerate(self.names.tolist())}
         return np.array([rows.get(text, UNKNOWN) for text in texts], np.int64)
 
-    def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
+    def known(self, argument: str, texts: Sequence[str]) -> Ints:
         """Return the number of each name, (m,).
 
         ValueError names an unknown one, and ``argument`` its origin.
@@ -179,7 +178,7 @@ class Ids:
             )
         return found
 
-    def rows(self, table: Table) -> NDArray[np.int64]:
+    def rows(self, table: Table) -> Ints:
         """Return the node of each row of a table, (rows,), each at most once.
 
         Nodes are found by the column of the names. If nodes go by their number, or the file has no
@@ -209,7 +208,7 @@ class Ids:
         )
         return found
 
-    def nodes_of(self, table: Table, column: str) -> NDArray[np.int64]:
+    def nodes_of(self, table: Table, column: str) -> Ints:
         """Return the node of each field of a column, (rows,).
 
         Raises
@@ -230,7 +229,7 @@ class Ids:
         )
         return found
 
-    def all_rows(self, table: Table) -> NDArray[np.int64]:
+    def all_rows(self, table: Table) -> Ints:
         """Return :meth:`rows`; ValueError unless each node has its row."""
         rows = self.rows(table)
         absent = np.setdiff1d(np.arange(len(self)), rows)

@@ -12,11 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import minmax_scale, scale
 
-from cfe_faiss.base.checks import as_count, as_labels, as_matrix
+from cfe_faiss.base.checks import Array, Floats, Ints, as_count, as_labels, as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets import SOURCES, missing_files, not_found
 from cfe_faiss.graph.csr import nearest_neighbours
@@ -139,9 +138,7 @@ def patients() -> Data:
     return data
 
 
-def _graph(
-    raw: NDArray[np.float32], scaling: Any, edges: NDArray[np.int64], y: NDArray[Any]
-) -> Data:
+def _graph(raw: Floats, scaling: Any, edges: Ints, y: Array) -> Data:
     edge_index, _ = remove_self_loops(torch.from_numpy(edges))
     return Data(
         x=torch.from_numpy(scaling(raw.astype(np.float64)).astype(np.float32)),
@@ -151,7 +148,7 @@ def _graph(
     )
 
 
-def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
+def _read_edges(path: Path, n: int) -> Ints:
     """Read node pairs, one to a line, written as integers or (as NIFTY does) as floats.
 
     Returns (2, E).

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints, check_known
 from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.classes import as_predictions, note_classes, split_threshold, true_classes
 from cfe_faiss.data.columns import DEFAULT, Reading, Table
@@ -120,10 +119,10 @@ class OwnTable:
     predicted: "pd.Series[Any] | pd.DataFrame | None" = None
     class_names: tuple[str, ...] | None = None
     truth: "pd.Series[Any] | None" = None
-    masks: NDArray[np.bool_] | None = None
+    masks: Bools | None = None
 
     @property
-    def test_mask(self) -> NDArray[np.bool_] | None:
+    def test_mask(self) -> Bools | None:
         """The test nodes, (n,) bool; None without a split."""
         return None if self.masks is None else self.masks[2]
 
@@ -165,21 +164,21 @@ class OwnGraph:
     """
 
     name: str
-    x: NDArray[np.float32]
-    x_raw: NDArray[np.float32]
+    x: Floats
+    x_raw: Floats
     feature_names: list[str]
     feature_attributes: list[str]
     attributes: Attributes
     ids: Ids
     edge_index: Any = None
     class_names: list[str] = field(default_factory=list)
-    predicted: NDArray[np.int32] | NDArray[np.float64] | None = None
-    labels: NDArray[np.int32] | None = None
-    y: NDArray[np.int64] | None = None
+    predicted: Int32s | Doubles | None = None
+    labels: Int32s | None = None
+    y: Ints | None = None
     has_header: bool = True
-    train_mask: NDArray[np.bool_] | None = None
-    val_mask: NDArray[np.bool_] | None = None
-    test_mask: NDArray[np.bool_] | None = None
+    train_mask: Bools | None = None
+    val_mask: Bools | None = None
+    test_mask: Bools | None = None
 
     def __repr__(self) -> str:
         n, d = self.x.shape
@@ -187,7 +186,7 @@ class OwnGraph:
         return f"OwnGraph({self.name!r}, {n:,} nodes, {count} attributes in {d} columns)"
 
     @property
-    def node_ids(self) -> NDArray[Any] | None:
+    def node_ids(self) -> Array | None:
         """The users' names of the nodes, (n,); None if they go by their number."""
         return None if self.ids.column is None else self.ids.names
 
@@ -531,7 +530,7 @@ def _probabilities(table: Table, names: Sequence[str]) -> "pd.DataFrame":
     return columns.astype(float)
 
 
-def read_split(source: Source, ids: Ids) -> NDArray[np.bool_]:
+def read_split(source: Source, ids: Ids) -> Bools:
     """Read the part of every node: train, val or test; an empty field: none of them.
 
     Returns
@@ -557,7 +556,7 @@ def read_split(source: Source, ids: Ids) -> NDArray[np.bool_]:
     table.check(wrong, lambda row: f"{names[0]} must be train, val or test, got {texts[row]!r}")
     part = np.full(len(ids), -1)
     part[ids.rows(table)] = [_PARTS.get(text.lower(), -1) for text in texts]
-    masks: NDArray[np.bool_] = part == np.arange(3)[:, None]
+    masks: Bools = part == np.arange(3)[:, None]
     for name, mask in zip(("train", "val", "test"), masks, strict=True):
         if not mask.any():
             raise ValueError(
@@ -609,7 +608,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
     return np.stack([ids.nodes_of(table, name) for name in names])
 
 
-def read_nodes(source: Source, ids: Ids | None, count: int = 0) -> NDArray[np.int64]:
+def read_nodes(source: Source, ids: Ids | None, count: int = 0) -> Ints:
     """Read a mask of all nodes, or a list of some.
 
     A mask is a column of 0 and 1 (or false and true, no and yes) with a row for every node; a list

@@ -28,12 +28,7 @@ from cfe_faiss.base.checks import (
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
-from cfe_faiss.data.classes import (
-    Predictions,
-    class_names_of,
-    note_classes,
-    true_classes,
-)
+from cfe_faiss.data.classes import Predictions, class_names_of, note_classes, true_classes
 from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of

@@ -16,16 +16,7 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, size_of
-from cfe_faiss.base.checks import (
-    UNKNOWN,
-    Array,
-    Bools,
-    Doubles,
-    Floats,
-    Int32s,
-    Ints,
-    as_count,
-)
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Floats, Int32s, Ints, as_count
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import cell_text, format_measure
 from cfe_faiss.explorer import TITLE, Explored, explorer_page, write_explorer

@@ -21,14 +21,7 @@ from cfe_faiss.index.parameters import hand_out, part_of
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
 from cfe_faiss.rows.ids_and_labels import metric_of, stock_codes, stock_contents
-from cfe_faiss.rows.metric import (
-    METRICS,
-    PADDING,
-    Metric,
-    as_rows,
-    flipped,
-    is_distance,
-)
+from cfe_faiss.rows.metric import METRICS, PADDING, Metric, as_rows, flipped, is_distance
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Doubles, Floats, as_count, as_number
 from cfe_faiss.store import EvidenceStore, Hits, Rows, Watch
 from cfe_faiss.store.values import DEEPEST
 
@@ -34,7 +34,7 @@ def checked_store(store: EvidenceStore) -> EvidenceStore:
     return store
 
 
-def embeddings_of(kind: str, items: Sequence[tuple[str, Any]], d: int) -> NDArray[np.float64]:
+def embeddings_of(kind: str, items: Sequence[tuple[str, Any]], d: int) -> Doubles:
     """Return the embeddings of documents, given with their ids, (n, d), zeros for None.
 
     ValueError names a document of another length.
@@ -118,7 +118,7 @@ def diversify(hits: Hits, k: int, lambda_mult: float) -> Hits:
 
 
 def marginal_relevance(
-    similarity: NDArray[np.floating[Any]], X: NDArray[np.float32], k: int, lambda_mult: float
+    similarity: NDArray[np.floating[Any]], X: Floats, k: int, lambda_mult: float
 ) -> list[int]:
     """Return the positions of k rows by maximal marginal relevance (Carbonell & Goldstein 1998).
 

@@ -22,13 +22,7 @@ from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.explorer import settled_pairs
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.metric import (
-    PADDING,
-    BoundedMetric,
-    as_rows,
-    lengths,
-    threshold_of,
-)
+from cfe_faiss.rows.metric import PADDING, BoundedMetric, as_rows, lengths, threshold_of
 from cfe_faiss.search.query import NO_ROWS
 from cfe_faiss.search.tiles import slices
 

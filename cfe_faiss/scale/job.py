@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.checks import Array, Floats, as_count, as_labels, as_number
 from cfe_faiss.base.disk import alone_in
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_classes
@@ -435,7 +434,7 @@ class Job:
         self._files("join")
         return ShardedEvidenceIndex.open(self.directory / INDEX)
 
-    def vectors(self) -> Iterable[NDArray[np.float32]]:
+    def vectors(self) -> Iterable[Floats]:
         """Yield the KS vectors of all nodes block by block, mapped from their files.
 
         Raises
@@ -519,7 +518,7 @@ def _new_inputs(
 def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
     """Return the shape of the features; raise ValueError if the inputs do not match each other."""
 
-    def check_arrays(fits: bool, expectation: str, *values: NDArray[Any]) -> None:
+    def check_arrays(fits: bool, expectation: str, *values: Array) -> None:
         if not fits:
             given = " and ".join(f"{array.dtype} of shape {array.shape}" for array in values)
             raise ValueError(f"{expectation}, got {given}")

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import Array, as_array
 from cfe_faiss.base.disk import checksum, lock, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.read import open_parquet
@@ -83,7 +82,7 @@ _RECORD = Record(
     SPECIFICATION, "cfe_faiss job", {_VERSION: {"settings": _SETTINGS, "inputs": _INPUTS}}
 )
 
-Source = str | os.PathLike[str] | NDArray[Any] | Any
+Source = str | os.PathLike[str] | Array | Any
 Key = tuple[str, int]
 """Stage and block of a task."""
 
@@ -305,7 +304,7 @@ class Input:
         status = path.stat()
         return cls(str(path), status.st_size, status.st_mtime_ns, digest_of(path))
 
-    def array(self) -> NDArray[Any]:
+    def array(self) -> Array:
         """Return the array in the file, mapped."""
         return np.lib.format.open_memmap(self.path, mode="r")
 
@@ -393,7 +392,7 @@ class Task:
         self.written.append(path)
         return path
 
-    def write(self, **arrays: NDArray[Any]) -> None:
+    def write(self, **arrays: Array) -> None:
         """Write each array as a file of this task."""
         for name, array in arrays.items():
             with new_file(
@@ -401,7 +400,7 @@ class Task:
             ) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
-    def write_table(self, parts: Iterator[Mapping[str, NDArray[Any]]]) -> None:
+    def write_table(self, parts: Iterator[Mapping[str, Array]]) -> None:
         """Write columns, in one part at least, as the Parquet file of this task."""
         with extra("store"):
             import pyarrow as pa
@@ -413,11 +412,11 @@ class Task:
             for batch in chain([first], batches):
                 writer.write_batch(batch)
 
-    def read(self, stage: str, block: int, name: str) -> NDArray[Any]:
+    def read(self, stage: str, block: int, name: str) -> Array:
         """Return an array that a task of any stage wrote, mapped."""
         return np.lib.format.open_memmap(self.path(stage, block, f"{name}.npy"), mode="r")
 
-    def read_blocks(self, stage: str, name: str) -> Iterator[NDArray[Any]]:
+    def read_blocks(self, stage: str, name: str) -> Iterator[Array]:
         """Yield the arrays of this name of all blocks of rows, mapped."""
         return (self.read(stage, block, name) for block in range(self.settings.blocks))
 
@@ -536,7 +535,7 @@ def _blocks(source: Any) -> Iterator[Any]:
             yield source[first : first + height]
 
 
-def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:
+def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[Array]) -> None:
     """Write blocks in order as one array with the element type of the first block."""
     first = next(blocks)
     header = {
@@ -566,7 +565,7 @@ def _copy_parquet(name: str, path: Path, target: Path) -> None:
         _write(name, target, (table.metadata.num_rows, *first.shape[1:]), chain([first], blocks))
 
 
-def _columns(name: str, table: Any) -> NDArray[Any]:
+def _columns(name: str, table: Any) -> Array:
     columns = []
     for column in table.columns:
         flat = column.combine_chunks()

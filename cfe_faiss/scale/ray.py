@@ -13,10 +13,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 import faiss
-from numpy.typing import NDArray
 
 import cfe_faiss
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import Array, as_count, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.rows.metric import Metric
@@ -439,7 +438,7 @@ class ServedEvidenceIndex(EvidenceSearcher):
         return self._ask(ShardedEvidenceIndex.recall_by_class, recall, k, queries=queries)
 
     @property
-    def label_names(self) -> NDArray[Any]:
+    def label_names(self) -> Array:
         """Known labels of the stored vectors, as of the sharded index."""
         return self._ask(attrgetter("label_names"))
 

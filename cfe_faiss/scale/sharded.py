@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import FaissLists, ListChecks, ReadWriteLock, Table, call_steps
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import Floats, Int32s, Ints, as_count
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.files import forms
@@ -248,7 +248,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def search_shard(
         self, number: int, k: int, nprobe: int, *, memory: int | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    ) -> tuple[Ints, Floats, Ints]:
         """Return the evidence of the vectors of one shard, as a search of all vectors has it.
 
         Parameters
@@ -362,11 +362,11 @@ class _Shards:
     parameters: Mapping[str, Any]
     paths: tuple[Path, ...]
     indexes: tuple[IndexEvidenceIVF, ...]
-    sizes: NDArray[np.int64]
+    sizes: Ints
     owners: NDArray[np.intp]
 
     @property
-    def centroids(self) -> NDArray[np.float32]:
+    def centroids(self) -> Floats:
         """Centroids of all shards, (1, nlist, d)."""
         return self.indexes[0].centroids()
 
@@ -388,7 +388,7 @@ class _Shards:
         except ValueError as error:
             raise _damage(self.folder, str(error)) from error
 
-    def rows(self, number: int) -> NDArray[np.int64]:
+    def rows(self, number: int) -> Ints:
         """Return the rows of one shard as rows of all shards, in the order of the lists."""
         return np.flatnonzero(np.repeat(self.owners == number, self.sizes))
 
@@ -540,11 +540,11 @@ def write_shards(
 
 
 def shard_of(
-    centroids: NDArray[np.float32],
-    lists: NDArray[np.int32],
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    ids: NDArray[np.int64],
+    centroids: Floats,
+    lists: Int32s,
+    X: Floats,
+    labels: Int32s,
+    ids: Ints,
     **settings: Any,
 ) -> IndexEvidenceIVF:
     """Return an index with given centroids, (1, nlist, d), and vectors in given lists."""
@@ -556,9 +556,7 @@ def shard_of(
     return index
 
 
-def owners_of(
-    centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int
-) -> NDArray[np.intp]:
+def owners_of(centroids: Floats, sizes: Ints, shards: int) -> NDArray[np.intp]:
     """Return the shard of each list, (nlist,), given the number of vectors in each list.
 
     Halves the lists along their principal direction until there are enough shards with about
@@ -588,7 +586,7 @@ def owners_of(
 
 
 def _write_relabelled(
-    shards: _Shards, before: NDArray[np.int32], after: NDArray[np.int32], table: LabelKeys | None
+    shards: _Shards, before: Int32s, after: Int32s, table: LabelKeys | None
 ) -> list[Path]:
     """Write shards with changed labels into new files, one at a time in memory.
 

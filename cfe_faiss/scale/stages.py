@@ -16,14 +16,21 @@ from dataclasses import fields
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.checks import UNKNOWN, as_labels, as_unit_rows
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    Floats,
+    Int32s,
+    Ints,
+    as_labels,
+    as_unit_rows,
+)
 from cfe_faiss.base.disk import release
 from cfe_faiss.base.extras import extra
 from cfe_faiss.coarse.partitions import nearest_numbers, spherical_kmeans, training_rows
@@ -64,8 +71,8 @@ _EDGES_AT_ONCE = 1 << 20
 _BYTES_OF_A_KEY = 64
 _BYTES_OF_A_WEIGHTED_KEY = 128  # the same with weights, their order, and sums for both directions
 
-Keys = NDArray[np.int64]
-Weights = NDArray[np.float32]
+Keys = Ints
+Weights = Floats
 
 
 def graph_stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
@@ -92,7 +99,7 @@ def graph_stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]
 # --- edges ----------------------------------------------------------------------------------------
 
 
-def edge_blocks(edges: NDArray[Any], weighted: bool) -> int:
+def edge_blocks(edges: Array, weighted: bool) -> int:
     """Return the number of blocks of an edge_index, (2, E)."""
     return -(-int(edges.shape[1]) // _block_size(weighted))
 
@@ -199,7 +206,7 @@ def merge_edges(task: Task, parts: int) -> None:
     task.write(indptr=indptr, indices=indices[:count], **beside)
 
 
-def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
+def _read_ranges(runs: Sequence[Array], ends: Sequence[Keys]) -> Array:
     """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``."""
     parts = [run[a:b] for run, (a, b) in zip(runs, ends, strict=True)]
     joined = np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -241,7 +248,7 @@ def _sort_once(keys: Keys) -> Keys:
     return keys[_mark_new(keys)]
 
 
-def _mark_new(keys: Keys) -> NDArray[np.bool_]:
+def _mark_new(keys: Keys) -> Bools:
     """Return which keys differ from the key before; the first one does."""
     new = np.ones(len(keys), np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
@@ -260,7 +267,7 @@ def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
         low = high
 
 
-def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weights | None]:
+def neighbors_of(task: Task) -> tuple[Ints, Int32s, Weights | None]:
     """Return indptr from 0, indices and weights of the neighbours of the task's nodes."""
     if "indptr" not in task.inputs:
         names = ("indptr", "indices", "weights") if is_weighted(task) else ("indptr", "indices")
@@ -490,9 +497,7 @@ def evidence(task: Task) -> None:
     task.write_table(evidence_table(*results))
 
 
-def evidence_table(
-    ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
-) -> Iterator[dict[str, NDArray[Any]]]:
+def evidence_table(ids: Ints, D: Floats, I: Ints) -> Iterator[dict[str, Array]]:
     """Yield the evidence of nodes by ascending node, without padding: (n,), D and I."""
     order = np.argsort(ids, kind="stable")
     for first in range(0, max(len(order), 1), _NODES):
@@ -506,7 +511,7 @@ def evidence_table(
         }
 
 
-def _vectors(task: Task, block: int) -> NDArray[np.float32]:
+def _vectors(task: Task, block: int) -> Floats:
     """Return the KS vectors of a block, as an index stores them."""
     stored = task.read("vectors", block, "X")
     X = as_unit_rows("X", stored)
@@ -514,7 +519,7 @@ def _vectors(task: Task, block: int) -> NDArray[np.float32]:
     return X
 
 
-def _vectors_of(task: Task, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def _vectors_of(task: Task, rows: Ints) -> Floats:
     """Return the KS vectors of some nodes in their order; reads each block once."""
     X = np.empty((len(rows), task.settings.d), np.float32)
     blocks = rows // task.settings.block_rows
@@ -599,9 +604,7 @@ def sketch(task: Task, groups: int) -> None:
     )
 
 
-def _rows_between(
-    snapshot: Snapshot, lists: NDArray[np.int64], first: int, stop: int
-) -> NDArray[np.int64]:
+def _rows_between(snapshot: Snapshot, lists: Ints, first: int, stop: int) -> Ints:
     """Return the rows at positions ``first`` to ``stop - 1`` of ``lists``, ascending."""
     sizes = np.diff(snapshot.starts)[lists]
     ends = np.cumsum(sizes)
@@ -661,7 +664,7 @@ def _scans(blocks: JoinBlocks, others: JoinBlocks | None, threshold: float) -> l
     return scans_of(tiles_between(blocks.snapshot, _by_label(blocks), _by_label(others)))
 
 
-def _by_label(blocks: JoinBlocks) -> NDArray[np.int64]:
+def _by_label(blocks: JoinBlocks) -> Ints:
     return blocks.rows[np.argsort(blocks.labels, kind="stable")]
 
 

@@ -18,15 +18,7 @@ from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, lists, recall
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import (
-    Calibration,
-    Certified,
-    Effort,
-    Plan,
-    Queries,
-    Results,
-    Rules,
-)
+from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Results, Rules
 from cfe_faiss.search.recall import certify
 
 _QUERIES_PER_LIST = 4

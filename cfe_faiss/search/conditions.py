@@ -8,15 +8,7 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import (
-    UNKNOWN,
-    Array,
-    Bools,
-    Doubles,
-    Int32s,
-    Ints,
-    check_type,
-)
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Doubles, Int32s, Ints, check_type
 from cfe_faiss.base.values import as_integers, as_labels, as_values
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.rows.snapshot import Snapshot

@@ -25,9 +25,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, check_distinct, require
+from cfe_faiss.base.checks import UNKNOWN, Array, check_distinct, require
 from cfe_faiss.base.disk import checksum, open_regular
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
@@ -359,7 +358,7 @@ def _check_target(folder: Path, path: Any, *, overwrite: bool) -> None:
 # --- tables of users ------------------------------------------------------------------------------
 
 
-def matrix(name: str, values: Any) -> NDArray[Any]:
+def matrix(name: str, values: Any) -> Array:
     """Return the vectors of an Arrow column of lists, (n, d)."""
     column = pa.chunked_array(values)
     kind = column.type
@@ -383,7 +382,7 @@ def matrix(name: str, values: Any) -> NDArray[Any]:
     flat = pc.list_flatten(column)
     if flat.null_count:
         raise ValueError(f"{name} must hold numbers, got null among them")
-    array: NDArray[Any] = flat.to_numpy().reshape(len(column), *(lengths or [0]))
+    array: Array = flat.to_numpy().reshape(len(column), *(lengths or [0]))
     return array
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import call_steps
-from cfe_faiss.base.checks import UNKNOWN, as_labels
+from cfe_faiss.base.checks import UNKNOWN, Array, Bools, Bytes, Floats, Int32s, Ints, as_labels
 from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_objects, distinct
 from cfe_faiss.index.ivf_base import automatic_nlist
@@ -28,7 +28,7 @@ from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.values import Label, Metadata
 
 T = TypeVar("T", bound=np.generic)
-Mask = NDArray[np.bool_]
+Mask = Bools
 
 REMOVED = -2
 """Label of a removed row, which stays in the arrays of a table until they are compacted."""
@@ -133,10 +133,10 @@ class Values:
     def __init__(self) -> None:
         self.values: list[Any] = [MISSING]
         self._codes: dict[Any, int] = {MISSING: 0}
-        self._kinds: NDArray[np.uint8] = np.zeros(1, np.uint8)
-        self._numbers: NDArray[Any] = np.full(1, math.nan)
+        self._kinds: Bytes = np.zeros(1, np.uint8)
+        self._numbers: Array = np.full(1, math.nan)
 
-    def encode(self, values: Sequence[Any]) -> NDArray[np.int32]:
+    def encode(self, values: Sequence[Any]) -> Int32s:
         """Return the number of each value, (n,). A new value gets the next number."""
         keys = values if set(map(type, values)) <= _HASHABLE else list(map(key_of, values))
         for key, value in zip(keys, values, strict=True):
@@ -150,7 +150,7 @@ class Values:
         return self._codes.get(key_of(value))
 
     @property
-    def kinds(self) -> NDArray[np.uint8]:
+    def kinds(self) -> Bytes:
         """Kind of each value, as a position in ``KINDS``, (m,)."""
         new = self.values[len(self._kinds) :]
         if new:
@@ -158,7 +158,7 @@ class Values:
         return self._kinds
 
     @property
-    def numbers(self) -> NDArray[Any]:
+    def numbers(self) -> Array:
         """Numbers as float64, or as objects if float64 does not represent them all.
 
         NaN for other values, (m,).
@@ -192,9 +192,9 @@ class Column:
     """
 
     version: object
-    codes: NDArray[np.int32]
+    codes: Int32s
     dictionary: Values
-    labels: NDArray[np.int32]
+    labels: Int32s
 
     @derived
     def used(self) -> Mask:
@@ -273,7 +273,7 @@ class Classes:
             raise ValueError(f"label must be a known class ({known}), got {label!r}")
         return number
 
-    def numbers(self, labels: list[Label]) -> NDArray[np.int32]:
+    def numbers(self, labels: list[Label]) -> Int32s:
         """Return the number of each class, -1 for None."""
         return np.array(list(map(self.number, labels)), np.int32)
 
@@ -330,8 +330,8 @@ class Table:
     """
 
     classes: Classes = field(default_factory=Classes)
-    keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    labels: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    keys: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    labels: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
     ids: NDArray[np.object_] = field(default_factory=lambda: as_objects([]))
     metadata: NDArray[np.object_] = field(default_factory=lambda: as_objects([]))
     documents: NDArray[np.object_] = field(default_factory=lambda: as_objects([]))
@@ -342,8 +342,8 @@ class Table:
     def of(
         cls,
         classes: Classes,
-        keys: NDArray[np.int64],
-        labels: NDArray[np.int32],
+        keys: Ints,
+        labels: Int32s,
         *columns: Sequence[Any],
     ) -> "Table":
         """Return a table of keys, class numbers, ids, metadata and texts."""
@@ -359,11 +359,11 @@ class Table:
         return object()
 
     @derived
-    def rows(self) -> NDArray[np.int64]:
+    def rows(self) -> Ints:
         """Positions of the stored rows, ascending."""
         return np.flatnonzero(self.labels != REMOVED)
 
-    def find(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find(self, keys: Ints) -> Ints:
         """Return the row of each key, -1 for an unknown or a removed one."""
         if not len(self.keys):
             return np.full(len(keys), -1)
@@ -412,7 +412,7 @@ class Table:
         }
         return replace(self, classes=new.classes, **arrays)
 
-    def without(self, rows: NDArray[np.int64]) -> Change:
+    def without(self, rows: Ints) -> Change:
         """Remove rows, (m,), each once."""
         removed = self.removed + len(rows)
         if removed > len(self.keys) - removed + _MAX_REMOVED:
@@ -423,18 +423,16 @@ class Table:
             _writing(self.labels, rows, np.full(len(rows), REMOVED, np.int32))
         ]
 
-    def only(self, rows: NDArray[Any]) -> "Table":
+    def only(self, rows: Array) -> "Table":
         """Return a table with copies of some rows, positions or (n,) bool; O(n)."""
         arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
         return Table(self.classes, **arrays)
 
-    def with_labels(
-        self, rows: NDArray[np.int64], labels: NDArray[np.int32], classes: Classes
-    ) -> Change:
+    def with_labels(self, rows: Ints, labels: Int32s, classes: Classes) -> Change:
         """Give rows, (m,), other classes."""
         return replace(self, classes=classes), [_writing(self.labels, rows, labels)]
 
-    def with_metadata(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> Change:
+    def with_metadata(self, rows: Ints, metadata: list[Metadata]) -> Change:
         """Give rows, (m,), other metadata."""
         steps = [_writing(self.metadata, rows, as_objects(metadata))]
         for name, column in self.columns.items():
@@ -445,7 +443,7 @@ class Table:
         return replace(self), steps
 
 
-def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> Step:
+def _writing(array: Array, rows: Ints, values: Array) -> Step:
     """Return the step ``array[rows] = values``.
 
     NumPy writes values of the array's type without taking memory.
@@ -478,12 +476,12 @@ class Contents:
         # Key of each id. An id is stored if the table has its key.
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
 
-    def rows_of(self, ids: list[str]) -> NDArray[np.int64]:
+    def rows_of(self, ids: list[str]) -> Ints:
         """Return the row of each id, -1 for an unknown one."""
         find = self._keys.get
         return self.table.find(np.array([find(name, -1) for name in ids], np.int64))
 
-    def known_rows_of(self, ids: list[str]) -> NDArray[np.int64]:
+    def known_rows_of(self, ids: list[str]) -> Ints:
         """Return the row of each id; UnknownIdError names the first unknown one."""
         rows = self.rows_of(ids)
         if min(rows.tolist(), default=0) < 0:
@@ -492,11 +490,11 @@ class Contents:
             )
         return rows
 
-    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    def vectors_of(self, keys: Ints) -> Floats:
         """Return the vectors of some keys, (n, d)."""
         with self.index.holding() as snapshot:
             members = snapshot.members
-            vectors: NDArray[np.float32]
+            vectors: Floats
             vectors, ids = snapshot.copied(
                 members.rows.take(members.ids.searchsorted(keys), mode="clip")
             )
@@ -506,9 +504,7 @@ class Contents:
 
     # --- searches: exact with a filter ------------------------------------------------------------
 
-    def search(
-        self, X: NDArray[np.float32], k: int, mask: Mask | None, rules: Rules | None = None
-    ) -> Results:
+    def search(self, X: Floats, k: int, mask: Mask | None, rules: Rules | None = None) -> Results:
         """Return the k nearest rows of unit queries, of any class: similarities D, keys I."""
         rules = rules or Rules("any")
         query = Query(k, X=X, labels=unknown_labels(len(X)), rules=rules)
@@ -573,7 +569,7 @@ class Contents:
         classes = self.table.classes.extend(labels)
         return Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
 
-    def insert(self, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
+    def insert(self, new: Table, X: Floats, old: Ints) -> None:
         """Add new rows with vectors X, at least one, in place of the rows ``old``."""
         self._train_by(X)
         self.next_key += len(X)
@@ -592,7 +588,7 @@ class Contents:
             steps.append((self._keys.update, (key_of,)))
             transaction.replace(self.table.keys[old], X, new.labels, new.keys, steps)
 
-    def _train_by(self, X: NDArray[np.float32]) -> None:
+    def _train_by(self, X: Floats) -> None:
         """Train an index that needs it by the first rows added."""
         index = self.index
         if index.is_trained:
@@ -605,7 +601,7 @@ class Contents:
             )
         index.train(X)
 
-    def remove(self, rows: NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints) -> None:
         """Remove rows, (m,), each once."""
         names = self.table.ids[rows].tolist()
         self._changes += len(rows)
@@ -616,7 +612,7 @@ class Contents:
         for name in names:
             self._keys.pop(name, None)
 
-    def relabel(self, rows: NDArray[np.int64], labels: list[Label]) -> None:
+    def relabel(self, rows: Ints, labels: list[Label]) -> None:
         """Give rows, (m,), other classes."""
         self._changes += len(rows)
         classes = self.table.classes.extend(labels)
@@ -628,7 +624,7 @@ class Contents:
             )
             transaction.relabel(*changed, [*steps, setting(self, "table", after)])
 
-    def describe(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> None:
+    def describe(self, rows: Ints, metadata: list[Metadata]) -> None:
         """Give rows, (m,), other metadata."""
         after, steps = self.table.with_metadata(rows, metadata)
         with self.index.changing():

@@ -18,8 +18,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.checks import Ints
 from cfe_faiss.base.values import as_list
 from cfe_faiss.store.contents import (
     DOCUMENT,
@@ -52,9 +52,7 @@ _OPERATORS = ("$eq", "$ne", "$in", "$nin", "$gt", "$gte", "$lt", "$lte", "$exist
 _ORDERINGS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 
 
-def mask_of(
-    where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.int64]]
-) -> Mask | None:
+def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], Ints]) -> Mask | None:
     """Return whether a filter selects each row of a table, (n,) bool, or None for all.
 
     Parameters

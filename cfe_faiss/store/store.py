@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import (
     UNKNOWN,
+    Floats,
+    Int32s,
+    Ints,
     as_array,
     as_count,
     as_number,
@@ -214,7 +216,7 @@ class EvidenceStore:
     def _mask(self, where: Any) -> Mask | None:
         return mask_of(where, self._contents.table, self._contents.rows_of)
 
-    def _select(self, ids: Any, where: Any, *, skip_missing: bool) -> NDArray[np.int64]:
+    def _select(self, ids: Any, where: Any, *, skip_missing: bool) -> Ints:
         """Return the rows of some ids, or the rows that a filter selects."""
         if ids is None:
             mask = self._mask(where)
@@ -462,7 +464,7 @@ class EvidenceStore:
                 merged = [before | changes for before, changes in zip(old, new, strict=True)]
                 self._contents.describe(rows, merged)
 
-    def _distinct_rows(self, ids: Any) -> NDArray[np.int64]:
+    def _distinct_rows(self, ids: Any) -> Ints:
         """Return the rows of distinct ids, of all rows for None.
 
         UnknownIdError names an unknown id.
@@ -663,11 +665,11 @@ class EvidenceStore:
     def _labels_of(
         self,
         n: int,
-        own_classes: NDArray[np.int32] | None,
+        own_classes: Int32s | None,
         label: Any,
         single: bool,
         neighbors: str,
-    ) -> NDArray[np.int32]:
+    ) -> Int32s:
         """Return the class number of n queries: that of ``label``, or else its own.
 
         Unknown for any class.
@@ -691,7 +693,7 @@ class EvidenceStore:
             )
         return labels
 
-    def _as_vectors(self, values: Any) -> NDArray[np.float32]:
+    def _as_vectors(self, values: Any) -> Floats:
         """Return n vectors, (n, d), as the index stores them: a matrix, or a column of a table."""
         is_column = len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray)
         if is_column and speaks_arrow(values):
@@ -705,7 +707,7 @@ class EvidenceStore:
             values = np.empty((0, self.d), np.float32)
         return as_rows("vectors", values, self.d, self.metric)
 
-    def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
+    def _queries(self, name: str, xq: Any) -> tuple[Floats, bool]:
         array = as_array(name, xq)
         single = array.ndim == 1
         return as_rows(name, array[None] if single else array, self.d, self.metric), single
@@ -724,8 +726,8 @@ class EvidenceStore:
 
     def _hits(
         self,
-        D: NDArray[np.float32],
-        I: NDArray[np.int64],
+        D: Floats,
+        I: Ints,
         page: tuple[int, int, np.float32],
         with_vectors: bool,
     ) -> list[Hits]:
@@ -740,7 +742,7 @@ class EvidenceStore:
             hits.append(Hits(ids, similarity[:n], *columns))
         return hits
 
-    def _columns(self, rows: NDArray[np.int64], with_vectors: bool) -> tuple[Any, ...]:
+    def _columns(self, rows: Ints, with_vectors: bool) -> tuple[Any, ...]:
         """Return ids, classes, metadata, documents and perhaps vectors of some rows."""
         table = self._contents.table
         names = table.classes.names

@@ -12,9 +12,8 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Floats
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_list, as_values
 
@@ -74,11 +73,11 @@ class Hits:
     """
 
     ids: list[str]
-    similarity: NDArray[np.float32]
+    similarity: Floats
     labels: list[Label]
     metadata: list[Metadata]
     documents: list[str | None]
-    vectors: NDArray[np.float32] | None = None
+    vectors: Floats | None = None
 
     __repr__ = summary
 
@@ -114,7 +113,7 @@ class Rows:
     """
 
     ids: list[str]
-    vectors: NDArray[np.float32]
+    vectors: Floats
     labels: list[Label]
     metadata: list[Metadata]
     documents: list[str | None]

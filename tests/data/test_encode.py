@@ -94,3 +94,17 @@ def test_scale_and_encoder_of_a_table():
         cfe.EvidenceFinder.from_table(frame, "loan", encoder=PCA(1), scale={"a": 2})
     with pytest.raises(ValueError, match="scale must name columns that vectors are made of"):
         cfe.EvidenceFinder.from_table(frame, "loan", without=["a"], scale={"a": 2})
+
+
+@given(st.integers(1, 400), st.integers(1, 12), st.integers(0, 99))
+def test_a_column_does_not_depend_on_the_others(n, d, seed):
+    rng = np.random.default_rng(seed)
+    columns = {f"c{j}": rng.lognormal(size=n) * 10.0 ** (j - 5) for j in range(d)}
+    columns["constant"] = np.full(n, 3.7)
+    together = encode(as_attributes(columns))
+    for j, (name, column) in enumerate(columns.items()):
+        alone = encode(as_attributes({name: column}))
+        np.testing.assert_array_equal(together.x[:, [j]], alone.x)
+        if name != "constant":
+            deviations = (column - column.mean()) / (column.std() or 1)
+            np.testing.assert_allclose(alone.x[:, 0], deviations, rtol=1e-5, atol=1e-6)

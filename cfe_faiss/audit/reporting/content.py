@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cfe_faiss.attributes.table import Attributes
@@ -36,7 +35,7 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Part
 from cfe_faiss.audit.reporting.sections import SECTIONS
-from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.base.checks import UNKNOWN, Array, check_known
 from cfe_faiss.base.extras import extra, find_version
 from cfe_faiss.data.roles import leaks
 
@@ -373,7 +372,7 @@ def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
     return [show(name, _NAMES) for name in names]
 
 
-def digest(*arrays: NDArray[Any]) -> str:
+def digest(*arrays: Array) -> str:
     r"""Return the SHA-256 of arrays: dtype ("<f4"), shape and bytes of each, in C order.
 
     Examples

@@ -8,7 +8,6 @@ from itertools import combinations
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, grades_of
@@ -23,7 +22,7 @@ from cfe_faiss.audit.groups import (
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.document import Section, group_name, show
-from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.checks import UNKNOWN, Int32s, Ints, as_count
 from cfe_faiss.data.roles import selective_classes
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.rows.metric import measure_of
@@ -136,9 +135,9 @@ class Inputs:
     finder: EvidenceFinder
     attributes: Attributes
     sensitive: tuple[str, ...]
-    nodes: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    truth: NDArray[np.int32] | None
+    nodes: Ints
+    labels: Int32s
+    truth: Int32s | None
     selective: tuple[str, ...]
     class_names: tuple[str, ...]
     favourable: tuple[int, ...]
@@ -185,7 +184,7 @@ class Inputs:
         }
 
     @cached_property
-    def persons(self) -> NDArray[np.int64]:
+    def persons(self) -> Ints:
         """Person of every row of the finder, (n,)."""
         return persons_of(self.finder, self.settings.person)
 
@@ -208,7 +207,7 @@ class Inputs:
         attribute, place = (None, self.everyone) if is_everyone else (row["feature"], row["value"])
         return {**row, "attribute": attribute, "place": place}
 
-    def positions(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def positions(self, nodes: Ints) -> Ints:
         """Return the positions of audited rows in :attr:`nodes`."""
         return np.searchsorted(self.nodes, nodes)
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import Floats, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.adapter import (
     MOST_NESTED,
@@ -486,7 +485,7 @@ def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
     ]
 
 
-def _document(row: Row, vector: NDArray[np.float32] | None, score: float | None) -> Document:
+def _document(row: Row, vector: Floats | None, score: float | None) -> Document:
     id_, meta, content = row
     fields: dict[str, Any] = meta.pop(REST, {})
     is_embedded = vector is not None and "without_embedding" not in fields

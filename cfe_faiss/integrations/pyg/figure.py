@@ -4,10 +4,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import Doubles, Ints, as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.plot import (
@@ -81,7 +80,7 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
     return figure
 
 
-def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.int64]) -> None:
+def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: Ints) -> None:
     axes.axis("off")
     axes.set(xlim=(0, 1), ylim=(0, 1))
     data = explained.data
@@ -118,7 +117,7 @@ def _table(axes: "Axes", rows: int, title: str) -> None:
         axes.axhspan(row - 0.5, row + 0.5, color=PAPER, zorder=0, linewidth=0)
 
 
-def _draw_names(axes: "Axes", explained: "ExplainedEvidence", columns: NDArray[np.int64]) -> None:
+def _draw_names(axes: "Axes", explained: "ExplainedEvidence", columns: Ints) -> None:
     raw = feature_matrix(explained.data)
     names = feature_names(explained.data, raw.shape[1])
     _table(axes, len(columns), "")
@@ -139,7 +138,7 @@ def _draw_names(axes: "Axes", explained: "ExplainedEvidence", columns: NDArray[n
         )
 
 
-def _draw_importance(axes: "Axes", importance: NDArray[np.float64], colour: str) -> None:
+def _draw_importance(axes: "Axes", importance: Doubles, colour: str) -> None:
     rows = np.arange(importance.shape[1])
     _table(axes, len(rows), "importance: bar the node, numbers its evidence")
     axes.barh(rows, importance[0], height=0.55, color=colour, alpha=0.55, zorder=1)
@@ -147,7 +146,7 @@ def _draw_importance(axes: "Axes", importance: NDArray[np.float64], colour: str)
     axes.set_xlim(0, 1.06)
 
 
-def _draw_values(axes: "Axes", values: NDArray[np.float64], colour: str) -> None:
+def _draw_values(axes: "Axes", values: Doubles, colour: str) -> None:
     rows = np.arange(values.shape[1])
     _table(axes, len(rows), "value, in standard deviations from the mean")
     axes.axvline(0, color=RULE, linewidth=1, zorder=1)
@@ -158,7 +157,7 @@ def _draw_values(axes: "Axes", values: NDArray[np.float64], colour: str) -> None
     axes.set_xlim(float(values.min(initial=0)) - pad, float(values.max(initial=0)) + pad)
 
 
-def _draw_evidence(axes: "Axes", places: NDArray[np.float64]) -> None:
+def _draw_evidence(axes: "Axes", places: Doubles) -> None:
     """Write the rank of each evidence at its value, one below the other."""
     rows = np.arange(places.shape[1])
     for rank, row in enumerate(places):

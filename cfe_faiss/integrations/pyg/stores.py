@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch_geometric.data import FeatureStore, GraphStore
 
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import Array, as_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +24,9 @@ class StoredFeatures:
     """
 
     shape: tuple[int, ...]
-    rows: Callable[[slice], NDArray[Any]]
+    rows: Callable[[slice], Array]
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
+    def __getitem__(self, rows: slice) -> Array:
         return self.rows(rows)
 
 
@@ -44,9 +43,9 @@ class StoredEdges:
     """
 
     shape: tuple[int, int]
-    ends: Callable[[int, slice], NDArray[Any]]
+    ends: Callable[[int, slice], Array]
 
-    def __getitem__(self, part: slice | tuple[int, slice]) -> NDArray[Any]:
+    def __getitem__(self, part: slice | tuple[int, slice]) -> Array:
         if isinstance(part, slice):
             return np.stack([self.ends(end, slice(None)) for end in range(2)[part]])
         return self.ends(*part)
@@ -91,7 +90,7 @@ def stored_features(store: FeatureStore, *attr: Any, **named_attr: Any) -> Store
         raise KeyError(f"the store has no tensor {(*attr, *named_attr.values())}")
     cast = store._tensor_attr_cls.cast
 
-    def rows(wanted: slice) -> NDArray[Any]:
+    def rows(wanted: slice) -> Array:
         asked = cast(*attr, **named_attr)
         # Loaders ask stores for such an index; not all stores take a slice.
         asked.index = torch.arange(*wanted.indices(size[0]))
@@ -159,7 +158,7 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
     return _of_rows(pointers, others, 0 if is_csr else 1)
 
 
-def _of_rows(pointers: NDArray[Any], others: NDArray[Any], row_end: int) -> StoredEdges:
+def _of_rows(pointers: Array, others: Array, row_end: int) -> StoredEdges:
     """Return the edges of sparse rows.
 
     ``row_end`` is 0 if rows belong to sources, 1 if they belong to targets.
@@ -170,7 +169,7 @@ def _of_rows(pointers: NDArray[Any], others: NDArray[Any], row_end: int) -> Stor
             f"the edges' pointers must end with the number of indices, got shapes {shapes}"
         )
 
-    def ends(end: int, edges: slice) -> NDArray[Any]:
+    def ends(end: int, edges: slice) -> Array:
         if end != row_end:
             return others[edges]
         first, stop, _ = edges.indices(len(others))

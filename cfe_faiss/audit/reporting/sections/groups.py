@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.audit.group_rates import (
     LIMIT_OF_GRAPHS,
@@ -30,7 +29,7 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Need, Part
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Int32s, Ints
 
 _COMPARED = [f"{name}{end}" for name in ("ratio", "difference") for end in ("", "_low", "_high")]
 _SEX = {"sex", "gender"}
@@ -72,9 +71,9 @@ def find_rates(inputs: Inputs) -> Rates:
 
 def _metrics(
     inputs: Inputs,
-    rows: NDArray[np.int64],
-    classes: NDArray[np.int32],
-    truth: NDArray[np.int32] | None,
+    rows: Ints,
+    classes: Int32s,
+    truth: Int32s | None,
 ) -> GroupMetrics:
     """Return the rates of groups of rows of the finder, given classes and true classes."""
     links = inputs.finder.links

@@ -5,14 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, are_dominated, grades_of
-from cfe_faiss.audit.attribute_pairs import (
-    count_dominated,
-    dominated,
-    learned_directions,
-)
+from cfe_faiss.audit.attribute_pairs import count_dominated, dominated, learned_directions
 from cfe_faiss.audit.groups import UNKNOWN_GROUP, Floats, Ints
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import (
@@ -37,7 +32,7 @@ from cfe_faiss.audit.reporting.document import (
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
 from cfe_faiss.audit.reporting.sections.groups import GROUP, QUARTERS
 from cfe_faiss.audit.reporting.sections.model_tests import find_effects
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, Bools
 from cfe_faiss.base.extras import pd
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.csr import Surroundings, surroundings
@@ -203,7 +198,7 @@ def _find_dominated(
     places: Ints,
     better: Mapping[str, Any],
     grades: Floats,
-    refused: NDArray[np.bool_],
+    refused: Bools,
 ) -> tuple[Pairs, Ints]:
     """Return pairs, and the places of those whose refused side is at least as good.
 
@@ -524,7 +519,7 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
 
 
 def _balance_row(
-    attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints
+    attribute: str, value: str, numbers: Floats, of_a: Bools, sides: Ints
 ) -> dict[str, Any]:
     """Return the means and differences of some numbers.
 

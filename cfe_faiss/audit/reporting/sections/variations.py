@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
@@ -26,7 +25,7 @@ from cfe_faiss.audit.reporting.document import (
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
 from cfe_faiss.audit.reporting.sections.model_tests import ALPHA, TESTS, find_effects, find_samples
-from cfe_faiss.base.checks import as_dense
+from cfe_faiss.base.checks import Array, Bools, as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.rows.metric import as_rows
@@ -97,7 +96,7 @@ def _find_named(effects: DirectEffects) -> list[_Row]:
 
 
 def _choices(
-    inputs: Inputs, encodings: Mapping[str, NDArray[Any]], named: Sequence[_Row]
+    inputs: Inputs, encodings: Mapping[str, Array], named: Sequence[_Row]
 ) -> Iterator[tuple[str, list[_Answer]]]:
     """Yield each choice with the named tests under it.
 
@@ -166,7 +165,7 @@ def _tests(
     ]
 
 
-def _encodings(inputs: Inputs) -> tuple[dict[str, NDArray[Any]], int]:
+def _encodings(inputs: Inputs) -> tuple[dict[str, Array], int]:
     """Return other numbers to make vectors of, by choice, and the number of attributes.
 
     None if the numbers behind the vectors are unknown.
@@ -202,8 +201,8 @@ def _encodings_of_table(
     attributes: Attributes,
     removed: Collection[str],
     scale: Mapping[str, float] | None,
-    refused: NDArray[np.bool_],
-) -> tuple[dict[str, NDArray[Any]], int]:
+    refused: Bools,
+) -> tuple[dict[str, Array], int]:
     """Return vectors of a table under other scalings of its numbers, or without a column."""
     compared = [
         name for name in attributes if name not in removed and can_be_encoded(attributes[name])
@@ -224,9 +223,7 @@ def _encodings_of_table(
     return scaled | _without_each(standard.x, standard.attributes, refused), len(compared)
 
 
-def _without_each(
-    X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
+def _without_each(X: Array, owners: Sequence[str], refused: Bools) -> dict[str, Array]:
     """Return the numbers without the columns of each attribute.
 
     With too many attributes, only the attributes that correlate most with unfavourable decisions
