@@ -17,9 +17,10 @@ from cfe_faiss.rows.metric import (
     Metric,
     as_metric,
     as_rows,
+    as_threshold,
     flipped,
     is_distance,
-    limits_of,
+    largest_similarity,
     next_threshold,
     score_at,
 )
@@ -118,7 +119,7 @@ class SimilarityCurve:
     @property
     def _best(self) -> float:
         """D of equal rows; for "ip" none."""
-        return 0.0 if is_distance(self.metric) else limits_of(self.metric)[1]
+        return 0.0 if is_distance(self.metric) else largest_similarity(self.metric)
 
     def interval(self, rate: float, level: float = 0.95) -> tuple[float, float]:
         """Return the interval of the threshold at which the rate of false pairs is ``rate``.
@@ -161,7 +162,7 @@ class SimilarityCurve:
 
     def rate(self, threshold: float) -> float:
         """Return the share of the rows that have a false pair at a threshold."""
-        limit = score_at(as_number("threshold", threshold, -math.inf, math.inf), self.metric)
+        limit = score_at(as_threshold("threshold", threshold, self.metric), self.metric)
         return float((flipped(self.nearest, self.metric) >= limit).mean())
 
     def _clump_size(self, count: int) -> float:

@@ -607,7 +607,7 @@ class EvidenceNeighbors(
             np.inf,
         )
         squared = most * most * (1 + _ROUNDING)
-        similarity = 1 - most - _ROUNDING
+        similarity = max(1 - most - _ROUNDING, -1.0)
         thresholds = {"cosine": similarity, "tanimoto": similarity} | {
             "euclidean": squared,
             "ip": -most,

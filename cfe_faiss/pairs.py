@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count, as_number
+from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.base.threads import derived
 from cfe_faiss.index.searching import EvidenceIndex, check_index
-from cfe_faiss.rows.metric import Metric, flipped, limits_of, measure_of, measured, score_at
+from cfe_faiss.rows.metric import Metric, as_threshold, flipped, measure_of, measured, score_at
 from cfe_faiss.search import tiles
 from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.exact import (
@@ -391,7 +391,7 @@ def evidence_pairs(
     [1 0] [3 1] [0.96 0.8 ]
     """
     check_index(index)
-    threshold = as_number("threshold", threshold, *limits_of(index.metric))
+    threshold = as_threshold("threshold", threshold, index.metric)
     block = as_count("block", block)
     _check_where(where, attributes, graph)
     query = Query(where=where, attributes=attributes, graph=graph)

@@ -199,18 +199,14 @@ _PANEL = 4.65
 
 @dataclass(frozen=True)
 class _Node:
-    """One of the two nodes: its name, predicted and true class by number, and its neighbours."""
+    """One of the two nodes, or other rows: its name, classes by number, and its neighbours."""
 
     id: int
+    noun: str
     name: str
     predicted: int
     true: int | None
     near: Surroundings | None
-
-    @property
-    def noun(self) -> str:
-        """Kind of row: of a table without a graph no node."""
-        return "Row" if self.near is None else "Node"
 
 
 _Styles: TypeAlias = dict[int, tuple[str, str]]
@@ -319,7 +315,8 @@ def evidence_figure(  # noqa: PLR0913
     for v, other in ((source, target), (target, source)):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
         near = None if graph is None else surroundings(graph, v, other, predicted, max_neighbors)
-        pair.append(_Node(v, node_name(data, v), int(predicted[v]), true, near))
+        noun = getattr(data, "noun", "node")
+        pair.append(_Node(v, noun, node_name(data, v), int(predicted[v]), true, near))
     drawn = [node.near.drawn for node in pair if node.near is not None]
     styles = class_styles(predicted[np.concatenate([[source, target], *drawn])])
     legend = [shorten(class_name(data, label), 22) for label in styles]
@@ -358,7 +355,7 @@ def evidence_figure(  # noqa: PLR0913
             panel = axes[f"panel {side}"]
             _draw_neighbourhood(panel, data, node, node.near, predicted, styles)
     _draw_legend(axes["legend"], legend, styles)
-    _draw_heading(axes["heading"], len(rows), len(differing), d)
+    _draw_heading(axes["heading"], pair[0].noun, len(rows), len(differing), d)
     axes["axis"].axis("off")
     axes["table"].axis("off")
     if rows:
@@ -409,7 +406,7 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
-    title = f"{pair[0].noun}s {names}: similar, yet predicted differently"
+    title = f"{pair[0].noun.capitalize()}s {names}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
         _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
@@ -420,7 +417,9 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(axes, 0.12, 0.72, f"{node.noun} {shorten(node.name, 28)}", 14, weight="bold")
+    _write(
+        axes, 0.12, 0.72, f"{node.noun.capitalize()} {shorten(node.name, 28)}", 14, weight="bold"
+    )
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
         (0.18, "True class", node.true),
@@ -577,12 +576,12 @@ def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
         text.set_parse_math(False)
 
 
-def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
+def _draw_heading(axes: "Axes", noun: str, shown: int, differing: int, d: int) -> None:
     axes.axis("off")
     heading = "The features that differ"
     note = f"{differing:,} of {d:,} differ"
     if differing == 0:
-        heading = "The two nodes have the same features"
+        heading = f"The two {noun}s have the same features"
         note = ""
     elif differing > shown:
         heading += " most"
@@ -603,7 +602,7 @@ def _draw_features(
     chart.spines[:].set_visible(False)
     chart.patch.set_visible(False)
     titles = [
-        (x, f"{node.noun.lower()} {shorten(node.name, 10)}")
+        (x, f"{node.noun} {shorten(node.name, 10)}")
         for x, node in zip((0.435, 0.566), pair, strict=True)
     ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):

@@ -248,6 +248,25 @@ def size_of(difference: Any) -> Any:
     return np.where(np.isnan(difference), 1.0, np.abs(difference))
 
 
+def with_counts(counts: Mapping[str, NDArray[np.float64]], given: Attributes | None) -> Attributes:
+    """Return counts of graphs, (n,) each, and the attributes of a user.
+
+    Raises
+    ------
+    ValueError
+        If an attribute has the name of a count.
+    """
+    given_columns = {} if given is None else dict(given)
+    for name in counts:
+        if name in given_columns:
+            raise ValueError(
+                f"features (or data.feature_names) must leave the name {name!r} to the count of the "
+                f"graph, got a column of this name: rename it"
+            )
+    columns = {**counts, **given_columns}
+    return Attributes(columns, np.arange(len(next(iter(counts.values())))))
+
+
 def as_attributes(features: Any, name: str = "features") -> Attributes:
     """Return the attributes of nodes from a table of any supported form.
 

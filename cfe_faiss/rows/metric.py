@@ -143,13 +143,25 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
     """
     if is_distance(metric):
         return as_number(argument, value, 0.0, math.inf) ** 2
-    return as_number(argument, value, *limits_of(metric))
+    return as_threshold(argument, value, metric)
 
 
-def limits_of(metric: Metric) -> tuple[float, float]:
-    """Return the smallest and the largest threshold of D that has a meaning."""
-    least = {"cosine": -1.0, "tanimoto": 0.0}
-    return least.get(metric, -math.inf), 1.0 if metric in least else math.inf
+def as_threshold(argument: str, value: Any, metric: Metric) -> float:
+    """Return a checked threshold of D: a similarity, or a squared distance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no number, no similarity of unit vectors, or negative where D never is; the error
+        names ``argument``.
+    """
+    least = {"cosine": -1.0, "tanimoto": 0.0, "l2": 0.0}.get(metric, -math.inf)
+    return as_number(argument, value, least, largest_similarity(metric))
+
+
+def largest_similarity(metric: Metric) -> float:
+    """Return the largest similarity that two rows may have; infinite without a bound."""
+    return 1.0 if metric in ("cosine", "tanimoto") else math.inf
 
 
 def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:

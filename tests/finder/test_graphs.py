@@ -22,7 +22,6 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.graph import as_graph
 from cfe_faiss.graph.whole import wl_vectors
-from cfe_faiss.integrations.pyg import EvidenceExplainer
 
 
 def drawn(seed, count=12, features=3):
@@ -170,7 +169,7 @@ def test_graphs_of_pyg_without_features_are_compared_by_colours():
         [to_networkx(one, to_undirected=True) for one in graphs], classes, ids=names
     )
     assert_array_equal(finder.vectors, same.vectors)
-    assert finder.local("graph 3", k=1).to_frame()["node"].tolist() == ["graph 3"]
+    assert finder.local("graph 3", k=1).to_frame()["graph"].tolist() == ["graph 3"]
     table = finder.attributes.to_frame()
     assert table["nodes"].tolist() == [one.num_nodes for one in graphs]
     assert table["edges"].tolist() == [one.num_edges / 2 for one in graphs]
@@ -264,7 +263,11 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
         (lambda: of(ids=["a"]), ValueError, "ids must hold one id"),
         (lambda: of(scores=[1, 2]), ValueError, "model must be left out with scores"),
         (lambda: of().updated(predictions=[1, 1]), ValueError, "EvidenceFinder.from_graphs"),
-        (lambda: EvidenceExplainer(of()), ValueError, "finder must be of nodes"),
+        (
+            lambda: of(features={"edges": [1, 2]}),
+            ValueError,
+            "must leave the name 'edges' to the count .*rename it",
+        ),
     ],
 )
 def test_wrong_arguments(use, error, message):
