@@ -294,10 +294,12 @@ def evidence_figure(  # noqa: PLR0913
             f"source and target must be predicted different classes, got class {predicted[source]} "
             f"for both"
         )
+    noun = getattr(data, "noun", "node")
     subtitle = ""
     if similarity is not None:
         as_number("similarity", similarity, -1.001, 1.001)
-        subtitle = f"KS similarity {format_measure('similarity', similarity)}"
+        kind = "KS similarity" if noun == "node" else "similarity"
+        subtitle = f"{kind} {format_measure('similarity', similarity)}"
     if distance is not None:
         as_number("distance", distance, 0.0, math.inf)
         subtitle = f"distance {format_measure('distance', distance)}"
@@ -315,7 +317,6 @@ def evidence_figure(  # noqa: PLR0913
     for v, other in ((source, target), (target, source)):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
         near = None if graph is None else surroundings(graph, v, other, predicted, max_neighbors)
-        noun = getattr(data, "noun", "node")
         pair.append(_Node(v, noun, node_name(data, v), int(predicted[v]), true, near))
     drawn = [node.near.drawn for node in pair if node.near is not None]
     styles = class_styles(predicted[np.concatenate([[source, target], *drawn])])
@@ -355,7 +356,7 @@ def evidence_figure(  # noqa: PLR0913
             panel = axes[f"panel {side}"]
             _draw_neighbourhood(panel, data, node, node.near, predicted, styles)
     _draw_legend(axes["legend"], legend, styles)
-    _draw_heading(axes["heading"], pair[0].noun, len(rows), len(differing), d)
+    _draw_heading(axes["heading"], noun, len(rows), len(differing), d)
     axes["axis"].axis("off")
     axes["table"].axis("off")
     if rows:

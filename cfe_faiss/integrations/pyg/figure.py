@@ -56,11 +56,9 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
     rows = explained.nodes[: 1 + _DRAWN]
     labels = explained.found.labels
     with_edges = explained.explanations[0].get("edge_mask") is not None
-    table = _ROW * len(columns) + _AXIS
-    panel = _PANEL * sides if with_edges else 0
-    height = _TITLE + table + panel + 0.5
+    bands = [_TITLE, _ROW * len(columns), _AXIS, _PANEL * sides if with_edges else 0.01]
+    height = sum(bands) + 0.5
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
-    bands = [_TITLE, table, *([panel] if with_edges else [])]
     grid = figure.add_gridspec(
         len(bands),
         1,
@@ -88,7 +86,7 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
     values = deviations[: len(rows), side_of, columns]
     _draw_values(figure.add_subplot(beside[2]), values, colour)
     if with_edges:
-        panels = grid[2].subgridspec(sides, len(rows), wspace=0.05)
+        panels = grid[3].subgridspec(sides, len(rows), wspace=0.05)
         for side, place in np.ndindex(sides, len(rows)):
             _draw_edges(figure.add_subplot(panels[side, place]), explained, place, side, styles)
     return figure
@@ -105,7 +103,7 @@ def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.
     axes.text(0, 1, title, va="top", fontsize=16, weight="bold", color=INK, parse_math=False)
     similarities = explained.found.measure64()[0]
     texts = [
-        f"{rank}: {noun} {names[rank]}, predicted {shorten(kinds[rank], 20)}, KS "
+        f"{rank}: {noun} {names[rank]}, predicted {shorten(kinds[rank], 20)}, similarity "
         f"{format_similarity(float(similarities[rank - 1]))}"
         for rank in range(1, len(nodes))
     ]
@@ -148,7 +146,7 @@ def _draw_names(axes: "Axes", texts: list[str]) -> None:
 
 def _draw_importance(axes: "Axes", noun: str, importance: NDArray[np.float64], colour: str) -> None:
     rows = np.arange(importance.shape[1])
-    _table(axes, len(rows), f"importance: bar the {noun}, numbers its evidence")
+    _table(axes, len(rows), f"importance: bar {noun}, numbers evidence")
     axes.barh(rows, importance[0], height=0.55, color=colour, alpha=0.55, zorder=1)
     _draw_evidence(axes, importance[1:])
     axes.set_xlim(0, 1.06)
