@@ -399,7 +399,7 @@ def ink_on(colour: str) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
 
 
-def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
+def write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
     """Write a text, vertically centred, in ink by default; "$" is a plain character."""
     axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
 
@@ -408,9 +408,9 @@ def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
     title = f"{pair[0].noun.capitalize()}s {names}: similar, yet predicted differently"
-    _write(axes, 0, 1, title, 19, va="top", weight="bold")
+    write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
-        _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
+        write(axes, 0, 0.4, subtitle, 13, color=FAINT)
 
 
 def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
@@ -418,15 +418,13 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1))
     colour, marker = styles[node.predicted]
     axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(
-        axes, 0.12, 0.72, f"{node.noun.capitalize()} {shorten(node.name, 28)}", 14, weight="bold"
-    )
+    write(axes, 0.12, 0.72, f"{node.noun.capitalize()} {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
         (0.18, "True class", node.true),
     ):
         if label is not None:
-            _write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
+            write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -481,7 +479,7 @@ def _draw_neighbourhood(
         )
         reach = radius + 0.13 + 0.07 * scale
         side = "left" if x > 0 else "right"
-        _write(
+        write(
             axes,
             reach * x,
             reach * y,
@@ -507,7 +505,7 @@ def _draw_neighbourhood(
     )
     name = shorten(node.name, 10)
     # The name is at the widest part of the shape. The stroke keeps a longer name readable.
-    _write(
+    write(
         axes,
         0,
         {"^": -0.07, "v": 0.07}.get(marker, 0.0),
@@ -520,7 +518,7 @@ def _draw_neighbourhood(
         path_effects=[withStroke(linewidth=2.5, foreground=colour)],
         zorder=5,
     )
-    _write(axes, 0, -1.5, _surroundings(data, node, near), 10.5, ha="center", color=FAINT)
+    write(axes, 0, -1.5, _surroundings(data, node, near), 10.5, ha="center", color=FAINT)
 
 
 def _surroundings(data: Any, node: _Node, near: Surroundings) -> str:
@@ -587,8 +585,8 @@ def _draw_heading(axes: "Axes", noun: str, shown: int, differing: int, d: int) -
     elif differing > shown:
         heading += " most"
         note += f", the {shown} largest are shown"
-    _write(axes, 0, 0.62, heading, 14, weight="bold")
-    _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
+    write(axes, 0, 0.62, heading, 14, weight="bold")
+    write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 
 
 def _draw_features(
@@ -607,9 +605,9 @@ def _draw_features(
         for x, node in zip((0.435, 0.566), pair, strict=True)
     ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):
-        _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
+        write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
-        _write(axes, 0.009, y, shorten(row.name, 40), 11)
+        write(axes, 0.009, y, shorten(row.name, 40), 11)
         is_number = math.isfinite(row.difference)
         numbers = (
             format_value(row.source),
@@ -617,7 +615,7 @@ def _draw_features(
             f"{row.difference:+.2f}" if is_number else "",
         )
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
-            _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
+            write(axes, x, y, number.replace("-", "−"), 11, ha="right")
         if not is_number:
             continue
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)

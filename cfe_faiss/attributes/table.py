@@ -15,6 +15,7 @@ from cfe_faiss.base.checks import (
     check_known,
     check_shape,
     is_missing,
+    require,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
@@ -256,15 +257,11 @@ def with_counts(counts: Mapping[str, NDArray[np.float64]], given: Attributes | N
     ValueError
         If an attribute has the name of a count.
     """
-    given_columns = {} if given is None else dict(given)
-    for name in counts:
-        if name in given_columns:
-            raise ValueError(
-                f"features (or data.feature_names) must leave the name {name!r} to the count of the "
-                f"graph, got a column of this name: rename it"
-            )
-    columns = {**counts, **given_columns}
-    return Attributes(columns, np.arange(len(next(iter(counts.values())))))
+    columns = {} if given is None else dict(given)
+    taken = [name for name in counts if name in columns]
+    problem = "must leave this name to the count of the graph, got such a column: rename it"
+    require(not taken, f"features (or data.feature_names) {problem}: {', '.join(taken)}")
+    return Attributes({**counts, **columns}, np.arange(len(next(iter(counts.values())))))
 
 
 def as_attributes(features: Any, name: str = "features") -> Attributes:

@@ -1,4 +1,4 @@
-"""Whole graphs: sums of KS vectors, or counts of WL colours without features; alike nodes."""
+"""Whole graphs: sums of KS vectors, or counts of WL colours without features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,19 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.checks import (
-    Doubles,
-    Floats,
-    as_count,
-    as_dense,
-    as_matrix,
-    check_shape,
-    require,
-)
+from cfe_faiss.base.checks import Floats, as_count, as_dense, as_matrix, check_shape, require
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_list
 from cfe_faiss.graph.csr import Graph, as_graph
-from cfe_faiss.graph.ks import ks_similarity, ks_vectors
+from cfe_faiss.graph.ks import ks_vectors
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -78,15 +70,9 @@ class Graphs:
                     return i
         return -1
 
-    def counterparts(self, i: int, j: int) -> tuple[Floats, Doubles]:
-        """Return features of the node of graph j most similar to each node of graph i, (n_i, d).
-
-        Also the similarity of their KS vectors, (n_i,).
-        """
-        X, Y = (ks_vectors(self.x(row), self.parts[row], *self.settings) for row in (i, j))
-        near = (X @ Y.T).argmax(axis=1)
-        pairs = np.arange(len(X)), len(X) + near
-        return self.x(j)[near], ks_similarity(np.vstack([X, Y]), *pairs, dtype=np.float64)
+    def ks_vectors(self, i: int) -> Floats:
+        """Return the KS vectors of the nodes of a graph, (n_i, d) float32."""
+        return ks_vectors(self.x(i), self.parts[i], *self.settings)
 
 
 def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:

@@ -266,7 +266,7 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
         (
             lambda: of(features={"edges": [1, 2]}),
             ValueError,
-            "must leave the name 'edges' to the count .*rename it",
+            "must leave this name to the count .*rename it: edges",
         ),
     ],
 )

@@ -264,6 +264,7 @@ def test_audits_pictures_and_pages_of_links(trained, tmp_path):
     )
     effects = audit.direct_effects(finder, unfavourable=0)
     assert set(effects.table["attribute"]) == {"team between ends"}
+    assert effects.table["gamma"].isna().all()
     scores = audit.discrimination_scores(finder, k=3, columns=["team between ends"])
     evidence = finder.local(k=3).evidence
     between = finder.attributes["team between ends"]
@@ -356,7 +357,7 @@ def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
         (
             lambda: of(features={"degree": range(6)}),
             ValueError,
-            "must leave the name 'degree' to the count .*rename it",
+            "must leave this name to the count .*rename it: degree",
         ),
     ],
 )

@@ -255,7 +255,7 @@ def test_errors():
     ready = explainer(model, EvidenceExplainer(of_graphs), GRAPHS)
     one = graphs[0]
     batch = torch.zeros(one.num_nodes, dtype=torch.int64)
-    with pytest.raises(ValueError, match="must be those of a graph of EvidenceFinder"):
+    with pytest.raises(ValueError, match="must be a graph of EvidenceFinder"):
         ready(one.x + 1, one.edge_index, batch=batch)
     with pytest.raises(ValueError, match="data must be the finder's 12 graphs, got 3"):
         explain_beside(explainer(model, GNNExplainer(), GRAPHS), of_graphs, graphs[:3], 0)

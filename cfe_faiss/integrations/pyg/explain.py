@@ -23,6 +23,8 @@ from cfe_faiss.base.checks import (
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
 from cfe_faiss.graph import as_graph
+from cfe_faiss.graph.ks import ks_similarity
+from cfe_faiss.graph.whole import Graphs
 from cfe_faiss.plot import feature_matrix
 
 with extra("gnn"):
@@ -191,17 +193,13 @@ class EvidenceExplainer(ExplainerAlgorithm):
             edges = nodes.searchsorted(edges[:, graph_of[edges[0]] == place])
             graph = as_graph(edges, len(nodes), directed=finder.graphs.parts[0].directed)
             row = finder.graphs.row_of(x[nodes], graph)
-            require(
-                row >= 0, f"x and edge_index must be those of a graph of {finder!r}, got others"
-            )
+            require(row >= 0, f"x and edge_index must be a graph of {finder!r}, got another one")
             return row, nodes
         _check_node_count("x must have a row for each of", finder, len(x))
         if finder.links is None:
             return place, np.array([place])
         given = kwargs.get("edge_label_index")
-        require(
-            given is not None, "edge_label_index must hold the links, as for the model, got None"
-        )
+        require(given is not None, "edge_label_index must be given, as for the model, got None")
         ends = as_array("edge_label_index", given).reshape(2, -1)[:, place]
         ids = finder.links.node_ids
         pair = tuple((ends if ids is None else ids[ends]).tolist())
@@ -229,7 +227,7 @@ class EvidenceExplainer(ExplainerAlgorithm):
                 mask[nodes] = 1
                 return mask
         else:
-            pairs = [graphs.counterparts(row, other) for other in evidence.tolist()]
+            pairs = [_counterparts(graphs, row, other) for other in evidence.tolist()]
             counterparts = np.array([features for features, _ in pairs])
             nodes_of_all = np.vstack([graphs.x(i) for i in range(len(graphs.parts))])
             if kind == MaskType.object:
@@ -247,9 +245,7 @@ def _check_finder(finder: Any) -> None:
     """Raise an error unless ``finder`` is a finder whose rows have features that a model reads."""
     check_type("finder must be an EvidenceFinder", finder, EvidenceFinder)
     if finder.graphs is not None and finder.graphs.features[0] is None:
-        raise ValueError(
-            "finder must be of graphs with features x, which masks are about, got none"
-        )
+        raise ValueError("finder must be of graphs with features x, which masks need, got none")
 
 
 def _check_node_count(expectation: str, finder: EvidenceFinder, n: int) -> None:
@@ -267,6 +263,18 @@ def check_class(finder: EvidenceFinder, row: int, target: Any) -> None:
             f"finder must hold the classes that the model predicts, got class {expected} for "
             f"{finder.noun} {finder.names(row)}, for which the model predicts {predicted}"
         )
+
+
+def _counterparts(graphs: Graphs, i: int, j: int) -> tuple[Floats, Doubles]:
+    """Return features of the node of graph j most similar to each node of graph i, (n_i, d).
+
+    Also the similarity of their KS vectors, (n_i,).
+    """
+    X = graphs.ks_vectors(i)
+    Y = graphs.ks_vectors(j)
+    near = (X @ Y.T).argmax(axis=1)
+    pairs = np.arange(len(X)), len(X) + near
+    return graphs.x(j)[near], ks_similarity(np.vstack([X, Y]), *pairs, dtype=np.float64)
 
 
 def in_deviations(differences: Any, x: Floats) -> Doubles:

@@ -19,6 +19,7 @@ from cfe_faiss.plot import (
     format_value,
     node_name,
     shorten,
+    write,
 )
 
 if TYPE_CHECKING:
@@ -59,25 +60,17 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
     bands = [_TITLE, _ROW * len(columns), _AXIS, _PANEL * sides if with_edges else 0.01]
     height = sum(bands) + 0.5
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
-    grid = figure.add_gridspec(
-        len(bands),
-        1,
-        height_ratios=bands,
-        left=0.04,
-        right=0.98,
-        top=1 - 0.15 / height,
-        bottom=0.3 / height,
-        hspace=0,
-    )
+    ends: Any = {"left": 0.04, "right": 0.98, "top": 1 - 0.15 / height, "bottom": 0.3 / height}
+    grid = figure.add_gridspec(len(bands), 1, height_ratios=bands, hspace=0, **ends)
     _draw_title(figure.add_subplot(grid[0]), explained, rows)
     beside = grid[1].subgridspec(1, 3, width_ratios=(3, 4, 4), wspace=0.05)
     styles = class_styles(labels)
     colour = styles[int(labels[rows[0]])][0]
     links = explained.finder.links
-    ends = [""] if links is None else [f" of {end}" for end in links.compared_ids[rows[0]]]
+    of_ends = [""] if links is None else [f" of {end}" for end in links.compared_ids[rows[0]]]
     texts = [
-        f"{shorten(names[column], 24)}{shorten(ends[side], 16)} = "
-        f"{format_value(float(raw[0, side, column]))}"
+        f"{shorten(names[column], 24)}{shorten(of_ends[side], 16)} = "
+        + format_value(float(raw[0, side, column])).replace("-", "−")
         for column, side in zip(columns, side_of, strict=True)
     ]
     _draw_names(figure.add_subplot(beside[0]), texts)
@@ -100,23 +93,14 @@ def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.
     names = [shorten(str(name), 16) for name in finder.names(nodes)]
     kinds = [finder.class_name(int(label)) for label in finder.labels[nodes]]
     title = f"What matters for {noun} {names[0]}, predicted {shorten(kinds[0], 24)}, and for its evidence"
-    axes.text(0, 1, title, va="top", fontsize=16, weight="bold", color=INK, parse_math=False)
+    write(axes, 0, 1, title, 16, va="top", weight="bold")
     similarities = explained.found.measure64()[0]
     texts = [
         f"{rank}: {noun} {names[rank]}, predicted {shorten(kinds[rank], 20)}, similarity "
         f"{format_similarity(float(similarities[rank - 1]))}"
         for rank in range(1, len(nodes))
     ]
-    axes.text(
-        0,
-        0.72,
-        "\n".join(texts),
-        va="top",
-        fontsize=10.5,
-        color=FAINT,
-        parse_math=False,
-        linespacing=1.35,
-    )
+    write(axes, 0, 0.72, "\n".join(texts), 10.5, va="top", color=FAINT, linespacing=1.35)
 
 
 def _table(axes: "Axes", rows: int, title: str) -> None:
@@ -132,16 +116,7 @@ def _draw_names(axes: "Axes", texts: list[str]) -> None:
     _table(axes, len(texts), "")
     axes.set(xlim=(0, 1), xticks=[])
     for y, text in enumerate(texts):
-        axes.text(
-            0.98,
-            y,
-            text.replace("-", "−"),
-            ha="right",
-            va="center",
-            fontsize=10,
-            color=INK,
-            parse_math=False,
-        )
+        write(axes, 0.98, y, text, 10, ha="right")
 
 
 def _draw_importance(axes: "Axes", noun: str, importance: NDArray[np.float64], colour: str) -> None:
@@ -168,15 +143,8 @@ def _draw_evidence(axes: "Axes", places: NDArray[np.float64]) -> None:
     rows = np.arange(places.shape[1])
     for rank, row in enumerate(places):
         below = 0.26 * (rank - (len(places) - 1) / 2)
-        axes.plot(
-            row,
-            rows + below,
-            linestyle="none",
-            marker=f"${rank + 1}$",
-            markersize=6.5,
-            color=INK,
-            zorder=3,
-        )
+        marker = f"${rank + 1}$"
+        axes.plot(row, rows + below, ls="none", marker=marker, ms=6.5, color=INK, zorder=3)
 
 
 def _draw_edges(
@@ -209,30 +177,17 @@ def _draw_edges(
     axes.set(xticks=[], yticks=[], xlim=(-1.5, 1.5), ylim=(-1.6, 1.4), aspect="equal")
     axes.spines[:].set_visible(False)
     for edge in shown:
-        axes.plot(
-            *np.column_stack([places[node] for node in ends[:, edge].tolist()]),
-            color=INK,
-            linewidth=0.4 + 4 * importance[edge],
-            zorder=1,
-            solid_capstyle="butt",
-        )
+        x, y = np.column_stack([places[node] for node in ends[:, edge].tolist()])
+        width = 0.4 + 4 * importance[edge]
+        axes.plot(x, y, color=INK, linewidth=width, zorder=1, solid_capstyle="butt")
     for node in ring:
         look = styles[int(labels[node])] if finder.noun == "node" else (RULE, "o")
         x, y = places[node]
         axes.plot(x, y, marker=look[1], markersize=10, color=look[0], markeredgecolor=INK, zorder=2)
-        axes.text(
-            1.25 * x,
-            1.25 * y,
-            shorten(node_name(graph, node), 8),
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=INK,
-            parse_math=False,
-        )
+        write(axes, 1.25 * x, 1.25 * y, shorten(node_name(graph, node), 8), 8, ha="center")
     if centre is not None:
         axes.plot(0, 0, marker=marker, markersize=22, color=colour, markeredgecolor=INK, zorder=3)
     rank = f"evidence {place}" if place else f"the {finder.noun}"
     more = f", {len(edges) - len(shown):,} edges more" if len(edges) > len(shown) else ""
     text = f"{rank}, {shorten(name, 12)}{more}"
-    axes.text(0, -1.52, text, ha="center", va="center", fontsize=9.5, color=FAINT, parse_math=False)
+    write(axes, 0, -1.52, text, 9.5, ha="center", color=FAINT)
