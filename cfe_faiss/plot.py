@@ -404,6 +404,14 @@ def write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any
     axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
 
 
+def draw_node(
+    axes: "Axes", x: float, y: float, look: tuple[str, str], size: float, edge: float = 1.0
+) -> None:
+    """Draw a node in the colour and with the marker of its class, see :func:`class_styles`."""
+    outline: Any = {"markeredgecolor": INK, "markeredgewidth": edge, "zorder": 3}
+    axes.plot(x, y, color=look[0], marker=look[1], markersize=size, **outline)
+
+
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
@@ -416,8 +424,7 @@ def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
 def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     _card(axes)
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    colour, marker = styles[node.predicted]
-    axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
+    draw_node(axes, 0.06, 0.43, styles[node.predicted], 19)
     write(axes, 0.12, 0.72, f"{node.noun.capitalize()} {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
@@ -466,17 +473,9 @@ def _draw_neighbourhood(
     axes.add_collection(
         LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
     )
-    for v, shared, place, (x, y) in zip(near.drawn, near.shared, places, directions, strict=True):
-        colour, marker = styles[int(predicted[v])]
-        axes.plot(
-            *place,
-            marker=marker,
-            markersize=9 + 9 * scale,
-            color=colour,
-            markeredgecolor=INK,
-            markeredgewidth=3.0 if shared else 0.8,
-            zorder=3,
-        )
+    for v, shared, (x, y) in zip(near.drawn, near.shared, directions, strict=True):
+        edge = 3.0 if shared else 0.8
+        draw_node(axes, radius * x, radius * y, styles[int(predicted[v])], 9 + 9 * scale, edge)
         reach = radius + 0.13 + 0.07 * scale
         side = "left" if x > 0 else "right"
         write(
@@ -493,16 +492,7 @@ def _draw_neighbourhood(
             weight="bold" if shared else "normal",
         )
     colour, marker = styles[node.predicted]
-    axes.plot(
-        0,
-        0,
-        marker=marker,
-        markersize=44,
-        color=colour,
-        markeredgecolor=INK,
-        markeredgewidth=1.6,
-        zorder=4,
-    )
+    draw_node(axes, 0, 0, (colour, marker), 44, 1.6)
     name = shorten(node.name, 10)
     # The name is at the widest part of the shape. The stroke keeps a longer name readable.
     write(
@@ -620,10 +610,7 @@ def _draw_features(
             continue
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
         for x, node in zip((0.0, row.difference), pair, strict=True):
-            colour, marker = styles[node.predicted]
-            chart.plot(
-                x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3
-            )
+            draw_node(chart, x, y, styles[node.predicted], 8.5)
     reached = [0.0, *(row.difference for row in rows if math.isfinite(row.difference))]
     pad = 0.1 * (max(reached) - min(reached) or 1.0)
     chart.set_xlim(min(reached) - pad, max(reached) + pad)

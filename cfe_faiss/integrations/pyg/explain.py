@@ -10,16 +10,7 @@ import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import feature_names
-from cfe_faiss.base.checks import (
-    Doubles,
-    Floats,
-    Ints,
-    as_array,
-    as_count,
-    as_matrix,
-    check_type,
-    require,
-)
+from cfe_faiss.base.checks import Doubles, Floats, Ints, as_array, as_count, as_matrix, check_type
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence
 from cfe_faiss.graph import as_graph
@@ -173,12 +164,11 @@ class EvidenceExplainer(ExplainerAlgorithm):
 
     def _place(self, index: int | torch.Tensor | None, target: torch.Tensor) -> int:
         """Return the position of the row to explain in the output of the model."""
-        is_single = index is None and target.numel() == 1
-        places = [] if index is None else torch.as_tensor(index).view(-1).tolist()
-        if len(places) != 1 and not is_single:
+        places = torch.arange(target.numel()) if index is None else torch.as_tensor(index).view(-1)
+        if len(places) != 1:
             number = "None" if index is None else len(places)
             raise ValueError(f"index must be one {self.finder.noun}, got {number}")
-        return 0 if is_single else int(places[0])
+        return int(places)
 
     def _row(
         self, x: Floats, edge_index: Any, place: int, kwargs: Mapping[str, Any]
@@ -193,14 +183,15 @@ class EvidenceExplainer(ExplainerAlgorithm):
             edges = nodes.searchsorted(edges[:, graph_of[edges[0]] == place])
             graph = as_graph(edges, len(nodes), directed=finder.graphs.parts[0].directed)
             row = finder.graphs.row_of(x[nodes], graph)
-            require(row >= 0, f"x and edge_index must be a graph of {finder!r}, got another one")
+            if row < 0:
+                raise ValueError(f"x and edge_index must be a graph of {finder!r}, got another one")
             return row, nodes
         _check_node_count("x must have a row for each of", finder, len(x))
         if finder.links is None:
             return place, np.array([place])
-        given = kwargs.get("edge_label_index")
-        require(given is not None, "edge_label_index must be given, as for the model, got None")
-        ends = as_array("edge_label_index", given).reshape(2, -1)[:, place]
+        if "edge_label_index" not in kwargs:
+            raise ValueError("edge_label_index must be given, as for the model, got None")
+        ends = as_array("edge_label_index", kwargs["edge_label_index"]).reshape(2, -1)[:, place]
         ids = finder.links.node_ids
         pair = tuple((ends if ids is None else ids[ends]).tolist())
         row = int(finder.searched("edge_label_index", [pair])[0])

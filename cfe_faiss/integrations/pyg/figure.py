@@ -16,6 +16,7 @@ from cfe_faiss.plot import (
     PAPER,
     RULE,
     class_styles,
+    draw_node,
     format_value,
     node_name,
     shorten,
@@ -69,7 +70,7 @@ def draw(explained: "ExplainedEvidence", top: int) -> "Figure":
     links = explained.finder.links
     of_ends = [""] if links is None else [f" of {end}" for end in links.compared_ids[rows[0]]]
     texts = [
-        f"{shorten(names[column], 24)}{shorten(of_ends[side], 16)} = "
+        f"{shorten(names[column] + of_ends[side], 26)} = "
         + format_value(float(raw[0, side, column])).replace("-", "−")
         for column, side in zip(columns, side_of, strict=True)
     ]
@@ -154,7 +155,6 @@ def _draw_edges(
     finder = explained.finder
     row = int(explained.nodes[place])
     labels = explained.found.labels
-    colour, marker = styles[int(labels[row])]
     graph = explained.graphs[0 if finder.graphs is None else row]
     ends = as_array("data.edge_index", graph.edge_index)
     mask = as_array("edge_mask", explained.explanations[place].edge_mask)
@@ -183,10 +183,10 @@ def _draw_edges(
     for node in ring:
         look = styles[int(labels[node])] if finder.noun == "node" else (RULE, "o")
         x, y = places[node]
-        axes.plot(x, y, marker=look[1], markersize=10, color=look[0], markeredgecolor=INK, zorder=2)
+        draw_node(axes, x, y, look, 10)
         write(axes, 1.25 * x, 1.25 * y, shorten(node_name(graph, node), 8), 8, ha="center")
     if centre is not None:
-        axes.plot(0, 0, marker=marker, markersize=22, color=colour, markeredgecolor=INK, zorder=3)
+        draw_node(axes, 0, 0, styles[int(labels[row])], 22)
     rank = f"evidence {place}" if place else f"the {finder.noun}"
     more = f", {len(edges) - len(shown):,} edges more" if len(edges) > len(shown) else ""
     text = f"{rank}, {shorten(name, 12)}{more}"
