@@ -568,9 +568,8 @@ def explain_beside(
     Parameters
     ----------
     explainer
-        PyG's ``Explainer`` of the predictions of a model, with ``GNNExplainer`` or the like. For
-        links it has ``task_level="edge"``, and is called with ``edge_label_index``, (2, 1); for
-        whole graphs "graph", and it is called for each graph.
+        PyG's ``Explainer`` of the predictions of a model, with ``GNNExplainer`` or the like; for
+        links with ``task_level="edge"``, called with ``edge_label_index``, (2, 1), for each link.
     finder
         Finder over the same graph, or graphs, and the same model.
     data
@@ -581,8 +580,7 @@ def explain_beside(
     k
         Number of rows of evidence, >= 1; all of them are explained.
     call_with
-        Further keyword arguments for the explainer, and so for the model. Those that the model
-        requires, or of the values of edges takes, come from ``data``.
+        Further keyword arguments of the model. What it requires, and edge weights, are of ``data``.
 
     Returns
     -------
@@ -595,9 +593,8 @@ def explain_beside(
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If the row has no evidence, is not among the searched ones, the graph has another number of
-        nodes than the finder, or the model predicts another class than the finder holds for one of
-        the rows.
+        If the row has no evidence or is not searched, the graph has another number of nodes than the
+        finder, or the model predicts another class than the finder holds for one of the rows.
 
     Examples
     --------
