@@ -730,12 +730,13 @@ class EvidenceFinder:
             Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits or
             classes of the links, (m, C), (m,) or (m, 1); or predictions.
         links
-            Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2, m).
+            Pairs of ids of nodes, (m, 2), each once and, unless ``directed``, in one order. Default:
+            ``data.edge_label_index``, (2, m).
         scores
             In place of a model: a number for each link, (m,).
         features
-            Attributes of all nodes, as in :meth:`from_data`. Links get those of both ends, the
-            degrees too, and the number of common neighbours.
+            Attributes of all nodes, as in :meth:`from_data`; none may be called "degree". Links get
+            those of both ends, the degrees too, and the number of common neighbours.
         sensitive
             Attributes of nodes that are groups. Links get "NAME between ends", "within" or "across",
             which audits use as sensitive by default.
@@ -758,7 +759,7 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, a node is unknown, or a pair occurs twice.
+            If an argument is not as described, a node is unknown, or a link occurs twice.
 
         Examples
         --------
@@ -840,7 +841,7 @@ class EvidenceFinder:
             In place of a model: a number for each graph, (g,).
         features
             Attributes of the graphs, row i of graph i. The numbers of ``nodes`` and ``edges`` join
-            them.
+            them, whose names are taken.
         truth
             True classes, (g,). Default: ``y`` of the graphs, if each holds one integer.
         ids, sensitive, class_names, unknown, index

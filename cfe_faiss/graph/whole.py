@@ -100,7 +100,7 @@ def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:
     colours_of_graphs = []
     for graph in graphs:
         colours = np.zeros(graph.num_nodes, np.int64)
-        known = [colours]
+        colours_of_steps = [colours]
         for _ in steps:
             near = np.split(colours[graph.indices], graph.indptr[1:-1])
             # Colours of different steps differ, as the colours before them do.
@@ -109,8 +109,8 @@ def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:
                 for colour, around in zip(colours.tolist(), near, strict=True)
             ]
             colours = np.array([number_of.setdefault(key, len(number_of)) for key in keys])
-            known.append(colours)
-        colours_of_graphs.append(np.concatenate(known))
+            colours_of_steps.append(colours)
+        colours_of_graphs.append(np.concatenate(colours_of_steps))
     counts = [np.bincount(colours, minlength=len(number_of)) for colours in colours_of_graphs]
     return np.array(counts, np.float32)
 

@@ -41,7 +41,7 @@ class Watch:
         many lists as a recall of 0.99 needs, measured when a tenth of the rows has changed.
     group
         Key of the metadata that names the document of a row. Rows with the same value are not
-        compared with each other.
+        compared with each other. A key that no row has, stored or new, is an error of the change.
     tell
         Function that is called with the report, a list of :class:`Hits`, after the rows are stored:
         for frameworks, whose methods return something else.
