@@ -393,6 +393,9 @@ def test_a_report_of_links_counts_shared_ends_in_its_rates(tmp_path):
     assert not list(tmp_path.iterdir())
     audit.report(finder, tmp_path / "r.html", favourable="yes", skip=["sensitivity"])
     text = (tmp_path / "r.json").read_text()
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "independent draws" not in page
+    assert "Γ" not in page
     sides = np.array(["within", "across"])[(links[:, 0] % 3 != links[:, 1] % 3).astype(int)]
     given = {"y_pred": decisions, "sensitive_features": {"sides": sides}, "favourable": "yes"}
     for ends, is_in_report in [(links, True), (None, False)]:
