@@ -196,9 +196,8 @@ def direction_test(  # noqa: PLR0913
     -----
     Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a
     ridge-logistic regression of carrying the value on a basis of the vectors [1]_. People with a
-    missing value are left out first. Ties are broken by a fixed seed. The result does not depend on
-    the order of rows. Each link is in one pair, but its ends may be in several, and the variance
-    counts links with a common end. O(n^2 d) for the pairs, O(n d^2) for the test.
+    missing value are left out first. Ties are broken by a fixed seed, whatever the order of rows. A
+    node may end links of several pairs, which the variance counts. O(n^2 d) and O(n d^2) time.
 
     References
     ----------

@@ -142,12 +142,18 @@ def test_a_model_of_pyg_is_called_with_batches(trained, tmp_path):
     assert_array_equal(finder.truth, [int(one.y) for one in graphs])
     one_logit = cfe.EvidenceFinder.from_graphs(graphs, lambda data: data.x[data.ptr[:-1], 0])
     assert_array_equal(one_logit.labels, [int(one.x[0, 0] > 0) for one in graphs])
-    pairs = finder.top_pairs(5)
-    assert pairs.plot().axes
-    assert finder.explore(tmp_path / "graphs.html", 10).is_file()
-    case = str(finder.case(int(pairs.source[0])))
-    assert "nodes" in case
-    assert "edges" in case
+    names = [f"molecule {i}" for i in range(len(graphs))]
+    for each in (finder, cfe.EvidenceFinder.from_graphs(graphs, model, ids=names)):
+        pairs = each.top_pairs(5)
+        name = each.names(pairs.source).tolist()[0]
+        texts = [text.get_text() for text in pairs.plot().axes[0].texts]
+        assert any(text.startswith(f"Graphs {name} and ") for text in texts)
+        page = each.explore(tmp_path / "graphs.html", 10, overwrite=True)
+        assert "10 pairs of graphs" in page.read_text(encoding="utf-8")
+        case = str(each.case(name))
+        assert case.startswith(f"{name}: decided")
+        assert "nodes" in case
+        assert "edges" in case
     errors = audit.error_rate_by_evidence(finder, ks=[20])
     assert errors["nodes"].iloc[0] > 0
     scores = audit.discrimination_scores(finder, k=3, columns=["nodes"])

@@ -142,6 +142,8 @@ def test_links_go_by_the_ids_of_their_nodes():
     assert_array_equal(finder.rows("nodes", np.array(links, object)), [0, 1, 2, 3])
     assert_array_equal(finder.rows("nodes", [True, False, False, True]), [0, 3])
     assert str(finder.case(("ann", "cem"))).startswith("ann - cem: decided 'yes'")
+    title = found.plot().axes[0].texts[0].get_text()
+    assert title == "Links ann - cem and dee - ben: similar, yet predicted differently"
     table = finder.attributes.to_frame()
     assert table["sex of ends"].tolist() == ["f & f", "m & m", "f & m", "f & m"]
     assert table["sex between ends"].tolist() == ["within", "within", "across", "across"]
@@ -279,8 +281,13 @@ def test_audits_pictures_and_pages_of_links(trained, tmp_path):
     errors = audit.error_rate_by_evidence(finder, ks=[10])
     pairs = finder.top_pairs(10)
     assert errors["nodes"].iloc[0] == len(np.union1d(pairs.source, pairs.target))
-    assert pairs.plot().axes
-    assert finder.explore(tmp_path / "links.html", 20).is_file()
+    assert pairs.plot().axes[0].texts[0].get_text().startswith("Links ")
+    page = finder.explore(tmp_path / "links.html", 20)
+    assert "20 pairs of links" in page.read_text(encoding="utf-8")
+    marks = pairs.to_frame().assign(
+        source_row=pairs.source, target_row=pairs.target, mark="relevant"
+    )
+    assert_array_equal(finder.reviewed(marks).source, pairs.source)
     written = audit.report(finder, tmp_path / "report.html", favourable=1)
     assert "links" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert written.outcome == "no conditions"
