@@ -434,7 +434,7 @@ class Sample:
     def pair_counts(self, carries: Bools, chance: Floats, alpha: float) -> dict[str, float]:
         """Return :func:`pair_counts` of the pairs; ``gamma`` is NaN for links.
 
-        It takes pairs as independent, and those of links may share ends.
+        It takes pairs as independent, but pairs of links may share ends.
         """
         counts = pair_counts(*self.pairs[:2], carries, chance, alpha)
         return counts if self.ends is None else counts | {"gamma": math.nan}

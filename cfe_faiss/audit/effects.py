@@ -126,7 +126,7 @@ class DirectionTest(DirectTest):
         Pairs against the carrier that the vectors explain.
     gamma
         Largest odds of a hidden difference within the discordant pairs at which the finding stands;
-        1 is fragile. NaN without a finding, and for links: it takes pairs as independent, and those
+        1 is fragile. NaN without a finding, and for links: it takes pairs as independent, but pairs
         of links may share ends.
     pairs
         One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides),
@@ -196,8 +196,8 @@ def direction_test(  # noqa: PLR0913
     -----
     Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a
     ridge-logistic regression of carrying the value on a basis of the vectors [1]_. People with a
-    missing value are left out first. Ties are broken by a fixed seed, whatever the order of rows. A
-    node may end links of several pairs, which the variance counts. O(n^2 d) and O(n d^2) time.
+    missing value are left out first. Ties are broken by a fixed seed, in any order of rows. A node
+    may end links of several pairs, which the variance counts. O(n^2 d) and O(n d^2) time.
 
     References
     ----------

@@ -91,7 +91,7 @@ class Links:
     ends
         Node numbers of the two ends of each link, (m, 2) int64: source and target if ``directed``.
     compared
-        These ends in the order in which they are compared with those of other links, (m, 2).
+        These ends in the order in which they are compared with the ends of other links, (m, 2).
     ids
         Id of each link as text, (m,): "a - b", or "a > b" if ``directed``.
     directed

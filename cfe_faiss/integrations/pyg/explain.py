@@ -304,7 +304,7 @@ class ExplainedEvidence:
 
     @property
     def nodes(self) -> Ints:
-        """Row number of the node, link or graph, then those of its evidence, (1 + k,) int64."""
+        """Row numbers of the node, link or graph, then of its evidence, (1 + k,) int64."""
         evidence = self.found.evidence[0]
         return np.concatenate([self.found.nodes, evidence[evidence >= 0]])
 
