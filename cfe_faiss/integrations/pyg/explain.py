@@ -631,16 +631,17 @@ def explain_beside(
             f"node must have evidence, got {node}: all searched {finder.noun}s are predicted its "
             f"class"
         )
+    options = dict(call_with or {})
     explanations = []
     for one in [row, *evidence.tolist()]:
-        inputs = data if finder.graphs is None else data[one]
+        inputs = copy.copy(data if finder.graphs is None else data[one])
         if finder.links is not None:
-            inputs = copy.copy(data)
-            inputs.edge_label_index = torch.as_tensor(
-                finder.links.ends[[one]].T, device=data.x.device
-            )
+            ends = torch.as_tensor(finder.links.ends[[one]].T, device=data.x.device)
+            inputs.edge_label_index = ends
+        for name, value in options.items():
+            setattr(inputs, name, value)
         index = one if finder.noun in ("node", "row") else 0
-        values = arguments(explainer.model, inputs)[1] | dict(call_with or {})
+        values = arguments(explainer.model, inputs)[1] | options
         explanation = explainer(inputs.x, inputs.edge_index, index=index, **values)
         check_class(finder, one, explanation.target.reshape(-1)[index])
         explanations.append(explanation)
