@@ -151,10 +151,8 @@ class EvidenceExplainer(ExplainerAlgorithm):
         found = finder.local(finder.names([row]), self.k, where=self.where)
         evidence = found.evidence[0][found.evidence[0] >= 0]
         similarity = found.similarity[0][: len(evidence)]
-        mask = self._mask(features, row, nodes, evidence, similarity)
-        explanation = Explanation(
-            node_mask=None if mask is None else torch.from_numpy(mask).to(x.device)
-        )
+        mask = torch.from_numpy(self._mask(features, row, nodes, evidence, similarity))
+        explanation = Explanation(node_mask=mask.to(x.device))
         explanation.evidence = torch.from_numpy(evidence)
         explanation.similarity = torch.from_numpy(similarity)
         explanation.evidence_label = torch.from_numpy(finder.labels[evidence].astype(np.int64))
@@ -197,12 +195,9 @@ class EvidenceExplainer(ExplainerAlgorithm):
         row = int(finder.searched("edge_label_index", [pair])[0])
         return row, finder.links.compared[row]
 
-    def _mask(
-        self, x: Floats, row: int, nodes: Ints, evidence: Ints, similarity: Floats
-    ) -> Floats | None:
+    def _mask(self, x: Floats, row: int, nodes: Ints, evidence: Ints, similarity: Floats) -> Floats:
+        """Return the mask of the settings, which PyG demands to be of nodes or of edges."""
         kind = self.explainer_config.node_mask_type
-        if kind is None:
-            return None
         graphs = self.finder.graphs
         mask = np.zeros((len(x), 1 if kind == MaskType.object else x.shape[1]), np.float32)
         if len(evidence) == 0:
