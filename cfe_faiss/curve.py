@@ -17,6 +17,7 @@ from cfe_faiss.rows.metric import (
     Metric,
     as_metric,
     as_rows,
+    as_threshold,
     flipped,
     is_distance,
     limits_of,
@@ -161,7 +162,7 @@ class SimilarityCurve:
 
     def rate(self, threshold: float) -> float:
         """Return the share of the rows that have a false pair at a threshold."""
-        limit = score_at(as_number("threshold", threshold, -math.inf, math.inf), self.metric)
+        limit = score_at(as_threshold("threshold", threshold, self.metric), self.metric)
         return float((flipped(self.nearest, self.metric) >= limit).mean())
 
     def _clump_size(self, count: int) -> float:

@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count, as_number, require
+from cfe_faiss.base.checks import Array, Bools, Floats, Ints, as_count, require
 from cfe_faiss.base.text import format_measure, summary
 from cfe_faiss.base.threads import derived
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.searching import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import (
     Metric,
+    as_threshold,
     flipped,
     is_distance,
-    limits_of,
     measure_of,
     measured,
     score_at,
@@ -401,7 +401,7 @@ def evidence_pairs(
     [1 0] [3 1] [0.96 0.8 ]
     """
     check_index(index)
-    threshold = as_number("threshold", threshold, *limits_of(index.metric))
+    threshold = as_threshold("threshold", threshold, index.metric)
     block = as_count("block", block)
     _check_where(where, attributes, graph)
     query = Query(where=where, attributes=attributes, graph=graph)

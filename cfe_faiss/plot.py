@@ -198,18 +198,14 @@ _PANEL = 4.65
 
 @dataclass(frozen=True)
 class _Node:
-    """One of the two nodes: its name, predicted and true class by number, and its neighbours."""
+    """One of the two nodes, or other rows: its name, classes by number, and its neighbours."""
 
     id: int
+    noun: str
     name: str
     predicted: int
     true: int | None
     near: Surroundings | None
-
-    @property
-    def noun(self) -> str:
-        """Kind of row: of a table without a graph no node."""
-        return "Row" if self.near is None else "Node"
 
 
 _Styles: TypeAlias = dict[int, tuple[str, str]]
@@ -297,10 +293,12 @@ def evidence_figure(  # noqa: PLR0913
             f"source and target must be predicted different classes, got class {predicted[source]} "
             f"for both"
         )
+    noun = getattr(data, "noun", "node")
     subtitle = ""
     if similarity is not None:
         as_number("similarity", similarity, -1.001, 1.001)
-        subtitle = f"KS similarity {format_measure('similarity', similarity)}"
+        kind = "KS similarity" if noun == "node" else "similarity"
+        subtitle = f"{kind} {format_measure('similarity', similarity)}"
     if distance is not None:
         as_number("distance", distance, 0.0, math.inf)
         subtitle = f"distance {format_measure('distance', distance)}"
@@ -318,7 +316,7 @@ def evidence_figure(  # noqa: PLR0913
     for v, other in ((source, target), (target, source)):
         true = None if truth is None or truth[v] < 0 else int(truth[v])
         near = None if graph is None else surroundings(graph, v, other, predicted, max_neighbors)
-        pair.append(_Node(v, node_name(data, v), int(predicted[v]), true, near))
+        pair.append(_Node(v, noun, node_name(data, v), int(predicted[v]), true, near))
     drawn = [node.near.drawn for node in pair if node.near is not None]
     styles = class_styles(predicted[np.concatenate([[source, target], *drawn])])
     legend = [shorten(class_name(data, label), 22) for label in styles]
@@ -357,7 +355,7 @@ def evidence_figure(  # noqa: PLR0913
             panel = axes[f"panel {side}"]
             _draw_neighbourhood(panel, data, node, node.near, predicted, styles)
     _draw_legend(axes["legend"], legend, styles)
-    _draw_heading(axes["heading"], len(rows), len(differing), d)
+    _draw_heading(axes["heading"], noun, len(rows), len(differing), d)
     axes["axis"].axis("off")
     axes["table"].axis("off")
     if rows:
@@ -400,32 +398,39 @@ def ink_on(colour: str) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
 
 
-def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
+def write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
     """Write a text, vertically centred, in ink by default; "$" is a plain character."""
     axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
+
+
+def draw_node(
+    axes: "Axes", x: float, y: float, look: tuple[str, str], size: float, edge: float = 1.0
+) -> None:
+    """Draw a node in the colour and with the marker of its class, see :func:`class_styles`."""
+    outline: Any = {"markeredgecolor": INK, "markeredgewidth": edge, "zorder": 3}
+    axes.plot(x, y, color=look[0], marker=look[1], markersize=size, **outline)
 
 
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     axes.axis("off")
     names = " and ".join(shorten(node.name, 16) for node in pair)
-    title = f"{pair[0].noun}s {names}: similar, yet predicted differently"
-    _write(axes, 0, 1, title, 19, va="top", weight="bold")
+    title = f"{pair[0].noun.capitalize()}s {names}: similar, yet predicted differently"
+    write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
-        _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
+        write(axes, 0, 0.4, subtitle, 13, color=FAINT)
 
 
 def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     _card(axes)
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    colour, marker = styles[node.predicted]
-    axes.plot(0.06, 0.43, marker=marker, markersize=19, color=colour, markeredgecolor=INK)
-    _write(axes, 0.12, 0.72, f"{node.noun} {shorten(node.name, 28)}", 14, weight="bold")
+    draw_node(axes, 0.06, 0.43, styles[node.predicted], 19)
+    write(axes, 0.12, 0.72, f"{node.noun.capitalize()} {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in (
         (0.43, "Predicted class", node.predicted),
         (0.18, "True class", node.true),
     ):
         if label is not None:
-            _write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
+            write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -467,20 +472,12 @@ def _draw_neighbourhood(
     axes.add_collection(
         LineCollection([((0, 0), place) for place in places], colors=INK, linewidths=1.4, zorder=2)
     )
-    for v, shared, place, (x, y) in zip(near.drawn, near.shared, places, directions, strict=True):
-        colour, marker = styles[int(predicted[v])]
-        axes.plot(
-            *place,
-            marker=marker,
-            markersize=9 + 9 * scale,
-            color=colour,
-            markeredgecolor=INK,
-            markeredgewidth=3.0 if shared else 0.8,
-            zorder=3,
-        )
+    for v, shared, (x, y) in zip(near.drawn, near.shared, directions, strict=True):
+        edge = 3.0 if shared else 0.8
+        draw_node(axes, radius * x, radius * y, styles[int(predicted[v])], 9 + 9 * scale, edge)
         reach = radius + 0.13 + 0.07 * scale
         side = "left" if x > 0 else "right"
-        _write(
+        write(
             axes,
             reach * x,
             reach * y,
@@ -494,19 +491,10 @@ def _draw_neighbourhood(
             weight="bold" if shared else "normal",
         )
     colour, marker = styles[node.predicted]
-    axes.plot(
-        0,
-        0,
-        marker=marker,
-        markersize=44,
-        color=colour,
-        markeredgecolor=INK,
-        markeredgewidth=1.6,
-        zorder=4,
-    )
+    draw_node(axes, 0, 0, (colour, marker), 44, 1.6)
     name = shorten(node.name, 10)
     # The name is at the widest part of the shape. The stroke keeps a longer name readable.
-    _write(
+    write(
         axes,
         0,
         {"^": -0.07, "v": 0.07}.get(marker, 0.0),
@@ -519,7 +507,7 @@ def _draw_neighbourhood(
         path_effects=[withStroke(linewidth=2.5, foreground=colour)],
         zorder=5,
     )
-    _write(axes, 0, -1.5, _surroundings(data, node, near), 10.5, ha="center", color=FAINT)
+    write(axes, 0, -1.5, _surroundings(data, node, near), 10.5, ha="center", color=FAINT)
 
 
 def _surroundings(data: Any, node: _Node, near: Surroundings) -> str:
@@ -576,18 +564,18 @@ def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
         text.set_parse_math(False)
 
 
-def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
+def _draw_heading(axes: "Axes", noun: str, shown: int, differing: int, d: int) -> None:
     axes.axis("off")
     heading = "The features that differ"
     note = f"{differing:,} of {d:,} differ"
     if differing == 0:
-        heading = "The two nodes have the same features"
+        heading = f"The two {noun}s have the same features"
         note = ""
     elif differing > shown:
         heading += " most"
         note += f", the {shown} largest are shown"
-    _write(axes, 0, 0.62, heading, 14, weight="bold")
-    _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
+    write(axes, 0, 0.62, heading, 14, weight="bold")
+    write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 
 
 def _draw_features(
@@ -602,13 +590,13 @@ def _draw_features(
     chart.spines[:].set_visible(False)
     chart.patch.set_visible(False)
     titles = [
-        (x, f"{node.noun.lower()} {shorten(node.name, 10)}")
+        (x, f"{node.noun} {shorten(node.name, 10)}")
         for x, node in zip((0.435, 0.566), pair, strict=True)
     ]
     for x, title in (*titles, (0.99, "difference in standard deviations")):
-        _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
+        write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
-        _write(axes, 0.009, y, shorten(row.name, 40), 11)
+        write(axes, 0.009, y, shorten(row.name, 40), 11)
         is_number = math.isfinite(row.difference)
         numbers = (
             format_value(row.source),
@@ -616,15 +604,12 @@ def _draw_features(
             f"{row.difference:+.2f}" if is_number else "",
         )
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
-            _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
+            write(axes, x, y, number.replace("-", "−"), 11, ha="right")
         if not is_number:
             continue
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)
         for x, node in zip((0.0, row.difference), pair, strict=True):
-            colour, marker = styles[node.predicted]
-            chart.plot(
-                x, y, marker=marker, markersize=8.5, color=colour, markeredgecolor=INK, zorder=3
-            )
+            draw_node(chart, x, y, styles[node.predicted], 8.5)
     reached = [0.0, *(row.difference for row in rows if math.isfinite(row.difference))]
     pad = 0.1 * (max(reached) - min(reached) or 1.0)
     chart.set_xlim(min(reached) - pad, max(reached) + pad)

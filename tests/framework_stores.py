@@ -98,8 +98,8 @@ class LangChain:
     def get(self, store: Any, ids: list[str]) -> list[Ticket]:
         return [Ticket(one.id, one.page_content, one.metadata) for one in store.get_by_ids(ids)]
 
-    def similar(self, store: Any, text: str, k: int, where: Where = ()) -> Found:
-        found = store.similarity_search_with_score(text, k, filter=self.filter_of(where))
+    def similar(self, store: Any, text: str, k: int, where: Where = (), **options: Any) -> Found:
+        found = store.similarity_search_with_score(text, k, filter=self.filter_of(where), **options)
         return [(document.id, score) for document, score in found]
 
     def evidence(self, store: Any, query: str | Ticket, k: int, where: Where = ()) -> Found:
@@ -160,12 +160,12 @@ class LlamaIndex:
         nodes = store.get_nodes(ids)
         return [Ticket(one.node_id, one.get_content(), one.metadata) for one in nodes]
 
-    def similar(self, store: Any, text: str, k: int, where: Where = ()) -> Found:
+    def similar(self, store: Any, text: str, k: int, where: Where = (), **options: Any) -> Found:
         vector = embed([text])[0].tolist()
         query = self.types.VectorStoreQuery(
             query_embedding=vector, similarity_top_k=k, filters=self.filters_of(where)
         )
-        found = store.query(query)
+        found = store.query(query, **options)
         return list(zip(found.ids, found.similarities, strict=True))
 
     def evidence(self, store: Any, query: str | Ticket, k: int, where: Where = ()) -> Found:
@@ -227,9 +227,9 @@ class Haystack:
         found = store.filter_documents({"field": "id", "operator": "in", "value": ids})
         return [Ticket(one.id, one.content, one.meta) for one in found]
 
-    def similar(self, store: Any, text: str, k: int, where: Where = ()) -> Found:
+    def similar(self, store: Any, text: str, k: int, where: Where = (), **options: Any) -> Found:
         vector = embed([text])[0].tolist()
-        found = store.embedding_retrieval(vector, self.filters_of(where), top_k=k)
+        found = store.embedding_retrieval(vector, self.filters_of(where), top_k=k, **options)
         return [(one.id, one.score) for one in found]
 
     def evidence(self, store: Any, query: str | Ticket, k: int, where: Where = ()) -> Found:

@@ -19,6 +19,7 @@ from cfe_faiss.base.checks import (
     check_known,
     check_shape,
     is_missing,
+    require,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import value_name
@@ -249,6 +250,21 @@ class Attributes(Mapping[str, Attribute]):
 def size_of(difference: Any) -> Any:
     """Return the size of a difference in standard deviations; 1 for one without a number, NaN."""
     return np.where(np.isnan(difference), 1.0, np.abs(difference))
+
+
+def with_counts(counts: Mapping[str, Doubles], given: Attributes | None) -> Attributes:
+    """Return counts of graphs, (n,) each, and the attributes of a user.
+
+    Raises
+    ------
+    ValueError
+        If an attribute has the name of a count.
+    """
+    columns = {} if given is None else dict(given)
+    taken = [name for name in counts if name in columns]
+    problem = "must leave this name to the count of the graph, got such a column: rename it"
+    require(not taken, f"features (or data.feature_names) {problem}: {', '.join(taken)}")
+    return Attributes({**counts, **columns}, np.arange(len(next(iter(counts.values())))))
 
 
 def as_attributes(features: Any, name: str = "features") -> Attributes:

@@ -28,6 +28,7 @@ from cfe_faiss.audit.groups import (
     known_rows,
     persons_of,
 )
+from cfe_faiss.audit.intervals import dyadic_variance, incidence
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import summary, value_name
@@ -173,12 +174,7 @@ def score_tests(
     Every array has one entry per draw of the attribute. ``rows`` is the number of rows of each
     draw, of which a contrast is the sum. ``ends`` joins draws with the nodes that their links end
     at, (n, nodes) sparse, or is None. Draws that share an end depend on each other: the variance is
-    then at least the sum of the products of their residuals [1]_.
-
-    References
-    ----------
-    .. [1] Aronow, Samii and Assenova, "Cluster-Robust Variance Estimation for Dyadic Data",
-       Political Analysis 23(4), 2015.
+    then at least that of :func:`dyadic_variance`.
     """
     from scipy.stats import norm
 
@@ -195,9 +191,8 @@ def score_tests(
     fourth = w @ T**4
     effective_carriers = variances**2 / np.maximum(fourth, _TINY)
     if ends is not None:
-        residuals = T * (carries - chance)[:, None]
-        squares = (ends.T @ residuals) ** 2
-        variances = np.maximum(variances, squares.sum(axis=0) - (residuals**2).sum(axis=0))
+        dyadic, squares = dyadic_variance(T * (carries - chance)[:, None], ends)
+        variances = np.maximum(variances, dyadic)
         nodes = squares.sum(axis=0) ** 2 / np.maximum((squares**2).sum(axis=0), _TINY)
         effective_carriers = np.minimum(effective_carriers, nodes)
     tests = []
@@ -436,6 +431,14 @@ class Sample:
         refused, granted = np.where(self.unfavourable[both[0]], both, both[::-1])
         return refused, granted, measured(found.similarity[is_first], self.metric)
 
+    def pair_counts(self, carries: Bools, chance: Floats, alpha: float) -> dict[str, float]:
+        """Return :func:`pair_counts` of the pairs; ``gamma`` is NaN for links.
+
+        It takes pairs as independent, but pairs of links may share ends.
+        """
+        counts = pair_counts(*self.pairs[:2], carries, chance, alpha)
+        return counts if self.ends is None else counts | {"gamma": math.nan}
+
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest rows of other people of either group, (n, k).
 
@@ -503,10 +506,7 @@ class Sample:
         with single_threaded_blas():
             chance = propensity(basis, carriers)
             summed: list[Floats] = [np.asarray(sums @ contrast) for contrast in contrasts]
-            ends = None
-            if self.ends is not None:
-                places = (np.repeat(draws, 2), self.ends.reshape(-1))
-                ends = sparse.csr_array((np.ones(len(places[0])), places))
+            ends = None if self.ends is None else incidence(draws, self.ends)
             tests = score_tests(basis, carriers, chance, summed, rows, ends)
         return chance[draws], tests
 

@@ -13,7 +13,6 @@ from cfe_faiss.audit.direct_test import (
     Samples,
     ScoreTest,
     judge,
-    pair_counts,
     question,
     verdict,
 )
@@ -127,7 +126,8 @@ class DirectionTest(DirectTest):
         Pairs against the carrier that the vectors explain.
     gamma
         Largest odds of a hidden difference within the discordant pairs at which the finding stands;
-        1 is fragile. NaN without a finding.
+        1 is fragile. NaN without a finding, and for links: it takes pairs as independent, but pairs
+        of links may share ends.
     pairs
         One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides),
         ``similarity`` or ``distance``, ``unfavourable_carries``, ``favourable_carries``.
@@ -196,8 +196,8 @@ def direction_test(  # noqa: PLR0913
     -----
     Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a
     ridge-logistic regression of carrying the value on a basis of the vectors [1]_. People with a
-    missing value are left out first. Ties are broken by a fixed seed. The result does not depend on
-    the order of rows. O(n^2 d) for the pairs, O(n d^2) for the test.
+    missing value are left out first. Ties are broken by a fixed seed, in any order of rows. A node
+    may end links of several pairs, which the variance counts. O(n^2 d) and O(n d^2) time.
 
     References
     ----------
@@ -221,7 +221,7 @@ def direction_test(  # noqa: PLR0913
     )
     refused, granted, values = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
-    fields |= asdict(test) | pair_counts(refused, granted, carries, chance, alpha)
+    fields |= asdict(test) | people.pair_counts(carries, chance, alpha)
     fields["verdict"] = verdict(test.statistic, test.p_value, alpha)
     if fields["verdict"] not in FINDINGS:
         fields["gamma"] = np.nan
@@ -450,7 +450,7 @@ class DirectEffects(TableResult):
         - ``verdict``: by ``q``. ``reason``: why the test cannot tell, or "".
         - ``against``, ``in_favour``, ``expected``: discordant pairs by the side of the carrier, and
           pairs against the carrier that the vectors explain; NaN for the situation test.
-        - ``gamma``: Gamma of a named direction test, else NaN.
+        - ``gamma``: Gamma of a named direction test, else NaN; NaN for links.
         - ``named``: whether the verdict is "disadvantaged" or "advantaged".
         - ``same_as``: the stronger finding that explains this one, such as "race = black" for the
           advantage of all others, or ""; see Notes of :func:`direct_effects`.
@@ -631,7 +631,7 @@ def effects_of(
                 "n_others": people.count(~carries),
                 "same_as": "",
             }
-            counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
+            counts = people.pair_counts(carries, chance, fdr)
             of_tests: dict[str, dict[str, float]] = {
                 "situation": {"gamma": np.nan},
                 "direction": counts,

@@ -72,6 +72,7 @@ LIMIT_OF_POWER = (
     'The verdict "no finding" means that an impact ratio of 0.7 would have been found in at least '
     "half of such samples. Smaller differences may exist."
 )
+_LIMIT_OF_LINKS = "Intervals treat links with a common end as dependent, and all others as not."
 _LIMITS = (
     LIMIT_OF_RATES,
     "Intervals treat people as independent draws from a larger population.",
@@ -405,7 +406,7 @@ def group_metrics(  # noqa: PLR0913
     ]
     return GroupMetrics(
         table=stack(tables),
-        limits=_LIMITS,
+        limits=_LIMITS if ends is None else (LIMIT_OF_RATES, _LIMIT_OF_LINKS, *_LIMITS[2:]),
         names=tuple(names),
         count=n,
         classes=tuple(blocks),

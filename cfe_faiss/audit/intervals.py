@@ -129,15 +129,47 @@ def independent_share_of_links(groups: Ints, outcomes: Bools, ends: Ints, count:
     .. [1] Aronow, Samii and Assenova, "Cluster-Robust Variance Estimation for Dyadic Data",
        Political Analysis 23(4), 2015.
     """
+    from scipy import sparse
+
     rates = share(np.bincount(groups, outcomes, count), np.bincount(groups, minlength=count))
     is_equal = (rates == 0) | (rates == 1)
     residuals = np.where(is_equal[groups], 1.0, outcomes - rates[groups])
-    ends_of_groups = np.stack([np.repeat(groups, 2), ends.reshape(-1)])
-    cells, cell_of = np.unique(ends_of_groups, axis=1, return_inverse=True)
-    sums = np.bincount(cell_of.reshape(-1), np.repeat(residuals, 2), cells.shape[1])
+    rows = np.arange(len(groups))
+    of_groups = sparse.csr_array((residuals, (rows, groups)), shape=(len(rows), count))
+    dyadic, _ = dyadic_variance(of_groups, incidence(rows, ends))
     independent = np.bincount(groups, residuals**2, count)
-    dyadic = np.bincount(cells[0], sums**2, count) - independent
     return np.nan_to_num(share(independent, np.maximum(dyadic, independent)))
+
+
+def incidence(rows: Ints, ends: Ints) -> Any:
+    """Return which nodes, as columns, the links in each row end at, as a sparse matrix.
+
+    ``rows`` is the row of each link, (m,), and ``ends`` the numbers of the nodes at both ends.
+    """
+    from scipy import sparse
+
+    shape = (rows.max(initial=-1) + 1, ends.max(initial=-1) + 1)
+    places = (np.repeat(rows, 2), ends.reshape(-1))
+    return sparse.csr_array((np.ones(2 * len(rows)), places), shape=shape)
+
+
+def dyadic_variance(residuals: Any, ends: Any) -> tuple[Floats, Any]:
+    """Return the variance of the sum of each column of residuals of links, (t,).
+
+    It is the sum of the products of the residuals of all pairs of rows with a common end, and of
+    each row with itself (Aronow, Samii and Assenova, see :func:`independent_share_of_links`). Also
+    the squared sum of the residuals at each node, (nodes, t).
+
+    Parameters
+    ----------
+    residuals
+        Dense or sparse, (n, t).
+    ends
+        As of :func:`incidence`, (n, nodes).
+    """
+    sums = ends.T @ residuals
+    squares = sums * sums
+    return squares.sum(axis=0) - (residuals * residuals).sum(axis=0), squares
 
 
 def bootstrap_mean(

@@ -33,9 +33,9 @@ from cfe_faiss.mining.labels import SUSPICIOUS
 from cfe_faiss.plot import histogram_figure
 from cfe_faiss.rows.metric import measure_of, measured, threshold_of
 
-_OTHERS = ("--truth", "--split")
-_OWN_FILES = [each for each in OWN_FILES.members if getattr(each, "name", "") not in _OTHERS]
-_OF_BOTH: list[Member] = [
+_WITHOUT_ROLE = ("--truth", "--split")
+_OWN_FILES = [each for each in OWN_FILES.members if getattr(each, "name", "") not in _WITHOUT_ROLE]
+_COMMON: list[Member] = [
     Either([FEATURES], required=True),
     *TEXT_FORMAT,
     FORMAT,
@@ -59,7 +59,7 @@ _OF_BOTH: list[Member] = [
         help="person, document or patient of every row: rows of one do not judge each other",
     ),
     with_default("--below", "SCORE", SUSPICIOUS, "score, in [0, 1], below which a label is wrong"),
-    *_OF_BOTH,
+    *_COMMON,
 )
 def run_labels(arguments: argparse.Namespace) -> int:
     """Write the rows with low scores; return 1 if they are more than allowed, else 0."""
@@ -106,7 +106,7 @@ def run_labels(arguments: argparse.Namespace) -> int:
         help="largest distance of a pair, in standard deviations, or with --edges and --neighbours "
         "its least similarity; default: equal rows",
     ),
-    *_OF_BOTH,
+    *_COMMON,
 )
 def run_leaks(arguments: argparse.Namespace) -> int:
     """Write the pairs of rows of different groups; return 1 if there are more than allowed."""
@@ -115,17 +115,17 @@ def run_leaks(arguments: argparse.Namespace) -> int:
     equal = 0.0 if metric == "l2" else 1.0
     least = equal if arguments.least is None else arguments.least
     threshold_of("--threshold", least, metric)
-    known = np.flatnonzero(finder.labels >= 0)
+    labelled = np.flatnonzero(finder.labels >= 0)
     pairs = mining.near_duplicates(
-        finder.vectors[known], finder.labels[known], least, metric=metric
+        finder.vectors[labelled], finder.labels[labelled], least, metric=metric
     )
     frame = pd.DataFrame()
-    for side, rows in (("source", known[pairs.source]), ("target", known[pairs.target])):
+    for side, rows in (("source", labelled[pairs.source]), ("target", labelled[pairs.target])):
         frame[side] = finder.names(rows)
         frame[f"{side}_group"] = names[finder.labels[rows]]
     measure = measure_of(metric)
     frame[measure] = measured(pairs.similarity, metric)
-    text = f"pairs at {measure} {least:g} or nearer: {len(pairs):,}, of {len(known):,} rows"
+    text = f"pairs at {measure} {least:g} or nearer: {len(pairs):,}, of {len(labelled):,} rows"
     return _write(arguments, frame, frame[measure], measure, text)
 
 

@@ -43,7 +43,7 @@ from cfe_faiss.files.outputs import write_picture
 from cfe_faiss.index.searching import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import measure_of, measure_pairs, measured
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
@@ -155,6 +155,7 @@ class Names:
     value(
         "--recall", "R", float, "in place of --nprobe: the share of the evidence to find, in (0, 1]"
     ),
+    argument("--per-group", metavar="M", type=int, help="most results of one class for each node"),
     FORMAT,
     *OF_INDEX,
 )
@@ -173,9 +174,9 @@ def run_local(arguments: argparse.Namespace) -> None:
             "--recall and --nprobe have no effect with constraints: such a search is exact"
         )
     effort = Effort.of(arguments.nprobe, arguments.recall, exact=bool(conditions))
-    D, I = index.answer(
-        Query(as_count("k", arguments.k), ids=asked, **conditions), effort, progress=True
-    )
+    rules = Rules.of({"per_group": arguments.per_group})
+    query = Query(as_count("k", arguments.k), ids=asked, rules=rules, **conditions)
+    D, I = index.answer(query, effort, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:

@@ -58,6 +58,8 @@ class Explored:
         Name of each class.
     graph
         Graph whose neighbourhoods the page shows.
+    noun
+        Word for one row.
     sensitive
         Names of attributes that stand first among the groups.
     left_out
@@ -80,6 +82,7 @@ class Explored:
     truth: Int32s | None = None
     class_names: Sequence[str] = ()
     graph: Graph | None = None
+    noun: str = "row"
     sensitive: Sequence[str] = ()
     left_out: Collection[str] = ()
     marks: Sequence[str] = ()
@@ -133,6 +136,7 @@ def explorer_page(explored: Explored, title: str) -> str:
         title=cell_text(title),
         version=version("cfe-faiss"),
         count=len(explored.source),
+        noun=explored.noun,
         measure=explored.measure,
         better=cell_text(", ".join(ends)),
         classes=[] if explored.labels is None else list(map(cell_text, explored.class_names)),

@@ -164,10 +164,10 @@ def _check(  # noqa: PLR0913
         raise ValueError(
             "updated is for a finder with classes, got one with scores: make a new finder"
         )
-    if finder.unit != "rows":
+    if finder.noun in ("link", "graph"):
         raise ValueError(
-            f"updated is for nodes and rows, got a finder of {finder.unit}: make a new finder by "
-            f"EvidenceFinder.from_{finder.unit}"
+            f"updated is for nodes and rows, got a finder of {finder.noun}s: make a new finder by "
+            f"EvidenceFinder.from_{finder.noun}s"
         )
     has_graph = finder.graph is not None
     of_edges = {"add_edges": add_edges, "remove_edges": remove_edges, "edge_weight": edge_weight}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,12 +45,12 @@ from cfe_faiss.data.roles import Roles
 from cfe_faiss.explorer import TITLE, read_marks, write_explorer
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.changes import KSSource, updated
-from cfe_faiss.finder.links import Links, link_vectors
+from cfe_faiss.finder.links import Links, in_order, link_vectors
 from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.csr import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
-from cfe_faiss.graph.whole import as_graphs, graph_vectors
+from cfe_faiss.graph.whole import Graphs, as_graphs
 from cfe_faiss.index.searching import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import (
@@ -120,10 +120,8 @@ class EvidenceFinder:
         Weight of every row, (n,) float64; None: equal weights. Audits refuse a finder with weights.
     scale
         Weights of the columns of a table whose distance counts standard deviations; else None.
-    links
-        Ends of the links that are its rows; None if rows are no links.
-    unit
-        Kind of the rows: "rows" (also nodes), "links" or "graphs".
+    links, graphs
+        Links, or whole graphs, that are its rows; None if rows are others.
 
     Examples
     --------
@@ -169,16 +167,15 @@ class EvidenceFinder:
     weights: Doubles | None = None
     scale: Mapping[str, float] | None = None
     links: Links | None = None
-    unit: Literal["rows", "links", "graphs"] = "rows"
+    graphs: Graphs | None = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels[self.labels != UNKNOWN]))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
-        rows = "nodes" if self.graph is not None else self.unit
         if self.scores is not None:
             classes = f"scores from {self.scores.min():g} to {self.scores.max():g}"
-        parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
+        parts = [f"{n:,} {self.noun}s", f"d={d}", classes, repr(self.index)]
         if self.graph is not None:
             kinds = {
                 "directed edges": self.graph.directed,
@@ -209,6 +206,15 @@ class EvidenceFinder:
                 name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")
             }
         return as_html(repr(self), pd.DataFrame(columns))
+
+    @property
+    def noun(self) -> str:
+        """Word for one row: "link", "graph", "node" of a graph, or "row"."""
+        if self.links is not None:
+            return "link"
+        if self.graphs is not None:
+            return "graph"
+        return "row" if self.graph is None else "node"
 
     def names(self, rows: ArrayLike) -> Array:
         """Return the user's ids of rows, in the shape of ``rows``; without ids, the row numbers."""
@@ -724,12 +730,13 @@ class EvidenceFinder:
             Called as ``model(x, edge_index, edge_label_index)`` or ``model(data)`` for logits or
             classes of the links, (m, C), (m,) or (m, 1); or predictions.
         links
-            Pairs of ids of nodes, (m, 2), each once. Default: ``data.edge_label_index``, (2, m).
+            Pairs of ids of nodes, (m, 2), each once and, unless ``directed``, in one order. Default:
+            ``data.edge_label_index``, (2, m).
         scores
             In place of a model: a number for each link, (m,).
         features
-            Attributes of all nodes, as in :meth:`from_data`. Links get those of both ends, the
-            degrees too, and the number of common neighbours.
+            Attributes of all nodes, as in :meth:`from_data`; none may be called "degree". Links get
+            those of both ends, the degrees too, and the number of common neighbours.
         sensitive
             Attributes of nodes that are groups. Links get "NAME between ends", "within" or "across",
             which audits use as sensitive by default.
@@ -752,7 +759,7 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, a node is unknown, or a pair occurs twice.
+            If an argument is not as described, a node is unknown, or a link occurs twice.
 
         Examples
         --------
@@ -780,9 +787,11 @@ class EvidenceFinder:
         names = as_names("without", without)
         x, _, removed = leave_out(data, nodes, names) if names else (data.x, None, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha)
+        if not directed:
+            rows = replace(rows, compared=in_order(vectors, rows.ends))
         attributes, groups = rows.attributes(nodes, graph, as_names("sensitive", sensitive))
         finder = cls.from_vectors(
-            link_vectors(vectors, rows.ends, directed=directed),
+            link_vectors(vectors, rows.compared, directed=True),
             model,
             scores=scores,
             features=attributes,
@@ -793,7 +802,7 @@ class EvidenceFinder:
             unknown=unknown,
             index=index,
         )
-        return replace(finder, links=rows, removed=removed, unit="links")
+        return replace(finder, links=rows, removed=removed)
 
     @classmethod
     def from_graphs(  # noqa: PLR0913
@@ -832,7 +841,7 @@ class EvidenceFinder:
             In place of a model: a number for each graph, (g,).
         features
             Attributes of the graphs, row i of graph i. The numbers of ``nodes`` and ``edges`` join
-            them.
+            them, whose names are taken.
         truth
             True classes, (g,). Default: ``y`` of the graphs, if each holds one integer.
         ids, sensitive, class_names, unknown, index
@@ -862,11 +871,12 @@ class EvidenceFinder:
         1     0         2       0.474
         """
         listed, parts = as_graphs(graphs, directed=directed)
+        rows = Graphs(parts, [getattr(one, "x", None) for one in listed], (num_layers, alpha))
         if scores is None:
             model = outputs_of_graphs(model, listed)
             truth = inputs.truth_of_graphs(listed) if truth is None else truth
         finder = cls.from_vectors(
-            graph_vectors(parts, [getattr(one, "x", None) for one in listed], num_layers, alpha),
+            rows.vectors(),
             model,
             scores=scores,
             features=inputs.graph_attributes(parts, features),
@@ -877,7 +887,7 @@ class EvidenceFinder:
             unknown=unknown,
             index=index,
         )
-        return replace(finder, unit="graphs")
+        return replace(finder, graphs=rows)
 
     def local(  # noqa: PLR0913
         self,

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
+from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of, with_counts
 from cfe_faiss.base.checks import (
     UNKNOWN,
     Array,
@@ -143,11 +143,10 @@ def node_attributes(data: Any, features: Any, n: int) -> Attributes | None:
 
 def graph_attributes(graphs: Sequence[Graph], features: Any) -> Attributes:
     """Return the attributes of graphs, and their numbers of nodes and edges."""
-    nodes = [float(graph.num_nodes) for graph in graphs]
-    edges = [graph.num_edges / (1 if graph.directed else 2) for graph in graphs]
-    given = {} if features is None else attributes_of(given_attributes(features), len(graphs))
-    columns = {"nodes": np.array(nodes), "edges": np.array(edges), **given}
-    return Attributes(columns, np.arange(len(graphs)))
+    nodes = np.array([float(graph.num_nodes) for graph in graphs])
+    edges = np.array([graph.num_edges / (1 if graph.directed else 2) for graph in graphs])
+    given = None if features is None else attributes_of(given_attributes(features), len(graphs))
+    return with_counts({"nodes": nodes, "edges": edges}, given)
 
 
 def truth_of_graphs(graphs: Sequence[Any]) -> Ints | None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes, with_counts
 from cfe_faiss.base.checks import (
     UNKNOWN,
     Array,
@@ -64,11 +64,11 @@ def link_vectors(X: Floats, ends: Ints, *, directed: bool = False) -> Floats:
     array([[1., 0., 0., 1.],
            [0., 1., 1., 0.]], dtype=float32)
     """
-    ordered = ends if directed else _in_order(X, ends)
+    ordered = ends if directed else in_order(X, ends)
     return np.hstack([X[ordered[:, 0]], X[ordered[:, 1]]])
 
 
-def _in_order(X: Floats, ends: Ints) -> Ints:
+def in_order(X: Floats, ends: Ints) -> Ints:
     """Return the ends of each link in order along the main axis of their differences, (m, 2)."""
     differences = X[ends[:, 0]].astype(np.float64) - X[ends[:, 1]]
     axis = np.sqrt((differences**2).sum(axis=0))
@@ -84,14 +84,14 @@ def _in_order(X: Floats, ends: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Links:
-    """Links between the nodes of a graph, each pair (a, b) once.
-
-    Without direction (b, a) is the same link as (a, b) in another row: their vectors are equal.
+    """Links between the nodes of a graph, each once: without direction (b, a) is (a, b), too.
 
     Attributes
     ----------
     ends
         Node numbers of the two ends of each link, (m, 2) int64: source and target if ``directed``.
+    compared
+        These ends in the order in which they are compared with the ends of other links, (m, 2).
     ids
         Id of each link as text, (m,): "a - b", or "a > b" if ``directed``.
     directed
@@ -105,6 +105,7 @@ class Links:
     """
 
     ends: Ints
+    compared: Ints
     ids: Array
     directed: bool
     shared_ends: bool
@@ -129,9 +130,16 @@ class Links:
         ids = _texts(ends, n, node_ids, directed)
         loops = ids[ends[:, 0] == ends[:, 1]]
         require(not len(loops), f"links must join two different nodes, got {loops[:1].tolist()}")
-        check_distinct("links must hold each pair once", ids.tolist())
+        once = "links must hold each pair once"
+        if not directed:
+            once += (
+                ", in one order, unless directed=True (remedy for negative samples of PyG: "
+                "coalesce(edge_label_index.sort(dim=0).values, edge_label, reduce='max'))"
+            )
+        check_distinct(once, _texts(_keys(ends, directed), n, node_ids, directed).tolist())
         joined = np.stack([np.repeat(np.arange(len(ends)), 2), len(ends) + ends.reshape(-1)])
-        return cls(ends, ids, directed, shared, node_ids, as_graph(joined, len(ends) + n))
+        graph = as_graph(joined, len(ends) + n)
+        return cls(ends, ends, ids, directed, shared, node_ids, graph)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -141,10 +149,15 @@ class Links:
         """Number of nodes."""
         return self.graph.num_nodes - len(self.ends)
 
+    @property
+    def compared_ids(self) -> Array:
+        """The user's ids of ``compared``, (m, 2)."""
+        return self.compared if self.node_ids is None else self.node_ids[self.compared]
+
     def rows(self, name: str, values: Any) -> Ints:
         """Return the number of each link, (m,): of pairs of node ids, of link ids, or of a mask.
 
-        A pair of undirected links is that of this order, else that of the other order.
+        A pair of an undirected link may have either order.
 
         Raises
         ------
@@ -156,13 +169,11 @@ class Links:
         if not any(isinstance(value, tuple | list) for value in listed):
             return row_numbers(name, values, len(self), self.ids)
         pairs = _as_pairs(name, listed, self.num_nodes, self.node_ids)
-        texts = _texts(pairs, self.num_nodes, self.node_ids, self.directed)
-        if not self.directed:
-            known = set(self.ids.tolist())
-            turned = _texts(pairs[:, ::-1], self.num_nodes, self.node_ids, self.directed)
-            both = zip(texts.tolist(), turned.tolist(), strict=True)
-            texts = as_objects(b if b in known and a not in known else a for a, b in both)
-        return find_rows(name, texts, len(self), self.ids)
+        given, links = (
+            _texts(_keys(ends, self.directed), self.num_nodes, self.node_ids, self.directed)
+            for ends in (pairs, self.ends)
+        )
+        return find_rows(name, given, len(self), links)
 
     def constraints(self, where: Constraints | None) -> Constraints | None:
         """Return constraints on links as constraints on nodes of ``graph``.
@@ -199,14 +210,13 @@ class Links:
         Raises
         ------
         ValueError
-            If a name is unknown, or an attribute has too many numbers for groups.
+            If a name is unknown or taken, or an attribute has too many numbers for groups.
         """
         from scipy.sparse import csr_array
 
         edges = graph.undirected()
         degrees = np.diff(edges.indptr).astype(np.float64)
-        known: dict[str, Any] = {"degree": degrees, **(nodes or {})}
-        of_nodes = Attributes(known, np.arange(self.num_nodes))
+        of_nodes = with_counts({"degree": degrees}, nodes)
         between: dict[str, Any] = {}
         for name in (of_nodes.known("sensitive", name) for name in groups):
             group = of_nodes[name]
@@ -243,6 +253,11 @@ class Links:
         codes = np.sort(np.stack([first.codes, second.codes], axis=1), axis=1).tolist()
         texts = [None if i == UNKNOWN else f"{values[i]} & {values[j]}" for i, j in codes]
         return {f"{name} of ends": as_objects(texts)}
+
+
+def _keys(ends: Ints, directed: bool) -> Ints:
+    """Return the ends of each link, equal for the same link: ascending without direction."""
+    return ends if directed else np.sort(ends, axis=1)
 
 
 def _texts(ends: Ints, n: int, node_ids: Array | None, directed: bool) -> Array:

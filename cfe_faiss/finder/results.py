@@ -1,4 +1,4 @@
-"""Results of a finder: evidence and pairs as arrays and tables, and a page per person."""
+"""Results of a finder: evidence and pairs as arrays and tables, and a page per row."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -122,8 +122,14 @@ class LocalEvidence(_Measured):
 
     def __repr__(self) -> str:
         nq, k = self.evidence.shape
-        nodes = f"{nq:,} {'node' if nq == 1 else 'nodes'}"
+        nodes = f"{nq:,} {self.noun}{'' if nq == 1 else 's'}"
         return f"LocalEvidence({nodes}, k={k}, {self._effort}{missing_text(self.missing)})"
+
+    @property
+    def noun(self) -> str:
+        """Name of a row asked for in frames: "link", "graph", or "node" for all others."""
+        noun = "node" if self.finder is None else self.finder.noun
+        return "node" if noun == "row" else noun
 
     @property
     def _effort(self) -> str:
@@ -165,7 +171,7 @@ class LocalEvidence(_Measured):
 
         With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are
         node_score and evidence_score. ``node`` and ``evidence`` are the user's ids, if the finder
-        has ids.
+        has ids. Of links and whole graphs, "link" and "graph" stand for "node".
 
         Parameters
         ----------
@@ -184,7 +190,7 @@ class LocalEvidence(_Measured):
             If ``attributes`` are asked for, and neither attributes nor true classes are known.
         """
         row, place = np.nonzero(self.evidence >= 0)
-        sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
+        sides = {self.noun: self.nodes[row], "evidence": self.evidence[row, place]}
         columns = {"rank": place + 1, self.measure: self.measure64()[row, place]}
         return _frame(columns, sides, self.labels, self.finder, attributes)
 
@@ -319,6 +325,7 @@ class PairEvidence(_Measured):
             truth=finder.truth,
             class_names=[finder.class_name(label) for label in range(finder.class_count)],
             graph=finder.graph,
+            noun=finder.noun,
             sensitive=finder.sensitive,
             left_out=left_out,
             marks=self.marks,
@@ -438,7 +445,11 @@ def _plot(result: "LocalEvidence | PairEvidence", v: int, u: int, value: float) 
     if finder is None or finder.attributes is None or finder.scores is not None:
         raise ValueError("plot needs a result of a finder with classes and attributes")
     data = SimpleNamespace(
-        graph=finder.graph, y=finder.truth, class_names=finder.class_names, node_ids=finder.ids
+        graph=finder.graph,
+        y=finder.truth,
+        class_names=finder.class_names,
+        node_ids=finder.ids,
+        noun=finder.noun,
     )
     options: Any = {result.measure: float(value), "attributes": finder.attributes}
     return evidence_figure(data, v, u, result.labels, **options)
@@ -456,12 +467,12 @@ def table_html(result: Any) -> str:
     return as_html(repr(result), result.table)
 
 
-# --- the page about one person --------------------------------------------------------------------
+# --- the page about one row -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Case:
-    """One person and the most similar people decided otherwise.
+    """One row, such as a person, and the most similar rows decided otherwise.
 
     Made by :meth:`EvidenceFinder.case`.
 
@@ -470,11 +481,11 @@ class Case:
     Attributes
     ----------
     title
-        Id and decision of the person.
+        Id and decision of the row.
     table
-        A column for the person and for each of the others, most similar first, named by their ids.
+        A column for the row and for each of the others, most similar first, named by their ids.
         Lines: decision, true class and probability, if known, similarity or distance; then the
-        attributes in which somebody differs from the person, marked by "*", the largest difference
+        attributes in which another row differs from it, marked by "*", the largest difference
         first.
     agreeing
         Value of each attribute that is the same for all.
@@ -509,7 +520,7 @@ class Case:
     def _notes(self) -> list[str]:
         """Sentences on what the table does not show."""
         if self.table.shape[1] == 1:
-            return ["Nobody is decided otherwise."]
+            return ["None is decided otherwise."]
         notes = [
             f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * "
             f"differs."

@@ -1,49 +1,78 @@
-"""Vectors of whole graphs: sums of KS vectors, or counts of WL colours without features."""
+"""Whole graphs: sums of KS vectors, or counts of WL colours without features."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss.base.checks import Floats, as_count, as_dense, as_matrix, check_shape, require
+from cfe_faiss.base.text import summary
 from cfe_faiss.base.values import as_list
 from cfe_faiss.graph.csr import Graph, as_graph
 from cfe_faiss.graph.ks import ks_vectors
 
 
-def graph_vectors(
-    graphs: Sequence[Graph], features: Sequence[Any], num_layers: int, alpha: float
-) -> Floats:
-    """Return the sum of the KS vectors of all nodes of each graph, (g, d) float32.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Graphs:
+    """Whole graphs as the rows of a finder.
 
-    Without features the counts of :func:`wl_vectors`.
-
-    Parameters
+    Attributes
     ----------
-    graphs
+    parts
         The graphs.
     features
         Features of the nodes of each graph, (n_i, d) each; or None for each.
-    num_layers, alpha
-        As in :func:`cfe_faiss.ks_vectors`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If features are no numbers, some graphs have none, or others have different numbers of them.
+    settings
+        ``num_layers`` and ``alpha`` of :func:`cfe_faiss.ks_vectors`.
     """
-    lacking = [i for i, x in enumerate(features) if x is None]
-    if len(lacking) == len(graphs):
-        return wl_vectors(graphs, num_layers)
-    require(not lacking, f"graphs must all have x, or none, got graphs{lacking[:1]} without x")
-    sums: list[Any] = []
-    for i, (x, graph) in enumerate(zip(features, graphs, strict=True)):
-        matrix = as_matrix(f"graphs[{i}].x", as_dense(f"graphs[{i}].x", x))
-        d = len(sums[0]) if sums else matrix.shape[-1]
-        of = "a row for each node, and the columns of graphs[0].x"
-        check_shape(f"graphs[{i}].x", matrix, (graph.num_nodes, d), of)
-        sums.append(ks_vectors(matrix, graph, num_layers, alpha).sum(axis=0, dtype=np.float64))
-    return np.array(sums, np.float32)
+
+    parts: Sequence[Graph]
+    features: Sequence[Any]
+    settings: tuple[int, float]
+
+    __repr__ = summary
+
+    def vectors(self) -> Floats:
+        """Return the sum of the KS vectors of all nodes of each graph, (g, d) float32.
+
+        Without features the counts of :func:`wl_vectors`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If features are no numbers, some graphs have none, or others have different numbers of
+            them.
+        """
+        lacking = [i for i, x in enumerate(self.features) if x is None]
+        if len(lacking) == len(self.parts):
+            return wl_vectors(self.parts, self.settings[0])
+        require(not lacking, f"graphs must all have x, or none, got graphs{lacking[:1]} without x")
+        sums: list[Any] = []
+        for i, graph in enumerate(self.parts):
+            matrix = self.x(i)
+            d = len(sums[0]) if sums else matrix.shape[-1]
+            of = "a row for each node, and the columns of graphs[0].x"
+            check_shape(f"graphs[{i}].x", matrix, (graph.num_nodes, d), of)
+            sums.append(ks_vectors(matrix, graph, *self.settings).sum(axis=0, dtype=np.float64))
+        return np.array(sums, np.float32)
+
+    def x(self, i: int) -> Floats:
+        """Return the features of the nodes of a graph, (n_i, d) float32."""
+        return as_matrix(f"graphs[{i}].x", as_dense(f"graphs[{i}].x", self.features[i]))
+
+    def row_of(self, x: Floats, graph: Graph) -> int:
+        """Return the first graph with these features and edges, or -1."""
+        for i, part in enumerate(self.parts):
+            if part.num_nodes == graph.num_nodes and part.num_edges == graph.num_edges:
+                arrays = ((part.indptr, graph.indptr), (part.indices, graph.indices))
+                if all(np.array_equal(*pair) for pair in (*arrays, (self.x(i), x))):
+                    return i
+        return -1
+
+    def ks_vectors(self, i: int) -> Floats:
+        """Return the KS vectors of the nodes of a graph, (n_i, d) float32."""
+        return ks_vectors(self.x(i), self.parts[i], *self.settings)
 
 
 def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:
@@ -71,7 +100,7 @@ def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:
     colours_of_graphs = []
     for graph in graphs:
         colours = np.zeros(graph.num_nodes, np.int64)
-        known = [colours]
+        colours_of_steps = [colours]
         for _ in steps:
             near = np.split(colours[graph.indices], graph.indptr[1:-1])
             # Colours of different steps differ, as the colours before them do.
@@ -80,8 +109,8 @@ def wl_vectors(graphs: Sequence[Graph], depth: int) -> Floats:
                 for colour, around in zip(colours.tolist(), near, strict=True)
             ]
             colours = np.array([number_of.setdefault(key, len(number_of)) for key in keys])
-            known.append(colours)
-        colours_of_graphs.append(np.concatenate(known))
+            colours_of_steps.append(colours)
+        colours_of_graphs.append(np.concatenate(colours_of_steps))
     counts = [np.bincount(colours, minlength=len(number_of)) for colours in colours_of_graphs]
     return np.array(counts, np.float32)
 

@@ -321,7 +321,7 @@ class EvidenceVectorStore(VectorStore):
     def similarity_search(self, query: str, k: int = 4, **kwargs: Any) -> list[Document]:
         """Return the k documents most similar to a text, best first.
 
-        ``filter=`` as in the notes of the class.
+        ``filter=`` as in the notes of the class; ``per_group=``, most documents of one class.
         """
         return _drop_scores(self.similarity_search_with_score(query, k, **kwargs))
 
@@ -349,10 +349,14 @@ class EvidenceVectorStore(VectorStore):
         return _drop_scores(self.similarity_search_with_score_by_vector(embedding, k, **kwargs))
 
     def similarity_search_with_score_by_vector(
-        self, embedding: Sequence[float], k: int = 4, *, filter: Filter = None
+        self, embedding: Sequence[float], k: int = 4, *, filter: Filter = None, **kwargs: Any
     ) -> Scored:
-        """Return the k documents most similar to a vector, with their cosines in [-1, 1]."""
-        return self._add_scores(self._search(embedding, k, filter))
+        """Return the k documents most similar to a vector, with their cosines in [-1, 1].
+
+        ``per_group=``, as in :meth:`cfe_faiss.EvidenceStore.search`: most documents of one class.
+        """
+        refuse("similarity_search", kwargs, "per_group")
+        return self._add_scores(self._search(embedding, k, filter, **kwargs))
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
@@ -387,14 +391,11 @@ class EvidenceVectorStore(VectorStore):
         hits = self._search(embedding, fetch_k, kwargs.get("filter"), with_vectors=True)
         return _documents_of(diversify(hits, k, lambda_mult), self.label_key)
 
-    def _search(
-        self, embedding: Sequence[float], k: int, wanted: Filter, *, with_vectors: bool = False
-    ) -> Hits:
+    def _search(self, embedding: Sequence[float], k: int, wanted: Filter, **options: Any) -> Hits:
         vector = _as_array(embedding)
         store = self._store_of(len(embedding))
-        return store.search(
-            vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors
-        )
+        hits: Hits = store.search(vector, k, _where(wanted, self.label_key, store), **options)
+        return hits
 
     def _add_scores(self, hits: Hits) -> Scored:
         return list(zip(_documents_of(hits, self.label_key), hits.similarity.tolist(), strict=True))

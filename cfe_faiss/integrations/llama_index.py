@@ -202,7 +202,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             An empty list of node ids or document ids is ignored, since LlamaIndex's retrievers pass
             such lists.
         **kwargs
-            In the mode MMR: ``mmr_threshold``, from 0 for the greatest diversity to 1 for
+            ``per_group``, most nodes of one class, as in :meth:`cfe_faiss.EvidenceStore.search`. In
+            the mode MMR: ``mmr_threshold``, from 0 for the greatest diversity to 1 for
             similarity alone, 0.5 by default; ``mmr_prefetch_factor``, >= 1, 4 by default: the
             result is chosen from that many times ``similarity_top_k`` nodes.
 
@@ -225,9 +226,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             raise ValueError(f"mode of the query must be DEFAULT or MMR, got {query.mode}")
         if not is_mmr and query.mmr_threshold is not None:
             raise ValueError(f"mmr_threshold is for the mode MMR only, got {query.mmr_threshold!r}")
-        adapter.refuse(
-            "query", kwargs, *(("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ())
-        )
+        of_mmr = ("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ()
+        adapter.refuse("query", kwargs, "per_group", *of_mmr)
         factor = kwargs.get("mmr_prefetch_factor", 4.0)
         if not factor >= 1:
             raise ValueError(f"mmr_prefetch_factor must be >= 1, got {factor!r}")
@@ -241,6 +241,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             np.asarray(query.query_embedding, np.float32),
             max(k, int(k * factor)) if is_mmr else k,
             where,
+            per_group=kwargs.get("per_group"),
             with_vectors=is_mmr,
         )
         if is_mmr:

@@ -65,7 +65,7 @@ class _Facts:
 _FACTS: dict[Metric, _Facts] = {
     "cosine": _Facts("METRIC_INNER_PRODUCT", limits=(-1.0, 1.0)),
     "ip": _Facts("METRIC_INNER_PRODUCT"),
-    "l2": _Facts("METRIC_L2", is_distance=True),
+    "l2": _Facts("METRIC_L2", is_distance=True, limits=(0.0, math.inf)),
     "tanimoto": _Facts("METRIC_Jaccard", limits=(0.0, 1.0), is_of_bits=True, takes_lists=False),
 }
 METRICS: tuple[Metric, ...] = tuple(_FACTS)
@@ -208,12 +208,24 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
     """
     if is_distance(metric):
         return as_number(argument, value, 0.0, math.inf) ** 2
-    return as_number(argument, value, *limits_of(metric))
+    return as_threshold(argument, value, metric)
 
 
 def limits_of(metric: Metric) -> tuple[float, float]:
     """Return the smallest and the largest threshold of D that has a meaning."""
     return _FACTS[metric].limits
+
+
+def as_threshold(argument: str, value: Any, metric: Metric) -> float:
+    """Return a checked threshold of D: a similarity, or a squared distance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no number, no similarity of unit vectors, or negative where D never is; the error
+        names ``argument``.
+    """
+    return as_number(argument, value, *limits_of(metric))
 
 
 def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:

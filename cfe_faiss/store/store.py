@@ -21,11 +21,9 @@ from cfe_faiss.base.checks import (
     Ints,
     as_array,
     as_count,
-    as_number,
     check_distinct,
     check_shape,
     check_type,
-    require,
 )
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_list, as_lists, padded
@@ -38,8 +36,8 @@ from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import (
     Metric,
     as_rows,
+    as_threshold,
     flipped,
-    limits_of,
     measure_of,
     measured,
     score_at,
@@ -716,7 +714,7 @@ class EvidenceStore:
         """Return the number of hits and of hits to skip before them, and their least score."""
         least = np.float32(-np.inf)
         if threshold is not None:
-            number = as_number("threshold", threshold, *limits_of(self.metric))
+            number = as_threshold("threshold", threshold, self.metric)
             least = np.float32(score_at(number, self.metric))
         return as_count("k", k), as_count("offset", offset, 0), least
 
@@ -986,8 +984,6 @@ class EvidenceStore:
             table = self._contents.table
             rows = np.flatnonzero(table.labels >= 0)
             units = rows if group is None else group_codes(table, group)[rows]
-            known = (units >= 0).any() or not len(rows)
-            require(known, f"group must be a key of the metadata of some row, got {group!r}")
             keys = table.keys[rows]
             return curve_of(self._contents.index, keys, table.labels[rows], units, sample, seed)
 

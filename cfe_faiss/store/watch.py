@@ -41,7 +41,7 @@ class Watch:
         many lists as a recall of 0.99 needs, measured when a tenth of the rows has changed.
     group
         Key of the metadata that names the document of a row. Rows with the same value are not
-        compared with each other.
+        compared with each other. A key that no row has, stored or new, is an error of the change.
     tell
         Function that is called with the report, a list of :class:`Hits`, after the rows are stored:
         for frameworks, whose methods return something else.
@@ -103,7 +103,8 @@ class EvidenceError(ValueError):
 def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> NDArray[np.int64]:
     """Return the number of the group of each row of a table, and of more rows by their metadata.
 
-    Each row without a group has another negative number.
+    Each row without a group has another negative number. ValueError if there are rows, and none has
+    the key.
     """
     column = table.column(key)
     new_codes = column.dictionary.encode(values_of(metadata, key))
@@ -111,6 +112,12 @@ def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> ND
     no_group = [code for code in map(column.dictionary.code, (MISSING, None)) if code is not None]
     is_missing = np.isin(codes, no_group)
     codes[is_missing] = -1 - np.flatnonzero(is_missing)
+    rows = np.append(table.rows, np.arange(len(table.ids), len(codes)))
+    if len(rows) and is_missing[rows].all():
+        keys = dict.fromkeys(
+            name for row in [*table.metadata[table.rows], *metadata] for name in row
+        )
+        check_known("group must be a key of the metadata of some row", key, keys)
     return codes
 
 

@@ -38,6 +38,18 @@ def test_local_writes_the_results_of_the_api(folder, output, name, options, styl
     assert_array_equal(found, [known[node] for node in I.ravel().tolist()])
 
 
+@pytest.mark.parametrize("name", ["flat", "ivf"])
+def test_local_limits_the_results_of_a_class(folder, output, name):
+    flags = ["--nodes", 70, 250, "-k", 5, "--per-group", 1, "--csv"]
+    notes = "cfe-faiss: note: fewer than 5 found for 2 of 2 nodes\n"
+    rows = records(output("local", folder / f"{name}.cfe", *flags, notes=notes), "csv")
+    index = cfe.read_index(folder / f"{name}.cfe")
+    _, I = index.search_stored([70, 250], 5, per_group=1)
+    assert_array_equal(column(rows, "evidence", int), I[I >= 0])
+    pairs = [(row["node"], row["evidence_label"]) for row in rows]
+    assert len(set(pairs)) == len(pairs)
+
+
 def test_local_without_nodes_searches_all(folder, output):
     rows = records(output("local", folder / "flat.cfe", "-k", 2, "--csv"), "csv")
     index = cfe.read_index(folder / "flat.cfe")

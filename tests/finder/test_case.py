@@ -104,8 +104,8 @@ def test_a_page_has_room_for_40_lines():
 def test_nobody_decided_otherwise_and_no_attributes():
     alone = cfe.EvidenceFinder.from_vectors(np.eye(3), [0, 0, 0], features={"a": [1, 2, 3]}).case(1)
     assert alone.table.columns.tolist() == ["1"]
-    assert "Nobody is decided otherwise." in str(alone)
-    assert "Nobody is decided otherwise." in alone.to_html()
+    assert "None is decided otherwise." in str(alone)
+    assert "None is decided otherwise." in alone.to_html()
     plain = cfe.EvidenceFinder.from_vectors(np.eye(3), [0, 1, 1]).case(0, 2)
     assert plain.table.index.tolist() == ["Decision", "Similarity"]
     assert plain.agreeing == {}

@@ -22,7 +22,6 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.graph import as_graph
 from cfe_faiss.graph.whole import wl_vectors
-from cfe_faiss.integrations.pyg import EvidenceExplainer
 
 
 def drawn(seed, count=12, features=3):
@@ -143,12 +142,18 @@ def test_a_model_of_pyg_is_called_with_batches(trained, tmp_path):
     assert_array_equal(finder.truth, [int(one.y) for one in graphs])
     one_logit = cfe.EvidenceFinder.from_graphs(graphs, lambda data: data.x[data.ptr[:-1], 0])
     assert_array_equal(one_logit.labels, [int(one.x[0, 0] > 0) for one in graphs])
-    pairs = finder.top_pairs(5)
-    assert pairs.plot().axes
-    assert finder.explore(tmp_path / "graphs.html", 10).is_file()
-    case = str(finder.case(int(pairs.source[0])))
-    assert "nodes" in case
-    assert "edges" in case
+    names = [f"molecule {i}" for i in range(len(graphs))]
+    for each in (finder, cfe.EvidenceFinder.from_graphs(graphs, model, ids=names)):
+        pairs = each.top_pairs(5)
+        name = each.names(pairs.source).tolist()[0]
+        texts = [text.get_text() for text in pairs.plot().axes[0].texts]
+        assert any(text.startswith(f"Graphs {name} and ") for text in texts)
+        page = each.explore(tmp_path / "graphs.html", 10, overwrite=True)
+        assert "10 pairs of graphs" in page.read_text(encoding="utf-8")
+        case = str(each.case(name))
+        assert case.startswith(f"{name}: decided")
+        assert "nodes" in case
+        assert "edges" in case
     errors = audit.error_rate_by_evidence(finder, ks=[20])
     assert errors["nodes"].iloc[0] > 0
     scores = audit.discrimination_scores(finder, k=3, columns=["nodes"])
@@ -170,7 +175,7 @@ def test_graphs_of_pyg_without_features_are_compared_by_colours():
         [to_networkx(one, to_undirected=True) for one in graphs], classes, ids=names
     )
     assert_array_equal(finder.vectors, same.vectors)
-    assert finder.local("graph 3", k=1).to_frame()["node"].tolist() == ["graph 3"]
+    assert finder.local("graph 3", k=1).to_frame()["graph"].tolist() == ["graph 3"]
     table = finder.attributes.to_frame()
     assert table["nodes"].tolist() == [one.num_nodes for one in graphs]
     assert table["edges"].tolist() == [one.num_edges / 2 for one in graphs]
@@ -264,7 +269,11 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
         (lambda: of(ids=["a"]), ValueError, "ids must hold one id"),
         (lambda: of(scores=[1, 2]), ValueError, "model must be left out with scores"),
         (lambda: of().updated(predictions=[1, 1]), ValueError, "EvidenceFinder.from_graphs"),
-        (lambda: EvidenceExplainer(of()), ValueError, "finder must be of nodes"),
+        (
+            lambda: of(features={"edges": [1, 2]}),
+            ValueError,
+            "must leave this name to the count .*rename it: edges",
+        ),
     ],
 )
 def test_wrong_arguments(use, error, message):

@@ -14,11 +14,11 @@ from reference import cosine
 from torch_geometric.data import Data
 from torch_geometric.nn.models import GCN
 from torch_geometric.transforms import RandomLinkSplit
+from torch_geometric.utils import coalesce
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.finder.links import link_vectors
-from cfe_faiss.integrations.pyg import EvidenceExplainer, explain_beside
 
 N, D = 14, 5
 KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat"]
@@ -134,13 +134,16 @@ def test_links_go_by_the_ids_of_their_nodes():
     )
     assert repr(finder).startswith("EvidenceFinder(4 links, d=4, 2 predicted classes")
     found = finder.local([("cem", "ann")], k=3)
+    assert repr(found).startswith("LocalEvidence(1 link, ")
     frame = found.to_frame(attributes=True)
-    assert frame[["node", "evidence"]].to_numpy().tolist() == [["ann - cem", "dee - ben"]]
-    assert frame.loc[0, ["node_class", "evidence_class"]].tolist() == ["yes", "no"]
-    assert_array_equal(finder.local(frame["node"]).evidence, finder.local(["ann - cem"]).evidence)
+    assert frame[["link", "evidence"]].to_numpy().tolist() == [["ann - cem", "dee - ben"]]
+    assert frame.loc[0, ["link_class", "evidence_class"]].tolist() == ["yes", "no"]
+    assert_array_equal(finder.local(frame["link"]).evidence, finder.local(["ann - cem"]).evidence)
     assert_array_equal(finder.rows("nodes", np.array(links, object)), [0, 1, 2, 3])
     assert_array_equal(finder.rows("nodes", [True, False, False, True]), [0, 3])
     assert str(finder.case(("ann", "cem"))).startswith("ann - cem: decided 'yes'")
+    title = found.plot().axes[0].texts[0].get_text()
+    assert title == "Links ann - cem and dee - ben: similar, yet predicted differently"
     table = finder.attributes.to_frame()
     assert table["sex of ends"].tolist() == ["f & f", "m & m", "f & m", "f & m"]
     assert table["sex between ends"].tolist() == ["within", "within", "across", "across"]
@@ -148,6 +151,14 @@ def test_links_go_by_the_ids_of_their_nodes():
     assert table["degree, lower"].tolist() == [1, 2, 1, 1]
     assert table["common neighbours"].tolist() == [1, 1, 0, 0]
     assert finder.sensitive == ("sex between ends",)
+
+
+def test_both_orders_are_two_links_with_direction_and_one_without():
+    both = [(0, 1), (2, 3), (1, 0), (4, 5)]
+    finder = of(both, [0, 1, 1, 0], directed=True)
+    assert finder.names(np.arange(4)).tolist() == ["0 > 1", "2 > 3", "1 > 0", "4 > 5"]
+    found = of(both, [0, 1, 1, 0], directed=True, shared_ends=True).local([(0, 1)], k=1)
+    assert found.to_frame()["evidence"].tolist() != ["0 > 1"]
 
 
 def test_directed_links_have_attributes_of_source_and_target():
@@ -208,6 +219,10 @@ def trained():
         edges = pairs[:, joined]
         data = Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], dim=1), group=group)
         train, _, test = RandomLinkSplit(is_undirected=True, num_test=0.4)(data)
+        # Negative samples of PyG may hold a pair in both orders.
+        test.edge_label_index, test.edge_label = coalesce(
+            test.edge_label_index.sort(dim=0).values, test.edge_label, reduce="max"
+        )
         model = Predictor()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
         for _ in range(60):
@@ -251,6 +266,7 @@ def test_audits_pictures_and_pages_of_links(trained, tmp_path):
     )
     effects = audit.direct_effects(finder, unfavourable=0)
     assert set(effects.table["attribute"]) == {"team between ends"}
+    assert effects.table["gamma"].isna().all()
     scores = audit.discrimination_scores(finder, k=3, columns=["team between ends"])
     evidence = finder.local(k=3).evidence
     between = finder.attributes["team between ends"]
@@ -265,8 +281,13 @@ def test_audits_pictures_and_pages_of_links(trained, tmp_path):
     errors = audit.error_rate_by_evidence(finder, ks=[10])
     pairs = finder.top_pairs(10)
     assert errors["nodes"].iloc[0] == len(np.union1d(pairs.source, pairs.target))
-    assert pairs.plot().axes
-    assert finder.explore(tmp_path / "links.html", 20).is_file()
+    assert pairs.plot().axes[0].texts[0].get_text().startswith("Links ")
+    page = finder.explore(tmp_path / "links.html", 20)
+    assert "20 pairs of links" in page.read_text(encoding="utf-8")
+    marks = pairs.to_frame().assign(
+        source_row=pairs.source, target_row=pairs.target, mark="relevant"
+    )
+    assert_array_equal(finder.reviewed(marks).source, pairs.source)
     written = audit.report(finder, tmp_path / "report.html", favourable=1)
     assert "links" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert written.outcome == "no conditions"
@@ -306,7 +327,11 @@ def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
     [
         (lambda: of(None), ValueError, "links must be given, or data have edge_label_index"),
         (lambda: of([]), ValueError, "links must hold at least one link"),
-        (lambda: of([(0, 1), (2, 3), (0, 1)]), ValueError, "each pair once, got '0 - 1' more"),
+        (
+            lambda: of([(0, 1), (2, 3), (0, 1)]),
+            ValueError,
+            "each pair once, in one .*got '0 - 1' more",
+        ),
         (lambda: of([(0, 1), (2, 2), (4, 5)]), ValueError, "links must join two different nodes"),
         (lambda: of([(0, 1), (2, 9), (4, 5)]), ValueError, r"links must lie in 0..5, got 9"),
         (lambda: of([(0, 1, 2)]), ValueError, "links must hold pairs of node ids"),
@@ -331,7 +356,16 @@ def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
             "where.min_hops must be",
         ),
         (lambda: of().updated(predictions=[0, 1, 1]), ValueError, "EvidenceFinder.from_links"),
-        (lambda: EvidenceExplainer(of()), ValueError, "finder must be of nodes"),
+        (
+            lambda: of([(0, 1), (2, 3), (1, 0)]),
+            ValueError,
+            "in one order, unless directed=True .*got '0 - 1' more",
+        ),
+        (
+            lambda: of(features={"degree": range(6)}),
+            ValueError,
+            "must leave this name to the count .*rename it: degree",
+        ),
     ],
 )
 def test_wrong_arguments(use, error, message):
@@ -347,25 +381,6 @@ def test_numbers_are_no_groups():
         cfe.EvidenceFinder.from_links(
             data, [0, 1] * 5, links, features={"age": np.arange(20)}, sensitive=["age"]
         )
-
-
-def test_explain_beside_is_for_nodes(trained):
-    from torch_geometric.explain import Explainer, GNNExplainer
-
-    data, model = trained
-    explainer = Explainer(
-        model.encoder,
-        GNNExplainer(epochs=1),
-        explanation_type="model",
-        node_mask_type="attributes",
-        model_config={
-            "mode": "multiclass_classification",
-            "task_level": "node",
-            "return_type": "raw",
-        },
-    )
-    with pytest.raises(ValueError, match="finder must be of nodes"):
-        explain_beside(explainer, cfe.EvidenceFinder.from_links(data, model), data, 0)
 
 
 def test_a_report_of_links_counts_shared_ends_in_its_rates(tmp_path):
@@ -385,6 +400,9 @@ def test_a_report_of_links_counts_shared_ends_in_its_rates(tmp_path):
     assert not list(tmp_path.iterdir())
     audit.report(finder, tmp_path / "r.html", favourable="yes", skip=["sensitivity"])
     text = (tmp_path / "r.json").read_text()
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "independent draws" not in page
+    assert "Γ" not in page
     sides = np.array(["within", "across"])[(links[:, 0] % 3 != links[:, 1] % 3).astype(int)]
     given = {"y_pred": decisions, "sensitive_features": {"sides": sides}, "favourable": "yes"}
     for ends, is_in_report in [(links, True), (None, False)]:

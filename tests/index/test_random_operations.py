@@ -150,9 +150,14 @@ class Sequence:
     def threshold(self, xq: NDArray[np.float32]) -> float:
         """Return a score of the queries, so that some reach it exactly, or an extreme one."""
         scores = self.model.as_results(self.model.scores(xq)).ravel()
-        if len(scores) == 0 or self.rng.random() < 0.15:
-            return float(self.rng.choice(HUGE))
-        return float(self.rng.choice(scores))
+        extreme = len(scores) == 0 or self.rng.random() < 0.15
+        limits = {"cosine": (-1, 1), "tanimoto": (0, 1), "l2": (0, np.inf)}
+        return float(
+            np.clip(
+                self.rng.choice(HUGE if extreme else scores),
+                *limits.get(self.metric, (-np.inf, np.inf)),
+            )
+        )
 
     def rules(
         self, xq: NDArray[np.float32], *, per_label: bool = False, per_group: bool = False

@@ -204,6 +204,28 @@ def test_weights_of_edges_reach_the_explainer(patients):
     assert explained.explanations[0].edge_weight is weighted.edge_weight
 
 
+def test_what_a_model_requires_may_be_given_with_the_call(patients):
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = GCN(30, 8, 2, 2)
+
+        def forward(self, x, edge_index, scale):
+            return self.network(x * scale, edge_index)
+
+    torch.manual_seed(0)
+    model = Scaled()
+    with torch.no_grad():
+        labels = model(patients.x, patients.edge_index, 2.0).argmax(dim=1)
+    finder = cfe.EvidenceFinder.from_data(patients, labels)
+    node = int(finder.top_pairs(1).source[0])
+    explained = explain_beside(
+        explainer(model), finder, patients, node, k=1, call_with={"scale": 2.0}
+    )
+    assert explained.explanations[0].scale == 2
+    assert not hasattr(patients, "scale")
+
+
 def test_a_threshold_leaves_few_features(patients, model, finder, node):
     explained = explain_beside(
         explainer(model, threshold_config=ThresholdConfig("topk", 6)), finder, patients, node, k=1

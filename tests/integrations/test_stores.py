@@ -49,6 +49,18 @@ def ids_of(found: Any) -> list[str]:
     return [id_ for id_, _ in found]
 
 
+@given(st.integers(1, 4), st.integers(1, 12))
+def test_at_most_some_results_of_a_class(framework: Any, most: int, k: int) -> None:
+    store = filled(framework)
+    expected: list[str] = []
+    for id_ in nearest(XQ, len(EVERYTHING)):
+        of_class = [one for one in expected if LABELS[IDS.index(one)] == LABELS[IDS.index(id_)]]
+        expected += [id_] if len(of_class) < most else []
+    assert ids_of(framework.similar(store, NEW, k, per_group=most)) == expected[:k]
+    with pytest.raises(ValueError, match="per_group must be at least 1, got 0"):
+        framework.similar(store, NEW, k, per_group=0)
+
+
 # --- evidence ---------------------------------------------------------------------------------------------------------
 
 

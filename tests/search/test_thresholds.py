@@ -22,6 +22,9 @@ KINDS = [
 ]
 HUGE = [math.inf, -math.inf, 1e300, -1e300, 3.4e38, -3.4e38, float(np.finfo(np.float32).max)]
 
+LEAST = {"cosine": -1.0, "ip": -math.inf, "l2": 0.0}
+"""Least threshold that has a meaning."""
+
 
 class Case(NamedTuple):
     """An index, its rows as stored, and the node attributes."""
@@ -102,7 +105,11 @@ def test_constraints_hold_at_every_threshold(case: Case, data: st.DataObject) ->
     answer = np.diff(lims).tolist()
     expected = (pairs & holds(case.metric, D, threshold, strictly=True))[known].sum(axis=1).tolist()
     assert answer == expected
-    if case.metric == "cosine" and not -1 <= threshold <= 1:
+    if not LEAST[case.metric] <= threshold <= (1 if case.metric == "cosine" else math.inf):
+        with pytest.raises(ValueError, match="threshold must lie in"):
+            next(cfe.evidence_pairs(case.index, threshold))
+        with pytest.raises(ValueError, match="threshold must lie in"):
+            case.index.range_search_evidence(case.X[:1], labels[:1], threshold)
         return
     found = list(cfe.evidence_pairs(case.index, threshold, where=where, **about))
     # both sides may be decoded
@@ -138,6 +145,18 @@ def test_a_store_keeps_its_classes_at_every_threshold(metric: Any, threshold: fl
     store = cfe.EvidenceStore(D, metric=metric)
     known = np.flatnonzero(case.labels >= 0)
     store.add([str(row) for row in known], case.X[known], case.labels[known].tolist())
+    if threshold < LEAST[metric]:
+        for use in (
+            store.pairs,
+            store.groups,
+            lambda least: store.search(case.X[0], threshold=least),
+            lambda least: store.evidence(str(known[0]), threshold=least),
+            lambda least: store.add(["new"], case.X[:1], [0], watch=least),
+            store.similarity_curve().rate,
+        ):
+            with pytest.raises(ValueError, match=r"threshold must lie in \[0, inf\]"):
+                use(threshold)
+        return
     above = holds(metric, distances(case)[np.ix_(known, known)], threshold)
     different = case.labels[known][:, None] != case.labels[known]
     assert sum(map(len, store.pairs(threshold))) == np.triu(above & different).sum()

@@ -213,3 +213,25 @@ def test_errors_and_the_function_that_is_told() -> None:
     told: list[Any] = []
     report = store.add(["x"], np.ones((1, 8)), ["ham"], watch=Watch(-1.0, tell=told.append))
     assert told == [report]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_misspelt_group_is_refused_and_stores_nothing(stored: bool) -> None:
+    store = cfe.EvidenceStore(2)
+    if stored:
+        store.add(["a"], [[1, 0]], ["spam"], [{"doc": 1, "lang": {"code": "de"}}])
+    new: Any = (["b"], [[1, 0.1]], ["ham"], [{"doc": 2}])
+    with pytest.raises(
+        ValueError, match=r"group must be a key .*doc.*got 'dco'; did you mean 'doc'"
+    ):
+        store.add(*new, watch=Watch(0.5, group="dco"))
+    assert len(store) == int(stored)
+    with pytest.raises(ValueError, match="group must be a key of the metadata of some row"):
+        store.add(["b"], [[1, 0.1]], ["ham"], watch=Watch(0.5, group="lang.cod"))
+    store.add([], np.empty((0, 2)), [], watch=Watch(0.5, group="doc"))
+    (found,) = store.add(*new, watch=Watch(0.5, group="doc"))
+    assert found.ids == ["a"] * stored
+    if stored:  # a key of a mapping in the metadata, or of the stored rows alone, is a key
+        store.add(["c"], [[1, 0.2]], ["ham"], watch=Watch(0.5, group="lang.code"))
+        with pytest.raises(ValueError, match=r"group must be a key .*did you mean 'doc'"):
+            store.similarity_curve("dco")

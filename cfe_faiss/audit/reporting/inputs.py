@@ -345,9 +345,8 @@ def _complete(subject: Subject, finder: EvidenceFinder, settings: Settings) -> S
     model = subject.model or (
         "given predictions" if finder.model is None else type(finder.model).__name__
     )
-    rows = "people" if settings.person is None else "rows"
-    rows = rows if finder.unit == "rows" else finder.unit
-    people = subject.people or (rows if finder.graph is None else "nodes")
+    is_people = finder.noun == "row" and settings.person is None
+    people = subject.people or ("people" if is_people else f"{finder.noun}s")
     title = subject.title or f"Audit: {data}, {model}"
     return replace(subject, title=title, data=data, model=model, people=people)
 

@@ -322,10 +322,12 @@ class EvidenceDocumentStore:
         filters: Filters = None,
         top_k: int = 10,
         return_embedding: bool = False,
+        per_group: int | None = None,
     ) -> list[Document]:
         """Return the documents most similar to an embedding, best first.
 
-        Scores are cosine similarities.
+        Scores are cosine similarities. ``per_group``: most documents of one class, as in
+        :meth:`cfe_faiss.EvidenceStore.search`.
         """
         if top_k == 0:
             return []
@@ -333,6 +335,7 @@ class EvidenceDocumentStore:
             np.asarray(query_embedding, np.float32),
             top_k,
             self._search_filter(filters),
+            per_group=per_group,
             with_vectors=return_embedding,
         )
         return documents_of(hits, self.label_key)

@@ -98,6 +98,7 @@ class EvidenceEmbeddingRetriever(_Retriever):
         query_embedding: list[float],
         filters: dict[str, Any] | None = None,
         top_k: int | None = None,
+        per_group: int | None = None,
     ) -> dict[str, list[Document]]:
         """Return ``{"documents": [...]}``, best first; scores are cosine similarities.
 
@@ -108,10 +109,12 @@ class EvidenceEmbeddingRetriever(_Retriever):
         filters, top_k
             In place of the component's; ``top_k`` may be 0. Under ``FilterPolicy.MERGE``, filters
             are joined.
+        per_group
+            Most documents of one class; None for no limit.
         """
         return {
             "documents": self.document_store.embedding_retrieval(
-                query_embedding, **self._at_run(filters, top_k)
+                query_embedding, **self._at_run(filters, top_k), per_group=per_group
             )
         }
 

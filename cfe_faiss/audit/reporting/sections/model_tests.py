@@ -169,6 +169,7 @@ def all_tests_section(inputs: Inputs) -> Section:
         "changes": bool(changes),
         "fdr": effects.fdr,
         "k": effects.k,
+        "has_gamma": inputs.finder.links is None,
     }
     ordered = sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))
     return Section(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)

@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.attribute_pairs import only_in
-from cfe_faiss.audit.direct_test import Samples, pair_counts
+from cfe_faiss.audit.direct_test import Samples
 from cfe_faiss.audit.effects import DirectEffects
 from cfe_faiss.audit.flipping import flip
 from cfe_faiss.audit.groups import attributes_of_finder, groupings, stack
@@ -152,7 +152,7 @@ def _tests(
         )
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
-            effect = pair_counts(*people.pairs[:2], carries, chance, ALPHA)["effect"]
+            effect = people.pair_counts(carries, chance, ALPHA)["effect"]
             found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [
