@@ -771,8 +771,8 @@ class EvidenceFinder:
         ... )
         >>> links = [("ann", "dee"), ("ben", "eva"), ("ann", "fay"), ("cem", "dee")]
         >>> finder = EvidenceFinder.from_links(data, ["yes", "no", "no", "yes"], links)
-        >>> finder.local([("ann", "dee")], k=2).to_frame()[["node", "evidence", "rank"]]
-                node   evidence  rank
+        >>> finder.local([("ann", "dee")], k=2).to_frame()[["link", "evidence", "rank"]]
+                link   evidence  rank
         0  ann - dee  ben - eva     1
         """
         inputs.check_data(data)
@@ -865,10 +865,10 @@ class EvidenceFinder:
         >>> import networkx as nx
         >>> graphs = [nx.path_graph(4), nx.star_graph(3), nx.cycle_graph(4), nx.path_graph(5)]
         >>> finder = EvidenceFinder.from_graphs(graphs, ["a", "a", "b", "b"])
-        >>> finder.local([0], k=2).to_frame()[["node", "evidence", "similarity"]].round(3)
-           node  evidence  similarity
-        0     0         3       0.887
-        1     0         2       0.474
+        >>> finder.local([0], k=2).to_frame()[["graph", "evidence", "similarity"]].round(3)
+           graph  evidence  similarity
+        0      0         3       0.887
+        1      0         2       0.474
         """
         listed, parts = as_graphs(graphs, directed=directed)
         rows = Graphs(parts, [getattr(one, "x", None) for one in listed], (num_layers, alpha))

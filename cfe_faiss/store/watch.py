@@ -14,7 +14,7 @@ from cfe_faiss.pairs import Pairs
 from cfe_faiss.rows.metric import flipped, make_results, score_at
 from cfe_faiss.search.query import UNSET, Effort, Query, Results, Rules
 from cfe_faiss.search.tiles import slices
-from cfe_faiss.store.contents import MISSING, Contents, Table, values_of
+from cfe_faiss.store.contents import DOCUMENT, ID, LABEL, MISSING, Contents, Table, values_of
 from cfe_faiss.store.values import Hits, Metadata
 
 _RECALL = 0.99
@@ -113,7 +113,7 @@ def group_codes(table: Table, key: str, metadata: Sequence[Metadata] = ()) -> ND
     is_missing = np.isin(codes, no_group)
     codes[is_missing] = -1 - np.flatnonzero(is_missing)
     rows = np.append(table.rows, np.arange(len(table.ids), len(codes)))
-    if len(rows) and is_missing[rows].all():
+    if len(rows) and (key in (ID, LABEL, DOCUMENT) or is_missing[rows].all()):
         keys = dict.fromkeys(
             name for row in [*table.metadata[table.rows], *metadata] for name in row
         )

@@ -235,3 +235,6 @@ def test_a_misspelt_group_is_refused_and_stores_nothing(stored: bool) -> None:
         store.add(["c"], [[1, 0.2]], ["ham"], watch=Watch(0.5, group="lang.code"))
         with pytest.raises(ValueError, match=r"group must be a key .*did you mean 'doc'"):
             store.similarity_curve("dco")
+        for name in ("$id", "$label"):  # columns of filters, of which no two rows to compare agree
+            with pytest.raises(ValueError, match="group must be a key of the metadata"):
+                store.add(["d"], [[1, 0.3]], ["ham"], watch=Watch(0.5, group=name))
