@@ -202,7 +202,8 @@ def cases(
     if "max_changed" in kinds and fewest <= most:
         where["max_changed"] = draw(st.integers(fewest, most))
     if "permitted" in kinds:
-        permitted = {"age": (1, 4), "sex": ["f"], "income": {-0.25, 0.5, 9.0}}
+        ages = draw(st.sampled_from([(1, 4), (3, 3)]))
+        permitted = {"age": ages, "sex": ["f"], "income": {-0.25, 0.5, 9.0}}
         names = draw(
             st.sets(
                 st.sampled_from(["age", "income", *["sex"] * ("f" in table["sex"])]), min_size=1

@@ -28,6 +28,22 @@ def test_recall_counts_ties_as_found_and_an_id_once():
     assert recall([[1, 6, -1]], exact_I, [[0.9, 0.7, PADDING]], exact_D) == pytest.approx(1 / 3)
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_recall_equals_its_definition(seed, k):
+    rng = np.random.default_rng(seed)
+    I, exact_I = rng.integers(-1, 6, (4, k)), np.argsort(rng.random((4, 6)))[:, :k]
+    exact_I[rng.random((4, k)) < 0.2] = -1
+    D, exact_D = rng.integers(0, 4, (2, 4, k))
+    found, wanted = 0, 0
+    for row in range(4):
+        exact = {i: d for i, d in zip(exact_I[row], exact_D[row], strict=True) if i >= 0}
+        pairs = zip(I[row], D[row], strict=True)
+        right = {i for i, d in pairs if i in exact or d >= min(exact.values(), default=9)}
+        found += min(len(right - {-1}), len(exact))
+        wanted += len(exact)
+    assert recall(I, exact_I, D, exact_D) == pytest.approx(found / wanted if wanted else 1)
+
+
 def test_recall_believes_an_id_whose_similarity_was_rounded_otherwise():
     assert recall([[1, 2]], [[1, 2]], [[0.9, 0.79999]], [[0.9, 0.8]]) == 1
 

@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 import threading
@@ -176,6 +177,17 @@ def test_threads_of_the_core_are_worth_it_for_less_work():
 def test_progress_is_quiet_when_it_is_not_a_terminal(capsys):
     threads.run(lambda _: None, range(50), progress="Working")
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_is_the_number_of_steps_done(monkeypatch):
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with threads.native_progress("Working", 8) as report:
+        for done in (2, 7):
+            time.sleep(0.15)  # a bar is drawn anew after 0.1 seconds
+            report(done)
+    assert "7/8" in terminal.getvalue()
 
 
 SETS_WHILE_IT_FORKS = """

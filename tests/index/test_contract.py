@@ -536,6 +536,8 @@ WRONG: list[tuple[str, tuple[Any, ...], type[Exception], str]] = [
     ("add_with_labels", (X[:60], LABELS[:60], [*range(900, 959), 1]), ValueError, "got 1, which"),
     ("add_with_labels", (ROWS, [0, 0], [7, 7]), ValueError, "distinct, got 7"),
     ("add_with_labels", (ROWS, [0, 0], [7]), ValueError, r"ids .*\(2,\).*got \(1,\)"),
+    ("remove_ids", ([[1, 2]],), ValueError, r"x must have shape \(m,\) as ids, got \(1, 2\)"),
+    ("remove_ids", (np.ones(3, bool),), ValueError, r"x must have shape \(400,\) as a mask"),
     ("relabel", ([0], [10**6]), ValueError, "ids must be in the index, got 1000000"),
     ("relabel", ([0, 0], [1, 1]), ValueError, "ids must be distinct"),
     ("update_vectors", ([1, 10**6], ROWS), ValueError, "ids must be in the index, got 1000000"),

@@ -298,3 +298,13 @@ def test_unused_labels_are_not_written() -> None:
     again = cfe.deserialize_index(file)
     assert again.label_keys.keys.tolist() == ["b", "c"]
     assert again.members().labels.tolist() == ["b", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_label_that_no_row_has_is_another_one_than_every_code_in_use(kind: str) -> None:
+    index = trained(kind)
+    index.add_with_labels(X, np.where(NUMBERS == 4, 2**31 - 2, NUMBERS))  # the largest code
+    for _ in range(2):
+        found = index.search_evidence(X[:9], [77] * 9, N, exact=True)[1]
+        assert_array_equal(np.sort(found), np.tile(np.arange(N), (9, 1)))
+        index.relabel([2**62], [0])  # from here on, labels have a table

@@ -143,6 +143,8 @@ def test_figure(explained, patients):
     assert_allclose(bars, importance[best])
     for name in np.array(patients.feature_names)[best]:
         assert any(name in text for text in texts)
+    tables = [axes for axes in figure.axes if axes.get_ylim() == (5.5, -0.5)]
+    assert len(tables) == 3  # names, importances and values stand in the same rows
     assert sum("evidence 2, " in text for text in texts) == 1
     assert len(figure.axes) == 8
 

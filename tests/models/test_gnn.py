@@ -66,3 +66,10 @@ def test_an_edge_function_is_that_of_its_docstring():
         ]
         expected[v] = expected[v] + layer.of_messages(sum(messages) / len(messages))
     torch.testing.assert_close(layer(x, torch.stack([source, target])), expected)
+
+
+def test_an_edge_function_draws_all_weights_anew():
+    layer = EdgeFunction(3, 5)
+    before = {name: weight.clone() for name, weight in layer.state_dict().items()}
+    layer.reset_parameters()
+    assert all((weight != before[name]).all() for name, weight in layer.state_dict().items())
