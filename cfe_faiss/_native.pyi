@@ -332,9 +332,8 @@ class ListScan:
 
     def centroids(
         self,
-        entries: NDArray[np.int64],
-        entry_starts: NDArray[np.int64],
-        entry_labels: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        labels: NDArray[np.int32],
         means: NDArray[np.float32],
         class_means: NDArray[np.float32],
         center: NDArray[np.float32],
@@ -344,11 +343,10 @@ class ListScan:
         """Write the mean of each list, and that of each (list, class) centroid.
 
         The latter is of the rows that queries of the class may find by the policy of :class:`Filter`: of the other
-        classes, or of the class. Rows with a known label count; with policy 2, all rows. Entry e has the class
-        ``entry_labels[e]``; list j has ``entries[entry_starts[j]:entry_starts[j + 1]]``, each of another class. Means,
-        (lists, length) and (entries, length), are zeros before; see
-        :attr:`cfe_faiss.rows.snapshot.Snapshot.ranking_length`. ``center``, (d,), is subtracted from rows; (0,) for
-        cosine, whose means are normalised.
+        classes, or of the class. Rows with a known label count; with policy 2, all rows. List j has centroids of the
+        distinct classes ``labels[starts[j]:starts[j + 1]]``. Means, (lists, length) and (labels, length), are zeros
+        before; see :attr:`cfe_faiss.rows.snapshot.Snapshot.ranking_length`. ``center``, (d,), is subtracted from rows;
+        (0,) for cosine, whose means are normalised.
         """
 
 # --- exact search ---

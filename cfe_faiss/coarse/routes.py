@@ -209,22 +209,23 @@ class Routes:
         filled = (members > 0) & (neighbors != "own")
 
         means = np.zeros((len(starts) - 1, snapshot.ranking_length), np.float32)
-        class_means = np.zeros((len(block_lists), snapshot.ranking_length), np.float32)
+        means_by_list = np.zeros((len(block_lists), snapshot.ranking_length), np.float32)
         by_list = np.lexsort((block_labels, block_lists))
         class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
         threads = num_threads(float(len(labels)) * snapshot.d)
         scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
         scan.centroids(
-            by_list,
             class_starts,
-            block_labels,
+            block_labels[by_list],
             means,
-            class_means,
+            means_by_list,
             snapshot.center,
             NEIGHBORS.index(neighbors),
             threads,
         )
+        class_means = np.empty_like(means_by_list)
+        class_means[by_list] = means_by_list
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(
             np.int64

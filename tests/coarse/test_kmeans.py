@@ -119,7 +119,7 @@ def plain_step(
         heaviest = heaviness.argmax()
         heaviness[empty] = heaviness[heaviest] = heaviness[heaviest] / 2
         sums[empty], sums[heaviest] = sums[heaviest] * (1 + aside), sums[heaviest] * (1 - aside)
-    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))
+    norms = np.linalg.norm(sums.astype(np.float64), axis=1).astype(np.float32)
     sums /= np.where(norms > 0, norms, np.float32(1))[:, None]
     return sums
 

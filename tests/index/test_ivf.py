@@ -59,6 +59,32 @@ def test_supplementary_partitions_refer_to_every_vector_once() -> None:
         np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-6)
 
 
+@pytest.mark.parametrize("first", ["add", "relabel", "remove", "reset"])
+def test_supplementary_lists_of_a_file_follow_changes(first: str, tmp_path: Path) -> None:
+    X, labels = clustered(300, 8, 3)
+    index = with_rows(cfe.IndexEvidenceIVF(8, 7, 3), X[:200], labels[:200])
+    cfe.write_index(index, str(tmp_path / "index"))
+    loaded = cfe.read_index(str(tmp_path / "index"))
+    loaded.take_label_keys(None)
+    for changed in (index, loaded):
+        if first == "relabel":
+            changed.relabel((labels[:50] + 1) % 3, ids=np.arange(50))
+        elif first == "remove":
+            changed.remove_ids(np.arange(0, 200, 3))
+        elif first == "reset":
+            changed.reset()
+        changed.add_with_labels(X[200:], labels[200:], ids=np.arange(200, 300))
+        changed.relabel(labels[200:210] * 0, ids=np.arange(200, 210))
+    assert_same_arrays(lists_of_rows(loaded), lists_of_rows(index))
+    assert_same_arrays(loaded.search_stored(k=5, nprobe=4), index.search_stored(k=5, nprobe=4))
+    rows = index.members().rows
+    stored = X if first in ("add", "relabel") else index.storage().rows(rows)[0]
+    for of_partition, centroids in zip(lists_of_rows(index), index.centroids(), strict=True):
+        cosines = unit(stored) @ centroids.T
+        found = cosines[np.arange(len(stored)), of_partition[rows]]
+        np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-6)
+
+
 def test_more_probes_find_more() -> None:
     X, labels = clustered(3000, 24, 3)
     index = with_rows(cfe.IndexEvidenceIVF(24, 40), X, labels)

@@ -16,23 +16,11 @@ namespace cfe {
 namespace {
 
 // A function of FAISS and its arguments. It is C code, so that no line of Python runs and no signal is handled.
-struct Step {
-  explicit Step(const nb::tuple& pair) : function(pair[0]), arguments(nb::cast<nb::tuple>(pair[1])) {}
-  Step(nb::object called, nb::tuple with) : function(std::move(called)), arguments(std::move(with)) {}
-
-  nb::object function;
-  nb::tuple arguments;
-};
+using Step = std::pair<nb::object, nb::tuple>;
 using Steps = std::vector<Step>;
 
-Steps as_steps(const nb::list& pairs) {
-  Steps steps;
-  for (const nb::handle pair : pairs) steps.emplace_back(nb::cast<nb::tuple>(pair));
-  return steps;
-}
-
 nb::object call(const Step& step) {
-  PyObject* result = PyObject_Call(step.function.ptr(), step.arguments.ptr(), nullptr);
+  PyObject* result = PyObject_Call(step.first.ptr(), step.second.ptr(), nullptr);
   if (result == nullptr) throw nb::python_error();
   return nb::steal(result);
 }
@@ -65,11 +53,12 @@ std::byte* address_of(const nb::object& pointer) {
 // number of the list follows. `numbered` is false if there is only one list, whose number the functions do not take.
 class FaissLists : public InvertedLists {
  public:
-  FaissLists(const nb::tuple& size, const nb::tuple& codes, const nb::tuple& ids,
-             const std::optional<nb::tuple>& resize, bool numbered)
-      : size_(size), codes_(codes), ids_(ids), numbered_(numbered) {
-    if (resize) resize_.emplace(*resize);
-  }
+  FaissLists(Step size, Step codes, Step ids, std::optional<Step> resize, bool numbered)
+      : size_(std::move(size)),
+        codes_(std::move(codes)),
+        ids_(std::move(ids)),
+        resize_(std::move(resize)),
+        numbered_(numbered) {}
 
   std::size_t size(std::size_t list) const override { return nb::cast<std::size_t>(ask(size_, list)); }
   std::byte* codes(std::size_t list) const override { return address_of(ask(codes_, list)); }
@@ -77,12 +66,12 @@ class FaissLists : public InvertedLists {
 
   // Adds a step that resizes a list, if lists are resized one by one.
   void add_resize(Steps& steps, std::size_t list, std::size_t size) const {
-    if (resize_) steps.emplace_back(resize_->function, nb::tuple(resize_->arguments + nb::make_tuple(list, size)));
+    if (resize_) steps.emplace_back(resize_->first, nb::tuple(resize_->second + nb::make_tuple(list, size)));
   }
 
  private:
   nb::object ask(const Step& step, std::size_t list) const {
-    return call(numbered_ ? Step(step.function, nb::tuple(step.arguments + nb::make_tuple(list))) : step);
+    return call(numbered_ ? Step(step.first, nb::tuple(step.second + nb::make_tuple(list))) : step);
   }
 
   Step size_, codes_, ids_;
@@ -170,13 +159,12 @@ const std::byte* checked(const char* name, const Matrix<Number>& array, std::siz
 // Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged. An array of new
 // rows that the change does not need is None.
 void commit(Table& table, const Change& change, const FaissLists& lists, Matrix<const std::uint8_t> codes, Ints ids,
-            Matrix<const std::int32_t> homes, Vectors vectors, const nb::list& before, const nb::list& undo,
-            const nb::list& after, int threads) {
+            Matrix<const std::int32_t> homes, Vectors vectors, const Steps& before, const Steps& undo,
+            const Steps& after, int threads) {
   const NewRows rows{checked("codes", codes, change.added, table.code_size()),
                      checked("ids", Lists{ids.data(), 1, ids.size()}, change.added, sizeof(std::int64_t)),
                      checked("homes", homes, change.added, table.further() * sizeof(std::int32_t)),
                      checked("vectors", vectors, change.added, table.vector_size())};
-  const Steps first = as_steps(before), back = as_steps(undo), last = as_steps(after);
   Steps grow, shrink, shrink_again;
   for (const ListChange& one : change.lists) {
     if (one.after > one.before) {
@@ -193,12 +181,12 @@ void commit(Table& table, const Change& change, const FaissLists& lists, Matrix<
   }
   table.forget_places();
   try {
-    call_all(first);
+    call_all(before);
     call_all(grow);
     table.locate(lists, change);
   } catch (...) {
     call_each(shrink_again);
-    call_each(back);
+    call_each(undo);
     throw;
   }
   {
@@ -206,18 +194,17 @@ void commit(Table& table, const Change& change, const FaissLists& lists, Matrix<
     table.apply(change, rows);
   }
   std::exception_ptr error = call_each(shrink);
-  const std::exception_ptr later = call_each(last);
+  const std::exception_ptr later = call_each(after);
   if (error || later) std::rethrow_exception(error ? error : later);
 }
 
 // Calls functions of FAISS one after the other; if one fails, calls `undo`.
-void call_steps(const nb::list& steps, const nb::list& undo) {
-  const Steps all = as_steps(steps), back = as_steps(undo);
+void call_steps(const Steps& steps, const Steps& undo) {
   const WithGil section;
   try {
-    call_all(all);
+    call_all(steps);
   } catch (...) {
-    call_each(back);
+    call_each(undo);
     throw;
   }
 }
@@ -268,8 +255,8 @@ Change replacement(const Table& table, Ints rows, Labels lists, Labels labels, b
 
 void bind_changes(nb::module_& module) {
   nb::class_<FaissLists>(module, "FaissLists")
-      .def(nb::init<const nb::tuple&, const nb::tuple&, const nb::tuple&, const std::optional<nb::tuple>&, bool>(),
-           "size"_a, "codes"_a, "ids"_a, "resize"_a.none(), "numbered"_a);
+      .def(nb::init<Step, Step, Step, std::optional<Step>, bool>(), "size"_a, "codes"_a, "ids"_a, "resize"_a.none(),
+           "numbered"_a);
   nb::class_<Change>(module, "Change").def("lists", lists_of);
   nb::class_<Table>(module, "Table")
       .def("__init__", make_table, "sizes"_a, "further"_a, "d"_a, "code_size"_a, as_is("labels").none(),

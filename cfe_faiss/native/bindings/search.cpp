@@ -110,20 +110,17 @@ void scan_codes(const ListScan& scan, const PqCodes& pq, Vectors X, Labels label
   scan.scan_codes({X, labels, lists, view_of(filter, X.rows, scan.rows().size())}, pq.view(scan), kept, D, I);
 }
 
-void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels entry_labels, Matrix<float> means,
-               Matrix<float> entry_means, Floats center, int policy, int threads) {
-  check_length("entry_starts", entry_starts.size(), scan.size() + 1);
-  check_length("entries", entries.size(), entry_labels.size());
+void centroids(const ListScan& scan, Ints starts, Labels labels, Matrix<float> means, Matrix<float> class_means,
+               Floats center, int policy, int threads) {
+  check_length("starts", starts.size(), scan.size() + 1);
   const Metric metric = scan.rows().metric();
   const std::size_t length = ranking_length(metric, scan.rows().d());
   check_shape("means", means, scan.size(), length);
-  check_shape("entry_means", entry_means, entry_labels.size(), length);
+  check_shape("class_means", class_means, labels.size(), length);
   check_length("center", center.size(), metric == Metric::kCosine ? 0 : scan.rows().d());
-  require(ascends(entry_starts, entries.size()), "entry_starts must ascend from 0 to the number of entries");
-  require(all_below(entries, entries.size()), "entries must be numbers of entries");
+  require(ascends(starts, labels.size()), "starts must ascend from 0 to the number of labels");
   const LongCall call;
-  const auto rows = enum_of<Policy>("policy", policy);
-  scan.centroids({entries, entry_starts, entry_labels, means, entry_means, center, rows}, threads, call.watch);
+  scan.centroids({starts, labels, means, class_means, center, enum_of<Policy>("policy", policy)}, threads, call.watch);
 }
 
 }  // namespace
@@ -171,8 +168,8 @@ void bind_search(nb::module_& module) {
            without_gil)
       .def("scan_codes", scan_codes, "pq"_a, "X"_a, "labels"_a, "lists"_a, "kept"_a, "D"_a, "I"_a,
            "rules"_a.none() = nb::none(), without_gil)
-      .def("centroids", centroids, "entries"_a, "entry_starts"_a, "entry_labels"_a, "means"_a, "entry_means"_a,
-           "center"_a, "policy"_a, "threads"_a);
+      .def("centroids", centroids, "starts"_a, "labels"_a, "means"_a, "class_means"_a, "center"_a, "policy"_a,
+           "threads"_a);
 }
 
 }  // namespace cfe

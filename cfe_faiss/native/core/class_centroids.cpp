@@ -6,6 +6,7 @@
 #include "core/block_view.h"
 #include "core/common.h"
 #include "core/kernels.h"
+#include "core/list_scan.h"
 
 namespace cfe {
 
@@ -69,15 +70,13 @@ void ChangedLists::add(const Rows& rows, std::size_t list, double small_share, s
     run = stop;
   }
   means_.resize(labels_.size() * length, 0.0f);
-  std::vector<float*> class_means;
-  for (std::size_t m = first + 1; m < labels_.size(); ++m) class_means.push_back(means_.data() + m * length);
-  std::vector<float> x(rows.d());
-  std::vector<double> counts(class_means.size() + 1);
-  std::vector<double> totals(counts.size() * length);
-  const ListsView lists{rows.view(), nullptr, nullptr, 0};
-  kernels().list_centroids({lists, list, std::span(labels_).subspan(first + 1), center.data(),
-                            means_.data() + first * length, class_means.data(), counts.data(), totals.data()},
-                           x.data());
+  const Matrix<float> means{means_.data(), labels_.size(), length};
+  write_centroids({{rows.view(), nullptr, nullptr, 0},
+                   list,
+                   std::span(labels_).subspan(first + 1),
+                   center,
+                   means[first],
+                   means.part(first + 1, labels_.size())});
   lists_.push_back(static_cast<std::int64_t>(list));
   starts_.push_back(labels_.size());
 }
@@ -256,9 +255,9 @@ ByteMeans ClassCentroids::bytes_of(const Run& run) const {
 }
 
 void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const {
-  scratch.queries.assign(padded(d()), 0.0f);
+  scratch.rest.assign(padded(d()), 0.0f);
   scratch.words.resize(words() * kLanes);
-  scratch.query = kernels().encode_query(x.first(d()), center_, std::span(scratch.queries).first(d()), scratch.words);
+  scratch.query = kernels().encode_query(x.first(d()), center_, std::span(scratch.rest).first(d()), scratch.words);
   if (length_ > d()) scratch.query.last = x.back();
 }
 
@@ -281,9 +280,11 @@ void ClassCentroids::clear_empty(const Run& run, float* scores) const {
     scores[static_cast<std::size_t>(empty_[e]) - run.first * kLanes] = kNothing;
 }
 
-// Writes the scores of a run's lanes from index `at` on, or bounds of them; -inf for empty lanes.
-void ClassCentroids::score_run(std::span<const float> x, const Run& run, std::size_t at, Scratch& scratch) const {
-  at_least(scratch.scores, at + run.lanes());
+// Writes the scores of a run's lanes for some queries, `stride` apart, from index `at` on; or their bounds, for one
+// query. -inf for empty lanes.
+void ClassCentroids::score_run(const Matrix<const float>& X, const Run& run, std::size_t at, std::size_t stride,
+                               Scratch& scratch) const {
+  at_least(scratch.scores, at + (X.rows - 1) * stride + run.lanes());
   float* scores = scratch.scores.data() + at;
   if (scratch.by_bytes) {
     at_least(scratch.upper, at + run.lanes());
@@ -291,34 +292,35 @@ void ClassCentroids::score_run(std::span<const float> x, const Run& run, std::si
     kernels().bound_means(bytes_of(run), scratch.query, scores, upper);
     clear_empty(run, upper);
   } else {
-    kernels().dot_blocks({x.data(), 1, length_}, blocks_of(run), {scores, 1, run.lanes()});
+    kernels().dot_blocks(X, blocks_of(run), {scores, X.rows, stride});
   }
-  clear_empty(run, scores);
+  for (std::size_t q = 0; q < X.rows; ++q) clear_empty(run, scores + q * stride);
 }
 
-// Replaces the score of a list in a chosen cluster, or its bounds.
-void ClassCentroids::replace(std::int64_t list, float lower, float upper, Scratch& scratch) const {
+// Replaces the score of a list in a chosen cluster, or its bounds. The scores of the query start at index `at`.
+void ClassCentroids::replace(std::int64_t list, float lower, float upper, std::size_t at, Scratch& scratch) const {
   const auto j = static_cast<std::size_t>(list);
   const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[j])];
   if (offset == kFar) return;
-  const auto place = static_cast<std::size_t>(lanes_[j] + offset);
+  const std::size_t place = at + static_cast<std::size_t>(lanes_[j] + offset);
   scratch.scores[place] = lower;
   if (scratch.by_bytes) scratch.upper[place] = upper;
 }
 
-// Replaces the scores of lists with class means, `own`, and of changed lists. Overwrites everything from `end` on.
-void ClassCentroids::replace_scores(std::span<const float> x, std::int32_t label, const Run* own, std::size_t end,
-                                    Scratch& scratch) const {
+// Replaces the scores of lists with class means, `own`, and of changed lists, in the scores of a query from index `at`
+// on. Overwrites everything from `end` on.
+void ClassCentroids::replace_scores(std::span<const float> x, std::int32_t label, const Run* own, std::size_t at,
+                                    std::size_t end, Scratch& scratch) const {
   if (own != nullptr) {
-    score_run(x, *own, end, scratch);
+    score_run({x.data(), 1, length_}, *own, end, own->lanes(), scratch);
     const std::int32_t* lists = means_->lists.data() + own->first * kLanes;
     for (std::size_t lane = 0; lane < own->lanes() && lists[lane] >= 0; ++lane)
-      replace(lists[lane], scratch.scores[end + lane], scratch.by_bytes ? scratch.upper[end + lane] : 0, scratch);
+      replace(lists[lane], scratch.scores[end + lane], scratch.by_bytes ? scratch.upper[end + lane] : 0, at, scratch);
   }
   if (changed_.size() == 0) return;
   changed_.score(x, label, scratch.wanted, scratch.changed);
   for (std::size_t c = 0; c < changed_.size(); ++c)
-    replace(changed_[c], scratch.changed[c], scratch.changed[c], scratch);
+    replace(changed_[c], scratch.changed[c], scratch.changed[c], at, scratch);
 }
 
 // Chooses the nearest clusters with enough lists. Offsets of other clusters become kFar.
@@ -346,18 +348,21 @@ void ClassCentroids::choose_clusters(std::span<const float> x, std::size_t nprob
   }
 }
 
-// Writes the scores of the lists of the chosen clusters, or their bounds, run by run, and the block number of each of
-// their blocks. `first` is the run of the first cluster. Returns the number of scores.
-std::size_t ClassCentroids::score_clusters(std::span<const float> x, std::size_t first, Scratch& scratch) const {
+// Writes the scores of the lists of the chosen clusters for some queries, or their bounds, run by run, and the block
+// number of each of their blocks. `first` is the run of the first cluster. Returns the number of scores of a query.
+std::size_t ClassCentroids::score_clusters(const Matrix<const float>& X, std::size_t first, Scratch& scratch) const {
   scratch.blocks.clear();
-  std::size_t width = 0;
+  for (const std::int64_t c : scratch.clusters) {
+    const Run& run = runs_[first + static_cast<std::size_t>(c)];
+    for (std::size_t b = 0; b < run.number; ++b) scratch.blocks.push_back(static_cast<std::int64_t>(run.first + b));
+  }
+  const std::size_t width = scratch.blocks.size() * kLanes;
+  std::size_t at = 0;
   for (const std::int64_t cluster : scratch.clusters) {
     const auto c = static_cast<std::size_t>(cluster);
-    const Run& run = runs_[first + c];
-    score_run(x, run, width, scratch);
-    scratch.offsets[c] = static_cast<std::int64_t>(width) - static_cast<std::int64_t>(runs_[c].first * kLanes);
-    for (std::size_t b = 0; b < run.number; ++b) scratch.blocks.push_back(static_cast<std::int64_t>(run.first + b));
-    width += run.lanes();
+    score_run(X, runs_[first + c], at, width, scratch);
+    scratch.offsets[c] = static_cast<std::int64_t>(at) - static_cast<std::int64_t>(runs_[c].first * kLanes);
+    at += runs_[first + c].lanes();
   }
   return width;
 }
@@ -408,64 +413,47 @@ void ClassCentroids::choose(std::span<const float> x, const Run* own, std::size_
   std::fill(lists.begin() + static_cast<std::ptrdiff_t>(written), lists.end(), std::int64_t{-1});
 }
 
-// The query with the number that means have in addition, in `memory`, (length,).
-std::span<const float> ClassCentroids::extended(std::span<const float> x, std::span<float> memory) const {
-  if (metric_ == Metric::kCosine) return x;
-  for (std::size_t i = 0; i < x.size(); ++i) memory[i] = x[i] - origin_[i];
-  memory[x.size()] = metric_ == Metric::kL2 ? 1.0f : static_cast<float>(kernels().norm(x));
-  return memory.first(length_);
+// Writes the query, and the number that means have in addition.
+void ClassCentroids::extend(std::span<const float> x, std::span<float> extended) const {
+  std::ranges::copy(x, extended.begin());
+  if (metric_ == Metric::kCosine) return;
+  for (std::size_t i = 0; i < x.size(); ++i) extended[i] -= origin_[i];
+  extended.back() = metric_ == Metric::kL2 ? 1.0f : static_cast<float>(kernels().norm(x));
+}
+
+// Ranks lists for some rows of X that are compared with the same means: only one if there are several clusters.
+void ClassCentroids::rank_together(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                                   std::span<const std::size_t> queries, const Matrix<std::int64_t>& lists,
+                                   Scratch& scratch) const {
+  const std::size_t nq = queries.size();
+  at_least(scratch.queries, nq * length_);
+  const Matrix<float> extended{scratch.queries.data(), nq, length_};
+  for (std::size_t q = 0; q < nq; ++q) extend(X[queries[q]], extended[q]);
+  choose_clusters(extended[0], lists.columns, scratch);
+  scratch.by_bytes = by_bytes_ && nq == 1 && lists.columns <= size() / kListsOfAll;
+  if (scratch.by_bytes) set_query(extended[0], scratch);
+  const std::size_t width = score_clusters(extended, runs_of(labels[queries[0]]).first, scratch);
+  for (std::size_t q = 0; q < nq; ++q) {
+    const std::int32_t label = labels[queries[q]];
+    const Run* own = runs_of(label).own;
+    replace_scores(extended[q], label, own, q * width, nq * width, scratch);
+    choose(extended[q], own, q * width, lists[queries[q]], scratch);
+  }
 }
 
 void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
                           Scratch& scratch) const {
   assert(x.size() == d() && lists.size() <= size());
-  if (size() == 0) return;
-  at_least(scratch.extended, length_);
-  x = extended(x, scratch.extended);
-  choose_clusters(x, lists.size(), scratch);
-  scratch.by_bytes = by_bytes_ && lists.size() <= size() / kListsOfAll;
-  if (scratch.by_bytes) set_query(x, scratch);
-  const RunsOfLabel runs = runs_of(label);
-  const std::size_t width = score_clusters(x, runs.first, scratch);
-  replace_scores(x, label, runs.own, width, scratch);
-  choose(x, runs.own, 0, lists, scratch);
-}
-
-// --- many queries ---
-
-// Writes the scores of all lists, (queries, 16 * blocks), for queries that are compared with the same means.
-void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
-                                 std::span<const std::size_t> queries, Scratch& scratch) const {
-  const std::size_t clusters = cluster_sizes_.size(), nq = queries.size();
-  const Run &first = runs_[runs_of(labels[queries[0]]).first], &last = *(&first + clusters - 1);
-  const Run all{first.first, last.first + last.number - first.first, first.first_empty, last.last_empty};
-  scratch.blocks.resize(all.number);
-  std::iota(scratch.blocks.begin(), scratch.blocks.end(), static_cast<std::int64_t>(all.first));
-  at_least(scratch.queries, nq * length_);
-  const Matrix<float> arranged{scratch.queries.data(), nq, length_};
-  for (std::size_t q = 0; q < nq; ++q) {
-    const auto x = extended(X[queries[q]], arranged[q]);
-    if (x.data() != arranged[q].data()) std::ranges::copy(x, arranged[q].begin());
-  }
-  at_least(scratch.scores, nq * all.lanes());
-  kernels().dot_blocks(arranged, blocks_of(all), {scratch.scores.data(), nq, all.lanes()});
-  for (std::size_t q = 0; q < nq; ++q) {
-    clear_empty(all, scratch.scores.data() + q * all.lanes());
-    scratch.offsets.assign(clusters, static_cast<std::int64_t>(q * all.lanes()));
-    const std::int32_t label = labels[queries[q]];
-    replace_scores(arranged[q], label, runs_of(label).own, nq * all.lanes(), scratch);
-  }
+  const std::size_t only = 0;
+  if (size() > 0)
+    rank_together({x.data(), 1, x.size()}, {&label, 1}, {&only, 1}, {lists.data(), 1, lists.size()}, scratch);
 }
 
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
   if (size() == 0) return;
-  const auto one_by_one = [&](std::size_t first, std::size_t stop) {
-    Scratch scratch;
-    for (std::size_t q = first; q < stop; ++q) rank(X[q], labels[q], lists[q], scratch);
-  };
-  if (!cluster_means_.empty() || X.rows == 1) return parallel_runs(X.rows, kQueriesOfTask, threads, one_by_one, watch);
+  const std::size_t at_once = cluster_sizes_.size() == 1 ? kAtOnce : 1;
   // The first run of each query. Queries of the same run are consecutive in `order`.
   std::vector<std::size_t> order(X.rows), runs(X.rows);
   for (std::size_t q = 0; q < X.rows; ++q) runs[q] = runs_of(labels[q]).first;
@@ -475,10 +463,8 @@ void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int
     Scratch scratch;
     for (std::size_t last; first < stop; first = last) {
       last = first + 1;
-      while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
-      score_batch(X, labels, std::span(order).subspan(first, last - first), scratch);
-      for (std::size_t q = first; q < last; ++q)
-        choose({}, nullptr, (q - first) * scratch.blocks.size() * kLanes, lists[order[q]], scratch);
+      while (last < stop && last - first < at_once && runs[order[last]] == runs[order[first]]) ++last;
+      rank_together(X, labels, std::span(order).subspan(first, last - first), lists, scratch);
     }
   };
   parallel_runs(X.rows, kQueriesOfTask, threads, in_batches, watch);

@@ -74,7 +74,7 @@ class ClassCentroids {
 
   // Memory for rankings, reused by the next one; one for each thread.
   struct Scratch {
-    std::vector<float> scores, upper, maxima, kept, queries, extended;
+    std::vector<float> scores, upper, maxima, kept, queries, rest;
     std::vector<std::int32_t> places, words;
     std::vector<std::int64_t> offsets, blocks, clusters, ids, lanes, memory;
     std::vector<float> changed;        // scores of the changed lists
@@ -115,20 +115,21 @@ class ClassCentroids {
   ByteMeans bytes_of(const Run& run) const;
   std::span<const float> blocks_of(const Run& run) const;
   RunsOfLabel runs_of(std::int32_t label) const;
-  std::span<const float> extended(std::span<const float> x, std::span<float> memory) const;
+  void extend(std::span<const float> x, std::span<float> extended) const;
   void set_query(std::span<const float> x, Scratch& scratch) const;
   void clear_empty(const Run& run, float* scores) const;
-  void score_run(std::span<const float> x, const Run& run, std::size_t at, Scratch& scratch) const;
-  void replace(std::int64_t list, float lower, float upper, Scratch& scratch) const;
-  void replace_scores(std::span<const float> x, std::int32_t label, const Run* own, std::size_t end,
+  void score_run(const Matrix<const float>& X, const Run& run, std::size_t at, std::size_t stride,
+                 Scratch& scratch) const;
+  void replace(std::int64_t list, float lower, float upper, std::size_t at, Scratch& scratch) const;
+  void replace_scores(std::span<const float> x, std::int32_t label, const Run* own, std::size_t at, std::size_t end,
                       Scratch& scratch) const;
   void choose_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const;
-  std::size_t score_clusters(std::span<const float> x, std::size_t first, Scratch& scratch) const;
+  std::size_t score_clusters(const Matrix<const float>& X, std::size_t first, Scratch& scratch) const;
   void score_lanes(std::span<const float> x, const Run* own, std::size_t number, Scratch& scratch) const;
   void choose(std::span<const float> x, const Run* own, std::size_t at, std::span<std::int64_t> lists,
               Scratch& scratch) const;
-  void score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
-                   std::span<const std::size_t> queries, Scratch& scratch) const;
+  void rank_together(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                     std::span<const std::size_t> queries, const Matrix<std::int64_t>& lists, Scratch& scratch) const;
 
   // Blocks of means, and with many lists their bytes, and the means as rows, in the order of their lanes.
   struct Means {

@@ -61,7 +61,7 @@ struct Kernels {
 
   // Rows where FAISS keeps them.
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);
-  void (*list_centroids)(const ListCentroids& of, float* x);
+  void (*list_centroids)(const ListCentroids& of, const CentroidMemory& memory);
   void (*scan_lists)(const ListsView& lists, const ListQuery& query, float margin, const SearchMemory& memory,
                      TopK best);
   void (*scan_codes)(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqMemory& memory,

@@ -1,7 +1,6 @@
 #include "core/kmeans.h"
 
 #include <cassert>
-#include <cmath>
 #include <numeric>
 
 #include "core/common.h"
@@ -45,18 +44,6 @@ class Blocks {
   CentroidBlocks view_;
 };
 
-// The norm in float32: sums of every fourth square, 16 numbers at a time from the last four to the first; see
-// kernels/normalise.h.
-float norm_of_mean(std::span<const float> x) {
-  float sums[4] = {};
-  std::size_t i = 0;
-  for (; i + 16 <= x.size(); i += 16)
-    for (std::size_t four = 16; four > 0; four -= 4)
-      for (std::size_t lane = 0; lane < 4; ++lane) sums[lane] += x[i + four - 4 + lane] * x[i + four - 4 + lane];
-  for (; i < x.size(); ++i) sums[i % 4] += x[i] * x[i];
-  return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
-}
-
 // Moves each centroid to the weighted mean of the vectors nearest to it, normalised for kIp; an empty one near that of
 // a heavy list.
 void move(const Matrix<const float>& X, std::span<const float> weights_of, std::span<const std::int32_t> nearest,
@@ -91,7 +78,7 @@ void move(const Matrix<const float>& X, std::span<const float> weights_of, std::
     }
   }
   for (std::size_t j = 0; j < lists; ++j)
-    divide_by_norm(centroids[j], metric == Metric::kL2 ? weights[j] : norm_of_mean(centroids[j]));
+    divide_by_norm(centroids[j], metric == Metric::kL2 ? weights[j] : static_cast<float>(kernels().norm(centroids[j])));
 }
 
 // The nearest centroid of a vector. For kIp, products in float32 screen the centroids; scores decide.

@@ -8,8 +8,15 @@ namespace cfe {
 
 namespace {
 
-ListQuery query_of(const ListQueries& queries, std::size_t q) {
-  return {queries.X[q].data(), queries.labels[q], queries.lists[q], queries.filter.from(q)};
+// Clears the results of each query, and calls scan(query, best) for those that may find a row.
+template <class Scan>
+void for_each_query(const ListQueries& queries, Matrix<float> D, Matrix<std::int64_t> I, const Scan& scan) {
+  for (std::size_t q = 0; q < queries.X.rows; ++q) {
+    const TopK best{D[q].data(), I[q].data(), D.columns};
+    best.clear();
+    if (queries.labels[q] != kUnknown || queries.filter.policy == Policy::kAny)
+      scan(ListQuery{queries.X[q].data(), queries.labels[q], queries.lists[q], queries.filter.from(q)}, best);
+  }
 }
 
 constexpr std::size_t kListsAtOnce = 64;
@@ -46,12 +53,7 @@ void ListScan::scan(const ListQuery& query, double margin, TopK best, ScanMemory
 void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, Matrix<std::int64_t> I) const {
   check(queries, D, I);
   ScanMemory memory;
-  for (std::size_t q = 0; q < queries.X.rows; ++q) {
-    const TopK best{D[q].data(), I[q].data(), D.columns};
-    best.clear();
-    if (queries.labels[q] != kUnknown || queries.filter.policy == Policy::kAny)
-      scan(query_of(queries, q), margin, best, memory);
-  }
+  for_each_query(queries, D, I, [&](const ListQuery& query, TopK best) { scan(query, margin, best, memory); });
 }
 
 void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
@@ -66,31 +68,24 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
   std::vector<const std::uint8_t*> codes(room);
   const PqMemory memory{table, to_centroids, rest,  scores,
                         ids,   selection,    codes, {best_scores.data(), best_ids.data(), kept}};
-  for (std::size_t q = 0; q < queries.X.rows; ++q) {
-    const TopK best{D[q].data(), I[q].data(), D.columns};
-    best.clear();
-    if (queries.labels[q] != kUnknown || queries.filter.policy == Policy::kAny)
-      kernels().scan_codes(view_, pq, query_of(queries, q), memory, best);
-  }
+  for_each_query(queries, D, I,
+                 [&](const ListQuery& query, TopK best) { kernels().scan_codes(view_, pq, query, memory, best); });
+}
+
+void write_centroids(const ListCentroids& of) {
+  std::vector<float> row(of.lists.rows.d);
+  std::vector<double> counts(of.labels.size() + 1), totals(counts.size() * of.mean.size());
+  kernels().list_centroids(of, {row, counts, totals});
 }
 
 void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& watch) const {
   const auto some = [&](std::size_t first, std::size_t stop) {
-    std::vector<float> x(rows_.d());
     for (std::size_t list = first; list < stop; ++list) {
       const std::int64_t number = static_cast<std::int64_t>(list);
       rows_.check_lists({&number, 1});
-      std::vector<std::int32_t> labels;
-      std::vector<float*> class_means;
-      for (std::int64_t place = of.entry_starts[list]; place < of.entry_starts[list + 1]; ++place) {
-        const auto entry = static_cast<std::size_t>(of.entries[static_cast<std::size_t>(place)]);
-        labels.push_back(of.entry_labels[entry]);
-        class_means.push_back(of.entry_means[entry].data());
-      }
-      std::vector<double> counts(labels.size() + 1), totals(counts.size() * of.means.columns);
-      kernels().list_centroids({view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(),
-                                counts.data(), totals.data(), of.policy},
-                               x.data());
+      const auto begin = static_cast<std::size_t>(of.starts[list]), end = static_cast<std::size_t>(of.starts[list + 1]);
+      write_centroids({view_, list, of.labels.subspan(begin, end - begin), of.center, of.means[list],
+                       of.class_means.part(begin, end), of.policy});
     }
   };
   parallel_runs(size(), kListsAtOnce, threads, some, watch);

@@ -17,16 +17,18 @@ struct ListQueries {
   FilterView filter = {};
 };
 
-// (list, class) centroid e has label `entry_labels[e]`; list j has `entries[entry_starts[j]:entry_starts[j + 1]]`, with
-// different labels. Means are zero at first.
+// List j has centroids for the classes labels[starts[j]:starts[j + 1]], which are distinct. Means are zero at first.
 struct CentroidEntries {
-  std::span<const std::int64_t> entries, entry_starts;
-  std::span<const std::int32_t> entry_labels;
+  std::span<const std::int64_t> starts;
+  std::span<const std::int32_t> labels;
   Matrix<float> means;            // (lists, ranking_length)
-  Matrix<float> entry_means;      // (entries, ranking_length)
+  Matrix<float> class_means;      // (labels, ranking_length)
   std::span<const float> center;  // subtracted from rows, (d,); not for unit vectors
   Policy policy = Policy::kOther;
 };
+
+// Writes the centroids of one list.
+void write_centroids(const ListCentroids& of);
 
 // The lists of all partitions of an index. Rows, references and starts are held, not copied.
 class ListScan {

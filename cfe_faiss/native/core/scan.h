@@ -30,12 +30,16 @@ struct ListCentroids {
   ListsView lists;
   std::size_t list;
   std::span<const std::int32_t> labels;  // distinct
-  const float* center;                   // subtracted from rows, (d,); not for unit vectors
-  float* mean;
-  float* const* class_means;  // for each of the labels
-  double* counts;             // scratch: rows of each label, and of all
-  double* totals;             // sums of each label, and of all, (labels + 1, ranking_length(metric, d)); zero at first
+  std::span<const float> center;         // subtracted from rows, (d,); not for unit vectors
+  std::span<float> mean;
+  Matrix<float> class_means;  // for each of the labels
   Policy policy = Policy::kOther;
+};
+
+// Memory for them: a row, numbers of rows of each label and of all, and their sums, zero at first.
+struct CentroidMemory {
+  std::span<float> row;              // (d,)
+  std::span<double> counts, totals;  // (labels + 1,), (labels + 1, ranking_length(metric, d))
 };
 
 // A product quantizer: codewords of each part, component by component, and the centroids of the lists.

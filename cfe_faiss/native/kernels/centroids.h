@@ -23,11 +23,11 @@ CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, double co
 }
 
 // Moves the float32 sums of the classes and, last, of all rows to the totals.
-CFE_INLINE void move_sums(const ListCentroids& of, std::size_t length) {
-  const std::size_t classes = of.labels.size();
+CFE_INLINE void move_sums(const ListCentroids& of, const CentroidMemory& memory) {
+  const std::size_t classes = of.labels.size(), length = of.mean.size();
   for (std::size_t c = 0; c <= classes; ++c) {
-    float* sum = c < classes ? of.class_means[c] : of.mean;
-    double* total = of.totals + c * length;
+    const std::span<float> sum = c < classes ? of.class_means[c] : of.mean;
+    double* total = memory.totals.data() + c * length;
     for (std::size_t i = 0; i < length; ++i) {
       total[i] += static_cast<double>(sum[i]);
       sum[i] = 0;
@@ -36,29 +36,29 @@ CFE_INLINE void move_sums(const ListCentroids& of, std::size_t length) {
 }
 
 // Turns the totals into the means of the classes and of all rows.
-CFE_INLINE void finish_means(const ListCentroids& of, std::size_t length) {
+CFE_INLINE void finish_means(const ListCentroids& of, const CentroidMemory& memory) {
   const RowsView& rows = of.lists.rows;
-  const std::size_t classes = of.labels.size();
+  const std::size_t classes = of.labels.size(), length = of.mean.size();
   const bool own_class = of.policy == Policy::kOwn;
-  const double* all = of.totals + classes * length;
+  const std::span<const double> counts = memory.counts;
+  const double* all = memory.totals.data() + classes * length;
   for (std::size_t i = 0; i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
   for (std::size_t c = 0; c < classes; ++c) {
-    float* class_mean = of.class_means[c];
-    const double* of_class = of.totals + c * length;
+    float* class_mean = of.class_means[c].data();
+    const double* of_class = memory.totals.data() + c * length;
     for (std::size_t i = 0; i < length; ++i)
       class_mean[i] = static_cast<float>(own_class ? of_class[i] : all[i] - of_class[i]);
-    finish_mean(rows.metric, class_mean, rows.d, own_class ? of.counts[c] : of.counts[classes] - of.counts[c]);
+    finish_mean(rows.metric, class_mean, rows.d, own_class ? counts[c] : counts[classes] - counts[c]);
   }
-  finish_mean(rows.metric, of.mean, rows.d, of.counts[classes]);
+  finish_mean(rows.metric, of.mean.data(), rows.d, counts[classes]);
 }
 
 template <Codec codec>
-void list_centroids_of(const ListCentroids& of, float* x) {
+void list_centroids_of(const ListCentroids& of, const CentroidMemory& memory) {
   const RowsView& rows = of.lists.rows;
   const std::size_t d = rows.d, classes = of.labels.size();
   const bool unit = rows.metric == Metric::kCosine;
-  for (std::size_t c = 0; c <= classes; ++c) of.counts[c] = 0;
-  const std::size_t length = ranking_length(rows.metric, d);
+  float* x = memory.row.data();
   std::size_t summed = 0;
   const auto add = [&](float* to, float square) CFE_LAMBDA {
     for (std::size_t i = 0; i < d; ++i) to[i] += x[i];
@@ -72,21 +72,23 @@ void list_centroids_of(const ListCentroids& of, float* x) {
     const double norm_square = sum_of_products(x, x, d);
     if (!(norm_square <= kLongestSquare)) return;
     const auto square = static_cast<float>(norm_square);
-    add(of.mean, square);
-    of.counts[classes] += 1;
+    add(of.mean.data(), square);
+    memory.counts[classes] += 1;
     for (std::size_t c = 0; c < classes; ++c)
       if (of.labels[c] == label) {
-        add(of.class_means[c], square);
-        of.counts[c] += 1;
+        add(of.class_means[c].data(), square);
+        memory.counts[c] += 1;
         break;
       }
-    if (++summed % kRowsOfSum == 0) move_sums(of, length);
+    if (++summed % kRowsOfSum == 0) move_sums(of, memory);
   });
-  move_sums(of, length);
-  finish_means(of, length);
+  move_sums(of, memory);
+  finish_means(of, memory);
 }
 
-// Writes the mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.
-void list_centroids(const ListCentroids& of, float* x) { CFE_WITH_CODEC(of.lists.rows.codec, list_centroids_of, of, x) }
+// Writes the mean of a list, and that of each (list, class) centroid.
+void list_centroids(const ListCentroids& of, const CentroidMemory& memory) {
+  CFE_WITH_CODEC(of.lists.rows.codec, list_centroids_of, of, memory)
+}
 
 }  // namespace cfe::CFE_LEVEL

@@ -4,8 +4,7 @@
 //   unit rows   x / |x| in float64. Rows of norm 1 keep their bits, as another division would break ties.
 //   centroids   x / |x| in float64: the means of lists and of their other classes, which queries are routed by.
 //   KS vectors  x * (1 / |x|) in float64.
-//   k-means     x / |x| in float32 (core/kmeans.cpp, with a norm in float32; core/grouping.cpp, with the norm of here):
-//               trained lists, and groups of queries.
+//   k-means     x / |x| in float32, with this norm: trained lists (core/kmeans.cpp), query groups (core/grouping.cpp).
 #pragma once
 
 #include <cmath>
@@ -19,12 +18,10 @@ namespace cfe::CFE_LEVEL {
 // bits, and break ties.
 inline constexpr double kUnitTolerance = 3e-7;
 
-CFE_INLINE double norm_of(const float* row, std::size_t d) { return std::sqrt(sum_of_products(row, row, d)); }
-
 // The first row that is not finite, or -1.
 std::ptrdiff_t first_not_finite(const Matrix<const float>& X) {
   for (std::size_t r = 0; r < X.rows; ++r)
-    if (!std::isfinite(norm_of(X.data + r * X.columns, X.columns))) return static_cast<std::ptrdiff_t>(r);
+    if (!std::isfinite(norm({X.data + r * X.columns, X.columns}))) return static_cast<std::ptrdiff_t>(r);
   return -1;
 }
 
@@ -34,18 +31,18 @@ CFE_INLINE void divide(const float* x, std::size_t d, double norm, float* unit) 
 
 // Writes the row divided by its norm. Zero rows and unit rows are copied. Returns whether the row is finite.
 CFE_INLINE bool unit_row(const float* x, std::size_t d, float* unit) {
-  const double norm = norm_of(x, d);
-  if (norm > 0.0 && std::fabs(norm - 1.0) > kUnitTolerance)
-    divide(x, d, norm, unit);
+  const double length = norm({x, d});
+  if (length > 0.0 && std::fabs(length - 1.0) > kUnitTolerance)
+    divide(x, d, length, unit);
   else
     for (std::size_t i = 0; i < d; ++i) unit[i] = x[i];
-  return std::isfinite(norm);
+  return std::isfinite(length);
 }
 
 // Divides a mean by its norm; a zero mean stays zero.
 CFE_INLINE void divide_by_norm(float* mean, std::size_t d) {
-  const double norm = norm_of(mean, d);
-  if (norm > 0) divide(mean, d, norm, mean);
+  const double length = norm({mean, d});
+  if (length > 0) divide(mean, d, length, mean);
 }
 
 // Writes unit rows up to the first row that is not finite. Returns that row, or -1.
@@ -57,10 +54,10 @@ std::ptrdiff_t unit_rows(const Matrix<const float>& X, const Matrix<float>& unit
 
 // Scales a KS vector to length 1 and returns its norm. A zero row stays zero.
 double normalise(std::span<float> row) {
-  const double norm = norm_of(row.data(), row.size());
-  const double scale = norm > 0.0 ? 1.0 / norm : 0.0;
+  const double length = norm(row);
+  const double scale = length > 0.0 ? 1.0 / length : 0.0;
   for (float& value : row) value = static_cast<float>(static_cast<double>(value) * scale);
-  return norm;
+  return length;
 }
 
 }  // namespace cfe::CFE_LEVEL

@@ -238,12 +238,11 @@ TEST(means_of_long_lists_count_all_rows) {
   const std::vector<std::int32_t> no_references;
   const std::vector<std::int64_t> zero{0};
   const ListScan lists(rows, no_references, zero);
-  const std::vector<std::int64_t> entries{0, 1}, entry_starts{0, 2};
-  const std::vector<std::int32_t> entry_labels{0, 1};
+  const std::vector<std::int64_t> starts{0, 2};
+  const std::vector<std::int32_t> classes{0, 1};
   const std::vector<float> center{0};
   std::vector<float> mean(2), others(4);
-  lists.centroids({entries, entry_starts, entry_labels, {mean.data(), 1, 2}, {others.data(), 2, 2}, center}, 1,
-                  nullptr);
+  lists.centroids({starts, classes, {mean.data(), 1, 2}, {others.data(), 2, 2}, center}, 1, nullptr);
   CHECK(std::fabs(mean[0] - 1) < 1e-6F && std::fabs(mean[1] + 0.5F) < 1e-6F);  // minus half the square of the mean
   CHECK(others[0] == 3 && others[1] == -4.5F);
   CHECK(others[2] == 1 && others[3] == -0.5F);
