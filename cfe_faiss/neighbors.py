@@ -601,10 +601,7 @@ class EvidenceNeighbors(
         check_is_fitted(self, "index_")
         metric = self.effective_metric_
         most = as_number(
-            "radius",
-            self.radius if radius is None else radius,
-            _least_distance(metric),
-            np.inf,
+            "radius", self.radius if radius is None else radius, _least_distance(metric), np.inf
         )
         threshold = most * most * (1 + _ROUNDING) if metric == "euclidean" else most
         index_metric = _index_metric(metric)

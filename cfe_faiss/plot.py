@@ -440,12 +440,7 @@ def _card(axes: "Axes") -> None:
 
 
 def _draw_neighbourhood(
-    axes: "Axes",
-    data: Any,
-    node: _Node,
-    near: Surroundings,
-    predicted: Int32s,
-    styles: _Styles,
+    axes: "Axes", data: Any, node: _Node, near: Surroundings, predicted: Int32s, styles: _Styles
 ) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke

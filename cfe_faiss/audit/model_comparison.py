@@ -396,12 +396,7 @@ def compare_models(  # noqa: PLR0913
             )
         samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
         lines += change_of_rates(
-            models,
-            rows,
-            bad,
-            [Grouping.of_all(len(rows)), *groups],
-            persons[rows],
-            confidence,
+            models, rows, bad, [Grouping.of_all(len(rows)), *groups], persons[rows], confidence
         )
         lines += change_of_effects(samples, models, groups, k)
     for line, q in zip(

@@ -71,10 +71,7 @@ def unknown_labels(n: int) -> Int32s:
 
 
 def relabelled_rows(
-    snapshot: Snapshot,
-    labels: ArrayLike,
-    ids: ArrayLike | None,
-    encode: Callable[..., Int32s],
+    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., Int32s]
 ) -> tuple[Ints, Int32s]:
     """Return the rows of ``ids`` (by default all ids), ascending, and the new label of each.
 

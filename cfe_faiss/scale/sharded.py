@@ -540,12 +540,7 @@ def write_shards(
 
 
 def shard_of(
-    centroids: Floats,
-    lists: Int32s,
-    X: Floats,
-    labels: Int32s,
-    ids: Ints,
-    **settings: Any,
+    centroids: Floats, lists: Int32s, X: Floats, labels: Int32s, ids: Ints, **settings: Any
 ) -> IndexEvidenceIVF:
     """Return an index with given centroids, (1, nlist, d), and vectors in given lists."""
     index = IndexEvidenceIVF(centroids.shape[2], centroids.shape[1], **settings)

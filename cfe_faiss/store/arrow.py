@@ -125,9 +125,7 @@ def write(
     if not is_one_of(folder, origins):
         check_not_mapped(folder.iterdir())
     with new_version(
-        folder,
-        _FILES,
-        lambda: {file["name"] for file in _read_manifest(folder)["files"].values()},
+        folder, _FILES, lambda: {file["name"] for file in _read_manifest(folder)["files"].values()}
     ):
         token = secrets.token_hex(8)
         names = {"index": f"index-{token}.cfe", "rows": f"rows-{token}.parquet"}

@@ -339,13 +339,7 @@ class Table:
     columns: dict[str, Column] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        classes: Classes,
-        keys: Ints,
-        labels: Int32s,
-        *columns: Sequence[Any],
-    ) -> "Table":
+    def of(cls, classes: Classes, keys: Ints, labels: Int32s, *columns: Sequence[Any]) -> "Table":
         """Return a table of keys, class numbers, ids, metadata and texts."""
         ids, metadata, documents = map(as_objects, columns)
         return cls(classes, keys, labels, ids, metadata, documents)

@@ -661,12 +661,7 @@ class EvidenceStore:
         return hits[0] if single else hits
 
     def _labels_of(
-        self,
-        n: int,
-        own_classes: Int32s | None,
-        label: Any,
-        single: bool,
-        neighbors: str,
+        self, n: int, own_classes: Int32s | None, label: Any, single: bool, neighbors: str
     ) -> Int32s:
         """Return the class number of n queries: that of ``label``, or else its own.
 
@@ -723,11 +718,7 @@ class EvidenceStore:
         return max(1, min(page[0] + page[1], len(self)))
 
     def _hits(
-        self,
-        D: Floats,
-        I: Ints,
-        page: tuple[int, int, np.float32],
-        with_vectors: bool,
+        self, D: Floats, I: Ints, page: tuple[int, int, np.float32], with_vectors: bool
     ) -> list[Hits]:
         _, offset, least = page
         I = np.where(least > flipped(D, self.metric), -1, I)

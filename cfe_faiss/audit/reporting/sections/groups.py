@@ -69,12 +69,7 @@ def find_rates(inputs: Inputs) -> Rates:
     return Rates(metrics, rows, comparisons, groups)
 
 
-def _metrics(
-    inputs: Inputs,
-    rows: Ints,
-    classes: Int32s,
-    truth: Int32s | None,
-) -> GroupMetrics:
+def _metrics(inputs: Inputs, rows: Ints, classes: Int32s, truth: Int32s | None) -> GroupMetrics:
     """Return the rates of groups of rows of the finder, given classes and true classes."""
     links = inputs.finder.links
     return group_metrics(

@@ -560,10 +560,7 @@ def _balance_row(
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
     frame = discrimination_scores(
-        inputs.finder,
-        k=inputs.settings.k,
-        sensitive=inputs.attributes_and_pairs,
-        **inputs.options,
+        inputs.finder, k=inputs.settings.k, sensitive=inputs.attributes_and_pairs, **inputs.options
     )
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     columns = (
