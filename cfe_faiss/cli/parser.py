@@ -38,7 +38,8 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that raises ValueError, and whose help has two columns."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Help, **options)
+        # A later option would change what an abbreviation means.
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse arguments; a word that no option takes is an error before a missing option is."""

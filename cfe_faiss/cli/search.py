@@ -174,7 +174,8 @@ def run_local(arguments: argparse.Namespace) -> None:
             "--recall and --nprobe have no effect with constraints: such a search is exact"
         )
     effort = Effort.of(arguments.nprobe, arguments.recall, exact=bool(conditions))
-    rules = Rules.of({"per_group": arguments.per_group})
+    limit = arguments.per_group
+    rules = None if limit is None else Rules(per_group=as_count("--per-group", limit))
     query = Query(as_count("k", arguments.k), ids=asked, rules=rules, **conditions)
     D, I = index.answer(query, effort, progress=True)
     row, place = np.nonzero(I >= 0)
