@@ -607,8 +607,7 @@ class EvidenceNeighbors(
         index_metric = _index_metric(metric)
         if not metrics.is_distance(index_metric):
             reserve = _ROUNDING if _least_distance(metric) == 0 else 0.0
-            similarity = metrics.dissimilarity(most, index_metric) - reserve
-            threshold = max(similarity, metrics.limits_of(index_metric)[0])
+            threshold = metrics.dissimilarity(most, index_metric) - reserve
         counts = []
         distances = []
         indices = []

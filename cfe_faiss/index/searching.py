@@ -6,16 +6,17 @@ an index in memory. Callers use only this interface, and do not ask for an index
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.checks import Array, Floats, as_count
+from cfe_faiss.base.checks import Array, Floats, as_count, as_number
 from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.ids_and_labels import unknown_labels
-from cfe_faiss.rows.metric import Metric, as_rows, as_threshold
+from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.derived import Element
 from cfe_faiss.search.query import (
@@ -244,8 +245,8 @@ class EvidenceSearcher(Protocol):
             ``sel``, ``exclude``, ``exclude_labels``, ``within`` and ``neighbors``, as in
             :meth:`search_evidence`.
         threshold
-            Minimum similarity, of the cosine in [-1, 1]; for "l2", the largest squared distance,
-            at least 0.
+            Minimum similarity; for "l2", the largest squared distance. An infinite threshold
+            returns all rows that the rules allow, or none.
 
         Returns
         -------
@@ -260,7 +261,7 @@ class EvidenceSearcher(Protocol):
         """
         X = as_rows("xq", xq, self.d, self.metric)
         rules = _rules_of("range_search_evidence", options, RowOptions)
-        number = as_threshold("threshold", threshold, self.metric)
+        number = as_number("threshold", threshold, -math.inf, math.inf)
         labels = _query_labels(labels_q, len(X), rules)
         return self.answer_range(
             Query(threshold=number, X=X, labels=labels, sel=options.get("sel"), rules=rules)

@@ -151,13 +151,7 @@ class Sequence:
         """Return a score of the queries, so that some reach it exactly, or an extreme one."""
         scores = self.model.as_results(self.model.scores(xq)).ravel()
         extreme = len(scores) == 0 or self.rng.random() < 0.15
-        limits = {"cosine": (-1, 1), "tanimoto": (0, 1), "l2": (0, np.inf)}
-        return float(
-            np.clip(
-                self.rng.choice(HUGE if extreme else scores),
-                *limits.get(self.metric, (-np.inf, np.inf)),
-            )
-        )
+        return float(self.rng.choice(HUGE if extreme else scores))
 
     def rules(
         self, xq: NDArray[np.float32], *, per_label: bool = False, per_group: bool = False
