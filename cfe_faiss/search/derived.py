@@ -35,7 +35,7 @@ Element = Literal["float", "byte", "bit"]
 
 ROWS_OF_BLOCK = 16
 
-_STATISTICS = {"float": 0, "byte": 7, "bit": 3}  # 4-byte numbers per row of a block, at most
+_STATISTICS = {"float": 0, "byte": 7, "bit": 5}  # 4-byte numbers per row of a block, at most
 _PREFIX = 64  # dimensions compared first; with the norm of the others they bound the product
 _WORTH_ROTATING = 1 << 16  # rows; below it, rotating the queries costs more than it saves
 _SAMPLE = 1 << 14  # rows sampled for the principal directions
@@ -407,7 +407,7 @@ def estimates_pay(d: int) -> bool:
 
 def bytes_of_block(d: int, element: Element) -> int:
     """Return the maximum size of a block in bytes: its words, labels and row positions."""
-    words = {"float": d, "byte": -(-d // 4), "bit": 2 * -(-d // 64)}[element]
+    words = {"float": d, "byte": -(-d // 4), "bit": 18 * -(-d // 64)}[element]
     return ROWS_OF_BLOCK * 4 * (words + _STATISTICS[element] + 2) + 12
 
 

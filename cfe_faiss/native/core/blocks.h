@@ -84,6 +84,8 @@ class Blocks {
   AlignedVector<std::int32_t> data_, statistics_, labels_;
   AlignedVector<std::int64_t> lane_rows_;
   AlignedVector<LabelRange> ranges_;
+  AlignedVector<std::int8_t> codes_, list_codes_;
+  AlignedVector<MeanCode> mean_codes_;
   AlignedVector<RowRun> runs_;
 };
 
