@@ -154,16 +154,13 @@ void Blocks::allocate() {
   ranges_ = AlignedVector<LabelRange>(blocks);
   if (element_ != Element::kFloat) {
     statistics_ = AlignedVector<std::int32_t>(blocks * row_statistics() * kBlockRows);
-  }
-  if (element_ == Element::kByte) {
-    means_ = AlignedVector<float>(lists() * rows_.d());
+    means_ = AlignedVector<float>(lists() * mean_numbers());
     longest_ = AlignedVector<float>(lists());
-    if (!center_.empty()) added_ = AlignedVector<float>(blocks * kBlockRows);
+    if (!center_.empty() && element_ == Element::kByte) added_ = AlignedVector<float>(blocks * kBlockRows);
   }
   if (element_ == Element::kBit) {
     codes_ = AlignedVector<std::int8_t>(blocks * kBlockRows * columns_);
-    list_codes_ = AlignedVector<std::int8_t>(lists() * columns_);
-    mean_codes_ = AlignedVector<MeanCode>(lists());
+    mean_codes_ = AlignedVector<std::int8_t>(lists() * columns_);
   }
   if (runs_follow_)
     runs_ = AlignedVector<RowRun>(blocks);
@@ -205,17 +202,16 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
                                        rows_.ids_of(list).data() + place, rows[r]};
     }
   }
-  const bool coded = element_ != Element::kFloat, bits = element_ == Element::kBit, bytes = coded && !bits;
-  const ListTarget target{.mean = bytes ? means_.data() + list * rows_.d() : nullptr,
-                          .longest = bytes ? longest_.data() + list : nullptr,
+  const bool coded = element_ != Element::kFloat, bits = element_ == Element::kBit;
+  const ListTarget target{.mean = coded ? means_.data() + list * mean_numbers() : nullptr,
+                          .longest = coded ? longest_.data() + list : nullptr,
                           .data = data_.data() + first * words_ * kBlockRows,
                           .statistics = coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
                           .added = added_.empty() ? nullptr : added_.data() + first * kBlockRows,
                           .labels = labels_.data() + first * kBlockRows,
                           .ranges = ranges_.data() + first,
                           .codes = bits ? codes_.data() + first * kBlockRows * columns_ : nullptr,
-                          .list_code = bits ? list_codes_.data() + list * columns_ : nullptr,
-                          .mean_code = bits ? mean_codes_.data() + list : nullptr};
+                          .mean_code = bits ? mean_codes_.data() + list * columns_ : nullptr};
   const auto pack_rows = bits ? kernels().pack_bits : kernels().pack_list;
   pack_rows(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
 }
@@ -240,7 +236,6 @@ BlocksView Blocks::view() const {
           .labels = labels_.data(),
           .ranges = ranges_.data(),
           .codes = codes_.data(),
-          .list_codes = list_codes_.data(),
           .mean_codes = mean_codes_.data(),
           .runs = runs_.data(),
           .lane_rows = lane_rows_.data()};
@@ -250,8 +245,8 @@ std::size_t Blocks::memory() const {
   const std::size_t numbers = rotation_.size() + means_.size() + longest_.size() + center_.size() + added_.size() +
                               data_.size() + statistics_.size() + labels_.size() +
                               2 * (lane_rows_.size() + starts_.size() + known_.size());
-  const std::size_t codes = codes_.size() + list_codes_.size() + sizeof(MeanCode) * mean_codes_.size();
-  return 4 * numbers + codes + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();
+  return 4 * numbers + codes_.size() + mean_codes_.size() + sizeof(LabelRange) * ranges_.size() +
+         sizeof(RowRun) * runs_.size();
 }
 
 void Blocks::check(const GroupedQueries& queries) const {

@@ -125,9 +125,9 @@ void pack_bits(const BlocksView& blocks, const ListRows& rows, const ListTarget&
   float *center = memory.rotated, *mean = memory.rotated + columns, *x = memory.block;
   write_mean(blocks.rows, rows, memory.row, mean);
   write_difference(blocks, mean, blocks.center, center);
-  target.mean_code->square = dot<false, true>(center, center, d);
+  target.mean[0] = dot<false, true>(center, center, d);
   rotate_signs(blocks, center);
-  target.mean_code->unit = write_codes(blocks, center, kLargestRowCode, target.list_code);
+  target.mean[1] = write_codes(blocks, center, kLargestRowCode, target.mean_code);
   for (std::size_t first = 0, b = 0; first < rows.size; first += kLanes, ++b) {
     auto* bytes = reinterpret_cast<std::uint8_t*>(target.data + b * blocks.words * kLanes);
     auto* statistics = reinterpret_cast<float*>(target.statistics + b * kEstimateStatistics * kLanes);
@@ -155,34 +155,18 @@ using ShortRegister = std::uint16_t __attribute__((vector_size(4 * kWidth)));
 
 CFE_INLINE ByteRegister in_bytes(int value) { return in_all_lanes<ByteRegister>(static_cast<std::uint8_t>(value)); }
 
-// Tables of the sums of four codes, negative for bits of 0: 16 bytes for each 8 codes, which are there twice. Uses the
-// first four of these, or the others.
-template <int first>
-CFE_INLINE ByteRegister tables_of(const ByteRegister& codes) {
-  return [&]<int... place>(std::integer_sequence<int, place...>) CFE_LAMBDA {
-    ByteRegister sums = in_bytes(4 * kLargestBitCode);
-    const auto add = [&]<int bit>(std::integral_constant<int, bit>) CFE_LAMBDA {
-      const ByteRegister code = __builtin_shufflevector(codes, codes, (place / kLanes * kLanes + first + bit)...);
-      const ByteRegister negative{(place >> bit & 1 ? std::uint8_t{0} : std::uint8_t{255})...};
-      sums += (code ^ negative) - negative;
-    };
-    [&]<int... bit>(std::integer_sequence<int, bit...>) CFE_LAMBDA { (add(std::integral_constant<int, bit>{}), ...); }
-    (std::make_integer_sequence<int, 4>{});
-    return sums;
-  }
-  (std::make_integer_sequence<int, 4 * kWidth>{});
-}
-
-// Writes the tables of codes, which are there twice, 8 and 8: of the lower 4 bits of each byte of rows, 64 bytes before
-// the tables of the upper 4.
-CFE_INLINE void write_tables(const std::uint8_t* codes, std::size_t columns, std::uint8_t* tables) {
-  for (std::size_t at = 0; at < 2 * columns; at += sizeof(ByteRegister)) {
-    ByteRegister some;
-    std::memcpy(&some, codes + at, sizeof some);
-    const ByteRegister lower = tables_of<0>(some), upper = tables_of<4>(some);
-    std::uint8_t* to = tables + at / 64 * 128 + at % 64;
-    std::memcpy(to, &lower, sizeof lower);
-    std::memcpy(to + 64, &upper, sizeof upper);
+// Writes the tables of 16 numbers, sums for each value of 4 bits: of the lower 4 bits of each byte of rows, 64 bytes
+// before the tables of the upper 4. Eight sums, of one byte each, are one number: none is negative or above 255.
+CFE_INLINE void write_tables(const std::int32_t* codes, std::size_t first, std::uint8_t* tables) {
+  constexpr std::uint64_t kEach = 0x0101010101010101,
+                          kSet[] = {0x0100010001000100, 0x0101000001010000, 0x0101010100000000};
+  for (std::size_t t = 0; t < 4; ++t, codes += 4) {
+    std::uint64_t sums[2] = {
+        kEach * static_cast<std::uint64_t>(4 * kLargestBitCode - codes[0] - codes[1] - codes[2] - codes[3])};
+    for (int bit = 0; bit < 3; ++bit) sums[0] += kSet[bit] * static_cast<std::uint64_t>(2 * codes[bit]);
+    sums[1] = sums[0] + kEach * static_cast<std::uint64_t>(2 * codes[3]);
+    const std::size_t byte = first / 8 + t / 2;
+    std::memcpy(tables + byte / 4 * 128 + t % 2 * 64 + byte % 4 * kLanes, sums, sizeof sums);
   }
 }
 
@@ -202,13 +186,9 @@ CFE_INLINE void encode_bit_query(const Scan& scan) {
   query.inverse_scale[0] = write_codes(blocks, x, kLargestQueryCode, query_codes(scan));
   const std::size_t fits = 0x7FFF / columns;  // sums of codes fit into 16 bits
   const auto most = static_cast<float>(fits < kLargestBitCode ? fits : kLargestBitCode);
-  auto* twice = reinterpret_cast<std::uint8_t*>(x + 2 * columns);
-  const Rounding rounding = round_numbers(x, columns, most, [&](const std::int32_t* codes, std::size_t i) CFE_LAMBDA {
-    std::uint8_t bytes[kLanes];
-    for (std::size_t lane = 0; lane < kLanes; ++lane) bytes[lane] = static_cast<std::uint8_t>(codes[lane]);
-    for (std::size_t half = 0; half < 4; ++half) std::memcpy(twice + 2 * i + 8 * half, bytes + half / 2 * 8, 8);
-  });
-  write_tables(twice, columns, reinterpret_cast<std::uint8_t*>(scan.memory.words));
+  auto* tables = reinterpret_cast<std::uint8_t*>(scan.memory.words);
+  const Rounding rounding = round_numbers(
+      x, columns, most, [&](const std::int32_t* codes, std::size_t i) CFE_LAMBDA { write_tables(codes, i, tables); });
   query.scale[0] = rounding.scale;
   query.error[0] = rounding.error / (kRoundingRatio * kRoundingRatio);
 }
@@ -288,10 +268,10 @@ CFE_INLINE ListEstimate estimate_of(const Scan& scan, std::int64_t number) {
   const BlocksView& blocks = scan.blocks;
   const auto list = static_cast<std::size_t>(number);
   const QueryStatistics& query = scan.memory.queries;
-  const MeanCode mean = blocks.mean_codes[list];
-  const float product = code_product(scan, blocks.list_codes + list * blocks.columns) * mean.unit;
-  const float error = kDeviations * kCodeDeviation * __builtin_sqrtf(query.norm[0]) * mean.unit;
-  const float lengths = query.norm[0] + mean.square, square = lengths - 2 * (product - error);
+  const float unit = blocks.means[2 * list + 1], lengths = query.norm[0] + blocks.means[2 * list];
+  const float product = code_product(scan, blocks.mean_codes + list * blocks.columns) * unit;
+  const float error = kDeviations * kCodeDeviation * __builtin_sqrtf(query.norm[0]) * unit;
+  const float square = lengths - 2 * (product - error);
   const float width = kDeviations * __builtin_sqrtf((square > 0 ? square : 0) + query.error[0]);
   if (blocks.rows.metric != Metric::kL2) return {product + error, width};
   return {kRoundings * blocks.margin * lengths - lengths + 2 * (product + error), width};
