@@ -85,9 +85,19 @@ CFE_INLINE void write_difference(const BlocksView& blocks, const float* x, const
 
 // --- rows ---
 
-// Writes one row's bits and statistics into its lane. `along`: c·x', or 0 for distances. `center`: R (c - m).
-CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, const float* center, float square,
-                            float along, std::uint8_t* bytes, float* statistics) {
+// Rounds rotated numbers to codes. Returns their unit.
+template <class Code>
+CFE_INLINE float write_codes(const BlocksView& blocks, const float* rotated, int largest, Code* codes) {
+  const auto write = [&](const std::int32_t* some, std::size_t i) CFE_LAMBDA {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) codes[i + lane] = static_cast<Code>(some[lane]);
+  };
+  return round_numbers(rotated, blocks.columns, static_cast<float>(largest), write).scale;
+}
+
+// Writes one row's bits and statistics into its lane, and its code. Adds `center` to it. `along`: c·x', or 0 for
+// distances. `center`: R (c - m).
+CFE_INLINE void encode_bits(const BlocksView& blocks, float* rotated, const float* center, float square, float along,
+                            std::int8_t* code, std::uint8_t* bytes, float* statistics) {
   const auto columns = static_cast<float>(blocks.columns);
   const F32x16 zero = F32x16::all(0);
   F32x16 sizes = zero, products = zero;
@@ -96,6 +106,7 @@ CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, cons
     const I32x16 positive = x >= zero;
     sizes += absolute(x);
     products += select(positive, c, zero - c);
+    (x + c).store(rotated + i);
     const Mask mask = bits(positive);
     bytes[2 * i] = static_cast<std::uint8_t>(mask & 255);
     bytes[2 * i + kLanes] = static_cast<std::uint8_t>(mask >> 8);
@@ -107,16 +118,9 @@ CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, cons
   const float scale = distance ? 2 : 1;
   statistics[kFactor * kLanes] = scale * factor;
   statistics[kBase * kLanes] = (distance ? -square : along) - scale * factor * sum(products);
+  statistics[kRest * kLanes] = distance ? -dot<false, true>(rotated, rotated, blocks.columns) : 0;
+  statistics[kUnit * kLanes] = scale * write_codes(blocks, rotated, kLargestRowCode, code);
   statistics[kDeviation * kLanes] = scale * (deviation > kRoundingRatio * factor ? deviation : kRoundingRatio * factor);
-}
-
-// Rounds rotated numbers to codes. Returns their unit.
-template <class Code>
-CFE_INLINE float write_codes(const BlocksView& blocks, const float* rotated, int largest, Code* codes) {
-  const auto write = [&](const std::int32_t* some, std::size_t i) CFE_LAMBDA {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) codes[i + lane] = static_cast<Code>(some[lane]);
-  };
-  return round_numbers(rotated, blocks.columns, static_cast<float>(largest), write).scale;
 }
 
 // Packs a list.
@@ -137,13 +141,8 @@ void pack_bits(const BlocksView& blocks, const ListRows& rows, const ListTarget&
       write_difference(blocks, memory.row, mean, x);
       const float square = dot<false, true>(x, x, d), along = dot<false, true>(x, mean, d);
       rotate_signs(blocks, x);
-      encode_bits(blocks, x, center, square, along, bytes + lane, statistics + lane);
-      for (std::size_t i = 0; i < columns; ++i) x[i] += center[i];
-      const bool distance = blocks.rows.metric == Metric::kL2;
-      const std::size_t place = b * kLanes + static_cast<std::size_t>(lane);
-      const float unit = write_codes(blocks, x, kLargestRowCode, target.codes + place * columns);
-      statistics[kRest * kLanes + lane] = distance ? -dot<false, true>(x, x, columns) : 0;
-      statistics[kUnit * kLanes + lane] = distance ? 2 * unit : unit;
+      std::int8_t* code = target.codes + (first + static_cast<std::size_t>(lane)) * columns;
+      encode_bits(blocks, x, center, square, along, code, bytes + lane, statistics + lane);
     });
   }
 }
@@ -343,7 +342,7 @@ CFE_INLINE void compare_codes(const Scan& scan, std::size_t number) {
     }
     const F32x16 bounds = F32x16::load(upper);
     const Mask reach = at_least(bounds, F32x16::all(query.threshold[0])) & (0xFFFFu >> (kLanes - rows));
-    add_candidates(scan, 0, I32x16::load(lanes), reach, F32x16::load(lower), bounds);
+    add_candidates(scan, 0, I32x16::load(lanes), reach, smaller(F32x16::load(lower), bounds), bounds);
   }
   drop_candidates(scan, 0, 1, scan.group.k * scan.group.copies);
 }
@@ -353,19 +352,14 @@ CFE_INLINE void compare_bounded(const Scan& scan, std::size_t filled) {
   const WarmUp memory = scan.memory.warm_up;
   const std::size_t rank = (kFirstRows * scan.group.k + scan.group.filter.ids_each) * scan.group.copies;
   const std::span<const float> upper(memory.upper, filled * kLanes);
+  const auto compare_best = [&](std::span<const float> lower, std::size_t number) {
+    compare_codes(scan, near_best(lower, upper, number, {memory.maxima, memory.width}, {memory.kept, upper.size()}));
+  };
   if (scan.memory.candidates.found[0] + scan.memory.candidates.counts[0] < scan.group.k)
-    compare_codes(scan, near_best(upper, upper, rank < memory.width ? rank : memory.width,
-                                  {memory.maxima, memory.width}, {memory.kept, upper.size()}));
-  const F32x16 threshold = F32x16::all(scan.memory.queries.threshold[0]);
-  std::size_t number = 0;
-  for (std::size_t place = 0; place < filled; ++place) {
-    const F32x16 bounds = F32x16::load(memory.upper + place * kLanes);
-    const Mask mask = at_least(bounds, threshold);
-    if (mask == 0) continue;
-    compress(lanes_of_block(place), mask, memory.kept + number);
-    number += count_bits(mask);
-  }
-  compare_codes(scan, number);
+    compare_best(upper, rank < memory.width ? rank : memory.width);
+  float threshold[kLanes];
+  F32x16::all(scan.memory.queries.threshold[0]).store(threshold);
+  compare_best(threshold, 1);
 }
 
 // Finds the best rows of the lists of a group of one query, with high probability.
