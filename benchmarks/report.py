@@ -453,7 +453,9 @@ def high_dimension() -> str:
         "than the tables name, and HNSW, IVFFlat and ScaNN where they have no figure.\n\n"
         "On Cora a third of our time compares bits, whose table look-ups keep the processor's ports busy; the rest is "
         "ranking of lists, ten rows of floats, and the call from Python. Bits that were prefetched farther ahead, or "
-        "of the next list, saved nothing.\n\n"
+        "of the next list, saved nothing. Three pairs of rows are of an earlier core without bytes between bits "
+        "and floats, which was slower: paragraphs-384-alike and text-768-100000-alike with avx512, "
+        "and text-768-100000-mixed with avx2.\n\n"
         + table(
             (
                 *("data", "level", "search", "recall", "best peer / ours", "ours, us"),
