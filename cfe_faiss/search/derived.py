@@ -7,9 +7,10 @@ of groups are cheap, and floats are faster. A single query is bound by memory, a
 ``benchmarks/block_elements.py`` measured both on several data sets at each instruction set and
 fitted the rule. The element type does not change results.
 
-From 384 dimensions on, queries with a target recall that are searched one by one read blocks of
-**bits**, whose estimates rule out most rows. Each may lose a result with a small probability, which
-the calibration of the recall measures. All other searches compare every row of the probed lists.
+From 96 dimensions on, queries with a target recall that are searched one by one read blocks of
+**bits**, whose estimates rule out most rows, then the bytes of the others, whose estimates rule out
+most of these. Each may lose a result with a small probability, which the calibration of the recall
+measures. All other searches compare every row of the probed lists.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Element = Literal["float", "byte", "bit"]
 
 ROWS_OF_BLOCK = 16
 
-_STATISTICS = {"float": 0, "byte": 7, "bit": 3}  # 4-byte numbers per row of a block, at most
+_STATISTICS = {"float": 0, "byte": 7, "bit": 5}  # 4-byte numbers per row of a block, at most
 _PREFIX = 64  # dimensions compared first; with the norm of the others they bound the product
 _WORTH_ROTATING = 1 << 16  # rows; below it, rotating the queries costs more than it saves
 _SAMPLE = 1 << 14  # rows sampled for the principal directions
@@ -44,7 +45,7 @@ _BATCH_FROM = {"avx2": 48, "avx512": 32, "neon": 48}  # neon is not measured: as
 """Dimension from which on byte blocks are faster for batched search, by instruction set."""
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 _MOST_OF_ANY_LENGTH = 1 << 13  # the same for rows of any length, by their error bounds
-_BITS = range(384, (1 << 12) + 1)  # dimensions in which estimates from bits pay
+_BITS = range(96, (1 << 12) + 1)  # dimensions in which estimates from bits pay
 _MOST_CHANGED = 1 / 8  # share of the lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _CACHE_KEY = "derived"  # of an object of Derived in the cache of its snapshot
@@ -407,7 +408,7 @@ def estimates_pay(d: int) -> bool:
 
 def bytes_of_block(d: int, element: Element) -> int:
     """Return the maximum size of a block in bytes: its words, labels and row positions."""
-    words = {"float": d, "byte": -(-d // 4), "bit": 2 * -(-d // 64)}[element]
+    words = {"float": d, "byte": -(-d // 4), "bit": 18 * -(-d // 64)}[element]
     return ROWS_OF_BLOCK * 4 * (words + _STATISTICS[element] + 2) + 12
 
 

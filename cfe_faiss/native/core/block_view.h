@@ -29,8 +29,9 @@ enum RowStatistic : std::size_t {
   kRowStatistics
 };
 
-// The same of blocks of bits, floats: an estimate is the list's base + kBase + kFactor * product of signs.
-enum EstimateStatistic : std::size_t { kFactor, kBase, kDeviation, kEstimateStatistics };
+// The same of blocks of bits, floats: an estimate is the list's base + kBase + kFactor * product of signs, and by codes
+// in bytes the query's base + kRest + kUnit * product of codes.
+enum EstimateStatistic : std::size_t { kFactor, kBase, kDeviation, kRest, kUnit, kEstimateStatistics };
 
 // Codes, ids and the first row of a block whose rows are consecutive in one list.
 struct RowRun {
@@ -57,14 +58,16 @@ struct BlocksView {
   std::size_t columns;             // d, padded to a multiple of 16; for bits, of 64
   const std::int64_t* starts;      // first block of each list, (lists + 1)
   const std::int64_t* known;       // first block of its rows of known label, (lists)
-  const float* means;              // of each list, (lists, d); none for floats
-  const float* longest;            // of each list: the longest x' and, for kIp, the mean's length; for bits, its square
+  const float* means;              // of each list, (lists, d); for bits, |c - m|^2 and the unit of its code, (lists, 2)
+  const float* longest;            // of each list in bytes: the longest x' and, for kIp, the mean's length
   const float* center;             // m, for kL2 in bytes or bits, else none; see kernels/block_queries.h
   const std::int32_t* data;        // (blocks, words, 16)
   const std::int32_t* statistics;  // (blocks, kRowStatistics or kEstimateStatistics, 16); none for floats
   const float* added;              // a of each row, with m only: (blocks, 16)
   const std::int32_t* labels;      // (blocks, 16)
   const LabelRange* ranges;        // (blocks)
+  const std::int8_t* codes;        // of rows in bits, in bytes, (blocks, 16, columns); see kernels/block_bits.h
+  const std::int8_t* mean_codes;   // the same of the means of lists, (lists, columns)
   const RowRun* runs;              // (blocks), or none
   const std::int64_t* lane_rows;   // (blocks, 16), if the rows of a block are not consecutive
 };
@@ -78,6 +81,7 @@ struct ListTarget {
   float* added;
   std::int32_t* labels;
   LabelRange* ranges;
+  std::int8_t *codes, *mean_code;
 };
 
 // The rows of a list and their labels; -1 for a lane without a row.
@@ -116,11 +120,11 @@ struct QueryStatistics {
   float* error;
   float* tail;
   float* scale;
-  float* inverse_scale;
-  float* threshold;  // upper bounds of candidates reach it
-  float* low;        // product with the mean of a list, or minus the squared distance, less all rounding errors
-  float* high;       // the same plus these errors
-  float* wanted;     // threshold for products with the centred rows of that list
+  float* inverse_scale;  // for bits, the unit of the query's code
+  float* threshold;      // upper bounds of candidates reach it
+  float* low;            // product with the mean of a list, or minus the squared distance, less all rounding errors
+  float* high;           // the same plus these errors
+  float* wanted;         // threshold for products with the centred rows of that list
 };
 
 // Rows that may be among the results of a query: bounds of their similarities, and their lanes, numbered over all

@@ -62,8 +62,10 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
           "bytes must be fewer than 2**24 in a unit row, and than 2**13 in others");
   require(options.element != Element::kBit || rows.d() <= kMostBits, "bits must be at most 2**12 in a row");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
-  if (options.element != Element::kFloat)
-    margin_ = unit ? margin_ * kByteMargin : relative_margin(rows.d());
+  if (options.element != Element::kFloat && !unit)
+    margin_ = relative_margin(rows.d());
+  else if (options.element == Element::kByte)
+    margin_ *= kByteMargin;
   else if (unit && rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
     margin_ = std::min(margin_, unit_margin(rows.d()));
   if (options.element == Element::kBit) set_signs();
@@ -152,9 +154,13 @@ void Blocks::allocate() {
   ranges_ = AlignedVector<LabelRange>(blocks);
   if (element_ != Element::kFloat) {
     statistics_ = AlignedVector<std::int32_t>(blocks * row_statistics() * kBlockRows);
-    means_ = AlignedVector<float>(lists() * rows_.d());
+    means_ = AlignedVector<float>(lists() * mean_numbers());
     longest_ = AlignedVector<float>(lists());
     if (!center_.empty() && element_ == Element::kByte) added_ = AlignedVector<float>(blocks * kBlockRows);
+  }
+  if (element_ == Element::kBit) {
+    codes_ = AlignedVector<std::int8_t>(blocks * kBlockRows * columns_);
+    mean_codes_ = AlignedVector<std::int8_t>(lists() * columns_);
   }
   if (runs_follow_)
     runs_ = AlignedVector<RowRun>(blocks);
@@ -196,15 +202,17 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
                                        rows_.ids_of(list).data() + place, rows[r]};
     }
   }
-  const bool coded = element_ != Element::kFloat;
-  const ListTarget target{.mean = coded ? means_.data() + list * rows_.d() : nullptr,
+  const bool coded = element_ != Element::kFloat, bits = element_ == Element::kBit;
+  const ListTarget target{.mean = coded ? means_.data() + list * mean_numbers() : nullptr,
                           .longest = coded ? longest_.data() + list : nullptr,
                           .data = data_.data() + first * words_ * kBlockRows,
                           .statistics = coded ? statistics_.data() + first * row_statistics() * kBlockRows : nullptr,
                           .added = added_.empty() ? nullptr : added_.data() + first * kBlockRows,
                           .labels = labels_.data() + first * kBlockRows,
-                          .ranges = ranges_.data() + first};
-  const auto pack_rows = element_ == Element::kBit ? kernels().pack_bits : kernels().pack_list;
+                          .ranges = ranges_.data() + first,
+                          .codes = bits ? codes_.data() + first * kBlockRows * columns_ : nullptr,
+                          .mean_code = bits ? mean_codes_.data() + list * columns_ : nullptr};
+  const auto pack_rows = bits ? kernels().pack_bits : kernels().pack_list;
   pack_rows(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
 }
 
@@ -227,6 +235,8 @@ BlocksView Blocks::view() const {
           .added = added_.data(),
           .labels = labels_.data(),
           .ranges = ranges_.data(),
+          .codes = codes_.data(),
+          .mean_codes = mean_codes_.data(),
           .runs = runs_.data(),
           .lane_rows = lane_rows_.data()};
 }
@@ -235,7 +245,8 @@ std::size_t Blocks::memory() const {
   const std::size_t numbers = rotation_.size() + means_.size() + longest_.size() + center_.size() + added_.size() +
                               data_.size() + statistics_.size() + labels_.size() +
                               2 * (lane_rows_.size() + starts_.size() + known_.size());
-  return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();
+  return 4 * numbers + codes_.size() + mean_codes_.size() + sizeof(LabelRange) * ranges_.size() +
+         sizeof(RowRun) * runs_.size();
 }
 
 void Blocks::check(const GroupedQueries& queries) const {

@@ -62,6 +62,7 @@ class Blocks {
 
  private:
   std::size_t row_statistics() const;  // numbers of a row
+  std::size_t mean_numbers() const { return element_ == Element::kBit ? 2 : rows_.d(); }
   void set_signs();
   void set_rotation(const BlocksOptions& options);
   void set_center(const BlocksOptions& options);
@@ -84,6 +85,7 @@ class Blocks {
   AlignedVector<std::int32_t> data_, statistics_, labels_;
   AlignedVector<std::int64_t> lane_rows_;
   AlignedVector<LabelRange> ranges_;
+  AlignedVector<std::int8_t> codes_, mean_codes_;
   AlignedVector<RowRun> runs_;
 };
 

@@ -10,8 +10,10 @@
 //
 //   -|q - x|^2 = -|q - c|^2 - |x'|^2 + 2 (q - c)·x',
 //
-// and m, near the mean of all rows, is subtracted from q and c before they are rotated. Rows are scored in the order of
-// their bounds, z deviations above their estimates, until no bound reaches the threshold.
+// and m, near the mean of all rows, is subtracted from q and c before they are rotated. Rows whose bounds, z deviations
+// above their estimates, reach the threshold get narrower ones from R (x - m) in bytes, whose rounding errors add up to
+// a standard deviation of |q - m| u / sqrt(12), with u the unit of a byte; R (c - m) in bytes gives q·c. The bounds of
+// the k best rows so far are the threshold. Rows whose bounds reach the last threshold are scored.
 //
 // All sums have one order at every level, and nothing is fused, so that the same rows are scored.
 #pragma once
@@ -21,11 +23,13 @@
 
 namespace cfe::CFE_LEVEL::block {
 
-inline constexpr float kDeviations = 3;         // z
-inline constexpr float kRoundingRatio = 0.6f;   // least deviation, per length of a query's rounding error, of a factor
-inline constexpr std::size_t kFirstScored = 2;  // rows per result that are scored to get a threshold
-inline constexpr std::size_t kBytesAhead = 2048;  // of the bits of rows, which are prefetched
-inline constexpr int kLargestBitCode = 15;        // of a query
+inline constexpr float kDeviations = 3;        // z
+inline constexpr float kRoundingRatio = 0.6f;  // least deviation, per length of a query's rounding error, of a factor
+inline constexpr float kCodeDeviation = 0.3f;  // per length of a query and unit of a byte; covers its 12 bits, too
+inline constexpr std::size_t kFirstRows = 2;   // rows per result whose bytes are compared first, to get a threshold
+inline constexpr std::size_t kCodesAhead = 3;  // rows whose bytes are prefetched
+inline constexpr std::size_t kBytesAhead = 2048;                      // of the bits of rows, which are prefetched
+inline constexpr int kLargestBitCode = 15, kLargestQueryCode = 2047;  // of a query that meets bits, or bytes
 
 // --- rotation ---
 
@@ -81,9 +85,19 @@ CFE_INLINE void write_difference(const BlocksView& blocks, const float* x, const
 
 // --- rows ---
 
-// Writes one row's bits and statistics into its lane. `along`: c·x', or 0 for distances. `center`: R (c - m).
-CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, const float* center, float square,
-                            float along, std::uint8_t* bytes, float* statistics) {
+// Rounds rotated numbers to codes. Returns their unit.
+template <class Code>
+CFE_INLINE float write_codes(const BlocksView& blocks, const float* rotated, int largest, Code* codes) {
+  const auto write = [&](const std::int32_t* some, std::size_t i) CFE_LAMBDA {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) codes[i + lane] = static_cast<Code>(some[lane]);
+  };
+  return round_numbers(rotated, blocks.columns, static_cast<float>(largest), write).scale;
+}
+
+// Writes one row's bits and statistics into its lane, and its code. Adds `center` to it. `along`: c·x', or 0 for
+// distances. `center`: R (c - m).
+CFE_INLINE void encode_bits(const BlocksView& blocks, float* rotated, const float* center, float square, float along,
+                            std::int8_t* code, std::uint8_t* bytes, float* statistics) {
   const auto columns = static_cast<float>(blocks.columns);
   const F32x16 zero = F32x16::all(0);
   F32x16 sizes = zero, products = zero;
@@ -92,6 +106,7 @@ CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, cons
     const I32x16 positive = x >= zero;
     sizes += absolute(x);
     products += select(positive, c, zero - c);
+    (x + c).store(rotated + i);
     const Mask mask = bits(positive);
     bytes[2 * i] = static_cast<std::uint8_t>(mask & 255);
     bytes[2 * i + kLanes] = static_cast<std::uint8_t>(mask >> 8);
@@ -103,46 +118,59 @@ CFE_INLINE void encode_bits(const BlocksView& blocks, const float* rotated, cons
   const float scale = distance ? 2 : 1;
   statistics[kFactor * kLanes] = scale * factor;
   statistics[kBase * kLanes] = (distance ? -square : along) - scale * factor * sum(products);
+  statistics[kRest * kLanes] = distance ? -dot<false, true>(rotated, rotated, blocks.columns) : 0;
+  statistics[kUnit * kLanes] = scale * write_codes(blocks, rotated, kLargestRowCode, code);
   statistics[kDeviation * kLanes] = scale * (deviation > kRoundingRatio * factor ? deviation : kRoundingRatio * factor);
 }
 
 // Packs a list.
 void pack_bits(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory) {
-  const std::size_t d = blocks.rows.d;
-  write_mean(blocks.rows, rows, memory.row, target.mean);
-  *target.longest = dot<false, true>(target.mean, target.mean, d);
-  float *center = memory.rotated, *x = memory.block;
-  write_difference(blocks, target.mean, blocks.center, center);
+  const std::size_t d = blocks.rows.d, columns = blocks.columns;
+  float *center = memory.rotated, *mean = memory.rotated + columns, *x = memory.block;
+  write_mean(blocks.rows, rows, memory.row, mean);
+  write_difference(blocks, mean, blocks.center, center);
+  target.mean[0] = dot<false, true>(center, center, d);
   rotate_signs(blocks, center);
+  target.mean[1] = write_codes(blocks, center, kLargestRowCode, target.mean_code);
   for (std::size_t first = 0, b = 0; first < rows.size; first += kLanes, ++b) {
     auto* bytes = reinterpret_cast<std::uint8_t*>(target.data + b * blocks.words * kLanes);
     auto* statistics = reinterpret_cast<float*>(target.statistics + b * kEstimateStatistics * kLanes);
     std::memset(bytes, 0, blocks.words * kLanes * sizeof(std::int32_t));
     clear(statistics, kEstimateStatistics);
     target.ranges[b] = read_block(blocks.rows, rows, first, memory.row, target.labels + b * kLanes, [&](int lane) {
-      write_difference(blocks, memory.row, target.mean, x);
-      const float square = dot<false, true>(x, x, d), along = dot<false, true>(x, target.mean, d);
+      write_difference(blocks, memory.row, mean, x);
+      const float square = dot<false, true>(x, x, d), along = dot<false, true>(x, mean, d);
       rotate_signs(blocks, x);
-      encode_bits(blocks, x, center, square, along, bytes + lane, statistics + lane);
+      std::int8_t* code = target.codes + (first + static_cast<std::size_t>(lane)) * columns;
+      encode_bits(blocks, x, center, square, along, code, bytes + lane, statistics + lane);
     });
   }
 }
 
 // --- queries ---
 
-using Table = std::uint8_t __attribute__((vector_size(16)));  // sums for each value of 4 bits
+using ByteRegister = std::uint8_t __attribute__((vector_size(4 * kWidth)));
+using ShortRegister = std::uint16_t __attribute__((vector_size(4 * kWidth)));
 
-CFE_INLINE Table in_table(int value) { return static_cast<std::uint8_t>(value) - Table{}; }
+CFE_INLINE ByteRegister in_bytes(int value) { return in_all_lanes<ByteRegister>(static_cast<std::uint8_t>(value)); }
 
-// Writes the tables of 16 numbers: of the lower 4 bits of each byte of rows, 64 bytes before the tables of the upper 4.
+// Writes the tables of 16 numbers, sums for each value of 4 bits: of the lower 4 bits of each byte of rows, 64 bytes
+// before the tables of the upper 4. Eight sums, of one byte each, are one number: none is negative or above 255.
 CFE_INLINE void write_tables(const std::int32_t* codes, std::size_t first, std::uint8_t* tables) {
-  constexpr Table kPlaces{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  constexpr std::uint64_t kEach = 0x0101010101010101,
+                          kSet[] = {0x0100010001000100, 0x0101000001010000, 0x0101010100000000};
   for (std::size_t t = 0; t < 4; ++t, codes += 4) {
-    Table sums = in_table(4 * kLargestBitCode - codes[0] - codes[1] - codes[2] - codes[3]);
-    for (int bit = 0; bit < 4; ++bit) sums += (Table)((kPlaces & in_table(1 << bit)) != 0) & in_table(2 * codes[bit]);
+    std::uint64_t sums[2] = {
+        kEach * static_cast<std::uint64_t>(4 * kLargestBitCode - codes[0] - codes[1] - codes[2] - codes[3])};
+    for (int bit = 0; bit < 3; ++bit) sums[0] += kSet[bit] * static_cast<std::uint64_t>(2 * codes[bit]);
+    sums[1] = sums[0] + kEach * static_cast<std::uint64_t>(2 * codes[3]);
     const std::size_t byte = first / 8 + t / 2;
-    std::memcpy(tables + byte / 4 * 128 + t % 2 * 64 + byte % 4 * kLanes, &sums, sizeof sums);
+    std::memcpy(tables + byte / 4 * 128 + t % 2 * 64 + byte % 4 * kLanes, sums, sizeof sums);
   }
+}
+
+CFE_INLINE std::int16_t* query_codes(const Scan& scan) {
+  return reinterpret_cast<std::int16_t*>(scan.memory.rotated + scan.blocks.columns);
 }
 
 // Rotates a query and writes its tables and statistics.
@@ -152,7 +180,9 @@ CFE_INLINE void encode_bit_query(const Scan& scan) {
   const std::size_t columns = blocks.columns, d = blocks.rows.d;
   float* x = scan.memory.rotated;
   write_difference(blocks, scan.group.X, blocks.center, x);
+  query.norm[0] = dot<false, true>(x, x, d);  // squared
   rotate_signs(blocks, x);
+  query.inverse_scale[0] = write_codes(blocks, x, kLargestQueryCode, query_codes(scan));
   const std::size_t fits = 0x7FFF / columns;  // sums of codes fit into 16 bits
   const auto most = static_cast<float>(fits < kLargestBitCode ? fits : kLargestBitCode);
   auto* tables = reinterpret_cast<std::uint8_t*>(scan.memory.words);
@@ -160,13 +190,9 @@ CFE_INLINE void encode_bit_query(const Scan& scan) {
       x, columns, most, [&](const std::int32_t* codes, std::size_t i) CFE_LAMBDA { write_tables(codes, i, tables); });
   query.scale[0] = rounding.scale;
   query.error[0] = rounding.error / (kRoundingRatio * kRoundingRatio);
-  query.norm[0] = dot<false, true>(scan.group.X, scan.group.X, d);  // squared
 }
 
 // --- estimates ---
-
-using ByteRegister = std::uint8_t __attribute__((vector_size(4 * kWidth)));
-using ShortRegister = std::uint16_t __attribute__((vector_size(4 * kWidth)));
 
 // Each place, below 16, replaced by the entry of a table there; a table for each 16 places.
 CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister& places) {
@@ -177,9 +203,9 @@ CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister
 #elif defined(CFE_LEVEL_neon)
   return (ByteRegister)vqtbl1q_u8((uint8x16_t)tables, (uint8x16_t)places);
 #else
-  ByteRegister found = in_table(tables[0]);  // an entry is the sum of its single bits
+  ByteRegister found = in_bytes(tables[0]);  // an entry is the sum of its single bits
   for (int bit = 1; bit < kLanes; bit *= 2)
-    found += (ByteRegister)((places & in_table(bit)) != 0) & in_table(tables[bit] - tables[0]);
+    found += (ByteRegister)((places & in_bytes(bit)) != 0) & in_bytes(tables[bit] - tables[0]);
   return found;
 #endif
 }
@@ -229,23 +255,25 @@ struct ListEstimate {
   float base, width;
 };
 
+// The product of the codes of the query and of a row or a mean.
+CFE_INLINE float code_product(const Scan& scan, const std::int8_t* code) {
+  const std::int16_t* query = query_codes(scan);
+  std::int32_t total = 0;
+  for (std::size_t i = 0; i < scan.blocks.columns; ++i) total += query[i] * code[i];
+  return scan.memory.queries.inverse_scale[0] * static_cast<float>(total);
+}
+
 CFE_INLINE ListEstimate estimate_of(const Scan& scan, std::int64_t number) {
   const BlocksView& blocks = scan.blocks;
-  const std::size_t d = blocks.rows.d, list = static_cast<std::size_t>(number);
+  const auto list = static_cast<std::size_t>(number);
   const QueryStatistics& query = scan.memory.queries;
-  const float* mean = blocks.means + list * d;
-  float base, square, rounding = 0;  // of the base
-  if (blocks.rows.metric == Metric::kL2) {
-    square = dot<true, true>(scan.group.X, mean, d);
-    base = -square;
-    rounding = square;
-  } else {
-    base = dot<false, true>(scan.group.X, mean, d);
-    square = query.norm[0] + blocks.longest[list] - 2 * base;
-    if (blocks.rows.metric == Metric::kIp) rounding = __builtin_sqrtf(query.norm[0] * blocks.longest[list]);
-  }
-  square = square > 0 ? square : 0;
-  return {base + kRoundings * blocks.margin * rounding, kDeviations * __builtin_sqrtf(square + query.error[0])};
+  const float unit = blocks.means[2 * list + 1], lengths = query.norm[0] + blocks.means[2 * list];
+  const float product = code_product(scan, blocks.mean_codes + list * blocks.columns) * unit;
+  const float error = kDeviations * kCodeDeviation * __builtin_sqrtf(query.norm[0]) * unit;
+  const float square = lengths - 2 * (product - error);
+  const float width = kDeviations * __builtin_sqrtf((square > 0 ? square : 0) + query.error[0]);
+  if (blocks.rows.metric != Metric::kL2) return {product + error, width};
+  return {kRoundings * blocks.margin * lengths - lengths + 2 * (product + error), width};
 }
 
 // Writes upper bounds of the rows of up to `most` eligible blocks, from `place` on: -inf for a lane that is not
@@ -277,36 +305,61 @@ CFE_INLINE std::size_t bound_blocks(const Scan& scan, Place& place, std::size_t 
   return chosen;
 }
 
-// Scores the rows whose bounds are best, to get a threshold, then the others whose bounds reach it.
-CFE_INLINE void score_bounded(const Scan& scan, std::size_t filled) {
+// Compares the bytes of some rows: warm_up.kept holds the indices of their bounds, which become -inf. Rows become
+// candidates if both bounds reach the threshold.
+CFE_INLINE void compare_codes(const Scan& scan, std::size_t number) {
+  const BlocksView& blocks = scan.blocks;
   const WarmUp memory = scan.memory.warm_up;
-  const F32x16 nothing = F32x16::all(-kInfinite);
-  const std::size_t rank = (kFirstScored * scan.group.k + scan.group.filter.ids_each) * scan.group.copies;
-  const std::span<const float> upper(memory.upper, filled * kLanes);
-  std::size_t number = 0;
-  if (scan.memory.candidates.found[0] < scan.group.k)
-    number = near_best(upper, upper, rank < memory.width ? rank : memory.width, {memory.maxima, memory.width},
-                       {memory.kept, upper.size()});
+  const QueryStatistics& query = scan.memory.queries;
+  const auto lane_of = [&](std::size_t n) CFE_LAMBDA {
+    const auto at = static_cast<std::size_t>(memory.kept[n]);
+    return static_cast<std::size_t>(memory.seen[at / kLanes]) * kLanes + at % kLanes;
+  };
+  const auto prefetch = [&](std::size_t n) CFE_LAMBDA {
+    for (std::size_t i = 0; n < number && i < blocks.columns; i += kCacheLine)
+      __builtin_prefetch(blocks.codes + lane_of(n) * blocks.columns + i);
+  };
+  const float base = blocks.rows.metric == Metric::kL2 ? -query.norm[0] : 0;
+  const float width = kDeviations * kCodeDeviation * __builtin_sqrtf(query.norm[0]);
+  for (std::size_t n = 0; n < kCodesAhead; ++n) prefetch(n);
   for (std::size_t first = 0; first < number; first += kLanes) {
-    std::int32_t lanes[kLanes];
-    float bounds[kLanes];
+    std::int32_t lanes[kLanes] = {};
+    float lower[kLanes] = {}, upper[kLanes] = {};
     const std::size_t rows = number - first < kLanes ? number - first : kLanes;
     for (std::size_t i = 0; i < rows; ++i) {
-      const auto at = static_cast<std::size_t>(memory.kept[first + i]);
-      lanes[i] = memory.seen[at / kLanes] * static_cast<std::int32_t>(kLanes) + static_cast<std::int32_t>(at % kLanes);
-      bounds[i] = memory.upper[at];
-      memory.upper[at] = -kInfinite;
+      prefetch(first + i + kCodesAhead);
+      const std::size_t lane = lane_of(first + i), b = lane / kLanes;
+      const auto* statistics =
+          reinterpret_cast<const float*>(blocks.statistics + b * kEstimateStatistics * kLanes) + lane % kLanes;
+      const float unit = statistics[kUnit * kLanes];
+      const float product = code_product(scan, blocks.codes + lane * blocks.columns);
+      const float estimate = base + statistics[kRest * kLanes] + unit * product;
+      float& bound = memory.upper[memory.kept[first + i]];
+      lanes[i] = static_cast<std::int32_t>(lane);
+      lower[i] = estimate - width * unit;
+      upper[i] = estimate + width * unit < bound ? estimate + width * unit : bound;
+      bound = -kInfinite;
     }
-    add_candidates(scan, 0, I32x16::load(lanes), 0xFFFFu >> (kLanes - rows), nothing, F32x16::load(bounds));
+    const F32x16 bounds = F32x16::load(upper);
+    const Mask reach = at_least(bounds, F32x16::all(query.threshold[0])) & (0xFFFFu >> (kLanes - rows));
+    add_candidates(scan, 0, I32x16::load(lanes), reach, smaller(F32x16::load(lower), bounds), bounds);
   }
-  score_candidates(scan, 0);
-  for (std::size_t place = 0; place < filled; ++place) {
-    const F32x16 bounds = F32x16::load(memory.upper + place * kLanes);
-    const Mask mask = at_least(bounds, F32x16::all(scan.memory.queries.threshold[0]));
-    if (mask != 0)
-      add_candidates(scan, 0, lanes_of_block(static_cast<std::size_t>(memory.seen[place])), mask, nothing, bounds);
-  }
-  score_candidates(scan, 0);
+  drop_candidates(scan, 0, 1, scan.group.k * scan.group.copies);
+}
+
+// Compares the bytes of the rows whose bounds are best, to get a threshold, then of the others whose bounds reach it.
+CFE_INLINE void compare_bounded(const Scan& scan, std::size_t filled) {
+  const WarmUp memory = scan.memory.warm_up;
+  const std::size_t rank = (kFirstRows * scan.group.k + scan.group.filter.ids_each) * scan.group.copies;
+  const std::span<const float> upper(memory.upper, filled * kLanes);
+  const auto compare_best = [&](std::span<const float> lower, std::size_t number) {
+    compare_codes(scan, near_best(lower, upper, number, {memory.maxima, memory.width}, {memory.kept, upper.size()}));
+  };
+  if (scan.memory.candidates.found[0] + scan.memory.candidates.counts[0] < scan.group.k)
+    compare_best(upper, rank < memory.width ? rank : memory.width);
+  float threshold[kLanes];
+  F32x16::all(scan.memory.queries.threshold[0]).store(threshold);
+  compare_best(threshold, 1);
 }
 
 // Finds the best rows of the lists of a group of one query, with high probability.
@@ -318,7 +371,7 @@ void scan_bits(const BlocksView& blocks, const GroupView& group, const SearchMem
     Place place{0, 0};
     for (std::size_t filled = memory.warm_up.blocks; filled == memory.warm_up.blocks;) {
       filled = bound_blocks(scan, place, memory.warm_up.blocks);
-      score_bounded(scan, filled);
+      compare_bounded(scan, filled);
     }
   }
   end_all_results(scan);
