@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RESULTS
-from benchmarks.report import table
+from benchmarks.common import RESULTS, table
 from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
 
 PAGE = RESULTS / "scale.md"

@@ -5,11 +5,11 @@ python -m benchmarks.engine.page RESULT.json
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import folded
+from benchmarks.common import folded, table
 from benchmarks.engine.sweep import WHOLE, best, rate
 
 OURS = "ours"
@@ -257,13 +257,6 @@ def losses(result: dict[str, Any]) -> list[str]:
                 f"{graph['graph']}, train + add: ours takes {ratio:.2f}x as long as stock IVFFlat"
             )
     return found
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    return "\n".join(
-        f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *map(list, rows)]
-    )
 
 
 def megabytes(size: int | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import folded
+from benchmarks.common import folded, table
 from benchmarks.engine.page import (
     OURS,
     at,
@@ -19,7 +19,6 @@ from benchmarks.engine.page import (
     rate,
     section,
     shared,
-    table,
     versus,
 )
 from benchmarks.engine.page import main as write_page
