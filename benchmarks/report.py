@@ -224,7 +224,7 @@ SCRIPTS = (
 
 def small_page(script: str) -> str:
     """Return the page of one of the small scripts."""
-    module = importlib.import_module(script if "." not in script else f"benchmarks.{script}")
+    module = module_of(script)
     content = result(result_of(script))
     where = content["environment"]
     packages = where["packages"]
@@ -235,9 +235,14 @@ def small_page(script: str) -> str:
     )
 
 
+def module_of(script: str) -> Any:
+    return importlib.import_module(script if "." not in script else f"benchmarks.{script}")
+
+
 def result_of(script: str) -> str:
     """Return the name of a script's result and page."""
-    return "high_dimension" if script == "engine.high_page" else script.rpartition(".")[2]
+    names = {"engine.high_page": "high_dimension", "engine.growth_page": "growth"}
+    return names.get(script, script.rpartition(".")[2])
 
 
 def main() -> None:
@@ -248,6 +253,8 @@ def main() -> None:
     PAGE.write_text(page())
     for script in SCRIPTS:
         (RESULTS / f"{result_of(script)}.md").write_text(small_page(script))
+        if hasattr(module_of(script), "draw"):
+            module_of(script).draw(result(result_of(script)))
     print(f"written to {PAGE}")
 
 

@@ -330,48 +330,6 @@ class Glass:
         np.save(folder / "about.npy", [self.codes, int(self.optimize)])
 
 
-class Usearch:
-    """HNSW of usearch, whose Python interface takes no filter."""
-
-    def __init__(self, index: Any) -> None:
-        self.index = index
-
-    @classmethod
-    def build(cls, X: NDArray[np.float32], parameters: dict[str, int]) -> "Usearch":
-        from usearch.index import Index
-
-        index = Index(
-            ndim=X.shape[1],
-            metric="ip",
-            dtype="f32",
-            connectivity=parameters["M"],
-            expansion_add=parameters["efConstruction"],
-        )
-        index.add(np.arange(len(X)), X, threads=int(faiss.omp_get_max_threads()))
-        return cls(index)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Usearch":
-        from usearch.index import Index
-
-        return cls(Index.restore(folder / "index.usearch"))
-
-    def find(self, xq: NDArray[np.float32], ef: int, k: int = K) -> Results:
-        if ef != self.index.expansion_search:
-            self.index.expansion_search = ef
-        found = self.index.search(xq, k, threads=int(faiss.omp_get_max_threads()))
-        D, I = (np.atleast_2d(array) for array in (found.distances, found.keys))
-        if len(xq) > 1 and (found.counts < k).any():
-            missing = np.arange(I.shape[1]) >= np.asarray(found.counts)[:, None]
-            return padded(
-                np.where(missing, PADDING, 1 - D), np.where(missing, -1, I.astype(np.int64)), k
-            )
-        return padded(1 - D, I, k)
-
-    def save(self, folder: Path) -> None:
-        self.index.save(folder / "index.usearch")
-
-
 def of_each(graph: Graph, build: Callable[[NDArray[np.float32]], Others]) -> list[Others]:
     return [of_rows(np.ascontiguousarray(graph.X[rows]), build) for rows in rows_of_others(graph)]
 
@@ -429,10 +387,6 @@ def rabitq_grid(graph: Graph) -> list[dict[str, float]]:
 
 def rabitq(graph: Graph, parameters: dict[str, float]) -> list[Others]:
     return of_each(graph, lambda X: Rabitq.build(X, parameters))
-
-
-def usearch(graph: Graph, parameters: dict[str, int]) -> list[Others]:
-    return of_each(graph, lambda X: Usearch.build(X, parameters))
 
 
 def graph_searcher(indexes: list[Others], graph: Graph) -> Searcher:
