@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import RESULTS, folded, result, table
+from benchmarks.engine.growth_page import lost
 from benchmarks.engine.high_page import lost_in_high_dimension
 from benchmarks.engine.page import losses, machine, versus
 
@@ -158,7 +159,8 @@ def page() -> str:
                 "**Where we lose.** On Cora, with 1,433 features, and AVX2: ScaNN is faster for all rows, HNSW for "
                 "one query, and exact search reaches 0.99 sooner, so that `recall=` chooses ours. On Facebook with "
                 "AVX2 our lists did not reach 0.99 for all rows in the time of the run. On Cora stock IVF trains and "
-                f"adds faster. {lost_in_high_dimension()}",
+                f"adds faster. {lost_in_high_dimension()} {lost('growth', 'As rows grow')} "
+                + lost("correlation", "By correlation of groups"),
                 "Bail, german, cora and facebook are real graphs, and the others are made up: *clumps* is a table of "
                 "mostly binary and ordinal columns, so that many similarities are equal or nearly so; *crowded* has "
                 "similarities that lie close together, and classes that mix everywhere; *clusters* has 200 clusters of "
@@ -191,7 +193,9 @@ def page() -> str:
 
 
 LINKS = """\
+- [One query as rows grow](results/growth.md): up to millions of rows, and few dimensions, rabitqlib among peers
 - [Nearest rows outside a group](results/exclusion_short.md): groups of any number and size, more peers
+- [Exclusion by correlation](results/correlation.md), as Lucene and Weaviate test filters, and rows with several groups
 - [Recall that is asked for](results/recall_kept.md): whether `recall=` is kept, for each class
 - [Rates of false pairs](results/false_pairs.md) of thresholds, and [the time](results/watch_speed.md) of `watch=`
 - [Element types](results/block_elements.md): from how many dimensions on bytes are faster than floats, bits than bytes
@@ -217,7 +221,7 @@ SCRIPTS = (
     *("audit_report", "block_elements", "calibration_links", "costs", "coverage", "false_pairs"),
     *("fuzz_files", "fuzz_shards", "interval_coverage", "label_errors", "link_vectors"),
     *("per_group", "recall_kept", "tanimoto", "verdicts", "watch_speed"),
-    "engine.high_page",
+    *("engine.growth_page", "engine.high_page", "exclusion.correlation"),
 )
 """Modules with the title of a page in ``TITLE``, and with ``page``, which writes it from the result."""
 

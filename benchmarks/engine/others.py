@@ -30,6 +30,7 @@ LIST_FACTOR = "lists / sqrt(n)"
 FIRST_EF = 2 * K
 FIRST_NPROBE = 4
 _ITERATIONS = 5
+_LEAST_DIMENSIONS = 64  # of rabitqlib
 MANY = 256  # classes above which an index for each is not tried
 _MEMORY = 8e9  # bytes that copies of the vectors may take
 _FEW = (
@@ -212,6 +213,23 @@ class Scann:
         self.searcher.serialize(str(folder), relative_path=True)
 
 
+class Padded:
+    """An index of rabitqlib for fewer than 64 dimensions, which it refuses: zeros behind change no product."""
+
+    def __init__(self, index: Any) -> None:
+        self.index, self.row = index, np.zeros((1, _LEAST_DIMENSIONS), np.float32)
+
+    def search(self, x: NDArray[np.float32], *how: Any) -> Any:
+        if len(x) > 1:
+            return self.index.search(zeros_behind(x), *how)
+        self.row[:, : x.shape[1]] = x
+        return self.index.search(self.row, *how)
+
+
+def zeros_behind(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.pad(X, ((0, 0), (0, max(0, _LEAST_DIMENSIONS - X.shape[1]))))
+
+
 class Rabitq:
     """IVF of rabitqlib: codes of 1 to 9 bits a dimension, or (32) of 1 bit, the best computed anew in floats.
 
@@ -229,17 +247,19 @@ class Rabitq:
         from rabitqlib import IvfIndex
 
         means, places = clusters or clustered(X, parameters[LIST_FACTOR])
+        few = X.shape[1] < _LEAST_DIMENSIONS
+        X, means = zeros_behind(X), zeros_behind(means)
         index = IvfIndex(X.shape[1], len(X), len(means), int(parameters["bits"]), metric="ip")
         index.build(X, means, places, int(faiss.omp_get_max_threads()))
-        return cls(index, bool(parameters["precise"]))
+        return cls(Padded(index) if few else index, bool(parameters["precise"]))
 
     @classmethod
     def load(cls, folder: Path) -> "Rabitq":
         from rabitqlib import IvfIndex
 
-        return cls(
-            IvfIndex.load(str(folder / "index")), bool(int((folder / "precise").read_text()))
-        )
+        precise, few = map(int, (folder / "about").read_text().split())
+        index = IvfIndex.load(str(folder / "index"))
+        return cls(Padded(index) if few else index, bool(precise))
 
     def find(self, xq: NDArray[np.float32], nprobe: int, k: int = K) -> Results:
         threads = int(faiss.omp_get_max_threads())
@@ -247,8 +267,9 @@ class Rabitq:
         return padded(1 - distances, I.view(np.int32), k)  # padding is 2**32 - 1
 
     def save(self, folder: Path) -> None:
-        self.index.save(str(folder / "index"))
-        (folder / "precise").write_text(str(int(self.precise)))
+        few = isinstance(self.index, Padded)
+        (self.index.index if few else self.index).save(str(folder / "index"))
+        (folder / "about").write_text(f"{int(self.precise)} {int(few)}")
 
 
 def clustered(X: NDArray[np.float32], factor: float) -> Any:

@@ -21,7 +21,6 @@ from benchmarks.engine import dropping, others, ours
 from benchmarks.engine.batches import (
     PADDING,
     by_class,
-    filled,
     hnsw_of,
     ivf_of,
     lists_of,
@@ -35,7 +34,6 @@ from benchmarks.engine.searcher import FIRST_NPROBE, Results, Searcher
 NLIST_FACTORS = (4, 2, 8, 1, 3, 1.5, 6, 0.5, 12)
 HNSW_GRID = ((32, 80), (16, 80), (32, 200), (64, 200), (24, 120), (12, 80), (48, 400))
 THREADS = 2  # to build with
-_LEVELS = 8  # of Panorama, of 8 dimensions at least
 FIRST_EF = 64
 
 
@@ -196,52 +194,6 @@ def load_each(folder: Path) -> list[Any]:
     ]
 
 
-# --- newer indexes of FAISS -------------------------------------------------------------------------------------------
-
-
-def panorama(graph: Graph, parameters: dict[str, int]) -> Any:
-    levels = max(1, min(_LEVELS, graph.d // _LEVELS))
-    index = faiss.IndexIVFFlatPanorama(
-        faiss.IndexFlatIP(graph.d), graph.d, parameters["nlist"], levels, faiss.METRIC_INNER_PRODUCT
-    )
-    return filled(index, graph.X)
-
-
-def fast_scan_grid(graph: Graph) -> list[dict[str, int]]:
-    return [
-        {**parameters, "reorder": number}
-        for parameters in nlists(graph)[:4]
-        for number in others.REORDER
-    ]
-
-
-def fast_scan(graph: Graph, parameters: dict[str, int]) -> Any:
-    d = graph.d
-    M = d // 2 if d % 2 == 0 else d
-    base = faiss.IndexIVFPQFastScan(
-        faiss.IndexFlatIP(d), d, parameters["nlist"], M, 4, faiss.METRIC_INNER_PRODUCT
-    )
-    base.pq.cp.min_points_per_centroid = 1
-    index = faiss.IndexRefineFlat(filled(base, graph.X), faiss.swig_ptr(graph.X))
-    index.k_factor = parameters["reorder"] / K
-    return index
-
-
-def fast_scan_searcher(index: Any, graph: Graph) -> Searcher:
-    base, selectors = faiss.downcast_index(index.base_index), bitmaps(graph)
-
-    @cache
-    def parameters(label: int, nprobe: int) -> Any:
-        scan = faiss.SearchParametersIVF(sel=selectors(label), nprobe=nprobe)
-        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=scan)
-
-    def search(xq: NDArray[np.float32], label: int, nprobe: int) -> Results:
-        return index.search(xq, K, params=parameters(label, nprobe))
-
-    lists = lists_of(base, np.arange(graph.n))
-    return by_class(graph, search, largest=base.nlist, first=FIRST_NPROBE, lists=lists)
-
-
 # --- hnswlib ----------------------------------------------------------------------------------------------------------
 
 
@@ -322,14 +274,6 @@ PEERS = (
         "IVFFlat, drop own",
         dropping.grid(others.ivf_grid),
         **dropping.parts(dropping.Ivf, lists=True),
-    ),
-    Peer("Panorama, bitmap", nlists, panorama, ivf_bitmap_searcher, notes="IndexIVFFlatPanorama"),
-    Peer(
-        "PQ fast scan, bitmap",
-        fast_scan_grid,
-        fast_scan,
-        fast_scan_searcher,
-        notes="IndexIVFPQFastScan with two dimensions a code (one if their number is odd), the best computed anew",
     ),
     Peer(
         "IVFFlat per other classes",
