@@ -132,7 +132,7 @@ def page(content: dict[str, Any]) -> str:
             f"1 neighbours are of different groups. {N:,} rows with {D} dimensions, {GROUPS} groups. *Two groups of a "
             "row*: each row has two of the ten groups, and the rows that share a group with the query are excluded "
             "(`exclude_labels=`; groups are drawn at random). Excluded of the ten nearest rows: "
-            f"{'; '.join(near)}.",
+            f"{'; '.join(near)}. At -1, HNSW over the other groups and 4 sqrt(n) lists were tried, too.",
             growth_page.speeds(content),
             growth_page.how(content),
             "With two groups of a row the checks of `exclude_labels=` take most of our time. Not measured: ten million "
