@@ -249,8 +249,8 @@ def page(content: dict[str, Any]) -> str:
             "## How it was measured",
             how(content),
             trainer(content),
-            f"Not measured, or otherwise: {'. '.join(missing)}. Nothing was measured with 384 dimensions and 300,000 "
-            "rows or more, and no ten million rows.",
+            f"Not measured, or otherwise: {'. '.join(missing)}. Not measured: 384 dimensions and 3 million "
+            "rows, and 10 million rows.",
             details(content),
         ]
     )
