@@ -250,7 +250,7 @@ def page(content: dict[str, Any]) -> str:
             how(content),
             trainer(content),
             f"Not measured, or otherwise: {'. '.join(missing)}. Not measured: 384 dimensions and 3 million "
-            "rows, and 10 million rows.",
+            "rows.",
             details(content),
         ]
     )
