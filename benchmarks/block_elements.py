@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import save
+from common import result, save, table
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
@@ -30,6 +30,8 @@ from cfe_faiss.base.threads import use_threads
 from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Choice, Derived
 from cfe_faiss.search.query import Calibration
+
+TITLE = "Element types of blocks"
 
 DIMENSIONS = 4, 8, 12, 18, 24, 32, 48, 64, 96, 128, 256, 768
 BIT_DIMENSIONS = 128, 192, 256, 384, 512, 768
@@ -153,6 +155,40 @@ def measure_level(*, bits: bool) -> None:
     use_threads(1)
     run, dimensions = (measure_bits, BIT_DIMENSIONS) if bits else (measure, DIMENSIONS)
     print(json.dumps([run(name, d) for d in dimensions for name in DATA]))
+
+
+def block_bits() -> str:
+    content = result("block_bits")
+    rows = [
+        (level, d, *(f"{mean_of(found['measurements'], kind, d):.2f}" for kind in kinds))
+        for level, found in content["levels"].items()
+        for kinds in [("single_few", "single_many")]
+        for d in sorted({row["d"] for row in found["measurements"]})
+    ]
+    return (
+        f"The time of one query with a target recall in bits, as a share of its time in bytes, with {content['few']} "
+        f"and with {content['many']} of {content['nlist']} lists of {content['rows']:,} rows: geometric means over the "
+        f"data sets (`python benchmarks/block_elements.py --bits`, {content['environment']['processor']}). Searches "
+        "read bits from 384 dimensions on.\n\n"
+        + table(("instruction set", "dimensions", "few lists", "many lists"), rows)
+    )
+
+
+def page(content: dict[str, Any]) -> str:
+    rows = []
+    for level, measured in content["levels"].items():
+        rule = measured["rule"]
+        rows.append((level, *(rule[kind] for kind in ("batch", "single_few", "single_many"))))
+    return (
+        "The number of dimensions from which on blocks of bytes are faster than floats, by instruction set: in the "
+        "geometric mean over several data sets for all rows; for single queries, from which on they take at most 0.9 "
+        "of the time, as they need memory beside the vectors.\n\n"
+        + table(
+            ("instruction set", "all rows", "one query, few lists", "one query, many lists"), rows
+        )
+        + "\n\n"
+        + block_bits()
+    )
 
 
 def main() -> None:

@@ -29,9 +29,8 @@ from calibration_cells import (
     two_models,
 )
 from calibration_tables import TABLES
-from common import RESULTS, folded, save
+from common import RESULTS, folded, save, table
 from numpy.typing import NDArray
-from report import table
 
 import cfe_faiss as cfe
 from cfe_faiss import audit

@@ -15,8 +15,7 @@ import argparse
 from typing import Any
 
 import numpy as np
-from common import RESULTS, environment, save
-from report import percent, table
+from common import RESULTS, environment, percent, save, table
 
 import cfe_faiss as cfe
 from cfe_faiss import audit

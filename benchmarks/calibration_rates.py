@@ -24,9 +24,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from common import RESULTS, environment, folded, save
+from common import RESULTS, environment, folded, percent, save, table
 from numpy.typing import NDArray
-from report import percent, table
 from scipy.special import ndtr
 
 import cfe_faiss as cfe

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -52,6 +52,21 @@ def save(name: str, result: Mapping[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"environment": environment(), **result}, indent=2) + "\n")
     return path
+
+
+def result(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return content
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *([str(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def folded(title: str, text: str) -> str:

@@ -18,11 +18,13 @@ from typing import Any
 
 import faiss
 import numpy as np
-from common import paired_times, save
+from common import paired_times, save, table
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+TITLE = "What conditions and changes cost"
 
 REPEATS = 7
 TABLE, ROWS, VECTORS = 20_000, 100_000, 200_000
@@ -110,6 +112,30 @@ def new_lists() -> Any:
 
         first = timed(query)
         return compared(first, np.median([timed(query) for _ in range(REPEATS)]))
+
+
+COSTS = {
+    "conditions": ("top 10 of all rows, `exact` and `antiexact`", "without conditions"),
+    "relabel": ("new classes of 200,000 vectors", "training and adding them"),
+    "query": ("one query of a store of 100,000 rows", "`faiss.IndexFlatIP`"),
+    "filter": ("the same with a filter", "FAISS with a selector of the rows"),
+    "first filter": ("the first filter on a key", "a later one"),
+    "upsert": ("100 rows put into a store in place of others", "making the store"),
+    "new lists": ("queries that read new lists of a mapped index", "the same queries again"),
+}
+
+
+def page(content: dict[str, Any]) -> str:
+    rows = []
+    for name, (ours, other) in COSTS.items():
+        times = content[name]
+        seconds = (f"{1000 * times[key]:,.1f} ms" for key in ("ours", "other"))
+        rows.append((ours, other, *seconds, f"{times['ratio']:.2g}"))
+    return (
+        "What conditions, changes, filters and mapped shards cost beside the work that they save, or beside a query of "
+        "FAISS: processor time on one thread. Compare the ratios; times depend on the machine.\n\n"
+        + table(("ours", "beside", "ours takes", "the other takes", "ratio"), rows)
+    )
 
 
 def main() -> None:

@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import save
+from common import percent, save, table
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import consistency, error_rate_by_evidence
+
+TITLE = "Intervals of the audits"
 
 NODES = (30, 300, 3000)
 GRAPHS = 20
@@ -122,6 +124,44 @@ def learnt(
     weights = np.linalg.lstsq(with_one[seen], 2.0 * y[seen] - 1, rcond=None)[0]
     labels: NDArray[np.int64] = (with_one @ weights > 0).astype(np.int64)
     return labels
+
+
+def page(content: dict[str, Any]) -> str:
+    shuffled = [
+        {
+            "vectors": row["vectors"],
+            "nodes": f"{row['nodes']:,}",
+            "first of two classes": row["share_of_first_class"],
+            "nodes with ties": percent(row["tied"]),
+            "mean share": f"{row['share']:.4f}",
+            "mean expected": f"{row['expected']:.4f}",
+            "without ties": f"{row['without_ties']:.4f}",
+            "Wilson's interval holds expected": percent(row["held"]),
+        }
+        for row in content["consistency"]
+    ]
+    accuracy = [
+        {
+            "nodes": f"{row['nodes']:,}",
+            "redrawn": row["drawn_anew"],
+            "k": row["k"],
+            "mean accuracy": f"{row['accuracy']:.3f}",
+            "holds": percent(row["held"]),
+        }
+        for row in content["accuracy"]
+    ]
+    first, second = (
+        table(rows[0], (row.values() for row in rows)) for rows in (shuffled, accuracy)
+    )
+    return (
+        "How often do 95 % intervals of the audits hold what they should? Vectors in six clusters, classes with noisy "
+        f"linear borders, {content['graphs']} graphs a cell.\n\n"
+        "**Consistency, classes shuffled over the nodes.** `expected` should equal the mean share, ties or not; "
+        "beside it what it would be without counting ties. Wilson's interval takes nodes for independent.\n\n"
+        f"{first}\n\n**Accuracy within the evidence.** The band of `error_rate_by_evidence` against the mean accuracy, "
+        "if true classes are redrawn for the same predictions, and if the model is trained again on other nodes.\n\n"
+        f"{second}"
+    )
 
 
 def main() -> None:

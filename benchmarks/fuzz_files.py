@@ -29,11 +29,13 @@ from typing import Any, BinaryIO, cast
 
 import faiss
 import numpy as np
-from common import save
+from common import save, table
 
 import cfe_faiss as cfe
 from cfe_faiss.files.format import verify_index
 from cfe_faiss.files.layout import Payload, read_payload
+
+TITLE = "Damaged files"
 
 DESCRIPTIONS = {
     "flat": "IDMap2,EvidenceFlat",
@@ -358,6 +360,18 @@ def counted(script: str, folder: Path, cases: int, seed: int) -> dict[str, int]:
             last = first + (len(lines) + 1) // 2
         first = last
     return dict(sorted(counts.items()))
+
+
+def outcomes(content: dict[str, Any], noun: str) -> str:
+    rows = [(outcome, f"{count:,}") for outcome, count in content["counts"].items()]
+    return table(("outcome", noun), rows)
+
+
+def page(content: dict[str, Any]) -> str:
+    return (
+        f"{content['cases']:,} mutated index files given to the reader in processes whose crash would be noticed; "
+        f"crashes, hangs and wrong results: {content['wrong']}.\n\n{outcomes(content, 'files')}"
+    )
 
 
 def main(

@@ -11,13 +11,16 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
-from fuzz_files import counted, damaged, main, same
+from fuzz_files import counted, damaged, main, outcomes, same
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+TITLE = "Damaged shards"
 
 N, D, NLIST, SHARDS = 600, 6, 24, 4
 
@@ -111,6 +114,14 @@ def fuzz(cases: int, seed: int) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as name:
         write_shards(original(), Path(name) / "whole", SHARDS)
         return counted(__file__, Path(name), cases, seed)
+
+
+def page(content: dict[str, Any]) -> str:
+    return (
+        f"{content['cases']:,} times one file of an index in shards was damaged, the list of shards among them, and "
+        "the index opened and searched in every way that reads a list; crashes, hangs, and other results without an "
+        f"error: {content['wrong']}.\n\n{outcomes(content, 'cases')}"
+    )
 
 
 if __name__ == "__main__":

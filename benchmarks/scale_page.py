@@ -4,28 +4,17 @@ python -m benchmarks.scale_page
 """
 
 import json
-import math
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.common import RESULTS
-from benchmarks.report import table
-from cfe_faiss.scale.job import MOST_SHARDS, SHARD_ROWS
+from benchmarks.common import RESULTS, table
 
 PAGE = RESULTS / "scale.md"
-TRAINED_ON = 256 * 4  # times sqrt(n) vectors, where there are more
-OF_A_NODE = 28  # bytes that a worker holds for each node
-OF_A_LIST = 300  # and for each list in each shard
 GIB = 1 << 30
 OF_EDGES = ("sort", "graph", "step-1", "step-2", "vectors")
 """Stages whose work is for each edge; of the others it is for each node."""
-ON_PAPER = (15_699_600, 100_000_000, 1_000_000_000)
-DIMENSIONS = (64, 200)
-DAYS = 1.0  # in which all is to be done
-CORES = 32  # of a machine on paper
 
 Run = dict[str, Any]
 
@@ -155,104 +144,6 @@ def workers() -> str:
     )
 
 
-def work(name: str, n: float, degree: float, d: float) -> float:
-    """Return what the time of a stage is proportional to."""
-    if name in ("sort", "graph"):
-        return n * degree
-    if name in ("step-1", "step-2", "vectors"):
-        return n * degree * d
-    if name in ("assign", "evidence", "pairs"):  # 4 sqrt(n) lists, of which a share is compared
-        return n**1.5 * d
-    return n * d  # the sample that lists are trained on has 256 vectors for each of 4 sqrt(n) lists
-
-
-def written(name: str, n: float, d: float) -> float:
-    """Return how many bytes a stage writes."""
-    run = runs()[-1]
-    of_vectors = name in ("step-0", "step-1", "step-2", "vectors", "shard")
-    size = stage(run, name)["bytes_written"]
-    return float(size * n / run["nodes"] * (d / run["d"] if of_vectors else 1.0))
-
-
-def seconds_of(name: str, n: float, degree: float, d: float) -> float:
-    """Return the processor time of a stage, in proportion to that of the largest run."""
-    run = runs()[-1]
-    own = run["nodes"], 2 * run["edges"] / run["nodes"], run["d"]
-    again = searched_again(run) if name == "evidence" else {}
-    measured = evidence_again(again) if again else cpu(run, name)
-    return measured * work(name, n, degree, d) / work(name, *own)
-
-
-def read_by_a_machine(n: float, degree: float, d: float) -> float:
-    """Return how many bytes a machine reads from the common disk, if it takes part in all and reads a file once."""
-    steps = 3 * (4 * degree + 8 * d)
-    return n * (8 * degree + 8 * degree + 4 * d + steps + 4 * d + 4 * d + 4 * d + 12)
-
-
-def held_by_a_worker(n: float) -> float:
-    """Return how many bytes a worker holds that has all shards open: for each node, and each list of each shard."""
-    return OF_A_NODE * n + OF_A_LIST * min(n / SHARD_ROWS, MOST_SHARDS) * 4 * math.sqrt(n)
-
-
-def on_paper() -> str:
-    last = runs()[-1]
-    degree = 2 * last["edges"] / last["nodes"]
-    of = names()
-    rows = []
-    for n in ON_PAPER:
-        for d in DIMENSIONS:
-            seconds = {name: seconds_of(name, n, degree, d) for name in of}
-            sizes = [written(name, n, d) for name in of]
-            kept = sum(written(name, n, d) for name in ("vectors", "shard", "evidence"))
-            graph = sum(seconds[name] for name in of if name in OF_EDGES or name == "step-0")
-            total = sum(seconds.values())
-            rows.append(
-                (
-                    f"{n:,}",
-                    d,
-                    f"{graph / 3600:,.1f} h",
-                    f"{seconds['train'] / 3600:,.1f} h",
-                    f"{(total - graph - seconds['train']) / 3600:,.1f} h",
-                    f"{kept / GIB:,.0f} GB",
-                    f"{max(a + b for a, b in pairwise(sizes)) / GIB:,.0f} GB",
-                    f"{read_by_a_machine(n, degree, d) / GIB:,.0f} GB",
-                    f"{4 * d * min(n, TRAINED_ON * math.sqrt(n)) / GIB:,.1f} GB",
-                    f"{held_by_a_worker(n) / GIB:,.1f} GB",
-                    f"{math.ceil(total / (DAYS * 86_400 * CORES)):,}",
-                )
-            )
-    head = (
-        "nodes",
-        "d",
-        "graph and KS vectors",
-        "training",
-        "evidence and pairs",
-        "results",
-        "beside it, at most",
-    )
-    return (
-        f"On paper, {degree:.0f} directed edges a node: hours of one core of this processor, in proportion to edges, "
-        "to edges times d, to n d for training, and to n^1.5 d for lists, evidence and pairs, from the largest run "
-        f"({last['nodes']:,} nodes); what is kept; the most "
-        "that lies on the disk beside it and the inputs; what a machine reads that takes part in everything; "
-        "the vectors that training holds in memory; what a worker holds that has all shards open, beside 2 GB for what "
-        "it compares, so that on large graphs few workers with many threads are better; and "
-        f"machines of {CORES} cores that do it in a day. "
-        "Training is one task: a machine cannot do it in less than its hours divided by its cores. Nothing beyond "
-        f"{last['nodes']:,} nodes was run:\n\n"
-        + table(
-            (
-                *head,
-                "read by a machine",
-                "held by training",
-                "held by a worker",
-                f"machines of {CORES} cores for a day",
-            ),
-            rows,
-        )
-    )
-
-
 def times_of(run: Run) -> tuple[float, float, float]:
     """Return the time of all, the processor time, and the time of the evidence of all nodes, of a way to compute it."""
     if "seconds" in run:  # in memory
@@ -304,10 +195,6 @@ def page() -> str:
         growth(),
         "## Growth with the workers",
         workers(),
-        "## On paper",
-        "<!-- on paper -->",
-        on_paper(),
-        "<!-- end of on paper -->",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -12,12 +12,14 @@ from typing import Any
 
 import faiss
 import numpy as np
-from common import paired_times, save
+from common import paired_times, save, table
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import cfe_faiss as cfe
 from cfe_faiss.base.threads import use_threads
+
+TITLE = "Tanimoto similarity"
 
 Bits = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -144,6 +146,32 @@ def measure_all(X: Bits, labels: Labels, repeats: int) -> dict[str, float]:
         np.testing.assert_array_equal(other, found[0])
     medians, _ = paired_times(functions, repeats, time.process_time)
     return {way: 1000 * seconds / len(X) for way, seconds in medians.items()}
+
+
+def page(content: dict[str, Any]) -> str:
+    rows = []
+    faster = []
+    for cell in content["sets"]:
+        for mode, times in cell["milliseconds"].items():
+            ours = times["cfe_faiss"]
+            faster += [
+                f"{way} for {mode} of {cell['data']} fingerprints"
+                for way, taken in times.items()
+                if taken < ours
+            ]
+            peers = (times.get(way) for way in ("NumPy", "RDKit", "FAISS"))
+            shown = (f"{time:.3g} ({time / ours:.2g}x)" if time else "-" for time in peers)
+            rows.append((f"{cell['data']}, {cell['bits']:,} bits", mode, f"{ours:.3g}", *shown))
+    return (
+        'Exact top-10 evidence of fingerprints by `metric="tanimoto"`, two classes, beside one product of matrices in '
+        "NumPy, RDKit's `BulkTanimotoSimilarity` of bit vectors with the choice of the best in NumPy, and FAISS's "
+        "`METRIC_Jaccard` with a selector. Processor time in ms for each query, in turns on one thread, among 10,000 "
+        "rows or fewer; in brackets, how many times ours it takes: below 1x the other is faster. All return the same "
+        "similarities. We keep 4 bytes a bit, and so read 32 times as much memory as RDKit: that decides single "
+        "queries of long fingerprints. FAISS was not run for all rows, which would take minutes.\n\n"
+        f"Faster than ours: {'; '.join(faster) or 'none'}.\n\n"
+        + table(("fingerprints", "search", "cfe_faiss", "NumPy", "RDKit", "FAISS"), rows)
+    )
 
 
 def main() -> None:

@@ -13,10 +13,12 @@ import itertools
 from typing import Any
 
 import numpy as np
-from common import save
+from common import percent, save, table
 from numpy.typing import NDArray
 
 from cfe_faiss import mining
+
+TITLE = "Verdicts of a judge"
 
 RUNS = 200
 PAIRS = (20, 100)
@@ -72,6 +74,51 @@ def cell(
         "named": len(right) / RUNS,
         "right": float(np.mean(right)) if right else None,
     }
+
+
+def page(content: dict[str, Any]) -> str:
+    parts = []
+    for share in dict.fromkeys(row["share"] for row in content["cells"]):
+        rows = [
+            (
+                row["pairs"],
+                row["repeats"],
+                row["classes"],
+                row["judge"],
+                percent(row["overall"]),
+                percent(row["cannot tell"]),
+                percent(row["a pair"]),
+                f"{row['named']:.1f}",
+                percent(row["right"]),
+            )
+            for row in content["cells"]
+            if row["share"] == share
+        ]
+        title = "Level: no conflicts" if not share else f"Power: {percent(share)} of the pairs"
+        head = ("pairs", "repeats", "classes", "judge", "overall", "cannot tell", "a pair", "named")
+        parts.append(f"## {title}\n\n{table((*head, 'right'), rows)}")
+    level = [row for row in content["cells"] if not row["share"]]
+    moods = [
+        (row["repeats"], row["judge"], percent(row["overall"]), percent(row["a pair"]))
+        for row in content["moods"]
+    ]
+    return (
+        "A simulated judge gives verdicts on pairs of nearly identical inputs. The null: both inputs of a pair have "
+        "one distribution of verdicts. With conflicts, a share of the pairs has two independent distributions, which "
+        f"may be alike by chance. {content['runs']} runs a cell, nominal 5 %. *overall*: runs whose verdict is "
+        "'conflicts'. *a pair*: runs that name a pair (q <= 0.05). *named*: pairs named per run. *right*: share of the "
+        "named pairs that have two distributions. A *certain* judge is nearly always of one opinion on an input, a "
+        "*wavering* one is not.\n\n"
+        f"Without conflicts the overall test accuses in {percent(min(row['overall'] for row in level))} to "
+        f"{percent(max(row['overall'] for row in level))} of the runs of a cell, "
+        f"{percent(sum(row['overall'] for row in level) / len(level))} on average, and a pair is named in at most "
+        f"{percent(max(row['a pair'] for row in level))}.\n\n"
+        + "\n\n".join(parts)
+        + "\n\n## One mood for all verdicts of a repeat\n\nAll verdicts of one repeat lean to the same side, as those "
+        "of a model that is trained again for each repeat; 100 pairs, two classes, no conflicts. The null's "
+        "independence is broken; the test accuses less, and finds less:\n\n"
+        + table(("repeats", "judge", "overall", "a pair"), moods)
+    )
 
 
 def main() -> None:

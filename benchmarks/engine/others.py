@@ -30,6 +30,7 @@ LIST_FACTOR = "lists / sqrt(n)"
 FIRST_EF = 2 * K
 FIRST_NPROBE = 4
 _ITERATIONS = 5
+_LEAST_DIMENSIONS = 64  # of rabitqlib
 MANY = 256  # classes above which an index for each is not tried
 _MEMORY = 8e9  # bytes that copies of the vectors may take
 _FEW = (
@@ -212,6 +213,23 @@ class Scann:
         self.searcher.serialize(str(folder), relative_path=True)
 
 
+class Padded:
+    """An index of rabitqlib for fewer than 64 dimensions, which it refuses: zeros behind change no product."""
+
+    def __init__(self, index: Any) -> None:
+        self.index, self.row = index, np.zeros((1, _LEAST_DIMENSIONS), np.float32)
+
+    def search(self, x: NDArray[np.float32], *how: Any) -> Any:
+        if len(x) > 1:
+            return self.index.search(zeros_behind(x), *how)
+        self.row[:, : x.shape[1]] = x
+        return self.index.search(self.row, *how)
+
+
+def zeros_behind(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.pad(X, ((0, 0), (0, max(0, _LEAST_DIMENSIONS - X.shape[1]))))
+
+
 class Rabitq:
     """IVF of rabitqlib: codes of 1 to 9 bits a dimension, or (32) of 1 bit, the best computed anew in floats.
 
@@ -229,17 +247,19 @@ class Rabitq:
         from rabitqlib import IvfIndex
 
         means, places = clusters or clustered(X, parameters[LIST_FACTOR])
+        few = X.shape[1] < _LEAST_DIMENSIONS
+        X, means = zeros_behind(X), zeros_behind(means)
         index = IvfIndex(X.shape[1], len(X), len(means), int(parameters["bits"]), metric="ip")
         index.build(X, means, places, int(faiss.omp_get_max_threads()))
-        return cls(index, bool(parameters["precise"]))
+        return cls(Padded(index) if few else index, bool(parameters["precise"]))
 
     @classmethod
     def load(cls, folder: Path) -> "Rabitq":
         from rabitqlib import IvfIndex
 
-        return cls(
-            IvfIndex.load(str(folder / "index")), bool(int((folder / "precise").read_text()))
-        )
+        precise, few = map(int, (folder / "about").read_text().split())
+        index = IvfIndex.load(str(folder / "index"))
+        return cls(Padded(index) if few else index, bool(precise))
 
     def find(self, xq: NDArray[np.float32], nprobe: int, k: int = K) -> Results:
         threads = int(faiss.omp_get_max_threads())
@@ -247,8 +267,9 @@ class Rabitq:
         return padded(1 - distances, I.view(np.int32), k)  # padding is 2**32 - 1
 
     def save(self, folder: Path) -> None:
-        self.index.save(str(folder / "index"))
-        (folder / "precise").write_text(str(int(self.precise)))
+        few = isinstance(self.index, Padded)
+        (self.index.index if few else self.index).save(str(folder / "index"))
+        (folder / "about").write_text(f"{int(self.precise)} {int(few)}")
 
 
 def clustered(X: NDArray[np.float32], factor: float) -> Any:
@@ -330,48 +351,6 @@ class Glass:
         np.save(folder / "about.npy", [self.codes, int(self.optimize)])
 
 
-class Usearch:
-    """HNSW of usearch, whose Python interface takes no filter."""
-
-    def __init__(self, index: Any) -> None:
-        self.index = index
-
-    @classmethod
-    def build(cls, X: NDArray[np.float32], parameters: dict[str, int]) -> "Usearch":
-        from usearch.index import Index
-
-        index = Index(
-            ndim=X.shape[1],
-            metric="ip",
-            dtype="f32",
-            connectivity=parameters["M"],
-            expansion_add=parameters["efConstruction"],
-        )
-        index.add(np.arange(len(X)), X, threads=int(faiss.omp_get_max_threads()))
-        return cls(index)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Usearch":
-        from usearch.index import Index
-
-        return cls(Index.restore(folder / "index.usearch"))
-
-    def find(self, xq: NDArray[np.float32], ef: int, k: int = K) -> Results:
-        if ef != self.index.expansion_search:
-            self.index.expansion_search = ef
-        found = self.index.search(xq, k, threads=int(faiss.omp_get_max_threads()))
-        D, I = (np.atleast_2d(array) for array in (found.distances, found.keys))
-        if len(xq) > 1 and (found.counts < k).any():
-            missing = np.arange(I.shape[1]) >= np.asarray(found.counts)[:, None]
-            return padded(
-                np.where(missing, PADDING, 1 - D), np.where(missing, -1, I.astype(np.int64)), k
-            )
-        return padded(1 - D, I, k)
-
-    def save(self, folder: Path) -> None:
-        self.index.save(folder / "index.usearch")
-
-
 def of_each(graph: Graph, build: Callable[[NDArray[np.float32]], Others]) -> list[Others]:
     return [of_rows(np.ascontiguousarray(graph.X[rows]), build) for rows in rows_of_others(graph)]
 
@@ -429,10 +408,6 @@ def rabitq_grid(graph: Graph) -> list[dict[str, float]]:
 
 def rabitq(graph: Graph, parameters: dict[str, float]) -> list[Others]:
     return of_each(graph, lambda X: Rabitq.build(X, parameters))
-
-
-def usearch(graph: Graph, parameters: dict[str, int]) -> list[Others]:
-    return of_each(graph, lambda X: Usearch.build(X, parameters))
 
 
 def graph_searcher(indexes: list[Others], graph: Graph) -> Searcher:

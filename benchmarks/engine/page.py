@@ -1,44 +1,20 @@
-"""The results page: what was wanted and whether it was met, where we lose, and every peer at its best setting.
+"""The results page: where we lose, ours beside the best peer, and every peer at its best setting.
 
 python -m benchmarks.engine.page RESULT.json
 """
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import folded
+from benchmarks.common import folded, table
 from benchmarks.engine.sweep import WHOLE, best, rate
 
 OURS = "ours"
 PACKAGES = ("hnswlib", "scann", "glass", "usearch", "qdrant-client", "rabitqlib")
-FULL = 1_569_960
-# Wanted as a multiple of the best peer's: all nodes with one thread, and the median of one query; by graph, at either
-# recall. Names ending in - stand for all graphs that begin so.
-ALL_NODES = {
-    "bail": 3.0,
-    "facebook": 3.0,
-    "cora": 1.5,
-    "german": 1.5,
-    "crowded-": 2.0,
-    f"amazon-low-{FULL}": 8.0,
-}
-ALL_NODES[f"amazon-high-{FULL}"] = 8.0
-ONE_QUERY = {"bail": 1.5, "facebook": 2.0, "cora": 1.5, "german": 1.5, "amazon-": 1.5}
-TWO_THREADS = 1.8  # times one thread
-FULL_SECONDS = 60.0
 Row = tuple[str, ...]
-
-
-def floor(floors: dict[str, float], graph: str) -> float | None:
-    found = (
-        wanted
-        for name, wanted in floors.items()
-        if graph == name or (name[-1] == "-" and graph.startswith(name))
-    )
-    return next(found, None)
 
 
 def at(
@@ -100,120 +76,29 @@ def tails(
     )
 
 
-def verdict(met: bool | None) -> str:
-    return "" if met is None else "met" if met else "**not met**"
-
-
-def speed_rows(result: dict[str, Any], mode: str, what: str, floors: dict[str, float]) -> list[Row]:
-    rows: list[Row] = []
-    for target in result["targets"]:
-        for graph in result["graphs"]:
-            wanted_here = floor(floors, graph["graph"])
-            ratio, peer = versus(result, graph, mode, target)
-            reached = OURS in at(graph, mode, target)
-            met = (
-                None if wanted_here is None else reached and (ratio is None or ratio >= wanted_here)
-            )
-            told = (
-                f"{ratio:.2f}x"
-                if ratio
-                else "no peer reaches it"
-                if reached
-                else "ours does not reach it"
-            )
-            least = f"{wanted_here:g}x" if wanted_here else ""
+def speeds(result: dict[str, Any], mode: str) -> str:
+    """Return a table of ours and the best peer on each data set, at each recall, with their files and builds."""
+    rows = []
+    for graph in result["graphs"]:
+        for target in result["targets"]:
+            found = at(graph, mode, target)
+            ours, peer = found.get(OURS), best_peer(result, found)
+            theirs = found[peer] if peer else None
             rows.append(
                 (
-                    f"{what}, recall >= {target}",
                     graph["graph"],
-                    least,
-                    told,
-                    peer or "",
-                    verdict(met),
+                    f"{graph['nodes']:,} x {graph['dimension']}",
+                    f"{graph['classes']:,}",
+                    str(target),
+                    f"{rate(ours):,.0f}" if ours else "not reached",
+                    f"{rate(theirs):,.0f} ({peer})" if theirs else "none reaches it",
+                    f"{rate(ours) / rate(theirs):.2f}x" if ours and theirs else "",
+                    " / ".join(megabytes(row["file_bytes"]) for row in (ours, theirs) if row),
+                    " / ".join(f"{row['build_seconds']:,.2f}" for row in (ours, theirs) if row),
                 )
             )
-    return rows
-
-
-def tail_rows(result: dict[str, Any]) -> list[Row]:
-    rows: list[Row] = []
-    for target in result["targets"]:
-        for graph in result["graphs"]:
-            if found := tails(result, graph, target):
-                ours, theirs, peer = found
-                told = f"{ours:,.0f} us, theirs {theirs:,.0f} us"
-                rows.append(
-                    (
-                        f"one query, p99, recall >= {target}",
-                        graph["graph"],
-                        "1x",
-                        told,
-                        peer,
-                        verdict(ours <= theirs),
-                    )
-                )
-    return rows
-
-
-def thread_rows(result: dict[str, Any]) -> list[Row]:
-    """Return what more threads bring, for ours, and against the best peer with as many."""
-    rows: list[Row] = []
-    for graph in result["graphs"]:
-        for threads in graph["paired"].get("threads", {}):
-            for target in result["targets"]:
-                alone, more = (
-                    at(graph, "all", target).get(OURS),
-                    at(graph, "all", target, threads).get(OURS),
-                )
-                if alone and more:
-                    gain = rate(more) / rate(alone)
-                    what = f"all nodes, {threads} threads / {alone.get('threads', 1)}, recall >= {target}"
-                    met = gain >= TWO_THREADS if threads == "2" else None
-                    rows.append(
-                        (
-                            what,
-                            graph["graph"],
-                            f"{TWO_THREADS:g}x",
-                            f"{gain:.2f}x",
-                            "",
-                            verdict(met),
-                        )
-                    )
-                ratio, peer = versus(result, graph, "all", target, threads)
-                if ratio:
-                    what = f"all nodes, {threads} threads, recall >= {target}"
-                    rows.append((what, graph["graph"], "", f"{ratio:.2f}x", peer or "", ""))
-    return rows
-
-
-def wanted(result: dict[str, Any]) -> list[Row]:
-    """Return rows of: what, graph, wanted, measured, best peer, verdict."""
-    rows = speed_rows(result, "all", "all nodes", ALL_NODES)
-    rows += speed_rows(result, "single", "one query, median", ONE_QUERY)
-    rows += tail_rows(result) + thread_rows(result)
-    for graph in result["graphs"]:
-        ours = at(graph, "all", 0.95).get(OURS)
-        if graph["nodes"] == FULL and ours:
-            met = ours["seconds"] < FULL_SECONDS
-            took = f"{ours['seconds']:.1f} s"
-            rows.append(
-                (
-                    "all nodes, built",
-                    graph["graph"],
-                    f"{FULL_SECONDS:.0f} s",
-                    took,
-                    "",
-                    verdict(met),
-                )
-            )
-        build = graph["paired"]["build"]
-        if build:
-            ratio = build["seconds"]["IVFFlat"] / build["seconds"]["ours"]
-            lists = f"IVFFlat, {build['parameters']['nlist']:,} lists"
-            rows.append(
-                ("train + add", graph["graph"], "1x", f"{ratio:.2f}x", lists, verdict(ratio >= 1))
-            )
-    return rows
+    head = ("data set", "vectors", "groups", "recall >=", "ours, q/s", "best peer, q/s", "ratio")
+    return table((*head, "file, MB", "build, s"), rows)
 
 
 def faster(rows: dict[str, dict[str, Any]]) -> str:
@@ -257,13 +142,6 @@ def losses(result: dict[str, Any]) -> list[str]:
                 f"{graph['graph']}, train + add: ours takes {ratio:.2f}x as long as stock IVFFlat"
             )
     return found
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    return "\n".join(
-        f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *map(list, rows)]
-    )
 
 
 def megabytes(size: int | None) -> str:
@@ -379,6 +257,10 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         shared(result),
         "## Where a peer beats us",
         "\n".join(f"- {sentence}" for sentence in lost) or "Nowhere in this run.",
+        "## All nodes, one thread: ours / best peer",
+        speeds(result, "all"),
+        "## One query at a time: ours / best peer",
+        speeds(result, "single"),
         "## How it was measured",
         f"`python -m benchmarks.engine.run {result['form']}`, {machine(result)}. All numbers are in "
         f"[{path.name}]({path.name}).",
@@ -396,10 +278,6 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
         "machine if they spin. "
         "*File* is the index on disk, *memory* what the process grew by while building it, with two threads.",
         folded("The peers", "\n".join(notes)),
-        folded(
-            "Wanted and measured",
-            table(("what", "graph", "wanted", "ours / best peer", "best peer", ""), wanted(result)),
-        ),
         "## Each data set",
         *(
             section(result, graph, str(pictures[graph["graph"]].relative_to(path.parent)))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from benchmarks.engine import dropping, others, ours
 from benchmarks.engine.batches import (
     PADDING,
     by_class,
-    filled,
     hnsw_of,
     ivf_of,
     lists_of,
@@ -36,8 +34,6 @@ from benchmarks.engine.searcher import FIRST_NPROBE, Results, Searcher
 NLIST_FACTORS = (4, 2, 8, 1, 3, 1.5, 6, 0.5, 12)
 HNSW_GRID = ((32, 80), (16, 80), (32, 200), (64, 200), (24, 120), (12, 80), (48, 400))
 THREADS = 2  # to build with
-_LEVELS = 8  # of Panorama, of 8 dimensions at least
-_PYTHON = 3000  # rows above which a filter in Python is not tried
 FIRST_EF = 64
 
 
@@ -187,11 +183,6 @@ def hnsw_searcher(index: Any, graph: Graph) -> Searcher:
     )
 
 
-def hnsw_per_class(graph: Graph, parameters: dict[str, int]) -> list[Any]:
-    order, starts = rows_by_label(graph)
-    return [hnsw_of(graph.X[order[a:b]], parameters) for a, b in pairwise(starts)]
-
-
 def save_each(indexes: list[Any], folder: Path) -> None:
     for label, index in enumerate(indexes):
         faiss.write_index(index, str(folder / str(label)))
@@ -201,151 +192,6 @@ def load_each(folder: Path) -> list[Any]:
     return [
         faiss.read_index(str(folder / str(label))) for label in range(len(list(folder.iterdir())))
     ]
-
-
-def per_class_searcher(
-    indexes: list[Any],
-    graph: Graph,
-    parameters_of: Callable[[int], Any],
-    *,
-    smallest: int,
-    first: int,
-) -> Searcher:
-    order, starts = rows_by_label(graph)
-    nodes, parameters = [nodes_of(order[a:b]) for a, b in pairwise(starts)], cache(parameters_of)
-
-    def search(xq: NDArray[np.float32], label: int, setting: int) -> Results:
-        best = faiss.ResultHeap(len(xq), K, keep_max=True)
-        for other, index in enumerate(indexes):
-            if other != label:
-                D, I = index.search(xq, K, params=parameters(setting))
-                best.add_result(D, nodes[other](I))
-        best.finalize()
-        return best.D, best.I
-
-    largest = max(K, int(np.diff(starts).max()))
-    return by_class(
-        graph, search, smallest=smallest, largest=largest, first=first, lists=nearby(graph)
-    )
-
-
-def ivf_per_class(graph: Graph, parameters: dict[str, float]) -> list[Any]:
-    order, starts = rows_by_label(graph)
-    parts = [np.ascontiguousarray(graph.X[order[a:b]]) for a, b in pairwise(starts)]
-    return [dropping.Ivf.build(X, parameters).index for X in parts]
-
-
-def few_classes(info: dict[str, Any]) -> str | None:
-    """Return why one index for each class is not tried, if a query would search too many."""
-    return (
-        f"not tried: a query would search {info['classes'] - 1:,} indexes"
-        if info["classes"] > others.MANY
-        else None
-    )
-
-
-# --- newer indexes of FAISS -------------------------------------------------------------------------------------------
-
-
-def panorama(graph: Graph, parameters: dict[str, int]) -> Any:
-    levels = max(1, min(_LEVELS, graph.d // _LEVELS))
-    index = faiss.IndexIVFFlatPanorama(
-        faiss.IndexFlatIP(graph.d), graph.d, parameters["nlist"], levels, faiss.METRIC_INNER_PRODUCT
-    )
-    return filled(index, graph.X)
-
-
-def fast_scan_grid(graph: Graph) -> list[dict[str, int]]:
-    return [
-        {**parameters, "reorder": number}
-        for parameters in nlists(graph)[:4]
-        for number in others.REORDER
-    ]
-
-
-def fast_scan(graph: Graph, parameters: dict[str, int]) -> Any:
-    d = graph.d
-    M = d // 2 if d % 2 == 0 else d
-    base = faiss.IndexIVFPQFastScan(
-        faiss.IndexFlatIP(d), d, parameters["nlist"], M, 4, faiss.METRIC_INNER_PRODUCT
-    )
-    base.pq.cp.min_points_per_centroid = 1
-    index = faiss.IndexRefineFlat(filled(base, graph.X), faiss.swig_ptr(graph.X))
-    index.k_factor = parameters["reorder"] / K
-    return index
-
-
-def fast_scan_searcher(index: Any, graph: Graph) -> Searcher:
-    base, selectors = faiss.downcast_index(index.base_index), bitmaps(graph)
-
-    @cache
-    def parameters(label: int, nprobe: int) -> Any:
-        scan = faiss.SearchParametersIVF(sel=selectors(label), nprobe=nprobe)
-        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=scan)
-
-    def search(xq: NDArray[np.float32], label: int, nprobe: int) -> Results:
-        return index.search(xq, K, params=parameters(label, nprobe))
-
-    lists = lists_of(base, np.arange(graph.n))
-    return by_class(graph, search, largest=base.nlist, first=FIRST_NPROBE, lists=lists)
-
-
-def no_scalar_fast_scan(info: dict[str, Any]) -> str:
-    """Return why the fast scan of scalar quantizers is not tried."""
-    found = [
-        name for name in dir(faiss) if name.endswith(("SQFastScan", "ScalarQuantizerFastScan"))
-    ]
-    return (
-        f"not tried: {found[0]} is newer than this benchmark"
-        if found
-        else f"not tried: not in {faiss.__version__}"
-    )
-
-
-# --- Qdrant -----------------------------------------------------------------------------------------------------------
-
-
-def qdrant(X: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
-    """Return a client that holds vectors and groups, with both: it cannot write them."""
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(":memory:")
-    client.create_collection(
-        "all", models.VectorParams(size=X.shape[1], distance=models.Distance.DOT)
-    )
-    payload = [{"group": label} for label in labels.tolist()]
-    client.upload_collection("all", vectors=X, payload=payload, ids=range(len(X)))
-    return client, X, labels
-
-
-def qdrant_searcher(kept: Any, graph: Graph) -> Searcher:
-    from qdrant_client import models
-
-    client = kept[0]
-
-    def search(xq: NDArray[np.float32], label: int, setting: int) -> Results:
-        own = models.Filter(
-            must_not=[models.FieldCondition(key="group", match=models.MatchValue(value=label))]
-        )
-        D, I = np.full((len(xq), K), PADDING, np.float32), np.full((len(xq), K), -1, np.int64)
-        for row, x in enumerate(xq.tolist()):
-            points = client.query_points("all", query=x, limit=K, query_filter=own).points
-            D[row, : len(points)], I[row, : len(points)] = (
-                [p.score for p in points],
-                [p.id for p in points],
-            )
-        return D, I
-
-    return by_class(graph, search)
-
-
-def too_many_for_python(info: dict[str, Any]) -> str | None:
-    """Return why Qdrant's local mode is not tried: it compares all payloads in Python for each query."""
-    return (
-        f"not tried: its local mode compares {info['nodes']:,} payloads in Python"
-        if info["nodes"] > _PYTHON
-        else None
-    )
 
 
 # --- hnswlib ----------------------------------------------------------------------------------------------------------
@@ -429,45 +275,6 @@ PEERS = (
         dropping.grid(others.ivf_grid),
         **dropping.parts(dropping.Ivf, lists=True),
     ),
-    Peer("Panorama, bitmap", nlists, panorama, ivf_bitmap_searcher, notes="IndexIVFFlatPanorama"),
-    Peer(
-        "PQ fast scan, bitmap",
-        fast_scan_grid,
-        fast_scan,
-        fast_scan_searcher,
-        notes="IndexIVFPQFastScan with two dimensions a code (one if their number is odd), the best computed anew",
-    ),
-    Peer("SQ fast scan, bitmap", nlists, ivf, ivf_bitmap_searcher, infeasible=no_scalar_fast_scan),
-    Peer("HNSW, drop own", dropping.grid(hnsw_grid), **dropping.parts(dropping.Hnsw)),
-    Peer(
-        "IVFFlat per class",
-        others.ivf_grid,
-        ivf_per_class,
-        partial(
-            per_class_searcher,
-            parameters_of=lambda n: faiss.SearchParametersIVF(nprobe=n),
-            smallest=1,
-            first=4,
-        ),
-        save_each,
-        load_each,
-        infeasible=few_classes,
-        notes="one index for each class; a query searches those of the other classes",
-    ),
-    Peer(
-        "HNSW per class",
-        hnsw_grid,
-        hnsw_per_class,
-        partial(
-            per_class_searcher,
-            parameters_of=lambda ef: faiss.SearchParametersHNSW(efSearch=ef),
-            smallest=K,
-            first=2 * K,
-        ),
-        save_each,
-        load_each,
-        infeasible=few_classes,
-    ),
     Peer(
         "IVFFlat per other classes",
         others.ivf_grid,
@@ -543,44 +350,10 @@ PEERS = (
         notes="its filter is a Python call per visited vector, and allows one thread only",
     ),
     Peer(
-        "hnswlib, drop own",
-        dropping.grid(hnsw_grid),
-        **dropping.parts(dropping.Hnswlib),
-        needs="hnswlib",
-    ),
-    Peer(
-        "usearch per other classes",
-        others.hnsw_grid,
-        others.usearch,
-        others.graph_searcher,
-        others.save,
-        partial(others.load, others.Usearch),
-        needs="usearch",
-        infeasible=others.infeasible,
-        notes="its Python interface takes no filter",
-    ),
-    Peer(
-        "usearch, drop own",
-        dropping.grid(hnsw_grid),
-        **dropping.parts(others.Usearch),
-        needs="usearch",
-    ),
-    Peer(
         "ScaNN, floats, drop own",
         dropping.grid(others.scann_float_grid),
         **dropping.parts(others.Scann, lists=True),
         needs="scann",
-    ),
-    Peer(
-        "Qdrant, local",
-        _no_parameters,
-        lambda graph, _: qdrant(graph.X, graph.labels),
-        qdrant_searcher,
-        lambda index, folder: np.savez(folder / "rows.npz", X=index[1], labels=index[2]),
-        lambda folder: qdrant(**np.load(folder / "rows.npz")),
-        needs="qdrant_client",
-        infeasible=too_many_for_python,
-        notes="exact, in Python and in memory",
     ),
     *(
         Peer(

@@ -2,18 +2,21 @@
 
 The name of a data set is ``groups-POSITION-SIZES-GROUPS-D-N``: N unit vectors with D components around clusters of
 different size and width. POSITION is the percentage of rows whose group follows their position: at 100 each group is a
-region, at 0 groups are drawn independently of the vectors. SIZES is equal or zipf. GROUPS is a number of groups from 2
-on, or half: N/2 groups, of two rows each if they are equal.
+region, at 0 groups are drawn independently of the vectors. ``apartPERCENT`` is the percentage of rows that stand apart
+from their group: at apart100 neighbours are of different groups. SIZES is equal or zipf. GROUPS is a number of groups
+from 2 on, or half: N/2 groups, of two rows each if they are equal.
 """
 
 from typing import Literal, NamedTuple, cast
 
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
 SEED = 0
 _CLUSTERS = 100
 _SPREAD = 0.35  # of a cluster beside the distance between clusters, on average
+_NEIGHBORS = 20  # of a row that stands apart from its group
 _WITHIN = 0.5  # spread of a pair beside that of its cluster
 
 
@@ -28,6 +31,8 @@ class Shape(NamedTuple):
 
     def __str__(self) -> str:
         follow = f"the group of {self.position} % of the rows follows their position"
+        if self.position < 0:
+            follow = f"{-self.position} % of the rows stand apart from their group"
         return f"synthetic: {self.groups:,} groups of {self.sizes} sizes, {follow}"
 
 
@@ -36,11 +41,12 @@ def parse(name: str) -> Shape:
     kind, *parts = name.split("-")
     if kind != "groups" or len(parts) != 5 or parts[1] not in ("equal", "zipf"):
         raise ValueError(f"the name must be groups-POSITION-(equal|zipf)-GROUPS-D-N, got {name!r}")
-    position, d, n = int(parts[0]), int(parts[3]), int(parts[4])
+    position = int(parts[0].replace("apart", "-"))
+    d, n = int(parts[3]), int(parts[4])
     groups = n // 2 if parts[2] == "half" else int(parts[2])
-    if not (0 <= position <= 100 and 2 <= groups <= n // 2 and d >= 2):
+    if not (-100 <= position <= 100 and 2 <= groups <= n // 2 and d >= 2):
         raise ValueError(
-            f"the name must have a position of 0 to 100, 2 to n/2 groups and d >= 2, got {name!r}"
+            f"the name must have a percentage up to 100, 2 to n/2 groups and d >= 2, got {name!r}"
         )
     return Shape(position, cast(Literal["equal", "zipf"], parts[1]), groups, d, n)
 
@@ -49,9 +55,12 @@ def make(shape: Shape, seed: int = SEED) -> tuple[NDArray[np.float32], NDArray[n
     """Return the vectors (n, d) and the groups (n,) of a data set, the same in every call."""
     rng = np.random.default_rng([seed, shape.d, shape.n])
     X, order = clustered(shape.n, shape.d, rng)
-    labels = np.empty(shape.n, np.int64)
-    labels[order] = np.repeat(np.arange(shape.groups), group_sizes(shape))
-    moved = rng.permutation(shape.n)[: round(shape.n * (100 - shape.position) / 100)]
+    if shape.position < 0:
+        labels = apart(X, group_sizes(shape), rng)
+    else:
+        labels = np.empty(shape.n, np.int64)
+        labels[order] = np.repeat(np.arange(shape.groups), group_sizes(shape))
+    moved = rng.permutation(shape.n)[: round(shape.n * (100 - abs(shape.position)) / 100)]
     labels[moved] = labels[rng.permutation(moved)]
     return X, labels
 
@@ -74,6 +83,20 @@ def clustered(
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     along = centers @ rng.normal(size=d)
     return X.astype(np.float32), np.lexsort((of_pair, along[of_pair], of_cluster[of_pair]))
+
+
+def apart(
+    X: NDArray[np.float32], sizes: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return groups (n,) of these sizes: one row after the other gets that which is rarest among its neighbours."""
+    near = faiss.knn(X, X, _NEIGHBORS + 1)[1][:, 1:]
+    labels, room = np.full(len(X), len(sizes)), sizes.astype(float)
+    for row in rng.permutation(len(X)):
+        counts = np.bincount(labels[near[row]], minlength=len(sizes) + 1)[: len(sizes)]
+        group = int(np.argmin(np.where(room > 0, counts - room / len(X), np.inf)))
+        labels[row] = group
+        room[group] -= 1
+    return labels
 
 
 def group_sizes(shape: Shape) -> NDArray[np.int64]:

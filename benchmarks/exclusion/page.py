@@ -11,55 +11,17 @@ from typing import Any
 
 from benchmarks.common import folded
 from benchmarks.engine.page import (
-    OURS,
-    at,
-    best_peer,
     losses,
     machine,
-    rate,
     section,
     shared,
-    table,
+    speeds,
     versus,
 )
 from benchmarks.engine.page import main as write_page
 
 NEWEST = "exclusion_short"
 """Result that the project's README and the pages of the documentation name."""
-
-
-def speeds(result: dict[str, Any], mode: str) -> str:
-    """Return a table of ours and the best peer on each data set, at each recall."""
-    rows = []
-    for graph in result["graphs"]:
-        for target in result["targets"]:
-            found = at(graph, mode, target)
-            ours, peer = found.get(OURS), best_peer(result, found)
-            rows.append(
-                (
-                    graph["graph"],
-                    f"{graph['nodes']:,} x {graph['dimension']}",
-                    f"{graph['classes']:,}",
-                    str(target),
-                    f"{rate(ours):,.0f}" if ours else "not reached",
-                    f"{rate(found[peer]):,.0f}" if peer else "none reaches it",
-                    peer or "",
-                    f"{rate(ours) / rate(found[peer]):.2f}x" if ours and peer else "",
-                )
-            )
-    return table(
-        (
-            "data set",
-            "vectors",
-            "groups",
-            "recall >=",
-            "ours, q/s",
-            "best peer, q/s",
-            "peer",
-            "ratio",
-        ),
-        rows,
-    )
 
 
 def in_short(result: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@
     CFE_DATA=... python -m benchmarks.exclusion.run full
     python -m benchmarks.exclusion.run short --graphs groups-50-zipf-100-64-20000 --threads 1 2
 
-``pip install -c constraints.txt ".[benchmarks]" usearch qdrant-client`` from a clone installs all but pyglass. Peers
+``pip install -c constraints.txt ".[benchmarks]"`` from a clone installs all but pyglass. Peers
 that are not installed are left out and named. Data sets are generated (:mod:`benchmarks.exclusion.data`), or they are
 real graphs, which need PyTorch and the folder CFE_DATA.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.engine.page import table as markdown
+from benchmarks.common import table as markdown
 from benchmarks.real_tables import golden
 from benchmarks.real_tables.files import Table, pins
 
