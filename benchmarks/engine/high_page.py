@@ -27,6 +27,12 @@ def lost_in_high_dimension() -> str:
     return f"{where}{len(lost)} of {number} comparisons ({'; '.join(sorted(winners))}), on {names}."
 
 
+def megabytes(*records: dict[str, Any]) -> str:
+    """Return the memory of indexes, where it was measured."""
+    known = [record["memory_bytes"] for record in records if "memory_bytes" in record]
+    return " / ".join(f"{held / 1e6:,.0f}" for held in known)
+
+
 def page(content: dict[str, Any]) -> str:
     rows, builds = [], []
     for found in content["measured"]:
@@ -53,6 +59,7 @@ def page(content: dict[str, Any]) -> str:
                     f"{1e6 * mine['seconds']:.1f}",
                     f"{best} {times[best]}",
                     others,
+                    megabytes(mine, records[best]),
                     f"{1e6 * calibrated['seconds']:.1f} ({calibrated['recall']:.4f})"
                     if calibrated
                     else "",
@@ -75,7 +82,7 @@ def page(content: dict[str, Any]) -> str:
         "`recall=` (in bits of the rows, then in bytes of few, the best in floats) and with `nprobe=` (in bytes; a "
         "batch in groups). rabitqlib, ScaNN and IVFFlat have an index of the rows of other classes for "
         "each class: ten copies. Every index has the least setting that reaches the recall for the queries, and the "
-        "faster of two numbers of lists. The last column is "
+        "fastest of the numbers of lists that were tried (sqrt(n), of some also 2 sqrt(n)). The last column is "
         "what `recall=` chooses by its calibration, with the recall that it reached. *codes*: codes of rabitqlib with "
         "7 or 9 bits, whose similarities are estimates; *raw*: codes of one bit, and floats; ours are exact.\n\n"
         "*mixed*: ten equal classes along a random direction; *alike*: ten clusters of k-means. `cora_features` are "
@@ -92,7 +99,7 @@ def page(content: dict[str, Any]) -> str:
         + table(
             (
                 *("data", "level", "search", "recall", "best peer / ours", "ours, us"),
-                *("best peer, us", "others, us", "calibrated, us (recall)"),
+                *("best peer, us", "others, us", "memory, MB", "calibrated, us (recall)"),
             ),
             rows,
         )
