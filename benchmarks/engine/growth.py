@@ -7,7 +7,8 @@ superkmeans as its trainer, rabitqlib, HNSW and ScaNN. Each cell is written when
     python -m benchmarks.engine.growth text-64-30000-mixed text-384-300000-alike
     python -m benchmarks.engine.growth text-64-3000000-mixed --factors 2 --classes 1
     CFE_DATA=... python -m benchmarks.engine.growth bail clumps-mixed-30000 --factors 2 4 6
-    CFE_SIMD=avx2 python -m benchmarks.engine.growth text-200-500000-mixed --peers ours rabitqlib
+    CFE_SIMD=avx2 FAISS_OPT_LEVEL=AVX2 python -m benchmarks.engine.growth text-200-500000-mixed \\
+        --peers ours rabitqlib --factors 1 2 --classes 1
 """
 
 import argparse

@@ -257,7 +257,8 @@ def page(content: dict[str, Any]) -> str:
             losses(parts[True]),
             speeds(parts[True]),
             "`text-D-N` is generated: N rows with D dimensions, like embeddings of texts. *mixed*: ten equal classes "
-            "along a random direction; *alike*: ten clusters of k-means, so that near rows are of the query's class.",
+            "along a random direction; *alike*: ten clusters of k-means, so that near rows are of the query's class. "
+            "At the level avx2 ours and FAISS have no AVX-512 instructions, but rabitqlib does.",
             "## Few dimensions",
             in_short(parts[False]),
             losses(parts[False]),
