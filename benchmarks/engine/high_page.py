@@ -89,13 +89,13 @@ def page(content: dict[str, Any]) -> str:
         "2,708 KS vectors of 1,433 numbers; `paragraphs-384` real texts, about 100,000 paragraphs of Python packages "
         "(tf-idf and SVD); `text-D-N` is generated, N rows with D dimensions. At the level avx2 ours has no AVX-512 "
         f"instructions, but rabitqlib does. The load was up to {load:.0f} on two cores, so that caches were cold and "
-        "times are long; ratios are of one run. Not measured: memory, the spread over runs, more lists or classes "
-        "than the tables name, and HNSW, IVFFlat and ScaNN where they have no figure.\n\n"
+        "times are long; ratios are of one run. Memory is what a build added to the process: of ours, with what "
+        "`prepare` makes, and of the best peer's index of one class. Not measured: memory where there is none, the "
+        "spread over runs, more lists or classes than the tables name, and HNSW, IVFFlat and ScaNN where they have no "
+        "figure.\n\n"
         "On Cora a third of our time compares bits, whose table look-ups keep the processor's ports busy; the rest is "
         "ranking of lists, ten rows of floats, and the call from Python. Bits that were prefetched farther ahead, or "
-        "of the next list, saved nothing. Three pairs of rows are of an earlier core without bytes between bits "
-        "and floats, which was slower: paragraphs-384-alike and text-768-100000-alike with avx512, "
-        "and text-768-100000-mixed with avx2.\n\n"
+        "of the next list, saved nothing.\n\n"
         + table(
             (
                 *("data", "level", "search", "recall", "best peer / ours", "ours, us"),
