@@ -239,6 +239,8 @@ def draw(content: dict[str, Any]) -> None:
 
 
 def page(content: dict[str, Any]) -> str:
+    cells = sorted(content["measured"], key=lambda c: (c["dimension"], c["rows"], named(c)))
+    content = content | {"measured": cells}
     parts: dict[bool, dict[str, Any]] = {
         of_text: {
             "measured": [c for c in content["measured"] if c["data"].startswith("text") == of_text]
