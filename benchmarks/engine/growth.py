@@ -7,11 +7,11 @@ superkmeans as its trainer, rabitqlib, HNSW and ScaNN. Each cell is written when
     python -m benchmarks.engine.growth text-64-30000-mixed text-384-300000-alike
     python -m benchmarks.engine.growth text-64-3000000-mixed --factors 2 --classes 1
     CFE_DATA=... python -m benchmarks.engine.growth bail clumps-mixed-30000 --factors 2 4 6
+    CFE_SIMD=avx2 FAISS_OPT_LEVEL=AVX2 python -m benchmarks.engine.growth text-200-500000-mixed \\
+        --peers ours rabitqlib --factors 1 2 --classes 1
 """
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import tempfile
@@ -31,7 +31,8 @@ from benchmarks.common import RESULTS, environment
 from benchmarks.engine import dropping, high, others
 from benchmarks.engine.batches import filled, hnsw_of, ivf_of
 from benchmarks.engine.graphs import SEED, K, vectors
-from benchmarks.engine.sweep import TARGETS, private_bytes
+from benchmarks.engine.sweep import TARGETS
+from cfe_faiss import _native
 from cfe_faiss.base import threads
 
 PATH = RESULTS / "growth.json"
@@ -260,6 +261,7 @@ def measure(
     weigh(best, len(task.queries))
     return {
         "data": task.name,
+        "level": _native.level(),
         "rows": len(task.X),
         "dimension": task.X.shape[1],
         "classes asked": len(task.queries),
@@ -283,24 +285,18 @@ def weigh(best: Best, classes: int) -> None:
     del built
     for index, keys in of_index.items():
         copies = classes if "others" in index or "rabitqlib" in index else 1
-        before = held_bytes()
+        before = high.held_bytes()
         records = [best.pop(key)[1] for key in keys]
-        freed = before - held_bytes()
+        freed = before - high.held_bytes()
         for record in records:
             record["memory_bytes"] = freed // copies
 
 
-def held_bytes() -> int:
-    """Return the memory of this process, after it gave back what is free."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    return private_bytes() or 0
-
-
 def store(path: Path, cell: dict[str, Any]) -> None:
-    """Put a cell into a result, in place of an earlier one of the same data."""
+    """Put a cell into a result, in place of an earlier one of the same data and instruction set."""
     measured = json.loads(path.read_text())["measured"] if path.exists() else []
-    kept = [other for other in measured if other["data"] != cell["data"]]
+    same = cell["data"], cell["level"]
+    kept = [other for other in measured if (other["data"], other["level"]) != same]
     result = {"environment": environment(), "measured": [*kept, cell]}
     path.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -10,6 +10,8 @@ build for each class, and ours has one index of all rows.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import tempfile
@@ -31,7 +33,7 @@ from benchmarks.common import RESULTS, environment
 from benchmarks.engine import dropping, others
 from benchmarks.engine.batches import hnsw_of, ivf_of
 from benchmarks.engine.graphs import SEED, K, unlabelled
-from benchmarks.engine.sweep import TARGETS
+from benchmarks.engine.sweep import TARGETS, private_bytes
 from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.search.derived import Derived
@@ -118,6 +120,7 @@ class Built:
     largest: int
     seconds: float
     first: int = 1
+    memory: int = 0
 
 
 def ours(task: Task) -> Iterator[Built]:
@@ -129,12 +132,14 @@ def ours(task: Task) -> Iterator[Built]:
     everything = {label: np.arange(len(task.X)) for label in task.queries}
     for factor in task.factors:
         nlist = round(factor * len(task.X) ** 0.5)
+        before = held_bytes()
         start = time.perf_counter()
         index = cfe.IndexEvidenceIVF(task.X.shape[1], nlist)
         index.train(task.X)
         index.add_with_labels(task.X, task.labels)
         index.prepare()
         seconds = time.perf_counter() - start
+        memory = held_bytes() - before
 
         def by_recall(label: int, setting: int, index: Any = index) -> Search:
             one, many, recall = np.array([label]), np.full(BATCH, label), -setting / 1000
@@ -157,16 +162,19 @@ def ours(task: Task) -> Iterator[Built]:
             )
 
         for name, search in (("ours", by_recall), ("ours, nprobe=", by_nprobe)):
-            yield Built(name, {"nlist": nlist}, search, search, everything, nlist, seconds)
+            about = name, {"nlist": nlist}, search, search, everything, nlist, seconds
+            yield Built(*about, memory=memory)
 
 
 def over_others(
     task: Task, name: str, parameters: dict[str, Any], build: Callable[[int, Array], Any]
 ) -> Built:
     """Return a peer with an index over the rows of other classes, for each class that is asked."""
+    before = held_bytes()
     start = time.perf_counter()
     indexes = {label: build(label, task.others(label)) for label in task.queries}
     seconds = (time.perf_counter() - start) / len(indexes)
+    memory = (held_bytes() - before) // len(indexes)
     rows = {label: np.flatnonzero(task.labels != label) for label in task.queries}
 
     def find(label: int, setting: int) -> Search:
@@ -177,7 +185,14 @@ def over_others(
         return lambda x: index.find(x, setting)[1]  # type: ignore[no-any-return]
 
     largest = max(1, round(2 * max(task.factors) * len(task.X) ** 0.5))
-    return Built(name, parameters, find, find, rows, largest, seconds)
+    return Built(name, parameters, find, find, rows, largest, seconds, memory=memory)
+
+
+def held_bytes() -> int:
+    """Return the memory of this process, after it gave back what is free."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return private_bytes() or 0
 
 
 def rabitqlib(task: Task) -> Iterator[Built]:
@@ -209,9 +224,11 @@ def ivf(task: Task) -> Iterator[Built]:
 
 
 def hnsw(task: Task) -> Iterator[Built]:
+    before = held_bytes()
     start = time.perf_counter()
     index = hnsw_of(task.X, HNSW)
     seconds = time.perf_counter() - start
+    memory = held_bytes() - before
     selectors = {
         label: faiss.IDSelectorBitmap(np.packbits(task.labels != label, bitorder="little"))
         for label in task.queries
@@ -222,7 +239,8 @@ def hnsw(task: Task) -> Iterator[Built]:
         return lambda x: index.search(x, K, params=params)[1]  # type: ignore[no-any-return]
 
     everything = {label: np.arange(len(task.X)) for label in task.queries}
-    yield Built("HNSW, selector", HNSW, find, find, everything, 4096, seconds, _FIRST_EF)
+    about = "HNSW, selector", HNSW, find, find, everything, 4096, seconds, _FIRST_EF
+    yield Built(*about, memory)
 
 
 PEERS = {
@@ -333,7 +351,11 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
                     print(name, built.name, built.parameters, mode, target, record, flush=True)
                     before = best.get((mode, target, built.name))
                     if record and (before is None or record["seconds"] < before[1]["seconds"]):
-                        about = {"parameters": built.parameters, "build_seconds": built.seconds}
+                        about = {
+                            "parameters": built.parameters,
+                            "build_seconds": built.seconds,
+                            "memory_bytes": built.memory,
+                        }
                         best[mode, target, built.name] = built, record | about
             faiss.omp_set_num_threads(2)
     faiss.omp_set_num_threads(1)

@@ -27,6 +27,12 @@ def lost_in_high_dimension() -> str:
     return f"{where}{len(lost)} of {number} comparisons ({'; '.join(sorted(winners))}), on {names}."
 
 
+def megabytes(*records: dict[str, Any]) -> str:
+    """Return the memory of indexes, where it was measured."""
+    known = [record["memory_bytes"] for record in records if "memory_bytes" in record]
+    return " / ".join(f"{held / 1e6:,.0f}" for held in known)
+
+
 def page(content: dict[str, Any]) -> str:
     rows, builds = [], []
     for found in content["measured"]:
@@ -53,6 +59,7 @@ def page(content: dict[str, Any]) -> str:
                     f"{1e6 * mine['seconds']:.1f}",
                     f"{best} {times[best]}",
                     others,
+                    megabytes(mine, records[best]),
                     f"{1e6 * calibrated['seconds']:.1f} ({calibrated['recall']:.4f})"
                     if calibrated
                     else "",
@@ -72,27 +79,27 @@ def page(content: dict[str, Any]) -> str:
     return (
         "The top-10 evidence of one query at a time, by the clock, and of 1,000 queries of a class, by processor time "
         "of one thread: microseconds a query, medians, all in turns. Ours is one index of all rows, searched with "
-        "`recall=` (in bits of the rows, then in bytes of few, the best in floats) and with `nprobe=` (in bytes; a "
+        "`recall=` (from 96 dimensions on in bits of the rows, then in bytes of few, the best in floats) and with `nprobe=` (in bytes; a "
         "batch in groups). rabitqlib, ScaNN and IVFFlat have an index of the rows of other classes for "
         "each class: ten copies. Every index has the least setting that reaches the recall for the queries, and the "
-        "faster of two numbers of lists. The last column is "
+        "fastest of the numbers of lists that were tried (sqrt(n), of some also 2 sqrt(n)). The last column is "
         "what `recall=` chooses by its calibration, with the recall that it reached. *codes*: codes of rabitqlib with "
         "7 or 9 bits, whose similarities are estimates; *raw*: codes of one bit, and floats; ours are exact.\n\n"
         "*mixed*: ten equal classes along a random direction; *alike*: ten clusters of k-means. `cora_features` are "
         "2,708 KS vectors of 1,433 numbers; `paragraphs-384` real texts, about 100,000 paragraphs of Python packages "
         "(tf-idf and SVD); `text-D-N` is generated, N rows with D dimensions. At the level avx2 ours has no AVX-512 "
         f"instructions, but rabitqlib does. The load was up to {load:.0f} on two cores, so that caches were cold and "
-        "times are long; ratios are of one run. Not measured: memory, the spread over runs, more lists or classes "
-        "than the tables name, and HNSW, IVFFlat and ScaNN where they have no figure.\n\n"
+        "times are long; ratios are of one run. Memory is what a build added to the process: of ours, with what "
+        "`prepare` makes, and of the best peer's index of one class. Not measured: memory where there is none, the "
+        "spread over runs, more lists or classes than the tables name, and HNSW, IVFFlat and ScaNN where they have no "
+        "figure.\n\n"
         "On Cora a third of our time compares bits, whose table look-ups keep the processor's ports busy; the rest is "
         "ranking of lists, ten rows of floats, and the call from Python. Bits that were prefetched farther ahead, or "
-        "of the next list, saved nothing. Three pairs of rows are of an earlier core without bytes between bits "
-        "and floats, which was slower: paragraphs-384-alike and text-768-100000-alike with avx512, "
-        "and text-768-100000-mixed with avx2.\n\n"
+        "of the next list, saved nothing.\n\n"
         + table(
             (
                 *("data", "level", "search", "recall", "best peer / ours", "ours, us"),
-                *("best peer, us", "others, us", "calibrated, us (recall)"),
+                *("best peer, us", "others, us", "memory, MB", "calibrated, us (recall)"),
             ),
             rows,
         )
