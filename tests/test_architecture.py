@@ -1,6 +1,7 @@
 """The pages of the architecture name files and functions that there are."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_names_are_there():
     }
     assert len(named) > 60
     assert sorted(named - words - {"cfe_faiss", "cpp", "py", "pyi", "md", "toml"}) == []
+
+
+def test_the_picture_has_the_layers_of_the_contract_of_imports():
+    picture = (ROOT / "docs" / "_static" / "layers.svg").read_text(encoding="utf-8")
+    shown = re.findall(r'class="name" x="[\d.]+" y="\d+">(\w+)<', picture)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    modules = {module for layer in layers for module in layer.split(" | ")}
+    assert sorted(shown) == sorted(modules - {"__main__"} | {"FAISS"})
 
 
 def test_names_are_in_the_files_that_are_said():

@@ -265,7 +265,7 @@ def page(content: dict[str, Any]) -> str:
             in_short(parts[False]),
             losses(parts[False]),
             speeds(parts[False]),
-            "Bail is a real table; the others are generated (see [the measurements](../README.md)). pyglass, the best "
+            "Bail is a real table; the others are generated. pyglass, the best "
             "peer of some [other runs](engine_tables.md), is on no package index; searches of all rows are there.",
             "## How it was measured",
             how(content),

@@ -103,10 +103,13 @@ class AnsweringMixin:
         """Whether the index stores the vectors in float32."""
         return not self.stores_codes or self.k_factor is not None
 
-    # --- answer: the common entry point of all searches -------------------------------------------
+    # --- answers to a query -----------------------------------------------------------------------
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
-        """Return D and I, both (nq, k). Every search of the index ends here."""
+        """Return D and I, both (nq, k), of a query with a number of results.
+
+        ``answer_single``, ``answer_range`` and ``answer_certified`` are the other answers.
+        """
         query = self._bindable(query)
         with self.holding() as snapshot:
             return self.answer_on(snapshot, query, effort, progress)

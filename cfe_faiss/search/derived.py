@@ -30,7 +30,7 @@ from cfe_faiss.base.threads import derived, num_threads, once, single_threaded_b
 from cfe_faiss.coarse.routes import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
-from cfe_faiss.search.query import MEMORY, Calibration, Effort
+from cfe_faiss.search.query import MEMORY, NO_BOOLS, Calibration, Effort
 
 Element = Literal["float", "byte", "bit"]
 
@@ -47,7 +47,6 @@ _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bit
 _MOST_OF_ANY_LENGTH = 1 << 13  # the same for rows of any length, by their error bounds
 _BITS = range(96, (1 << 12) + 1)  # dimensions in which estimates from bits pay
 _MOST_CHANGED = 1 / 8  # share of the lists; above it, a rebuild costs little more
-_EVERYTHING = np.empty(0, bool)
 _CACHE_KEY = "derived"  # of an object of Derived in the cache of its snapshot
 # Queries of a task of a thread.
 _FEWEST_QUERIES = 1 << 9
@@ -297,7 +296,7 @@ class Derived:
         return self.searcher_in(carried.blocks[element], routes, carried.not_in_blocks)
 
     def searcher_in(
-        self, blocks: Blocks | None, routes: ClassCentroids, not_in_blocks: Bools = _EVERYTHING
+        self, blocks: Blocks | None, routes: ClassCentroids, not_in_blocks: Bools = NO_BOOLS
     ) -> Searcher:
         """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
         return Searcher(self.scan, routes, self.snapshot.margin, blocks, not_in_blocks)

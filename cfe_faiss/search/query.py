@@ -271,7 +271,10 @@ class Rules(NamedTuple):
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""
-        labels, ids = (None if part is None else part[chosen] for part in self[1:3])
+        labels, ids = (
+            None if part is None else part[chosen]
+            for part in (self.excluded_labels, self.excluded_ids)
+        )
         return self._replace(excluded_labels=labels, excluded_ids=ids)
 
 
@@ -322,6 +325,8 @@ class Queries:
     conditions, side, usable
         Under constraints: the conditions on pairs, the data that they compare, and a mask of the
         queries that can meet them, (nq,).
+    rules
+        Bound rules of the queries; None for all rows of other classes.
     """
 
     snapshot: Snapshot

@@ -10,8 +10,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import derived as batch
-from cfe_faiss.search import lists as lists_module
+from cfe_faiss.search import derived, lists
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.lists import Groups, Queries
 
@@ -31,11 +30,11 @@ class Made:
         self.index.relabel(labels)
         self.lists = Derived.of(self.index.storage())
         self.storage, self.routes = self.lists.snapshot, self.index.routes()
-        self.blocks = batch.blocks_of(self.storage, element)
+        self.blocks = derived.blocks_of(self.storage, element)
         self.searcher = self.lists.searcher_in(self.blocks, self.routes.native)
         self.rows = np.random.default_rng(0).permutation(n)
         self.queries = Queries.of_rows(self.storage, self.rows)
-        self.groups: Groups = lists_module.group(self.queries, self.routes)
+        self.groups: Groups = lists.group(self.queries, self.routes)
 
     def empty(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         return np.full((len(self.rows), K), 7, np.float32), np.full(
@@ -64,10 +63,10 @@ class Made:
 @pytest.mark.parametrize("nprobe", [1, 4, 1000])
 def test_one_call_gives_what_its_steps_give(element: str, partitions: int, nprobe: int) -> None:
     made = Made(element, partitions=partitions)
-    groups, lists = lists_module.routed(made.routes, made.queries, nprobe)
+    groups, nearest = lists.routed(made.routes, made.queries, nprobe)
     X, labels = made.queries.fetch(groups.order), made.queries.labels[groups.order]
     D, I = made.empty()
-    made.blocks.search(X, labels, groups.starts, lists, groups.order, D, I)
+    made.blocks.search(X, labels, groups.starts, nearest, groups.order, D, I)
     for found in (
         made.search(nprobe),
         made.search(nprobe, threads=3, tasks=np.arange(len(made.groups) + 1)),

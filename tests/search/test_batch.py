@@ -13,9 +13,7 @@ from reference import (
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import derived as batch
-from cfe_faiss.search import lists as engine
-from cfe_faiss.search import lists as lists_module
+from cfe_faiss.search import derived, lists
 from cfe_faiss.search.answer import pad_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries
@@ -25,7 +23,7 @@ ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 
 @pytest.fixture(params=ELEMENTS)
 def element(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice(request.param, "byte"))
+    monkeypatch.setattr(derived, "by_dimension", lambda *_: derived.Choice(request.param, "byte"))
     return request.param
 
 
@@ -39,7 +37,7 @@ def grouped(
 ) -> tuple[np.ndarray, np.ndarray]:
     plan = Plan("groups", nprobe, Effort(complete=complete, routing="evidence"))
     return pad_results(
-        *engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k
+        *lists.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k
     )
 
 
@@ -57,7 +55,7 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> No
     storage, homes = index.storage(), np.repeat(np.arange(15), np.diff(index.storage().starts))
     queries = Queries.of_rows(storage, np.arange(900))
     _, I = grouped(index, queries, 5, 3)
-    groups, lists = lists_module.routed(index.routes(), queries, 3)
+    groups, nearest = lists.routed(index.routes(), queries, 3)
     assert_array_equal(np.sort(groups.order), np.arange(900))
     vectors, ids = storage.rows(np.arange(900))
     S = cosines(vectors, vectors)
@@ -66,10 +64,10 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> No
         assert 1 <= len(group) <= 16
         assert len(set(homes[group].tolist())) == 1
         mean = unit(vectors[group].mean(axis=0)[None])
-        assert_array_equal(lists[g], index.routes().lists(mean, groups.labels[g : g + 1], 3)[0])
+        assert_array_equal(nearest[g], index.routes().lists(mean, groups.labels[g : g + 1], 3)[0])
         for q in group:
             eligible = np.flatnonzero(
-                np.isin(homes, lists[g]) & (storage.labels != storage.labels[q])
+                np.isin(homes, nearest[g]) & (storage.labels != storage.labels[q])
             )
             best = eligible[np.lexsort((ids[eligible], -S[q, eligible]))][:5]
             assert_array_equal(I[q, : len(best)], ids[best])
@@ -80,7 +78,7 @@ def test_a_small_budget_of_memory_changes_nothing(partitions: int) -> None:
     X, labels = clustered(900, 20, 4)
     index = with_rows(cfe.IndexEvidenceIVF(20, 12, partitions), X, labels)
     expected = index.search_stored(None, 10, nprobe=5)
-    passes = len(engine.shards(index.storage(), np.ones(12 * partitions, bool), 1000, 1))
+    passes = len(lists.shards(index.storage(), np.ones(12 * partitions, bool), 1000, 1))
     assert passes == 12 * partitions
     for memory in (1, 20_000):
         assert_same_arrays(index.search_stored(None, 10, nprobe=5, memory=memory), expected)
@@ -101,14 +99,14 @@ def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceI
 def test_rotated_rows_are_found_as_others_are(
     noise: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice("byte", "byte"))
+    monkeypatch.setattr(derived, "by_dimension", lambda *_: derived.Choice("byte", "byte"))
     X, labels = near_twins(700, 42, noise)
     found = []
     for rotated in (False, True):
         if rotated:
-            monkeypatch.setattr(batch, "_WORTH_ROTATING", 1)
-            monkeypatch.setattr(batch, "_PREFIX", 8)
-            monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
+            monkeypatch.setattr(derived, "_WORTH_ROTATING", 1)
+            monkeypatch.setattr(derived, "_PREFIX", 8)
+            monkeypatch.setattr(derived, "_LONGEST_TAIL", 1.0)
         index = indexed(X, labels, 12)
         kept = Derived.of(index.storage()).blocks
         assert kept is not None
@@ -126,7 +124,7 @@ def test_rotated_rows_are_found_as_others_are(
 def test_damaged_rows_give_no_directions(value: float) -> None:
     X = np.random.default_rng(0).normal(size=(40, 70)).astype(np.float32)
     X[7] = value
-    R, tail = batch.directions_of(X)
+    R, tail = derived.directions_of(X)
     assert (len(R), tail) == (0, np.inf)
 
 
@@ -140,5 +138,5 @@ def test_blocks_take_about_as_much_memory_as_was_planned(element: str, d: int) -
     kept = Derived.of(index.storage()).blocks
     assert kept is not None
     assert kept.element == element
-    most = batch.bytes_of_block(d, element) * (1600 // 16 + 3)
+    most = derived.bytes_of_block(d, element) * (1600 // 16 + 3)
     assert 0.6 * most < kept.memory < most + 4 * (4 * d + 8 * 4)

@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.base.checks import SEVERAL
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.search import derived
 from cfe_faiss.search.lists import Groups, Queries, group
 
 seeds = st.integers(0, 2**32 - 1)
-
-MIXED = -2
 
 
 def borders_of(sizes: list[int]) -> NDArray[np.int64]:
@@ -99,7 +98,7 @@ def test_queries_of_a_list_are_one_group_that_have_its_entry_or_none(
     )
     places = np.argsort(order)
     assert_array_equal(np.sort(groups.order), np.flatnonzero(labels >= 0))
-    routed_by = np.where(entries[labels, homes], labels, MIXED)
+    routed_by = np.where(entries[labels, homes], labels, SEVERAL)
     seen = []
     for g in range(len(groups)):
         own = groups.order[groups.starts[g] : groups.starts[g + 1]]

@@ -1,4 +1,4 @@
-"""``recall=`` and certificates keep their promise; ``benchmarks/recall_rules.py`` measures more cells."""
+"""``recall=`` and certificates keep their promise; ``benchmarks/recall_kept.py`` measures more cells."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Single-query search in one call of the core; see also :mod:`cfe_faiss.search.answer`."""
+"""Single-query search in one call of the core; see :mod:`cfe_faiss.index.answering`."""
 
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from stored_rows import filter_of
 import cfe_faiss as cfe
 from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
-from cfe_faiss.coarse import routes as routing
-from cfe_faiss.search import derived as batch
+from cfe_faiss.coarse import routes
+from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Derived
 
 K, NPROBE, NLIST = 7, 5, 270
@@ -149,7 +149,7 @@ def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(search: S
 def test_an_unnormalised_query_is_searched_as_its_unit_vector(
     d: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing, "WORTH_CLUSTERS", many)
+    monkeypatch.setattr(routes, "WORTH_CLUSTERS", many)
     X, labels = clustered(6000, d, 4)
     index = filled(X, labels, NLIST)
     lists = Derived.of(index.storage())
@@ -219,14 +219,14 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
 def test_rows_and_blocks_lead_to_the_same_results(
     d: int, rotated: bool, k: int, alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch, "_WORTH_ROTATING", 1 if rotated else 1 << 60)
-    monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
+    monkeypatch.setattr(derived, "_WORTH_ROTATING", 1 if rotated else 1 << 60)
+    monkeypatch.setattr(derived, "_LONGEST_TAIL", 1.0)
     X, labels = clustered(900, d, 4)
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
     index = filled(X, labels, 40)
     lists = Derived.of(index.storage())
-    lists.pin(batch.Choice("float", alone if has_bytes() else "float"))
+    lists.pin(derived.Choice("float", alone if has_bytes() else "float"))
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):
         for complete in (False, True):

@@ -167,7 +167,7 @@ def report(  # noqa: PLR0913
     if page is not None:
         content = replace(content, explorer=(page, explorer_of(inputs)))
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
-    return Report(written, content.results, content.numbers)
+    return Report(written, content.checks, content.numbers)
 
 
 __all__ = ["METRICS", "Check", "Condition", "Report", "Subject", "report"]

@@ -164,9 +164,9 @@ class Content:
         Content of report.json, see schema.json.
     sections
         In order.
-    results
-        One check for every condition and group.
     checks
+        One for every condition and group.
+    checks_table
         The checks as a table.
     explorer
         Path and text of the page that shows the closest pairs; None without one.
@@ -174,8 +174,8 @@ class Content:
 
     numbers: dict[str, Any]
     sections: tuple[Section, ...]
-    results: tuple[Check, ...]
-    checks: Table
+    checks: tuple[Check, ...]
+    checks_table: Table
     explorer: tuple[Path, str] | None = None
 
 
@@ -202,13 +202,13 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         _print_unfinished(sections)
         raise
     measured = {section.id: section.measured for section in sections}
-    results = check_all(conditions, measured, inputs.attributes_and_pairs)
+    checks = check_all(conditions, measured, inputs.attributes_and_pairs)
     rows = [
         asdict(check)
         | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
-        for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
+        for check in sorted(checks, key=lambda check: OUTCOMES.index(check.outcome))
     ]
-    checks = Prose(inputs, "conditions", {}).table(
+    checks_table = Prose(inputs, "conditions", {}).table(
         Table("conditions", _CONDITIONS, rows, limit=200)
     )
     reasons = dict.fromkeys(section.missing for section in sections if section.missing)
@@ -237,19 +237,19 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
             *(line for section in sections for line in section.undetermined),
             *not_shown,
         ],
-        "conditions": {"outcome": _outcome(results), **as_json(checks)},
+        "conditions": {"outcome": _outcome(checks), **as_json(checks_table)},
         "sections": as_written,
     }
-    return Content(numbers, tuple(sections), results, checks)
+    return Content(numbers, tuple(sections), checks, checks_table)
 
 
-def _outcome(results: Sequence[Check]) -> str:
+def _outcome(checks: Sequence[Check]) -> str:
     """Return the outcomes of the conditions in a sentence."""
-    if not results:
+    if not checks:
         return "No conditions."
-    counts = Counter(check.outcome for check in results)
+    counts = Counter(check.outcome for check in checks)
     numbers = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES)
-    return f"{plural(len(results), 'check')}: {numbers}."
+    return f"{plural(len(checks), 'check')}: {numbers}."
 
 
 def _print_unfinished(sections: Sequence[Section]) -> None:

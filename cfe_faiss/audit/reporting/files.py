@@ -197,7 +197,7 @@ def page(content: Content, path: Path = Path()) -> str:
             report=content.numbers,
             explorer=link,
             sections=content.sections,
-            checks=content.checks,
+            checks=content.checks_table,
         )
     )
 
@@ -210,7 +210,7 @@ def junit(content: Content) -> str:
     """
     cases = [
         (show(check.condition, 200), show(check.name, 200), str(check.outcome), show(check, 500))
-        for check in content.results
+        for check in content.checks
     ] or [("conditions", "no conditions", "cannot tell", content.numbers["conditions"]["outcome"])]
     counts = Counter(outcome for _, _, outcome, _ in cases)
     totals = {
@@ -246,7 +246,7 @@ def long_table(content: Content) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(REPORT_COLUMNS)
-    writer.writerows(_lines("conditions", content.checks))
+    writer.writerows(_lines("conditions", content.checks_table))
     for section in content.sections:
         for table in (*section.tables, *(case.differences for case in section.cases)):
             writer.writerows(_lines(section.id, table))

@@ -84,7 +84,7 @@ class SingleSearch {
                                 view_of(filter, 1, searcher_.size())};
     const Reading reading(*lock_);
     if (lock_->writers_so_far() != writers_ ||
-        !searched(*query, options, {data_of<float>(D), data_of<std::int64_t>(I), query->k}))
+        !search_without_gil(*query, options, {data_of<float>(D), data_of<std::int64_t>(I), query->k}))
       return nb::none();
     return nb::make_tuple(D, I);
   }
@@ -96,7 +96,7 @@ class SingleSearch {
     ReadWriteLock& lock;
   };
 
-  bool searched(const Query& query, const SearchOptions& options, TopK best) const {
+  bool search_without_gil(const Query& query, const SearchOptions& options, TopK best) const {
     const nb::gil_scoped_release released;
     return searcher_.search_single(query.x, query.label, options, best);
   }

@@ -9,7 +9,7 @@
 
 namespace cfe {
 
-// Means of lists, and of lists without the rows of one class; see coarse/class_centroids.py. They are unit vectors for
+// Means of lists, and of lists without the rows of one class; see Routes in coarse/routes.py. They are unit vectors for
 // Metric::kCosine, else have one more number than d, and are means of rows less the center; see core/metric.h.
 struct ListMeans {
   Matrix<const float> means;

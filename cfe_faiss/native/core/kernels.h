@@ -59,21 +59,25 @@ struct Kernels {
                             std::span<std::int32_t> words);
   void (*bound_means)(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper);
 
-  // Rows where FAISS keeps them.
+  // codecs.h
   void (*gather_rows)(const RowsView& rows, std::span<const std::int64_t> wanted, float* X, std::int64_t* ids);
+
+  // centroids.h
   void (*list_centroids)(const ListCentroids& of, const CentroidMemory& memory);
+
+  // list_scan.h
   void (*scan_lists)(const ListsView& lists, const ListQuery& query, float margin, const SearchMemory& memory,
                      TopK best);
   void (*scan_codes)(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqMemory& memory,
                      TopK best);
 
-  // Exact search.
+  // tiles.h
   void (*scan_tile)(const Tile& tile, const TileResults& of_x, const TileResults* of_y, const SearchMemory& memory,
                     const SearchMemory& of_columns, std::size_t columns);
   std::pair<std::size_t, std::size_t> (*collect_tile)(const Tile& tile, float threshold, std::size_t first_row,
                                                       const PairBuffer& found);
 
-  // The similarity join.
+  // join.h
   float (*box_distance)(const float* low, const float* high, const float* other_low, const float* other_high);
   std::size_t (*close_rows)(std::span<const std::int64_t> rows, const float* sketches, const float* low,
                             const float* high, double limit, std::int64_t* close);

@@ -27,9 +27,9 @@ const SearchMemory& ScanMemory::of(std::size_t queries, const ScanShape& shape) 
   const std::size_t width = padded(kWarmUpLanes * results), scores = padded(capacity + shape.k);
   // Floats are scored at the end. Bytes have wider bounds, so their candidates are scored early. Without a warm-up,
   // few candidates give a threshold early.
-  const std::size_t enough = bytes && few && shape.bounded == 0 ? kBlockRows
-                             : shape.warms_up ? capacity - kBlockRows
-                                              : 2 * shape.k + kBlockRows;
+  std::size_t enough = 2 * shape.k + kBlockRows;
+  if (shape.warms_up) enough = capacity - kBlockRows;
+  if (bytes && few && shape.bounded == 0) enough = kBlockRows;
   QueryStatistics& statistics = view_.queries;
   for (float** part :
        {&statistics.norm, &statistics.error, &statistics.tail, &statistics.scale, &statistics.inverse_scale,
