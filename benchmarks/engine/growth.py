@@ -234,13 +234,13 @@ PEERS: dict[str, Callable[..., Iterator[high.Built]]] = {
 Best = dict[tuple[float, str], tuple[high.Built, dict[str, Any]]]
 
 
+@threads.limit_faiss_threads(1)
 def measure(
     task: high.Task, peers: Iterable[Callable[[high.Task], Iterator[high.Built]]]
 ) -> dict[str, Any]:
     """Tune each peer for each recall, time the best of each in turns, and weigh their indexes."""
     best: Best = {}
     load = [os.getloadavg()[0]]
-    faiss.omp_set_num_threads(1)
     for peer in peers:
         for built in peer(task):
             for target in TARGETS:
