@@ -94,6 +94,8 @@ class Links:
         These ends in the order in which they are compared with the ends of other links, (m, 2).
     ids
         Id of each link as text, (m,): "a - b", or "a > b" if ``directed``.
+    keys
+        Text of each link that is the same for both orders of its ends, unless ``directed``, (m,).
     directed
         Whether the order of the ends matters.
     shared_ends
@@ -107,6 +109,7 @@ class Links:
     ends: Ints
     compared: Ints
     ids: Array
+    keys: Array
     directed: bool
     shared_ends: bool
     node_ids: Array | None
@@ -136,10 +139,11 @@ class Links:
                 ", in one order, unless directed=True (remedy for negative samples of PyG: "
                 "coalesce(edge_label_index.sort(dim=0).values, edge_label, reduce='max'))"
             )
-        check_distinct(once, _texts(_keys(ends, directed), n, node_ids, directed).tolist())
+        keys = ids if directed else _texts(np.sort(ends, axis=1), n, node_ids, directed)
+        check_distinct(once, keys.tolist())
         joined = np.stack([np.repeat(np.arange(len(ends)), 2), len(ends) + ends.reshape(-1)])
         graph = as_graph(joined, len(ends) + n)
-        return cls(ends, ends, ids, directed, shared, node_ids, graph)
+        return cls(ends, ends, ids, keys, directed, shared, node_ids, graph)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -169,11 +173,9 @@ class Links:
         if not any(isinstance(value, tuple | list) for value in listed):
             return row_numbers(name, values, len(self), self.ids)
         pairs = _as_pairs(name, listed, self.num_nodes, self.node_ids)
-        given, links = (
-            _texts(_keys(ends, self.directed), self.num_nodes, self.node_ids, self.directed)
-            for ends in (pairs, self.ends)
-        )
-        return find_rows(name, given, len(self), links)
+        ends = pairs if self.directed else np.sort(pairs, axis=1)
+        texts = _texts(ends, self.num_nodes, self.node_ids, self.directed)
+        return find_rows(name, texts, len(self), self.keys)
 
     def constraints(self, where: Constraints | None) -> Constraints | None:
         """Return constraints on links as constraints on nodes of ``graph``.
@@ -253,11 +255,6 @@ class Links:
         codes = np.sort(np.stack([first.codes, second.codes], axis=1), axis=1).tolist()
         texts = [None if i == UNKNOWN else f"{values[i]} & {values[j]}" for i, j in codes]
         return {f"{name} of ends": as_objects(texts)}
-
-
-def _keys(ends: Ints, directed: bool) -> Ints:
-    """Return the ends of each link, equal for the same link: ascending without direction."""
-    return ends if directed else np.sort(ends, axis=1)
 
 
 def _texts(ends: Ints, n: int, node_ids: Array | None, directed: bool) -> Array:
