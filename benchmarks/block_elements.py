@@ -37,7 +37,7 @@ DIMENSIONS = 4, 8, 12, 18, 24, 32, 48, 64, 96, 128, 256, 768
 ROWS, NLIST, CLASSES, K = 8000, 90, 6, 10
 BIT_SHAPES = (  # dimensions and rows
     *((d, ROWS) for d in (128, 192, 256, 384, 512, 768)),
-    *((64, n) for n in (30_000, 100_000, 300_000, 1_000_000)),
+    *((64, n) for n in (30_000, 100_000, 300_000)),
 )
 FEW, MANY = 8, 60
 WORTH_MEMORY = 0.9

@@ -57,7 +57,7 @@ class Task:
         path = args.work / f"{base}.npy"
         if not path.exists():
             np.save(path, unlabelled(base)[0])
-        X = np.load(path, mmap_mode="r")
+        X = np.asarray(np.load(path, mmap_mode="r"))  # the class memmap would need a conversion
         rng = np.random.default_rng(SEED)
         if rule == "mixed":
             places = (X @ rng.standard_normal(X.shape[1], np.float32)).argsort().argsort()
