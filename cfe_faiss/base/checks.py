@@ -37,6 +37,22 @@ class InputNote(InputWarning):
     """Fact about the input that may need no remedy."""
 
 
+class UnknownClassWarning(InputWarning):
+    """Rows without a known class."""
+
+
+class OneSidedClassWarning(InputWarning):
+    """Class of many predictions that is no true class, or of many true classes never predicted."""
+
+
+class LeakWarning(InputWarning):
+    """Column that determines the classes; ``column`` is its name."""
+
+    def __init__(self, text: str, column: str) -> None:
+        super().__init__(text)
+        self.column = column
+
+
 def to_host(values: Any) -> Any:
     """Return a tensor in host memory, without its gradient; return other values unchanged."""
     if not hasattr(values, "detach"):

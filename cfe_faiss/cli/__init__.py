@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from cfe_faiss.base.checks import InputNote, InputWarning
+from cfe_faiss.base.checks import InputNote, InputWarning, OneSidedClassWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
 from cfe_faiss.cli import audit, build, mining, scale, search  # noqa: F401 - declare commands
 from cfe_faiss.cli.inputs import check_files
@@ -91,7 +91,7 @@ def _run(arguments: argparse.Namespace) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)
         if getattr(arguments, "truth_favourable", None):
-            warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)
+            warnings.simplefilter("ignore", OneSidedClassWarning)
         warnings.showwarning = show
         return arguments.run(arguments)
 

@@ -19,8 +19,9 @@ from cfe_faiss.base.checks import (
     UNKNOWN,
     Array,
     Bools,
-    InputWarning,
     Int32s,
+    OneSidedClassWarning,
+    UnknownClassWarning,
     as_array,
     as_labels,
     check_distinct,
@@ -523,7 +524,9 @@ def note_unknown(what: str, is_known: Bools) -> None:
     if count:
         rows = f"{count:,} of {len(is_known):,} rows"
         warnings.warn(
-            f"no {what} for {rows}, where it is missing, blank or -1", InputWarning, stacklevel=4
+            f"no {what} for {rows}, where it is missing, blank or -1",
+            UnknownClassWarning,
+            stacklevel=4,
         )
 
 
@@ -552,7 +555,7 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
         text = (
             f"{', '.join(classes)}{',' * (len(classes) > 1)} and never among the others: {_REMEDY}"
         )
-        warnings.warn(text, InputWarning, stacklevel=4)
+        warnings.warn(text, OneSidedClassWarning, stacklevel=4)
 
 
 def in_words_of_decision(

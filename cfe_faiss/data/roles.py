@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.checks import UNKNOWN, Array, Bools, InputWarning, Int32s, Ints, did_you_mean
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    InputWarning,
+    Int32s,
+    Ints,
+    LeakWarning,
+    did_you_mean,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
@@ -425,7 +434,7 @@ def check_table(  # noqa: PLR0913
     InputWarning
         One warning for each suspicion.
     """
-    texts = []
+    texts: list[str | InputWarning] = []
     first_of: dict[str, str] = {}
     for name in class_names:
         first = first_of.setdefault(" ".join(name.split()).casefold(), name)
@@ -451,11 +460,12 @@ def check_table(  # noqa: PLR0913
             {} if classes is None else leaks(compared, classes, by_threshold)
         ).items():
             how = f", as it is known for {_either(known, class_names)} only" if known else ""
-            texts.append(
+            text = (
                 f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
                 "or known only after it, name it in truth, model or without (--truth, "
                 f"--predictions or --without {name})"
             )
+            texts.append(LeakWarning(text, name))
     selective = (
         [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
     )
@@ -472,8 +482,8 @@ def check_table(  # noqa: PLR0913
                 f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: "
                 f"put them into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
             )
-    for text in texts:
-        warnings.warn(text, InputWarning, stacklevel=4)
+    for suspicion in texts:
+        warnings.warn(suspicion, InputWarning, stacklevel=4)
 
 
 def _either(labels: Iterable[int], names: Sequence[str]) -> str:
