@@ -271,8 +271,7 @@ def test_merged_vectors_stay_in_their_lists(kind: str, metric: str, other: str) 
             for one in (index, whole)
         )
         assert_array_equal(np.sort(merged), np.sort(expected))
-    index.relabel(LABELS)
-    # A stock index brings no labels: means are sums of rows in another order.
-    for nprobe in (1, None) if other == "evidence" else (100,):
-        results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
-        assert_same_arrays(results[0], results[1])
+    if other == "evidence":
+        for nprobe in (1, None):
+            results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
+            assert_same_arrays(results[0], results[1])
