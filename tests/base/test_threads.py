@@ -164,16 +164,6 @@ def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards():
     assert faiss.omp_get_max_threads() == before
 
 
-def test_threads_of_the_core_are_worth_it_for_less_work():
-    before = faiss.omp_get_max_threads()
-    try:
-        faiss.omp_set_num_threads(3)
-        assert [threads.num_threads(work) for work in (1e6, 1e7, 1e8)] == [1, 1, 3]
-        assert [threads.num_native_threads(work) for work in (1e6, 1e7, 1e8)] == [1, 3, 3]
-    finally:
-        faiss.omp_set_num_threads(before)
-
-
 def test_progress_is_quiet_when_it_is_not_a_terminal(capsys):
     threads.run(lambda _: None, range(50), progress="Working")
     assert capsys.readouterr() == ("", "")

@@ -159,7 +159,7 @@ def test_errors_name_the_path_that_was_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    for path in (Path("missing/a.index"), Path("file/a.index"), Path("b" * 256)):
+    for path in (Path("missing/a.index"), Path("file/a.index"), Path("b" * 256), tmp_path):
         with pytest.raises(OSError, match=path.name) as caught:
             cfe.write_index(index(), path)
         assert ".tmp" not in str(caught.value)

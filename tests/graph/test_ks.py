@@ -92,16 +92,6 @@ def test_small_graphs_match_the_reference(problem, num_layers, alpha, directed):
     assert np.abs(X - reference(x, edge_index, num_layers, alpha, directed)).max() < TOLERANCE
 
 
-@given(problems(), st.randoms(use_true_random=False))
-def test_numbering_of_the_nodes_does_not_matter(problem, random):
-    x, edge_index = problem
-    order = list(range(len(x)))
-    random.shuffle(order)
-    number = np.argsort(order)
-    X = ks_vectors(x, edge_index)
-    assert_allclose(ks_vectors(x[order], number[edge_index]), X[order], atol=TOLERANCE)
-
-
 @given(problems())
 def test_one_direction_means_both(problem):
     x, edge_index = problem
@@ -158,19 +148,6 @@ def test_scale_of_the_weights_does_not_matter(problem, power_of_two, factor):
     assert_array_equal(ks_vectors(x, edge_index, edge_weight=weights * power_of_two), X)
     scaled = weights.astype(np.float64) * factor
     assert_allclose(ks_vectors(x, edge_index, edge_weight=scaled), X, atol=TOLERANCE)
-
-
-@given(weighted_problems(), st.randoms(use_true_random=False))
-def test_order_of_nodes_and_edges_does_not_matter_with_weights(problem, random):
-    x, edge_index, weights = problem
-    order, edges = list(range(len(x))), list(range(len(weights)))
-    random.shuffle(order)
-    random.shuffle(edges)
-    X = ks_vectors(x, edge_index, edge_weight=weights)
-    assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X)
-    number = np.argsort(order)
-    moved = ks_vectors(x[order], number[edge_index], edge_weight=weights)
-    assert_allclose(moved, X[order], atol=TOLERANCE)
 
 
 def test_a_hub_is_as_exact_as_any_node():
@@ -345,14 +322,6 @@ def test_work_files_are_removed_after_a_fault(tmp_path):
         ks_vectors(np.ones((3, 2)), [[0], [1]], workspace=tmp_path / "no folder")
 
 
-def test_progress_is_quiet_when_it_is_not_a_terminal(capfd, tmp_path):
-    x, edge_index = random_problem()
-    X = ks_vectors(x, edge_index)
-    assert_array_equal(ks_vectors(x, edge_index, progress=True), X)
-    assert_array_equal(ks_vectors(x, edge_index, progress=True, workspace=tmp_path), X)
-    assert capfd.readouterr() == ("", "")
-
-
 def bad(value):
     x = np.ones((3, 2))
     x[1, 1] = value
@@ -466,3 +435,17 @@ def test_similarity_in_float64_is_1_for_equal_rows_only():
 def test_faults_of_a_pair_are_named(X, v, u, error, message):
     with pytest.raises(error, match=message):
         ks_similarity(X, v, u)
+
+
+@given(weighted_problems(), st.booleans(), st.randoms(use_true_random=False))
+def test_order_of_nodes_and_edges_does_not_matter(problem, weighted, random):
+    x, edge_index, weights = problem
+    order, edges = list(range(len(x))), list(range(len(weights)))
+    random.shuffle(order)
+    random.shuffle(edges)
+    some, shuffled = (weights, weights[edges]) if weighted else (None, None)
+    X = ks_vectors(x, edge_index, edge_weight=some)
+    assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=shuffled), X)
+    number = np.argsort(order)
+    moved = ks_vectors(x[order], number[edge_index], edge_weight=some)
+    assert_allclose(moved, X[order], atol=TOLERANCE)

@@ -373,12 +373,15 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
     few = set(range(N))
     with_more = cfe.clone_index(index)
     with_more.add_with_labels(X[N:], [7] * MORE, np.arange(N, N + MORE))
-    queries = X[:9], LABELS[:9], 5
-    possible = [one.search_evidence(*queries)[1] for one in (index, with_more)]
+    some_queries = (X[:9], LABELS[:9], 5), (X[:1], LABELS[:1], 5)
+    possible = [
+        [one.search_evidence(*queries)[1] for one in (index, with_more)] for queries in some_queries
+    ]
 
     def evidence() -> None:
-        found = index.search_evidence(*queries)[1]
-        assert any(np.array_equal(found, one) for one in possible)
+        for queries, answers in zip(some_queries, possible, strict=True):
+            found = index.search_evidence(*queries)[1]
+            assert any(np.array_equal(found, answer) for answer in answers)
         labels = np.append(LABELS[:N], [7] * MORE)
         I = index.search_stored(np.arange(9), 4)[1]
         assert (labels[I] != LABELS[:9, None]).all()

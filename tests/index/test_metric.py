@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import (
     assert_same_arrays,
@@ -30,7 +29,6 @@ from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
 ALL_METRICS = ["cosine", *METRICS]
-CONSTANTS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
 
 Floats = NDArray[np.float32]
 Draw = Callable[[np.random.Generator, int, int], NDArray[Any]]
@@ -175,37 +173,6 @@ def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> N
     case.index.choice = "byte"
     found = case.index.search_evidence(case.xq, case.labels_q, case.k, 5)
     assert_same_arrays(found, expected(case, sound))
-
-
-def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[np.int64]]:
-    rng = np.random.default_rng(0)
-    X = (
-        rng.normal(size=(60, d))[rng.integers(0, 60, n)] + rng.normal(scale=0.4, size=(n, d))
-    ).astype(np.float32)
-    X *= rng.lognormal(sigma=0.4, size=(n, 1)).astype(np.float32)
-    labels = np.where(rng.random(n) < 0.8, X[:, 0] > 0, rng.integers(0, 3, n)).astype(np.int64)
-    index = with_rows(cfe.IndexEvidenceIVF(d, 80, metric=metric), X, labels)  # type: ignore[arg-type]
-    return index, X, labels
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_recall_is_kept_for_each_class(metric: str) -> None:
-    index, X, labels = many(metric)
-    exact = index.search_stored(k=10, exact=True)
-    for queries in (slice(None), slice(0, 200)):
-        D, I = index.search_stored(np.arange(len(X))[queries], 10, recall=0.9)
-        shares = [
-            cfe.metrics.recall(
-                I[own], exact[1][queries][own], D[own], exact[0][queries][own], metric
-            )
-            for own in (labels[queries] == label for label in range(3))
-        ]
-        assert min(shares) >= 0.85, shares
-        assert_array_equal(D, distances_of_found(metric, X[: len(I)], X[I]))
-    scanned = index.nprobe_for(0.9)
-    assert scanned < 80
-    D, I = index.search_stored(k=10, nprobe=80)
-    assert_same_arrays((D, I), exact)
 
 
 def filled(kind: str, metric: Any, X: Floats, labels: Any) -> Any:

@@ -18,7 +18,6 @@ from cfe_faiss.search.conditions import selected
 from cfe_faiss.search.derived import Derived
 
 MASK = np.random.default_rng(4).random(N) < 0.2  # for the vectors in ascending order of their ids
-CHOSEN = np.sort(IDS)[MASK]
 
 
 def small(ids: list[int]) -> cfe.IndexEvidenceIDMap2:
@@ -119,21 +118,6 @@ def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -
 
 
 # --- effort -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("nprobe", [1, 2, 4])
-def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> None:
-    index = filled("EvidenceIVF8,Flat", IDS)
-    _, exact = index.search_stored(k=5, exact=True, sel=MASK)
-    _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=MASK)
-    assert (I >= 0).all()
-    assert np.isin(I, CHOSEN).all()
-    assert_array_equal(I[certified], exact[certified])
-    few = CHOSEN[:3]
-    _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=few)
-    _, exact = index.search_stored(k=5, exact=True, sel=few)
-    assert_array_equal(I, exact)
-    assert certified.all()  # rows with all eligible vectors
 
 
 def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch) -> None:

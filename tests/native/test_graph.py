@@ -6,40 +6,6 @@ from cfe_faiss import _native
 EDGES = np.array([[0, 1, 1, 2], [1, 0, 2, 2]])
 
 
-def test_a_builder_counts_places_and_merges():
-    builder = _native.GraphBuilder(4, False)
-    builder.count(EDGES)
-    builder.count(EDGES)
-    builder.place(EDGES)
-    builder.place(EDGES)
-    indptr, indices, weights = builder.finish(2)
-    assert (indptr.dtype, indices.dtype, weights.dtype) == (np.int64, np.int32, np.float32)
-    assert (indptr.tolist(), indices.tolist(), weights.tolist()) == (
-        [0, 1, 3, 4, 4],
-        [1, 0, 2, 1],
-        [],
-    )
-
-
-@pytest.mark.parametrize(
-    ("directed", "neighbors", "expected"),
-    [
-        (False, [1, 0, 2, 1], [1.5, 1.5, 4, 4]),
-        (True, [1, 0, 1], [2, 1, 4]),
-    ],
-)
-def test_weights_are_summed_over_repeated_edges_and_averaged_over_directions(
-    directed, neighbors, expected
-):
-    builder, weights = _native.GraphBuilder(4, directed, True), np.array([0.5, 1, 2, 8], np.float32)
-    for _ in range(2):
-        builder.count(EDGES)
-    for _ in range(2):
-        builder.place(EDGES, weights)
-    _, indices, merged = builder.finish(2)
-    assert (indices.tolist(), merged.tolist()) == (neighbors, expected)
-
-
 def test_wrong_weights_are_refused():
     builder = _native.GraphBuilder(4, False, True)
     builder.count(EDGES)
@@ -72,12 +38,6 @@ def test_every_node_is_sorted_whatever_the_degrees(hub, threads):
     indptr, indices, _ = builder.finish(threads)
     np.testing.assert_array_equal(indices, sources)
     np.testing.assert_array_equal(np.diff(indptr), dense.sum(axis=1))
-
-
-@pytest.mark.parametrize("edges", [[[0], [4]], [[-1], [0]], [[2**40], [0]]])
-def test_node_numbers_out_of_range_are_refused(edges):
-    with pytest.raises(ValueError, match=r"edges must lie in 0\.\.3, got "):
-        _native.GraphBuilder(4, False).count(np.array(edges))
 
 
 def test_only_what_was_counted_can_be_placed():

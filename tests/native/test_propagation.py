@@ -2,8 +2,6 @@ import gc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reference import outputs_of_levels
 
 from cfe_faiss import _native
@@ -41,45 +39,6 @@ def step(graph, unit, lengths, alpha=0.5, memory=0, threads=1, **callbacks):
     else:
         step_of(Graph(*graph), unit.shape[1], alpha, memory)(*arrays, **callbacks)
     return aggregate, new_unit, new_lengths
-
-
-def reference(graph, unit, lengths, alpha):
-    indptr, indices, weights = graph
-    weights = np.ones(len(indices)) if weights is None else weights.astype(np.float64)
-    unit, new = unit.astype(np.float64), np.empty(unit.shape)
-    for v, x in enumerate(unit):
-        of_v = slice(indptr[v], indptr[v + 1])
-        around = indices[of_v]
-        new[v] = alpha * lengths[v] * x
-        if len(around):
-            shares = (1 - alpha) * weights[of_v] / weights[of_v].sum()
-            new[v] += (shares * (unit[around] @ x) * lengths[around]) @ unit[around]
-    return new
-
-
-# Rows that stay in registers, of one to four vectors of 16 numbers, and longer ones; full and not.
-@pytest.mark.parametrize("d", [1, 15, 16, 17, 32, 33, 48, 50, 64, 65, 128, 143, 200])
-@pytest.mark.parametrize("memory", [0, 1, 5000, 1 << 30])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_step_is_the_formula(d, memory, weighted):
-    graph, unit, lengths = problem(d=d, weighted=weighted)
-    aggregate, new_unit, new_lengths = step(graph, unit, lengths, 0.3, memory, 2)
-    expected = reference(graph, unit, lengths, 0.3)
-    np.testing.assert_allclose(aggregate, 1 + expected, atol=1e-6)
-    np.testing.assert_allclose(new_lengths, np.linalg.norm(expected, axis=1), rtol=1e-6)
-    np.testing.assert_allclose(new_unit * new_lengths[:, None], expected, atol=1e-6)
-
-
-sizes = st.integers(2, 30), st.integers(1, 70), st.integers(1, 900)
-
-
-@given(*sizes, st.integers(0, 4000), st.integers(0, 2**32 - 1), st.booleans())
-def test_blocks_and_threads_do_not_change_the_bits(n, d, edges, memory, seed, weighted):
-    graph, unit, lengths = problem(n, d, edges, seed, weighted)
-    for found, expected in zip(
-        step(graph, unit, lengths, 0.4, memory, 3), step(graph, unit, lengths, 0.4), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
 
 
 LEVELS = """

@@ -162,24 +162,6 @@ def test_other_efforts_compare_every_row(metric: str, monkeypatch: pytest.Monkey
         assert_same_arrays(index.search_evidence(*one, 3), twin.search_evidence(*one, 3))
 
 
-def test_certificates_at_a_recall_do_not_read_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, labels = data(3, 1500, "cosine")
-    index = index_of(X, labels, "cosine", 20)
-    asked = []
-    searcher = Derived.searcher
-
-    def noted(self: Derived, neighbors: str, *, by_recall: bool = False) -> Any:
-        asked.append(by_recall)
-        return searcher(self, neighbors, by_recall=by_recall)
-
-    index.recall_by_class(0.9, K, queries=1)
-    monkeypatch.setattr(Derived, "searcher", noted)
-    index.search_stored(np.arange(3), K, recall=0.9)
-    assert asked == [True]
-    index.search_certified(np.arange(3), K, recall=0.9)
-    assert asked == [True, False]
-
-
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 120),

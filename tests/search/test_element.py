@@ -57,7 +57,8 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     index = built(X, labels, 4)
     assert Derived.of(index.storage()).choice.batch in ("float", "byte")
-    assert (index.search_stored(k=3, exact=True)[1] == -1).all()
+    for effort in ({"exact": True}, {"recall": 0.9}):
+        assert (index.search_stored(k=3, **effort)[1] == -1).all()
 
 
 @pytest.mark.parametrize("has_bytes", [False, *([True] if _native.has_bytes() else [])])

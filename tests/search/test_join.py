@@ -211,21 +211,3 @@ def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
     assert pairs_at(blocks, 0.9) == expected
     rows[1:] = damage
     assert small_blocks(damaged) is None
-
-
-def test_cost_counts_compared_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, labels = clustered(400, 6, 3)
-    index = labelled(X, labels)
-    blocks = small_blocks(index, rows=200)
-    assert blocks is not None
-    assert blocks.number <= 4  # few enough to sample all of them
-    for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
-        monkeypatch.setattr(join, price, 0)
-    monkeypatch.setattr(join, "_SCORED_PAIR", 1)
-    different = (blocks.labels[:, None] != blocks.labels).sum() / 2
-    assert blocks.cost(-2.0) == different
-    assert 0 < blocks.cost(0.9) < different
-    assert blocks.cost(1.1) == 0
-    monkeypatch.setattr(join, "_COARSE_PAIR", 1)
-    assert blocks.cost(-2.0) - different >= 400 * 399 / 2
-    assert blocks.cost(1.1) == 0
