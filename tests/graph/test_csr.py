@@ -314,6 +314,23 @@ def test_weights_match_the_edge_list(edges, directed, seed):
     assert_array_equal(again.weights, graph.weights)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+def test_sums_of_weights_do_not_depend_on_the_order_of_repeated_edges(directed):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 3, (2, 2000))
+    weights = rng.exponential(size=2000) * 10.0 ** rng.integers(-9, 9, 2000)
+    graph = as_graph(ends, edge_weight=weights, directed=directed)
+    order = rng.permutation(2000)
+    again = as_graph(ends[:, order], edge_weight=weights[order], directed=directed)
+    assert_array_equal(again.weights, graph.weights)
+
+
+@pytest.mark.parametrize("repeats", [255, 256, 257, 512])
+def test_an_edge_counts_once_however_often_it_is_repeated(repeats):
+    graph = as_graph([[0] * repeats + [1], [1] * repeats + [2]])
+    assert graph.indices.tolist() == [1, 0, 2, 1]
+
+
 def test_a_graph_keeps_its_weights_unless_they_are_refused():
     graph = as_graph(MESSY, edge_weight=WEIGHTS)
     assert as_graph(graph) is as_graph(graph, edge_weight=True) is graph

@@ -5,21 +5,19 @@ import pytest
 from reference import outputs_of_levels
 
 from cfe_faiss import _native
-from cfe_faiss.graph import Graph
+from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.ks import step_of
 
 
 def problem(n=40, d=20, edges=300, seed=0, weighted=False):
     rng = np.random.default_rng(seed)
-    builder = _native.GraphBuilder(n, False, weighted)
     ends = rng.integers(0, n, (2, edges))
-    builder.count(ends)
-    builder.place(ends, rng.exponential(size=edges).astype(np.float32) if weighted else None)
+    weights = rng.exponential(size=edges) if weighted else None
+    graph = as_graph(ends, n, edge_weight=weights)
     x = rng.normal(size=(n, d)).astype(np.float32)
     norms = np.empty(n)
     _native.normalise_rows(x, norms, 1)
-    indptr, indices, weights = builder.finish(1)
-    return (indptr, indices, weights if weighted else None), x, rng.random(n).astype(np.float32)
+    return (graph.indptr, graph.indices, graph.weights), x, rng.random(n).astype(np.float32)
 
 
 def csr_graph(graph, threads=1):
