@@ -42,7 +42,7 @@ def listed(pairs):
 # --- equal to brute force ---------------------------------------------------------------------------------------------
 
 
-@given(cases(), st.integers(0, 2**32 - 1))
+@given(st.one_of(cases(), cases(reuse=True)), st.integers(0, 2**32 - 1))
 def test_local_equals_brute_force(case, seed):
     n, k = len(case.stored.ids), case.stored.k
     some = np.random.default_rng(seed).integers(0, n, 7)
@@ -50,7 +50,10 @@ def test_local_equals_brute_force(case, seed):
     for index in indexes(case):
         finder = finder_of(case, index)
         for nodes, (D, I) in expected:
-            found = finder.local(nodes, k, where=case.given["where"])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(exact, "_FIRST", 1)
+                patch.setattr(exact, "_MOST", 3)
+                found = finder.local(nodes, k, where=case.given["where"])
             assert_array_equal(found.evidence, I)
             assert_array_equal(found.similarity, D)
             assert found.recall == 1.0
@@ -86,22 +89,6 @@ def test_limited_pairs_equal_brute_force(case):
             for pair in listed(pairs)
         ]
         assert found == [pair for pair in expected if pair[2] >= np.float32(0.25)]
-
-
-@given(cases(reuse=True), st.integers(0, 2**32 - 1))
-def test_limited_local_equals_brute_force(case, seed):
-    n, k = len(case.stored.ids), case.stored.k
-    some = np.random.default_rng(seed).integers(0, n, 7)
-    expected = [(None, best_rows(case, np.arange(n), k)), (some, best_rows(case, some, k))]
-    for index in indexes(case):
-        finder = finder_of(case, index)
-        for nodes, (D, I) in expected:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(exact, "_FIRST", 1)
-                patch.setattr(exact, "_MOST", 3)
-                found = finder.local(nodes, k, where=case.given["where"])
-            assert_array_equal(found.evidence, I)
-            assert_array_equal(found.similarity, D)
 
 
 @given(cases(graph=False))
@@ -455,6 +442,13 @@ def test_arguments_that_where_needs_or_excludes(small):
     labels = np.array([0, 1, 0, 1], np.int32)
     finder = cfe.EvidenceFinder(np.eye(4, 2), labels, small, attributes=as_attributes(TABLE))
     bare = cfe.EvidenceFinder(np.eye(4, 2), labels, small)
+    alone, far = Constraints(replace=False), Constraints(min_hops=2)
+    few = {"sex": ["f", "m"]}
+    given = {"where": where, "attributes": TABLE}
+
+    def searched(**options):
+        return small.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **options))
+
     for call, error, message in (
         (lambda: bare.local(where=where), ValueError, "attributes must be given"),
         (lambda: bare.top_pairs(where=where), ValueError, "attributes must be given"),
@@ -463,52 +457,26 @@ def test_arguments_that_where_needs_or_excludes(small):
         (lambda: finder.local(where=where, nprobe=3), ValueError, "nprobe must be left out"),
         (lambda: finder.local(where=where, exact=False), ValueError, "exact must be left out"),
         (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False, nprobe"),
-        (
-            lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True),
-            ValueError,
-            "per_node=True",
-        ),
+        (lambda: finder.top_pairs(where=alone, per_node=True), ValueError, "per_node=True"),
         (lambda: cfe.global_evidence(small, 3, attributes=TABLE), ValueError, "attributes must"),
         (lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]), ValueError, "graph must be left"),
         (lambda: cfe.EvidenceParameters(0, queries=[1]), ValueError, "params.queries must be left"),
         (lambda: cfe.EvidenceParameters(0, 3, where=where), ValueError, "params.nprobe must"),
-        (lambda: searched(small, where=where, attributes=TABLE), ValueError, "params.queries must"),
+        (lambda: searched(**given), ValueError, "params.queries must"),
+        (lambda: searched(**given, queries=[0, 1]), ValueError, "describe 1 queries"),
+        (lambda: searched(**given, queries=[9]), ValueError, "params.queries must be in"),
+        (lambda: searched(**given, queries={"a": [1]}), ValueError, "must have the attr"),
+        (lambda: searched(**given, queries={"sex": [1]}), TypeError, "must hold texts"),
         (
-            lambda: searched(small, where=where, attributes=TABLE, queries=[0, 1]),
-            ValueError,
-            "describe 1 queries",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE, queries=[9]),
-            ValueError,
-            "params.queries must be in",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE, queries={"a": [1]}),
-            ValueError,
-            "must have the attr",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE, queries={"sex": [1]}),
-            TypeError,
-            "must hold texts",
-        ),
-        (
-            lambda: searched(
-                small, where=Constraints(min_hops=2), graph=[[0], [1]], queries={"sex": ["f"]}
-            ),
+            lambda: searched(where=far, graph=[[0], [1]], queries={"sex": ["f"]}),
             ValueError,
             "must be stored ids",
         ),
         (
-            lambda: cfe.global_evidence(small, 3, where=where, attributes={"sex": ["f", "m"]}),
+            lambda: cfe.global_evidence(small, 3, where=where, attributes=few),
             ValueError,
-            "attributes must describe every node, got no row for 2",
+            "got no row for 2",
         ),
     ):
         with pytest.raises(error, match=message):
             call()
-
-
-def searched(index, **given):
-    return index.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **given))

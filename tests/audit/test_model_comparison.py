@@ -242,7 +242,7 @@ def test_errors():
             {"v2": labels},
             {"sensitive": ["sx"], "unfavourable": 0},
             ValueError,
-            "did you mean 'sex'",
+            "mean 'sex'",
         ),
         (finder, {"v2": labels}, {"unfavourable": "bad"}, ValueError, "unfavourable must be among"),
         (
@@ -250,7 +250,7 @@ def test_errors():
             {"v2": labels},
             {"unfavourable": 0, "sensitive": ["sex"]},
             ValueError,
-            "finder must know attributes",
+            "finder must",
         ),
     ):
         with pytest.raises(error, match=message):

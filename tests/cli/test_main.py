@@ -52,16 +52,9 @@ VECTORS = "build out --vectors x.npy --predictions y.npy"
         ("build out --dataset patients --predictions y.npy", r"y\.npy .*got 300"),
         ("build out --features x.npy --predictions y.npy --layers 2", "effect without --dataset"),
         ("bulid out", "did you mean 'build'"),
-        (
-            "audit data.csv",
-            r"unrecognized arguments: data\.csv; did you mean --features data\.csv\? "
-            r"\(see cfe-faiss audit --help\)$",
-        ),
+        ("audit data.csv", r"data\.csv; did you mean --features data\.csv\? \(see cfe-faiss audit"),
         ("audit --out a.html x.npy", r"arguments: x\.npy; did you mean --features x\.npy\?"),
-        (
-            "audit --features x.npy other.csv",
-            r"unrecognized arguments: other\.csv \(see cfe-faiss audit --help\)$",
-        ),
+        ("audit --features x.npy other.csv", r"arguments: other\.csv \(see cfe-faiss"),
         ("build x.npy out", r"unrecognized arguments: out; did you mean --features x\.npy\?"),
         ("build out --fetures x.npy", "did you mean '--features'"),
         ("local flat.cfe t.parquet", r"t\.parquet; did you mean --features t\.parquet\?"),
@@ -83,17 +76,14 @@ VECTORS = "build out --vectors x.npy --predictions y.npy"
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
         ("build . --dataset patients", "is a folder"),
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
-        (
-            "audit --features x.csv --model loan",
-            r"invalid choice: 'loan' .*; --model: the model to train, .*\(--predictions names",
-        ),
+        ("audit --features x.csv --model loan", "choice: 'loan' .*--predictions names"),
         (
             "build out --features x.csv --edges e.npy --predictions x.csv:clas",
-            r"--predictions must name a column of x\.csv .*'clas'",
+            "--predictions .*'clas'",
         ),
         (
             "build out --features x.csv --edges e.npy --predictions y.npy --truth x.csv tru",
-            r"--truth must name a column of x\.csv .*'tru'",
+            "--truth .*'tru'",
         ),
         ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect"),
         (f"{VECTORS} --model gcn", "--model has no effect with --"),

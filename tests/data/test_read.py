@@ -147,11 +147,7 @@ def test_files_as_people_have_them(tmp_path, data, name, options, expected):
 REFUSED = [
     ("", {}, "got an empty file"),
     ("a,b\n", {}, "must hold a row below its header"),
-    (
-        "a,b\n1,é\n".encode("latin-1"),
-        {},
-        r"must be UTF-8, got byte 0xe9 in line 2; encoding='latin-1'",
-    ),
+    ("a,b\n1,é\n".encode("latin-1"), {}, r"byte 0xe9 in line 2; encoding='latin-1'"),
     (b"a,b\n\0,x\n", {}, "must be a text file"),
     ("a,b,c\n1,2,3\n1,2\n\n1,2,3,4\n5,6,7\n", {}, "line 3 has 2, line 5 has 4"),
     ('a,b\n"1,2\n3,4\n', {}, "quotation mark"),
@@ -189,10 +185,7 @@ def test_files_with_several_meanings_are_refused(tmp_path, data, options, expect
         (b"(\xb5/\xfd" + os.urandom(99) + bytes(9), "t.csv.zst"),
         (b"[{'a': 1, 'b': 2},\n{'a': 3, 'b': 4}]\n", "t.json"),
         (b"<html>\n<p>a,b\n<p>1,2\n", "t.html"),
-        (
-            b"This table holds the data\nof adults, as was extracted\nfrom the census\n",
-            "adult.names",
-        ),
+        (b"This table holds\nof adults, the data\nfrom the census\n", "adult.names"),
     ],
 )
 def test_other_kinds_of_files_are_refused(tmp_path, data, name):
@@ -487,7 +480,7 @@ HOSTILE = [
     ("broken.xlsx", lambda: far_cell()[:-300], "must be an Excel file"),
     (
         "damaged.xlsx",
-        lambda: far_cell()[:1500] + b"zzzzzzzzz" + far_cell()[1509:],
+        lambda: far_cell()[:1500] + b"z" * 9 + far_cell()[1509:],
         "must be an Excel file",
     ),
     ("sheet.xlsx", broken_sheet, "must be an Excel file"),

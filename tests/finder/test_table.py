@@ -4,8 +4,6 @@ from html import escape
 
 import numpy as np
 import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
@@ -124,30 +122,6 @@ def test_a_flip_calls_the_model_on_the_table(people, model, finder):
         audit.flip(finder, "sex", columns={"f": "sex"})
 
 
-@pytest.mark.parametrize("kind", ["polars", "pyarrow", "csv", "csv.gz", "tsv", "parquet", "xlsx"])
-def test_every_kind_of_table_gives_the_same_finder(people, model, finder, kind, tmp_path):
-    path = tmp_path / f"people.{kind}"
-    if kind == "polars":
-        table = pl.from_pandas(people)
-    elif kind == "pyarrow":
-        table = pa.Table.from_pandas(people)
-    elif kind == "xlsx":
-        pytest.importorskip("openpyxl")
-        people.to_excel(path, index=False)
-        table = path
-    elif kind == "parquet":
-        people.to_parquet(path)
-        table = path
-    else:
-        people.to_csv(path, index=False, sep="\t" if kind == "tsv" else ",")
-        table = str(path)
-    other = cfe.EvidenceFinder.from_table(
-        table, model, truth="paid", id="person", sensitive=["sex"]
-    )
-    for name in ("vectors", "labels", "truth", "ids", "probabilities"):
-        np.testing.assert_array_equal(getattr(other, name), getattr(finder, name))
-
-
 def test_forms_of_predictions(people, model):
     table = people.drop(columns=["person", "paid"])
     plain = people["paid"].to_numpy()
@@ -215,17 +189,11 @@ BAD = [
     ({"without": ["jobs"]}, "did you mean 'job'"),
     ({"id": "job"}, "id must hold each id once"),
     ({"id": None}, "'person' has 200 different texts, more than 100"),
-    (
-        {"without": ["income", "job", "sex"]},
-        "vectors are made of, got none beside income, job, sex",
-    ),
+    ({"without": ["income", "job", "sex"]}, "got none beside income, job, sex"),
     ({"model": [0, 1]}, r"must be classes of shape \(200,\), got shape \(2,\)"),
     ({"model": [0.5] * 200}, "scores of classes are for probabilities="),
     ({"probabilities": [0.1, 0.2]}, "probabilities must have a column for each class"),
-    (
-        {"class_names": ["a", "b"]},
-        r"model .the predictions. must be among the class names \(a, b\), got",
-    ),
+    ({"class_names": ["a", "b"]}, r"model .*class names \(a, b\), got"),
     ({"frame": 3}, "frame must be a table"),
     ({"encoder": 3}, "encoder must be a scikit-learn transformer"),
 ]

@@ -340,10 +340,7 @@ def test_errors_of_the_algorithm(patients, model, finder, node):
         ({"edge_mask_type": "object"}, "has no masks of edges"),
         ({"explanation_type": "phenomenon"}, "explains a model's predictions only"),
         ({"model_config": {**CONFIG, "task_level": "graph"}}, "explains classes of nodes only"),
-        (
-            {"model_config": {"mode": "regression", "task_level": "node"}},
-            "explains classes of nodes only",
-        ),
+        ({"model_config": {"mode": "regression", "task_level": "node"}}, "classes of nodes only"),
     ]
     for change, reason in settings:
         given = {

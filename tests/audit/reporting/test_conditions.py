@@ -181,11 +181,7 @@ def test_parse_refuses(text):
     [
         ({"metric": "parity", "at_least": 1}, ValueError, "metric must be one of"),
         ({"metric": "accuracy"}, ValueError, "at_least or at_most"),
-        (
-            {"metric": "accuracy", "at_least": 1, "at_most": 0},
-            ValueError,
-            "at_least must be at most",
-        ),
+        ({"metric": "accuracy", "at_least": 1, "at_most": 0}, ValueError, "at_least must be"),
         ({"metric": "accuracy", "at_least": "1"}, TypeError, "at_least must be a number"),
         ({"metric": "accuracy", "at_least": math.nan}, ValueError, "at_least"),
         ({"metric": "accuracy", "at_least": 1, "min_cases": 0}, ValueError, "min_cases"),

@@ -139,10 +139,7 @@ def test_splits(tmp_path):
     wanted = ([True, False, False, False], [False, True, False, False], [False, False, False, True])
     assert (train.tolist(), val.tolist(), test.tolist()) == wanted
     for text, expected in (
-        (
-            "id,part\na,train\nb,val\nc,hold\n",
-            "line 4: part must be train, val or test, got 'hold'",
-        ),
+        ("id,part\na,train\nb,val\nc,hold\n", "line 4: part .*got 'hold'"),
         ("id,part\na,train\nb,val\n", "got none for test"),
         ("id,part,x\na,train,1\n", "must hold one column of train, val and test, got part, x"),
         ("id\na\n", "must hold one column of train, val and test, got none"),

@@ -94,21 +94,9 @@ def test_without_leaves_neighbours_alone(tmp_path):
     ("text", "options", "expected"),
     [
         (PEOPLE, {"id": "name"}, r"must name a column of .* \(id, sex, age, outcome\), got 'name'"),
-        (
-            PEOPLE,
-            {"id": "id", "missing": "error"},
-            r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows",
-        ),
-        (
-            PEOPLE,
-            {"id": "id", "missing": "drop"},
-            r"missing must be one of \(keep, error\), got 'drop'",
-        ),
-        (
-            PEOPLE,
-            {"reading": Reading(categorical=["race"])},
-            r"categorical must name a column of .* \(id, sex, age, outcome\), got 'race'",
-        ),
+        (PEOPLE, {"id": "id", "missing": "error"}, r"line 4: column 'outcome' lacks"),
+        (PEOPLE, {"id": "id", "missing": "drop"}, r"missing .*got 'drop'"),
+        (PEOPLE, {"reading": Reading(categorical=["race"])}, r"categorical .*got 'race'"),
         (PEOPLE, {"without": ["race"]}, "without must name a column"),
         ("id\na\n", {"id": "id"}, "must hold features, got id only"),
         ("1,2\n3,4\n", {"id": "id"}, "must have a header that names the column 'id' of the ids"),
@@ -118,18 +106,10 @@ def test_without_leaves_neighbours_alone(tmp_path):
         (
             "a;b\n" + "".join(f"x;{i},5\n" for i in range(101)),
             {},
-            r"column 'b' holds numbers, .*'0,5' \(line 2\).* decimal=','",
+            r"'b' .*'0,5' \(line 2\).*decimal=','",
         ),
-        (
-            "a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]),
-            {},
-            r"column 'b' holds numbers, but '\?' \(line 103\) .* na=\['\?'\]",
-        ),
-        (
-            "a,b\n" + "".join(f"x,n{i}\n" for i in range(101)),
-            {},
-            r"no category; ignore=\['b'\] leaves it out",
-        ),
+        ("a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]), {}, r"'\?' \(line 103\)"),
+        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"ignore=\['b'\]"),
         *(
             (
                 "name,b\n" + "".join(f"n{i},{i}\n" for i in range(101)),
@@ -138,11 +118,7 @@ def test_without_leaves_neighbours_alone(tmp_path):
             )
             for argument, value in (("id", "nam"), ("ignore", ["Name"]), ("without", ["names"]))
         ),
-        (
-            "a,b\nx,1\ny,2\n",
-            {"without": ["a", "b"], "neighbours": 1},
-            "neighbours need features to be chosen by",
-        ),
+        ("a,b\nx,1\ny,2\n", {"without": ["a", "b"], "neighbours": 1}, "neighbours need"),
     ],
 )
 def test_errors(tmp_path, text, options, expected):
