@@ -159,15 +159,6 @@ def test_distances_stay_in_their_range():
     assert opposite.max() == 2
 
 
-def test_short_rows_are_padded_with_infinity(fitted):
-    distances, indices = fitted.kneighbors()
-    assert_array_equal(indices, [[2, 3, -1], [2, 3, -1], [1, 0, -1], [1, 0, -1]])
-    assert_allclose(distances[0], [0.4, 1, np.inf], atol=1e-6)
-    only = cfe.EvidenceNeighbors(2).fit(SAMPLES, ["one"] * 4)
-    assert_array_equal(only.kneighbors(return_distance=False), np.full((4, 2), -1))
-    assert_array_equal(only.kneighbors()[0], np.full((4, 2), np.inf))
-
-
 def test_query_parameters_are_read_at_query_time():
     X, labels = clustered(2000, 16, 3)
     neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF64,Flat", nprobe=1).fit(X, labels)
@@ -345,14 +336,6 @@ def alone():
 def test_sparse_samples_are_never_all_dense_besides_the_index(alone):
     # A dense copy, its normalised copy and the index would be three.
     assert 1 < float(alone[2]) < 2.5
-
-
-def test_training_takes_no_more_rows_than_it_uses():
-    X, labels = clustered(1200, 6, 3)
-    neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
-    assert neighbors.index_.ntotal == 1200
-    exact = cfe.EvidenceNeighbors(5).fit(X, labels)
-    assert_array_equal(neighbors.kneighbors()[1], exact.kneighbors()[1])
 
 
 # --- with a classifier, in pipelines ----------------------------------------------------------------------------------

@@ -223,12 +223,6 @@ def test_copies_leave_with_the_attribute_and_proxies_are_named():
     assert both.copies == found.copies
 
 
-def test_many_proxies_are_cut_short():
-    data = table(age=AGE, **{f"copy {j}": AGE + 15 * RNG.normal(size=N) for j in range(8)})
-    assert len(removed(data, "age").proxies) == 8
-    assert repr(removed(data, "age")).endswith(" and 3 more)")
-
-
 def test_attributes_that_columns_hold_under_another_name():
     sex = np.array(["m", "f"])[FEMALE]
     data = table(age=AGE, gender=2 * FEMALE - 1, **one_hot("type", KIND, "abcd"))

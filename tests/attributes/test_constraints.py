@@ -301,16 +301,6 @@ def test_target_by_name():
         cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
 
 
-def test_a_pair_needs_one_node_that_is_permitted_and_of_the_target(small):
-    where = Constraints(permitted={"age": (30, 34)}, target=1)
-    table = {"age": [30, 34, 31, 36]}
-    # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
-    allowed = {(0, 1), (1, 2)}
-    assert {
-        pair[:2] for pair in listed(cfe.global_evidence(small, 9, where=where, attributes=table))
-    } == allowed
-
-
 def test_an_empty_index():
     index = cfe.IndexEvidenceIDMap2(2)
     assert (

@@ -65,37 +65,6 @@ def test_the_other_group_is_advantaged_with_the_same_strength():
     assert repr(f) == f"DirectionTest(sex = f: disadvantaged, p={f.p_value:.2g})"
 
 
-def test_the_order_of_rows_does_not_matter():
-    people = simulated(2, 600, harm=0.3)
-    rng = np.random.default_rng(0)
-    one = direction(finder_of(people))
-    for order in (
-        rng.permutation(600),
-        np.argsort(people["carries"], kind="stable"),
-        np.arange(600)[::-1],
-    ):
-        other = direction(finder_of(people, order))
-        expected = (one.statistic, one.p_value, one.gamma)
-        assert (other.statistic, other.p_value, other.gamma) == expected
-        assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
-
-
-def test_ids_and_class_names_are_the_users():
-    people = simulated(3, 300)
-    finder = cfe.EvidenceFinder.from_vectors(
-        people["X"],
-        np.array(["refused", "granted"])[people["labels"]],
-        features={"sex": np.where(people["carries"], "f", "m")},
-        ids=[f"person {i}" for i in range(300)],
-    )
-    test = audit.direction_test(finder, attribute="sex", value="f", unfavourable="refused")
-    by_number = direction(finder_of(people))
-    assert test.statistic == by_number.statistic
-    assert test.unfavourable == ("refused",)
-    expected = [f"person {i}" for i in by_number.pairs["unfavourable"]]
-    assert test.pairs["unfavourable"].tolist() == expected
-
-
 def test_unknown_values_are_left_out_before_anything_else():
     people = simulated(5, 600)
     sex = np.where(people["carries"], "f", "m").astype(object)

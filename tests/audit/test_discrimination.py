@@ -123,22 +123,6 @@ def test_options_reach_the_search(graph):
     assert not exact["score"].equals(found["score"])
 
 
-def test_a_model_that_decides_by_an_attribute_is_found_out():
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame(
-        {"unused": rng.integers(0, 2, 300), "used": rng.integers(0, 2, 300), "rare": np.arange(300)}
-    )
-    index = with_rows(cfe.IndexEvidenceIDMap2(5), rng.normal(size=(300, 5)), frame["used"])
-    found = scores_of(index, frame, bins={"rare": [1]})
-    assert found["feature"][:2].tolist() == ["used", "used"]
-    assert found["score"][:2].tolist() == [1, 1]
-    assert (found["difference"][:2] > 0.3).all()
-    rare = found[found["value"] == "<= 1"].iloc[0]
-    assert rare["score"] == pytest.approx(rare["expected"], abs=0.02)
-    unused = found[found["feature"] == "unused"]
-    np.testing.assert_allclose(unused["score"], unused["expected"], atol=0.05)
-
-
 def test_sensitive_attributes_stand_first(graph):
     index, frame = graph
     found = scores_of(

@@ -18,12 +18,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.data.columns import Reading
-from cfe_faiss.data.read import as_table, read_graph, read_matrix, read_table
+from cfe_faiss.data.read import as_table, read_matrix, read_table
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own import OwnFiles, read_own
 
@@ -408,12 +408,6 @@ def test_matrices_and_tables(tmp_path):
         path = written(tmp_path, text, name)
         assert read_table(path).has_header == expected
     assert read_table(written(tmp_path, "1,2\n3,4\n"), Reading(header="none")).has_header
-    assert_array_equal(read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]])
-    assert_array_equal(
-        read_graph(written(tmp_path, "# from to\n0 1\n1 2\n", "e.txt")), [[0, 1], [1, 2]]
-    )
-    with pytest.raises(ValueError, match="must hold numbers"):
-        read_matrix(written(tmp_path, "a,b\n1,2\nx,y\n"))
 
 
 # --- damaged and hostile files ----------------------------------------------------------------------------------------

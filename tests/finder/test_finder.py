@@ -16,7 +16,6 @@ from torch_geometric.transforms import ToSparseTensor
 import cfe_faiss as cfe
 import cfe_faiss.models
 from cfe_faiss.base.text import cell_text
-from cfe_faiss.data.classes import class_name
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
 
@@ -506,9 +505,8 @@ def test_own_vectors_need_neither_graph_nor_model(data):
     assert finder.graph is None
 
 
-def test_forms_of_own_vectors_and_classes(tmp_path):
+def test_forms_of_own_vectors():
     x, y = clustered(80, 6, 2)
-    texts = np.array(["ham", "spam"])[y]
     plain = cfe.EvidenceFinder.from_vectors(x, y)
     for X in (
         x.tolist(),
@@ -517,17 +515,6 @@ def test_forms_of_own_vectors_and_classes(tmp_path):
         torch.from_numpy(x).to_sparse(),
     ):
         assert_array_equal(cfe.EvidenceFinder.from_vectors(X, y).vectors, plain.vectors)
-    named = cfe.EvidenceFinder.from_vectors(
-        x, texts, truth=texts[::-1], index="EvidenceIVF4,Flat", nodes=np.arange(40)
-    )
-    assert named.class_names == ("ham", "spam")
-    assert named.truth is not None
-    assert_array_equal(named.truth, y[::-1])
-    assert isinstance(named.index, cfe.IndexEvidenceIVF)
-    assert named.local(k=2).nodes.max() == 39
-    cfe.write_index(named.index, tmp_path / "own.index")
-    again = cfe.read_index(tmp_path / "own.index")
-    assert_array_equal(again.search_stored(k=3)[1], named.index.search_stored(k=3)[1])
 
 
 @pytest.mark.parametrize(
@@ -625,16 +612,6 @@ def frame_of(**options):
     return pairs.to_frame(attributes=True)
 
 
-@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
-@pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
-def test_classes_by_name():
-    frame = frame_of(truth=[1, -1, 2], class_names=["bad", "good", "best"])
-    assert frame["source_true"].tolist() == ["good", "best"]
-    assert frame["target_true"].isna().tolist() == [True, False]
-    assert frame["target_true"][1] == "good"
-    assert frame["source_class"].tolist() == ["bad", "good"]
-
-
 def test_attributes_of_both_sides():
     people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
     frame = frame_of(features=people)
@@ -651,13 +628,6 @@ def test_attributes_of_both_sides():
     assert frame["target_town"][1] == "x"
     np.testing.assert_array_equal(frame["source_age"], [20, np.nan])
     assert list(frame["source_label (attribute)"]) == ["a", "c"]
-
-
-@pytest.mark.parametrize(
-    ("names", "label", "text"), [(("a", "b"), 1, "b"), (("a",), 1, "class 1"), (None, 0, "class 0")]
-)
-def test_names(names, label, text):
-    assert class_name(names, label) == text
 
 
 def test_amounts_keep_all_digits_before_the_point():

@@ -197,16 +197,6 @@ def test_scores_of_graphs():
     assert (abs(found - 3) >= 6).all()
 
 
-def test_unknown_classes_are_not_searched():
-    graphs, labels = drawn(5)
-    labels = labels.astype(object)
-    labels[4] = None
-    with pytest.warns(cfe.InputWarning, match="1"):
-        finder = cfe.EvidenceFinder.from_graphs(graphs, labels)
-    assert 4 not in finder.index.members().ids
-    assert not np.isin(4, finder.local(k=12).evidence)
-
-
 def test_sparse_features():
     graphs, labels = drawn(2)
     sparse = [

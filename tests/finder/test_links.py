@@ -293,16 +293,6 @@ def test_audits_pictures_and_pages_of_links(trained, tmp_path):
     assert written.outcome == "no conditions"
 
 
-def test_unknown_classes_are_not_searched():
-    data, ends, labels = world(3)
-    labels = labels.astype(object)
-    labels[[2, 9]] = None
-    with pytest.warns(cfe.InputWarning, match="2"):
-        finder = cfe.EvidenceFinder.from_links(data, labels, ends)
-    assert not np.isin([2, 9], finder.index.members().ids).any()
-    assert not np.isin([2, 9], finder.local(k=40).evidence).any()
-
-
 def test_attributes_are_left_out_of_the_vectors():
     data, ends, labels = world(4)
     data.feature_names = [f"column {i}" for i in range(D)]

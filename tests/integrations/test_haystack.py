@@ -27,7 +27,6 @@ pytest.importorskip("haystack", reason='needs pip install "cfe-faiss[haystack]"'
 from haystack import Document, Pipeline, component
 from haystack.core.errors import DeserializationError
 from haystack.dataclasses import ByteStream, SparseEmbedding
-from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy
 from haystack.errors import FilterError
@@ -113,15 +112,6 @@ def test_a_document_comes_back_as_it_was(document: Document, tmp_path: Path) -> 
                 {**found.to_dict(flatten=False), "embedding": document.embedding}
             )
         assert found == document
-
-
-@pytest.mark.parametrize("policy", [DuplicatePolicy.FAIL, DuplicatePolicy.NONE])
-def test_a_duplicate_fails_and_nothing_is_written(policy: DuplicatePolicy) -> None:
-    store = filled()
-    for documents in ([Document(id="new"), ticket(3)], [Document(id="new"), Document(id="new")]):
-        with pytest.raises(DuplicateDocumentError, match="already exists"):
-            store.write_documents(documents, policy)
-    assert store.count_documents() == len(TEXTS) + 3
 
 
 def test_skipping_and_overwriting() -> None:

@@ -228,15 +228,6 @@ def test_what_a_model_requires_may_be_given_with_the_call(patients):
     assert not hasattr(patients, "scale")
 
 
-def test_a_threshold_leaves_few_features(patients, model, finder, node):
-    explained = explain_beside(
-        explainer(model, threshold_config=ThresholdConfig("topk", 6)), finder, patients, node, k=1
-    )
-    importance = explained.feature_importance()
-    assert ((importance > 0).sum(axis=1) <= 6).all()
-    assert len(explained.features(top=30)) == (importance > 0).any(axis=0).sum()
-
-
 @pytest.mark.filterwarnings("ignore:class .* never among the others:cfe_faiss.InputWarning")
 def test_errors_of_explain_beside(patients, model, finder, node):
     with pytest.raises(TypeError, match="explainer must be an Explainer of PyG, got GNNExplainer"):

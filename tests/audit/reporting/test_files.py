@@ -1,7 +1,6 @@
 import csv
 import io
 import os
-import re
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -67,30 +66,6 @@ def test_csv_holds_the_numbers_of_json(audited, lines):
     assert sections >= {"conditions", "groups", "discrimination", "cases", "flip"}
 
 
-def test_csv_holds_no_formula(tmp_path):
-    sex = ["-2+3+cmd|' /C calc'!A0", "=1+1\x00", "m"] * 20
-    finder = cfe.EvidenceFinder.from_vectors(
-        np.eye(4)[[0, 1, 2, 3] * 15], [0, 1] * 30, features={"=a": sex}
-    )
-    written = audit.report(
-        finder,
-        tmp_path / "a.html",
-        sensitive=["=a"],
-        favourable=1,
-        pairs=5,
-        cases=2,
-        progress=False,
-    )
-    fields = {
-        field for line in csv.reader(io.StringIO(written.files[3].read_text())) for field in line
-    }
-    assert any(field.startswith("'=a") for field in fields)
-    for field in fields:
-        assert not re.match(r"\s*[=+@]", field)
-        assert not field.startswith("-") or re.fullmatch(r"-[\d.e-]+", field)
-        assert "\x00" not in field
-
-
 def test_xml_counts_what_failed(audited):
     suites = ET.parse(audited.report.files[2]).getroot()
     (suite,) = suites
@@ -103,16 +78,6 @@ def test_xml_counts_what_failed(audited):
     message = suite.find("testcase/failure").attrib["message"]
     assert f"n = {failed[0].n}" in message
     assert "impact_ratio[member] >= 1.5" in message
-
-
-def test_xml_without_conditions_has_not_passed(audited):
-    suite = ET.fromstring(report_files.junit(_content(audited)).encode())[0]
-    assert (suite.attrib["tests"], suite.attrib["skipped"], suite.attrib["failures"]) == (
-        "1",
-        "1",
-        "0",
-    )
-    assert suite.find("testcase/skipped").attrib["message"] == "No conditions."
 
 
 def test_characters_that_xml_forbids_leave_it_whole(tmp_path):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from audit_report_helpers import inputs_of
 
-from cfe_faiss.audit.reporting.content import SECTIONS, Part, Prose, make_section
-from cfe_faiss.audit.reporting.document import Section, Table, number
+from cfe_faiss.audit.reporting.content import SECTIONS, Part, make_section
+from cfe_faiss.audit.reporting.document import Section, number
 from cfe_faiss.audit.reporting.sections.variations import _text
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -34,14 +34,6 @@ def test_a_number_without_a_value_is_an_error(inputs):
     part = Part("balance", lambda inputs: Section({"over": 1}))
     with pytest.raises(Exception, match="is undefined"):
         make_section(part, inputs)
-
-
-def test_the_lines_of_a_table_are_caption_reading_and_notes(inputs):
-    values = {"count": 2, "conditions": ["the same sex"], "missing": {"age": 3}}
-    table = Prose(inputs, "pairs", values).table(Table("closest_pairs", (), ()))
-    assert table.caption == "The closest 2 pairs of nodes with different decisions"
-    assert table.reading.startswith("One pair a line")
-    assert table.notes[0].endswith("under them. 3 nodes without a known age can be in no pair.")
 
 
 def test_needs_are_named_before_anything_is_computed(inputs):
