@@ -79,23 +79,6 @@ def test_unknown_values_are_left_out_before_anything_else():
     assert among.statistic == alone.statistic
 
 
-def test_values_may_be_several_numbers_bins_or_intersections():
-    people = simulated(6, 600)
-    age = np.random.default_rng(0).integers(18, 80, 600)
-    finder = finder_of(people, age=age, level=np.arange(600) % 3)
-    sex = people["carries"]
-    for attribute, value, carries in (
-        ("level", 2, np.arange(600) % 3 == 2),
-        ("level", [0, 2.0], np.arange(600) % 3 != 1),
-        ("age", "> 65", age > 65),
-        (["sex", "age"], "f & 18-65", sex & (age >= 18) & (age <= 65)),
-    ):
-        test = audit.direction_test(
-            finder, attribute=attribute, value=value, unfavourable=REFUSED, bins={"age": [18, 65]}
-        )
-        assert test.n_carriers == carries.sum()
-
-
 def test_it_cannot_tell():
     people = simulated(8, 400)
     few = np.arange(400) < 19
