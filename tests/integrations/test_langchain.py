@@ -244,9 +244,8 @@ def test_a_retriever_of_evidence() -> None:
         search_type="evidence", classifier=classifier, search_kwargs={"k": 3}
     )
     for text in [NEW, *TEXTS]:
-        assert ids_of(retriever.invoke(text)) == nearest(
-            embed([text])[0], 3, of_other_class(classifier(text))
-        )
+        expected = nearest(embed([text])[0], 3, of_other_class(classifier(text)))
+        assert ids_of(retriever.invoke(text)) == expected
     found = ids_of(retriever.invoke(NEW, label="request", k=2))
     assert found == nearest(XQ, 2, of_other_class("request"))
     told = vs.as_retriever(search_type="evidence", search_kwargs={"k": 3, "label": "complaint"})

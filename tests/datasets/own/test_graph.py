@@ -33,22 +33,16 @@ def test_all_files_together(tmp_path):
         )
     )
     assert repr(data) == "OwnGraph('people', 4 nodes, 2 attributes in 3 columns)"
-    assert (data.feature_names, data.feature_attributes) == (
-        ["sex=f", "sex=m", "age"],
-        ["sex", "sex", "age"],
-    )
+    expected = (["sex=f", "sex=m", "age"], ["sex", "sex", "age"])
+    assert (data.feature_names, data.feature_attributes) == expected
     assert [data.attributes[name].of(2) for name in data.attributes] == ["m", 40]
     assert data.edge_index.tolist() == [[3, 1], [0, 2]]
-    assert (data.class_names, data.y.tolist(), data.labels.tolist()) == (
-        ["no", "yes"],
-        [1, 0, -1, 1],
-        [1, 0, 1, 0],
-    )
+    found = (data.class_names, data.y.tolist(), data.labels.tolist())
+    assert found == (["no", "yes"], [1, 0, -1, 1], [1, 0, 1, 0])
     assert data.node_ids.tolist() == ["p1", "p2", "p3", "p4"]
     finder = cfe.EvidenceFinder.from_data(data, data.labels, nodes=data.test_mask | data.train_mask)
-    assert finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist() == [
-        ["p1", "p4"]
-    ]
+    found = finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist()
+    assert found == [["p1", "p4"]]
 
     graph = data.to_pyg()
     assert graph.edge_index.tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]
@@ -138,11 +132,7 @@ def test_what_training_needs(tmp_path):
     with pytest.raises(ValueError, match="1 nodes of test have no true class, such as 'p3'"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, split=split)).to_pyg()
     graph = read_own(OwnFiles(features, id="id", neighbours=1, truth=truth)).to_pyg()
-    assert (graph.train_mask | graph.val_mask | graph.test_mask).tolist() == [
-        True,
-        True,
-        False,
-        True,
-    ]
+    found = (graph.train_mask | graph.val_mask | graph.test_mask).tolist()
+    assert found == [True, True, False, True]
     with pytest.raises(ValueError, match="edges and neighbours exclude each other"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, edges=truth))

@@ -70,10 +70,8 @@ def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path):
     frame = people().dropna(subset=["repaid"])
     for row in rows:
         own = frame[frame["sex"] == row["value"]]
-        assert (row["count"], row["rate"]) == (
-            len(own),
-            pytest.approx((own["repaid"] == "yes").mean()),
-        )
+        expected = (len(own), pytest.approx((own["repaid"] == "yes").mean()))
+        assert (row["count"], row["rate"]) == expected
 
 
 def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
