@@ -413,32 +413,23 @@ def test_matrices_and_tables(tmp_path):
 # --- damaged and hostile files ----------------------------------------------------------------------------------------
 
 
-def far_cell():
-    """An Excel file with a cell in row 99,999,999."""
-    buffer = io.BytesIO()
+def excel(change):
+    """An Excel file whose sheet, as XML, is changed."""
+    buffer, changed = io.BytesIO(), io.BytesIO()
     pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
-    changed = io.BytesIO()
     with (
         zipfile.ZipFile(buffer) as archive,
         zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as other,
     ):
         for name in archive.namelist():
             data = archive.read(name)
-            if name.endswith("sheet1.xml"):
-                row = b'<row r="99999999"><c r="A99999999" t="n"><v>3</v></c></row></sheetData>'
-                data = data.replace(b"</sheetData>", row)
-            other.writestr(name, data)
+            other.writestr(name, change(data) if name.endswith("sheet1.xml") else data)
     return changed.getvalue()
 
 
-def broken_sheet():
-    buffer = io.BytesIO()
-    pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
-    changed = io.BytesIO()
-    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(changed, "w") as other:
-        for name in archive.namelist():
-            other.writestr(name, archive.read(name)[: -40 if name.endswith("sheet1.xml") else None])
-    return changed.getvalue()
+def far_cell():
+    row = b'<row r="99999999"><c r="A99999999" t="n"><v>3</v></c></row></sheetData>'
+    return excel(lambda sheet: sheet.replace(b"</sheetData>", row))
 
 
 def bomb(name):
@@ -477,7 +468,7 @@ HOSTILE = [
         lambda: far_cell()[:1500] + b"z" * 9 + far_cell()[1509:],
         "must be an Excel file",
     ),
-    ("sheet.xlsx", broken_sheet, "must be an Excel file"),
+    ("sheet.xlsx", lambda: excel(lambda sheet: sheet[:-40]), "must be an Excel file"),
     ("text.xlsx", lambda: b"a,b\n1,2\n", "must be an Excel file"),
     ("far.xlsx", far_cell, "must have 1,048,576 rows at most"),
     ("bomb.xlsx", lambda: bomb("xl/sharedStrings.xml"), "expand beyond measure"),
