@@ -377,7 +377,7 @@ def ranking_ndcg(
     kind = kind.reshape(-1)
     others = len(nodes) - 1
     discounts = 1 / np.log2(np.arange(2, min(k, max(others, 0)) + 2))
-    found, by_chance = np.full((2, n), np.nan)
+    ndcg, by_chance = np.full((2, n), np.nan)
     for begin in range(0, len(nodes), _ROWS):
         rows = slice(begin, min(begin + _ROWS, len(nodes)))
         diagonal = np.arange(rows.stop - begin), np.arange(begin, rows.stop)
@@ -389,16 +389,16 @@ def ranking_ndcg(
         gains[diagonal] = 0
         ranking[diagonal] = -np.inf
         ideal = _dcg(gains, gains, discounts)
-        found[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
+        ndcg[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
         by_chance[nodes[rows]] = share(gains.sum(axis=1) / max(others, 1) * discounts.sum(), ideal)
-    judged = ~np.isnan(found)
-    found = found.clip(0, 1)
+    judged = ~np.isnan(ndcg)
+    ndcg = ndcg.clip(0, 1)
     mean, expected = (
-        float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance)
+        float(values[judged].mean()) if judged.any() else np.nan for values in (ndcg, by_chance)
     )
     # equal scores stay equal in spite of rounding
-    low, high = bootstrap_mean(found[judged].round(12), confidence)
-    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
+    low, high = bootstrap_mean(ndcg[judged].round(12), confidence)
+    return RankingNDCG(mean, low, high, expected, ndcg, int(judged.sum()), k, _NDCG_LIMITS)
 
 
 def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:

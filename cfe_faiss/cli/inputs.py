@@ -291,14 +291,14 @@ def by_name(option: str, texts: Iterable[str] | None, attributes: Attributes) ->
     """Return the values of texts "NAME=VALUE" by name; the longest known name counts."""
     values = {}
     for text in texts or ():
-        known = [name for name in attributes if text.startswith(f"{name}=")]
-        if not known:
+        matching_names = [name for name in attributes if text.startswith(f"{name}=")]
+        if not matching_names:
             names = ", ".join(list(attributes)[:20])
             hint = did_you_mean(text.partition("=")[0], attributes)
             raise ValueError(
                 f"{option} must be like NAME=VALUE, with a name of {names}; got {text!r}{hint}"
             )
-        name = max(known, key=len)
+        name = max(matching_names, key=len)
         values[name] = text[len(name) + 1 :]
     return values
 

@@ -597,15 +597,15 @@ def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, s
         If the text is another one, or the table has no such column of numbers.
     """
     parts = _THRESHOLD.fullmatch(text)
-    shown = table.reading.shown("threshold")
+    option_text = table.reading.shown("threshold")
     if parts is None:
         raise ValueError(
-            f"{shown} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
+            f"{option_text} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
         )
     column, comparison, limit = parts.groups()
     scores = table.numbers(table.known("threshold", column))
     if scores is None:
-        raise ValueError(f"{shown} must be of a column of numbers, got {column!r}")
+        raise ValueError(f"{option_text} must be of a column of numbers, got {column!r}")
     names = column + _OPPOSITES[comparison] + limit, column + comparison + limit
     is_favourable = _COMPARISONS[comparison](scores, float(limit))
     codes = np.where(np.isnan(scores), UNKNOWN, is_favourable)

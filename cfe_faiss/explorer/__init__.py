@@ -161,8 +161,8 @@ def _content(explored: Explored) -> dict[str, Any]:
     """Return what the script reads: the pairs, and their rows and neighbours by row number."""
     near = _neighbours(explored)
     rows = np.unique(np.concatenate([explored.source, explored.target]))
-    drawn = {row for pair in near for side in pair for row, _ in side["drawn"]}
-    facts = {row: _identity(explored, row) for row in drawn.union(rows.tolist())}
+    drawn_rows = {row for pair in near for side in pair for row, _ in side["drawn"]}
+    facts = {row: _identity(explored, row) for row in drawn_rows.union(rows.tolist())}
     known = explored.attributes.take(rows)
     for place, row in enumerate(rows.tolist()):
         facts[row]["values"] = [_cell(attribute.of(place)) for attribute in known.values()]
@@ -237,8 +237,8 @@ def _neighbours(explored: Explored) -> list[list[dict[str, Any]]]:
         pairs.append([])
         for node, other in (ends, ends[::-1]):
             near = surroundings(graph, node, other, explored.labels, _NEIGHBOURS)
-            drawn = np.stack([near.drawn, near.shared], axis=1).tolist()
-            pairs[-1].append({"count": near.degree, "same": near.same, "drawn": drawn})
+            drawn_neighbours = np.stack([near.drawn, near.shared], axis=1).tolist()
+            pairs[-1].append({"count": near.degree, "same": near.same, "drawn": drawn_neighbours})
     return pairs
 
 

@@ -348,10 +348,12 @@ def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
     for name in _PER_NODE:
         value = getattr(data, name, None)
         if value is not None and len(value) == rows.before < rows.n:
-            known = np.asarray(to_host(value))
-            unknown = {"b": False, "f": np.nan}.get(known.dtype.kind, UNKNOWN)
-            more = np.full((rows.n - rows.before, *known.shape[1:]), unknown, known.dtype)
-            setattr(changed, name, _like(value, np.concatenate([known, more])))
+            values_before = np.asarray(to_host(value))
+            unknown = {"b": False, "f": np.nan}.get(values_before.dtype.kind, UNKNOWN)
+            more = np.full(
+                (rows.n - rows.before, *values_before.shape[1:]), unknown, values_before.dtype
+            )
+            setattr(changed, name, _like(value, np.concatenate([values_before, more])))
     if hasattr(data, "num_nodes"):
         changed.num_nodes = rows.n
     if finder.class_names is not None:

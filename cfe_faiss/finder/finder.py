@@ -1262,11 +1262,11 @@ class EvidenceFinder:
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
         argument = measure_of(self.metric)
-        given = {"similarity": similarity, "distance": distance}
-        value = given.pop(argument)
-        if value is None or any(other is not None for other in given.values()):
+        thresholds = {"similarity": similarity, "distance": distance}
+        value = thresholds.pop(argument)
+        if value is None or any(other is not None for other in thresholds.values()):
             raise ValueError(
-                f"{argument} must be given, and {', '.join(given)} left out, for metric "
+                f"{argument} must be given, and {', '.join(thresholds)} left out, for metric "
                 f"{self.metric!r}"
             )
         low = threshold_of(argument, value, self.metric)

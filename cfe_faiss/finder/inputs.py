@@ -443,9 +443,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
         for other, name in pairs
         if other not in left_out
     ]
-    found = sorted(strengths, key=lambda proxy: -proxy.strength)
+    proxies = sorted(strengths, key=lambda proxy: -proxy.strength)
     return Removed(
-        names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY)
+        names, left_out, copies, tuple(proxy for proxy in proxies if proxy.strength >= PROXY)
     )
 
 

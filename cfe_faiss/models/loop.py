@@ -282,8 +282,8 @@ class Training:
                 optimizer.zero_grad()
         with torch.no_grad(), seeded(seed, device):
             right = logits_of(model, self.data).argmax(dim=1) == self.data.y
-        known = self.data.y >= 0
-        accuracies = (float(right[self.data[name] & known].double().mean()) for name in _MASKS)
+        has_class = self.data.y >= 0
+        accuracies = (float(right[self.data[name] & has_class].double().mean()) for name in _MASKS)
         return TrainingReport(state.epoch, state.best_epoch, state.best_loss, *accuracies)
 
     def _next(self, state: "_State") -> "_State":

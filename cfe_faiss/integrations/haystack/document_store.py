@@ -180,8 +180,8 @@ class EvidenceDocumentStore:
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        given = list(documents) if isinstance(documents, Iterable) else [documents]
-        for document in given:
+        document_list = list(documents) if isinstance(documents, Iterable) else [documents]
+        for document in document_list:
             if not isinstance(document, Document):
                 raise ValueError(
                     f"documents must be a list of documents, got {type(document).__name__}"
@@ -189,11 +189,11 @@ class EvidenceDocumentStore:
         policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                distinct = {document.id: document for document in given}
+                distinct = {document.id: document for document in document_list}
                 self._put(self._store.upsert, list(distinct.values()), watch)
-                return len(given)
+                return len(document_list)
             new: dict[str, Document] = {}
-            for document in given:
+            for document in document_list:
                 if document.id not in new and document.id not in self._store:
                     new[document.id] = document
                 elif policy != DuplicatePolicy.SKIP:
