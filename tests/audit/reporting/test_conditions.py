@@ -94,19 +94,6 @@ def test_few_cases_and_undefined_numbers_cannot_tell():
     assert Condition("accuracy", at_least=0.8).min_cases == 30
 
 
-def test_a_line_names_attribute_and_value():
-    lines = [
-        str(check)
-        for check in check_all([Condition("impact_ratio", at_least=0.8)], RATIOS, ["sex"])
-    ]
-    assert lines == [
-        "fail: impact_ratio >= 0.8, sex = f: 0.7500 (n = 40, interval 0.7000 to 0.7900)",
-        "pass: impact_ratio >= 0.8, sex = m: 1.0000 (n = 60)",
-        "cannot tell: impact_ratio >= 0.8, sex = d: 0.5000 (n = 35, interval 0.4000 to 0.6000); "
-        "the group is not ranked",
-    ]
-
-
 def test_outcome_of_a_report(tmp_path):
     def outcome(rows, *require):
         report = Report((tmp_path,), check_all(as_conditions(require), rows, ["sex"]), {})
