@@ -152,8 +152,8 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     """
     columns = _Columns(data)
     table = data if features is None else features
-    known = None if features is None and not columns.is_named else as_attributes(table)
-    members, values = columns.of(attribute, known, "attribute")
+    node_attributes = None if features is None and not columns.is_named else as_attributes(table)
+    members, values = columns.of(attribute, node_attributes, "attribute")
     return [proxy for proxy, *_ in columns.predictors(attribute, values, members)]
 
 

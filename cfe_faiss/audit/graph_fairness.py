@@ -172,8 +172,8 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
         check_finder(source)
     if isinstance(source, EvidenceFinder):
         return _nearest(source, k, progress)
-    given: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
-    matrix: _Csr = scipy.sparse.csr_array(given, dtype=np.float64, copy=True)
+    similarities: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
+    matrix: _Csr = scipy.sparse.csr_array(similarities, dtype=np.float64, copy=True)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"similarity must have shape (n, n), got {matrix.shape}")
     matrix.sum_duplicates()

@@ -544,7 +544,7 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         (verdict for verdict in _VERDICTS if (compared["verdict"] == verdict).any()), "cannot tell"
     )
     reference = known_groups[known_groups["reference"]]
-    shown = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
+    shown_columns = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
     line: dict[str, Any] = {
         **table[["class", "feature"]].iloc[0],
         "groups": len(known_groups),
@@ -553,7 +553,7 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         "p": ranked["p"].min(),
         "power": ranked["power"].min(),
         "reference": next(iter(reference["value"]), ""),
-        **dict.fromkeys(shown),
+        **dict.fromkeys(shown_columns),
     }
     lines = compared[compared["verdict"] == verdict]
     if len(lines):
@@ -562,12 +562,12 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         shown_line = (
             lines.assign(distance=distance).sort_values(keys, kind="stable").iloc[0].to_dict()
         )
-        line |= {name: shown_line[name] for name in shown}
+        line |= {name: shown_line[name] for name in shown_columns}
         if shown_line["ratio"] > 1:  # the reference is the group that is selected less often
             line |= {
                 "value": line["reference"],
                 "reference": line["value"],
-                **turned(shown_line, shown),
+                **turned(shown_line, shown_columns),
                 "count": reference["count"].iloc[0],
             }
     of_true, of_false = (part[known_groups.index] for part in independent)

@@ -283,8 +283,8 @@ def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) 
     """
     if not texts:
         return None
-    given = [int(text) if text.isdecimal() and text not in names else text for text in texts]
-    return [names[code] for code in class_numbers(option, given, names, len(names))]
+    class_values = [int(text) if text.isdecimal() and text not in names else text for text in texts]
+    return [names[code] for code in class_numbers(option, class_values, names, len(names))]
 
 
 def by_name(option: str, texts: Iterable[str] | None, attributes: Attributes) -> dict[str, str]:

@@ -127,8 +127,8 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     ValueError
         If there is no such class, or none is given.
     """
-    known = [class_name(names, c) for c in range(count)]
-    code_of_name = _codes(known)
+    all_names = [class_name(names, c) for c in range(count)]
+    code_of_name = _codes(all_names)
     code_of_number = _codes([str(c) for c in range(count)]) if names is None else {}
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
@@ -138,9 +138,9 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         code = _code_of(whole, code_of_name, by_number=True)
         code = code_of_number.get(str(whole)) if code is None else code
         if code is None:
-            hint = did_you_mean(str(value), known)
+            hint = did_you_mean(str(value), all_names)
             raise ValueError(
-                f"{argument} must be among the classes ({', '.join(known[:20])}), got "
+                f"{argument} must be among the classes ({', '.join(all_names[:20])}), got "
                 f"{value!r}{hint}"
             )
         codes[code] = None

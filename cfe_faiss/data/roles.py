@@ -500,9 +500,9 @@ def leaks(
     """
     columns = {}
     for attribute in compared:
-        known = selective_classes(classes, ~attribute.missing)
-        if known or _determines(attribute, classes, by_threshold):
-            columns[attribute.name] = known
+        classes_with_values = selective_classes(classes, ~attribute.missing)
+        if classes_with_values or _determines(attribute, classes, by_threshold):
+            columns[attribute.name] = classes_with_values
     return columns
 
 

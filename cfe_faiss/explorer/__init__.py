@@ -163,10 +163,10 @@ def _content(explored: Explored) -> dict[str, Any]:
     rows = np.unique(np.concatenate([explored.source, explored.target]))
     drawn_rows = {row for pair in near for side in pair for row, _ in side["drawn"]}
     facts = {row: _identity(explored, row) for row in drawn_rows.union(rows.tolist())}
-    known = explored.attributes.take(rows)
+    row_attributes = explored.attributes.take(rows)
     for place, row in enumerate(rows.tolist()):
-        facts[row]["values"] = [_cell(attribute.of(place)) for attribute in known.values()]
-    place_of = {name: place for place, name in enumerate(known)}
+        facts[row]["values"] = [_cell(attribute.of(place)) for attribute in row_attributes.values()]
+    place_of = {name: place for place, name in enumerate(row_attributes)}
     is_better = np.zeros(len(explored.source), bool)
     if explored.better is not None and explored.refused is not None:
         grades = np.full((len(explored.better), len(explored.ids)), np.nan)
@@ -194,8 +194,8 @@ def _content(explored: Explored) -> dict[str, Any]:
     return {
         "measure": explored.measure,
         "rows": facts,
-        "columns": [cell_text(name) for name in known],
-        "left_out": [place_of[name] for name in known if name in explored.left_out],
+        "columns": [cell_text(name) for name in row_attributes],
+        "left_out": [place_of[name] for name in row_attributes if name in explored.left_out],
         "pairs": pairs,
         "mark_names": MARKS,
         "formula_starts": "".join(FORMULA_STARTS),

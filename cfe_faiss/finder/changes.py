@@ -314,7 +314,9 @@ def _predict(
     """Return the given predictions, or the model's output for the data after a change."""
     names = finder.class_names
     if predictions is not None:
-        found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
+        predicted_classes = as_predictions(
+            predictions, n, names, are_names=hasattr(data, "columns")
+        )
     elif finder.model is None or data is None:
         why = (
             "the finder has no model"
@@ -325,10 +327,12 @@ def _predict(
             f"predictions must be given for all {n} rows after the change, since {why}, got None"
         )
     else:
-        found = predictions_of(finder.model, data, features, class_names=names)
-    if found.class_names != names:
-        raise ValueError(f"predictions must be of the classes {names}, got {found.class_names}")
-    return found
+        predicted_classes = predictions_of(finder.model, data, features, class_names=names)
+    if predicted_classes.class_names != names:
+        raise ValueError(
+            f"predictions must be of the classes {names}, got {predicted_classes.class_names}"
+        )
+    return predicted_classes
 
 
 def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:

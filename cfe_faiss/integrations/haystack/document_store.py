@@ -605,10 +605,10 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
         if type(value) not in _NUMBERS:
             return matches
         return lambda held: compare(held, value) if type(held) in _NUMBERS else matches(held)
-    wanted = value if name in ("in", "not in") else [value]
-    if not all(map(_is_plain, wanted)):
+    texts = value if name in ("in", "not in") else [value]
+    if not all(map(_is_plain, texts)):
         return matches
-    chosen = frozenset(wanted)
+    chosen = frozenset(texts)
     return lambda held: (
         (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
     )
