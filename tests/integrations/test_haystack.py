@@ -267,6 +267,19 @@ def test_filters_on_every_field(filters: dict[str, Any], expected: list[str]) ->
     assert store.count_documents_by_filter(filters) == len(expected)
 
 
+def test_filters_where_haystack_compares_dates() -> None:
+    store = EvidenceDocumentStore(embedding_dim=1)
+    dates = ["2020-01-01T12:00:00+00:00", "2020-01-01T13:30:00+02:00", "2020-01-02", None]
+    store.write_documents(
+        [Document(id=str(i), meta={"date": date}) for i, date in enumerate(dates)]
+    )
+    assert ids_of(store.filter_documents(having("meta.date", "<", "2020-01-01T12:00:00Z"))) == ["1"]
+    found = ids_of(store.filter_documents(having("meta.date", "==", "2020-01-01T13:00:00+01:00")))
+    assert found == ["0"]
+    found = ids_of(store.filter_documents(having("meta.date", "in", ["2020-01-02T00:00:00"])))
+    assert found == ["2"]
+
+
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
