@@ -145,10 +145,8 @@ def run_bash(commands, block, page):
         timeout=300,
     )
     if done.returncode:
-        pytest.fail(
-            f"{page}, line {block.line}: exit code {done.returncode}\n{done.stdout}{done.stderr}",
-            pytrace=False,
-        )
+        place = f"{page}, line {block.line}: exit code {done.returncode}"
+        pytest.fail(f"{place}\n{done.stdout}{done.stderr}", pytrace=False)
 
 
 @pytest.mark.usefixtures("shared_workers", "without_sync")

@@ -79,10 +79,8 @@ def test_pairs_above_a_threshold(stored, threshold):
             in_blocks = list(cfe.evidence_pairs(index, threshold, block=stored.k))
         for blocks in (in_blocks, list(cfe.evidence_pairs(index, threshold, block=stored.k))):
             assert all(0 < len(pairs) <= stored.k for pairs in blocks)
-            assert all(
-                listed(pairs) == sorted(listed(pairs), key=lambda p: (-p[2], p[0], p[1]))
-                for pairs in blocks
-            )
+            for pairs in map(listed, blocks):
+                assert pairs == sorted(pairs, key=lambda p: (-p[2], p[0], p[1]))
             every = [pair for pairs in blocks for pair in listed(pairs)]
             assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
 
@@ -122,10 +120,8 @@ def test_per_node_is_algorithm_3(stored):
     for index in both_indexes(stored):
         assert listed(cfe.global_evidence(index, stored.k, per_node=True)) == expected
         nprobe = 8 if index.has_lists else None
-        assert (
-            listed(cfe.global_evidence(index, stored.k, per_node=True, exact=False, nprobe=nprobe))
-            == expected
-        )
+        searched = {"exact": False, "nprobe": nprobe}
+        assert listed(cfe.global_evidence(index, stored.k, per_node=True, **searched)) == expected
 
 
 @pytest.mark.parametrize(

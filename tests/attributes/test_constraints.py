@@ -231,11 +231,8 @@ def test_target_by_name():
     finder = cfe.EvidenceFinder.from_data(data, ["no", "yes", "open", "open"])
     by_name, by_number = Constraints(target="open"), Constraints(target=1)
     assert_array_equal(finder.local(where=by_name).evidence, finder.local(where=by_number).evidence)
-    assert (
-        listed(finder.top_pairs(9, where=by_name))
-        == listed(finder.top_pairs(9, where=by_number))
-        != []
-    )
+    pairs = listed(finder.top_pairs(9, where=by_name))
+    assert pairs == listed(finder.top_pairs(9, where=by_number)) != []
     with pytest.raises(ValueError, match=r"target .*got 'maybe'"):
         finder.local(where=Constraints(target="maybe"))
     numbered = cfe.EvidenceFinder.from_vectors(np.eye(4) + 1, ["1", "2", "3", "3"])
@@ -248,10 +245,8 @@ def test_target_by_name():
 
 def test_an_empty_index():
     index = cfe.IndexEvidenceIDMap2(2)
-    assert (
-        len(cfe.global_evidence(index, 3, where=Constraints(exact="a"), attributes={"a": [1.0]}))
-        == 0
-    )
+    where = Constraints(exact="a")
+    assert len(cfe.global_evidence(index, 3, where=where, attributes={"a": [1.0]})) == 0
     assert not list(cfe.evidence_pairs(index, 0, where=Constraints(replace=False)))
     params = cfe.EvidenceParameters(
         0, where=Constraints(exact="a"), attributes={"a": [1.0]}, queries={"a": [1.0]}

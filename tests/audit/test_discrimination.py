@@ -33,13 +33,9 @@ def by_hand(stored, values, nodes, k):
         if label[node] < 0 or not best:
             continue
         others = [u for u in of if label[u] not in (-1, label[node])]
-        scores[of[node]].append(
-            (
-                sum(of[u] != of[node] for u in best) / len(best),
-                sum(of[u] != of[node] for u in others) / len(others),
-                len(best),
-            )
-        )
+        own_share = sum(of[u] != of[node] for u in best) / len(best)
+        by_chance = sum(of[u] != of[node] for u in others) / len(others)
+        scores[of[node]].append((own_share, by_chance, len(best)))
     return {value: tuple(np.array(rows).reshape(-1, 3).T) for value, rows in scores.items()}
 
 
@@ -66,18 +62,13 @@ def test_against_node_by_node(stored, draw):
         answer = (row.feature, row.sensitive, row.nodes, row.evidence)
         assert answer == ("f", False, len(scores), counts.sum())
         if not len(scores):
-            assert (
-                found.loc[row.Index, ["score", "expected", "difference", "class_expected"]]
-                .isna()
-                .all()
-            )
+            names = ["score", "expected", "difference", "class_expected"]
+            assert found.loc[row.Index, names].isna().all()
             continue
         m, n = members.count(row.value), len(members)
-        np.testing.assert_allclose(
-            (row.score, row.expected, row.class_expected),
-            (scores.mean(), (n - m) / (n - 1), by_class.mean()),
-            atol=1e-9,
-        )
+        found_numbers = (row.score, row.expected, row.class_expected)
+        wanted_numbers = (scores.mean(), (n - m) / (n - 1), by_class.mean())
+        np.testing.assert_allclose(found_numbers, wanted_numbers, atol=1e-9)
         assert row.difference == pytest.approx(row.score - row.expected, abs=1e-12)
     known = found["difference"].dropna().to_numpy()
     assert (np.diff(known) <= 0).all()

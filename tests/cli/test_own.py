@@ -21,16 +21,8 @@ def index(own_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("index") / "all.cfe"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(own_folder.path)
-        assert (
-            main(
-                [
-                    "build",
-                    str(out),
-                    *own_folder.options("features", "edges", "predictions", "truth"),
-                ]
-            )
-            == 0
-        )
+        names = ("features", "edges", "predictions", "truth")
+        assert main(["build", str(out), *own_folder.options(*names)]) == 0
     return out
 
 
@@ -196,10 +188,8 @@ def test_errors_are_one_line(hostile, error, capsys, line, expected):
     if "good" in line or "some" in line:
         (hostile / "some.txt").write_text("a\nc\n")
         assert main(["build", "good", *GOOD.split(), "--truth", "bom.csv:y"]) == 0
-        assert (
-            main(["build", "some", *GOOD.split(), "--truth", "bom.csv:y", "--nodes", "some.txt"])
-            == 0
-        )
+        names = [*GOOD.split(), "--truth", "bom.csv:y"]
+        assert main(["build", "some", *names, "--nodes", "some.txt"]) == 0
         capsys.readouterr()
     assert re.search(expected, error(*line.split()))
     assert not (hostile / "out").exists()

@@ -34,11 +34,8 @@ def test_own_files(inside, tmp_path, capsys):
     assert captured.err == ""
     files = [tmp_path / f"report.{kind}" for kind in ("html", "json", "xml", "csv")]
     assert captured.out.splitlines()[:4] == [str(path) for path in files]
-    assert re.search(
-        r"^(pass|cannot tell): impact_ratio\[sex\] >= 0\.5, sex = female: 0\.\d{4} \(n = \d+",
-        captured.out,
-        re.M,
-    )
+    line = r"^(pass|cannot tell): impact_ratio\[sex\] >= 0\.5, sex = female: 0\.\d{4} \(n = \d+"
+    assert re.search(line, captured.out, re.M)
     page, numbers = files[0].read_text(), files[1].read_text()
     found = shlex.join(["cfe-faiss", *arguments])
     assert found in json.dumps(json.loads(numbers), ensure_ascii=False).replace('\\"', '"')
@@ -77,12 +74,8 @@ def test_a_condition_that_fails_is_status_1(table, tmp_path, capsys):
 def test_a_data_set_whose_model_is_trained(tmp_path, capsys):
     out = tmp_path / "r.html"
     figures = tmp_path / "figures"
-    assert (
-        main(
-            ["audit", "--dataset", "patients", "--out", str(out), "--figures", str(figures), *SMALL]
-        )
-        == 0
-    )
+    files = ["--out", str(out), "--figures", str(figures)]
+    assert main(["audit", "--dataset", "patients", *files, *SMALL]) == 0
     errors = capsys.readouterr().err
     assert "--favourable" in errors
     assert errors.count("\n") == 1
@@ -259,11 +252,8 @@ def test_options_of_the_audit(tmp_path, capsys):
     given += ["--better", "income=high", "debt=low", "--skip", "sensitivity"]
     given += ["--out", page, "--overwrite"]
     assert main([*given, "--reference", "sex=m", "--require", "impact_ratio[sex]>=0.8"]) == 1
-    assert (
-        capsys.readouterr()
-        .out.splitlines()[-1]
-        .startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
-    )
+    outcome = capsys.readouterr().out.splitlines()[-1]
+    assert outcome.startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
     assert main(given) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "no conditions"
     for wrong in (

@@ -615,14 +615,8 @@ def frame_of(**options):
 def test_attributes_of_both_sides():
     people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
     frame = frame_of(features=people)
-    assert list(frame.columns[5:]) == [
-        "source_town",
-        "target_town",
-        "source_age",
-        "target_age",
-        "source_label (attribute)",
-        "target_label (attribute)",
-    ]
+    names = [f"{side}_{name}" for name in ("town", "age", "label") for side in ("source", "target")]
+    assert list(frame.columns[5:]) == [*names[:4], *(f"{name} (attribute)" for name in names[4:])]
     assert list(frame["source_town"]) == ["x", "y"]
     assert pd.isna(frame["target_town"][0])
     assert frame["target_town"][1] == "x"

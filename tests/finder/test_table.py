@@ -264,12 +264,8 @@ def test_missing_values_of_pandas_are_missing(people, kind):
     np.testing.assert_array_equal(finder.truth == -1, holes)
     assert finder.attributes is not None
     np.testing.assert_array_equal(finder.attributes["job"].missing, holes)
-    assert (
-        cfe.EvidenceFinder.from_table(table, "paid", id="person", without=["truth"]).vectors.shape[
-            1
-        ]
-        == 7
-    )
+    plain = cfe.EvidenceFinder.from_table(table, "paid", id="person", without=["truth"])
+    assert plain.vectors.shape[1] == 7
     decided = cfe.EvidenceFinder.from_table(table, "truth", id="person")
     np.testing.assert_array_equal(decided.labels == -1, holes)
     assert decided.index.ntotal == 150

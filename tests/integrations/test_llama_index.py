@@ -286,12 +286,8 @@ def test_filters_have_the_meaning_of_llama_index(
 ) -> None:
     filters = MetadataFilters(filters=parts, condition=condition)
     store = EvidenceVectorStore(EvidenceStore(2))
-    store.add(
-        [
-            TextNode(id_=str(i), text="t", embedding=[1, i], metadata=one)
-            for i, one in enumerate(held)
-        ]
-    )
+    rows = enumerate(held)
+    store.add([TextNode(id_=str(i), text="t", embedding=[1, i], metadata=one) for i, one in rows])
     matches = build_metadata_filter_fn(lambda id_: held[int(id_)], filters)
     try:
         expected = [str(i) for i in range(len(held)) if matches(str(i))]
@@ -447,10 +443,9 @@ def test_an_index_its_retriever_and_a_query_engine() -> None:
         EvidenceRetriever(store, predicted, TextEmbedding()), llm=MockLLM()
     )
     answer = engine.query(NEW)
-    assert texts_of(answer.source_nodes) == [
-        TEXTS[int(one[7:])]
-        for one in nearest(xq, 2, [i for i in of_other_class(predicted(NEW)) if i != 3])
-    ]
+    others = [i for i in of_other_class(predicted(NEW)) if i != 3]
+    expected = [TEXTS[int(id_[7:])] for id_ in nearest(xq, 2, others)]
+    assert texts_of(answer.source_nodes) == expected
     # MockLLM says what it was told
     assert all(text in str(answer) for text in texts_of(answer.source_nodes))
 
@@ -470,12 +465,8 @@ def test_the_evidence_retriever() -> None:
 def test_a_classifier_may_return_integers_of_numpy() -> None:
     store = EvidenceVectorStore(EvidenceStore(D), label_key="class")
     classes = classify(TEXTS)
-    store.add(
-        [
-            TextNode(id_=str(i), embedding=X[i].tolist(), metadata={"class": classes[i]})
-            for i in range(len(X))
-        ]
-    )
+    for i, row in enumerate(X.tolist()):
+        store.add([TextNode(id_=str(i), embedding=row, metadata={"class": classes[i]})])
     retriever = EvidenceRetriever(
         store, lambda text: classify([text])[0], TextEmbedding(), similarity_top_k=3
     )

@@ -44,10 +44,8 @@ def test_edge_lists(tmp_path, text, columns, name, ids):
 @pytest.mark.parametrize("ids", [TEXTS, ROWS])
 def test_no_edges(tmp_path, ids):
     assert read_edges(source(tmp_path, "from,to\n"), ids).shape == (2, 0)
-    pq.write_table(
-        pa.table({"from": pa.array([], pa.string()), "to": pa.array([], pa.string())}),
-        tmp_path / "e.parquet",
-    )
+    nobody = pa.array([], pa.string())
+    pq.write_table(pa.table({"from": nobody, "to": nobody}), tmp_path / "e.parquet")
     assert read_edges(Source(tmp_path / "e.parquet"), ids).shape == (2, 0)
     with pytest.raises(ValueError, match=r"e\.csv must hold a table, got an empty file"):
         read_edges(source(tmp_path, ""), ids)

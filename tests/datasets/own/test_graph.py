@@ -46,9 +46,8 @@ def test_all_files_together(tmp_path):
 
     graph = data.to_pyg()
     assert graph.edge_index.tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]
-    assert [
-        mask.tolist().index(True) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)
-    ] == [0, 1, 3]
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    assert [mask.tolist().index(True) for mask in masks] == [0, 1, 3]
 
 
 def test_matrices_stay_unchanged(tmp_path):
