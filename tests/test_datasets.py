@@ -250,13 +250,8 @@ def write_facebook(raw):
 def write_amazon(raw):
     raw.mkdir(parents=True)
     adjacency = sp.csr_matrix(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=bool))
-    np.savez(
-        raw / "adj_full.npz",
-        data=adjacency.data,
-        indices=adjacency.indices,
-        indptr=adjacency.indptr,
-        shape=adjacency.shape,
-    )
+    parts = {name: getattr(adjacency, name) for name in ("data", "indices", "indptr", "shape")}
+    np.savez(raw / "adj_full.npz", **parts)
     np.save(raw / "feats.npy", np.eye(3, 2))
     (raw / "class_map.json").write_text(
         json.dumps({"0": [0, 1, 1, 0], "1": [1, 0, 0, 1], "2": [0, 0, 0, 1]})

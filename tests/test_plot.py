@@ -87,14 +87,11 @@ def test_patients(patients, tmp_path):
     assert type(figure) is Figure
     words = texts(figure)
     for expected in (
-        "Nodes 5 and 81: similar, yet predicted differently",
         "KS similarity 0.917040",
         "Node 5",
         "Node 81",
         "Predicted class: malignant",
         "True class: benign",
-        "The features that differ most",
-        "30 of 30 differ, the 8 largest are shown",
         "mean smoothness",
         "0.1278",
         "0.1078",
@@ -151,14 +148,6 @@ def test_hub_is_cut_to_the_shared_neighbours_and_the_first_others():
     assert "3,998 neighbours, 1,999 predicted class 0\n(+3,993 more, not drawn)" in texts(figure)
     assert "3 neighbours, 0 predicted class 1" in texts(figure)
     assert_clear(figure)
-
-
-def test_neighbours_of_one_class_stand_together():
-    n = 9
-    data = SimpleNamespace(x=np.arange(n)[:, None], edge_index=[[0] * 7, list(range(2, 9))])
-    left, _ = panels(evidence_figure(data, 0, 1, [0, 1, 0, 1, 0, 1, 0, 1, 0]))
-    # in the order around the ring, the node itself last
-    assert list(drawn(left)) == [2, 4, 6, 8, 3, 5, 7, 0]
 
 
 def test_node_without_neighbours_and_without_anything_optional():
@@ -263,9 +252,8 @@ def test_a_pair_of_a_table() -> None:
     assert found[:2] == ["Rows ann and ben: similar, yet predicted differently", "distance 0.1"]
     assert {"sex", "f", "m", "income", "30", "31", "+0.11", "2 of 3 differ"} <= set(found)
     assert "town" not in found
-    assert texts(finder.local(["cem"], k=1).plot()) == texts(
-        finder.local(["ben", "cem"], k=2).plot(1, rank=1)
-    )
+    expected = texts(finder.local(["ben", "cem"], k=2).plot(1, rank=1))
+    assert texts(finder.local(["cem"], k=1).plot()) == expected
     assert "unknown" in texts(finder.local(["cem"], k=1).plot())
     for wrong in ({"i": 1}, {"rank": 2}, {"rank": 0}):
         with pytest.raises(ValueError, match="must"):

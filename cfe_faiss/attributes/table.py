@@ -261,9 +261,12 @@ def with_counts(counts: Mapping[str, Doubles], given: Attributes | None) -> Attr
         If an attribute has the name of a count.
     """
     columns = {} if given is None else dict(given)
-    taken = [name for name in counts if name in columns]
+    reserved_names = [name for name in counts if name in columns]
     problem = "must leave this name to the count of the graph, got such a column: rename it"
-    require(not taken, f"features (or data.feature_names) {problem}: {', '.join(taken)}")
+    require(
+        not reserved_names,
+        f"features (or data.feature_names) {problem}: {', '.join(reserved_names)}",
+    )
     return Attributes({**counts, **columns}, np.arange(len(next(iter(counts.values())))))
 
 
@@ -433,9 +436,9 @@ def _grades(attributes: Attributes, name: Any, end: Any) -> Doubles:
             f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}"
         )
     elif attribute.numbers is None:
-        shown = ", ".join(values[:20])
+        value_list = ", ".join(values[:20])
         raise ValueError(
-            f"better[{name!r}] must list the values from worst to best ({shown}), got {end!r}"
+            f"better[{name!r}] must list the values from worst to best ({value_list}), got {end!r}"
         )
     elif end == "low":
         listed = values[::-1]

@@ -464,20 +464,20 @@ def as_models(
                 f"{argument} must name each model once, got {name!r}, which is the finder's own"
             )
         title = f"{argument}[{name!r}]"
-        given = as_predictions(
+        classes = as_predictions(
             values,
             len(finder.labels),
             finder.class_names,
             title,
             are_names=hasattr(finder.data, "columns"),
         )
-        if given.class_names is not None and finder.class_names is None:
+        if classes.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
-        if given.labels.max(initial=0) >= count:
+        if classes.labels.max(initial=0) >= count:
             raise ValueError(
-                f"{title} must hold classes 0 to {count - 1}, got {given.labels.max()}"
+                f"{title} must hold classes 0 to {count - 1}, got {classes.labels.max()}"
             )
-        models[name] = given.labels
+        models[name] = classes.labels
     return models
 
 

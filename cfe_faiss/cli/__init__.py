@@ -79,14 +79,14 @@ def _status_of(error: BaseException) -> int:
 
 def _run(arguments: argparse.Namespace) -> Any:
     """Run a command; input warnings become lines on standard error."""
-    shown: set[str] = set()  # several files of a call may give equal lines
+    printed_lines: set[str] = set()  # several files of a call may give equal lines
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = "note" if isinstance(message, InputNote) else "warning"
         line = f"cfe-faiss: {kind}: {' '.join(str(message).split())}\n"
-        if line not in shown:
+        if line not in printed_lines:
             sys.stderr.write(line)
-        shown.add(line)
+        printed_lines.add(line)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)

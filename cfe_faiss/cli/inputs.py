@@ -283,22 +283,22 @@ def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) 
     """
     if not texts:
         return None
-    given = [int(text) if text.isdecimal() and text not in names else text for text in texts]
-    return [names[code] for code in class_numbers(option, given, names, len(names))]
+    class_values = [int(text) if text.isdecimal() and text not in names else text for text in texts]
+    return [names[code] for code in class_numbers(option, class_values, names, len(names))]
 
 
 def by_name(option: str, texts: Iterable[str] | None, attributes: Attributes) -> dict[str, str]:
     """Return the values of texts "NAME=VALUE" by name; the longest known name counts."""
     values = {}
     for text in texts or ():
-        known = [name for name in attributes if text.startswith(f"{name}=")]
-        if not known:
+        matching_names = [name for name in attributes if text.startswith(f"{name}=")]
+        if not matching_names:
             names = ", ".join(list(attributes)[:20])
             hint = did_you_mean(text.partition("=")[0], attributes)
             raise ValueError(
                 f"{option} must be like NAME=VALUE, with a name of {names}; got {text!r}{hint}"
             )
-        name = max(known, key=len)
+        name = max(matching_names, key=len)
         values[name] = text[len(name) + 1 :]
     return values
 

@@ -71,15 +71,17 @@ def run_labels(arguments: argparse.Namespace) -> int:
         if len(lacking):
             raise ValueError(f"--groups must hold a group for each row, got none for {lacking[0]}")
     metric: Any = finder.metric
-    found = mining.label_errors(finder.vectors, names[finder.labels], groups=groups, metric=metric)
-    scores = found.score[~np.isnan(found.score)]
+    judged_labels = mining.label_errors(
+        finder.vectors, names[finder.labels], groups=groups, metric=metric
+    )
+    scores = judged_labels.score[~np.isnan(judged_labels.score)]
     if not len(scores):
         raise ValueError(
             "--labels must be known in two groups at least (in two rows without --groups), "
             "got one: no row can be judged"
         )
-    frame = found.to_frame(below)
-    ids = np.array([*finder.names(np.arange(len(found.score))).tolist(), None], object)
+    frame = judged_labels.to_frame(below)
+    ids = np.array([*finder.names(np.arange(len(judged_labels.score))).tolist(), None], object)
     for column in ("row", "evidence", "support"):
         frame[column] = ids[frame[column]]
     text = f"labels with a score below {below:g}: {len(frame):,} of {len(scores):,}"

@@ -128,8 +128,8 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     ValueError
         If there is no such class, or none is given.
     """
-    known = [class_name(names, c) for c in range(count)]
-    code_of_name = _codes(known)
+    all_names = [class_name(names, c) for c in range(count)]
+    code_of_name = _codes(all_names)
     code_of_number = _codes([str(c) for c in range(count)]) if names is None else {}
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
@@ -139,9 +139,9 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         code = _code_of(whole, code_of_name, by_number=True)
         code = code_of_number.get(str(whole)) if code is None else code
         if code is None:
-            hint = did_you_mean(str(value), known)
+            hint = did_you_mean(str(value), all_names)
             raise ValueError(
-                f"{argument} must be among the classes ({', '.join(known[:20])}), got "
+                f"{argument} must be among the classes ({', '.join(all_names[:20])}), got "
                 f"{value!r}{hint}"
             )
         codes[code] = None
@@ -600,15 +600,15 @@ def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, s
         If the text is another one, or the table has no such column of numbers.
     """
     parts = _THRESHOLD.fullmatch(text)
-    shown = table.reading.shown("threshold")
+    option_text = table.reading.shown("threshold")
     if parts is None:
         raise ValueError(
-            f"{shown} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
+            f"{option_text} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
         )
     column, comparison, limit = parts.groups()
     scores = table.numbers(table.known("threshold", column))
     if scores is None:
-        raise ValueError(f"{shown} must be of a column of numbers, got {column!r}")
+        raise ValueError(f"{option_text} must be of a column of numbers, got {column!r}")
     names = column + _OPPOSITES[comparison] + limit, column + comparison + limit
     is_favourable = _COMPARISONS[comparison](scores, float(limit))
     codes = np.where(np.isnan(scores), UNKNOWN, is_favourable)

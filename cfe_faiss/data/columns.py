@@ -365,10 +365,8 @@ class Table:
         first: dict[str, int] = {}
         firsts = np.array([first.setdefault(text, row) for row, text in enumerate(texts)])
         again = (firsts != np.arange(len(texts))) & (np.array(texts, object) != "")
-        shown = self.reading.shown("id")
-        remedy = (
-            f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
-        )
+        option_text = self.reading.shown("id")
+        remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {option_text} names another column"
         if again.sum() >= _PEOPLE_SHARE * len(texts):
             options = self.reading.remedy("without", name), self.reading.remedy("person", name)
             remedy += (
@@ -378,7 +376,7 @@ class Table:
         self.check(
             again,
             lambda row: (
-                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {shown} must "
+                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {option_text} must "
                 f"hold each id once ({again.sum():,} rows repeat one): {remedy}"
             ),
         )
@@ -426,10 +424,19 @@ class Table:
         texts = pd.Series(self.texts(name), dtype=object)
         if isinstance(cells.dtype, pd.CategoricalDtype):
             return cells.where(texts != "")
-        known = texts[texts != ""]
-        if self.is_text and len(known) and known.isin(list(_BOOLEANS)).all() and not are_codes:
-            return texts.map(_BOOLEANS).astype(bool if len(known) == len(texts) else object)
-        numbers = None if are_codes or not len(known) else self._as_numbers(name, known, strict)
+        filled_texts = texts[texts != ""]
+        if (
+            self.is_text
+            and len(filled_texts)
+            and filled_texts.isin(list(_BOOLEANS)).all()
+            and not are_codes
+        ):
+            return texts.map(_BOOLEANS).astype(bool if len(filled_texts) == len(texts) else object)
+        numbers = (
+            None
+            if are_codes or not len(filled_texts)
+            else self._as_numbers(name, filled_texts, strict)
+        )
         return texts.where(texts != "", None) if numbers is None else numbers.reindex(texts.index)
 
     def classes(self, name: str) -> "pd.Series[Any]":
@@ -514,10 +521,10 @@ class Table:
         if not strict:
             return None
         wrong = texts[parsed.isna() if one_unit else units.isin(kinds)].drop_duplicates()
-        shown = wrong.head(_SHOWN)
+        first_wrong = wrong.head(_SHOWN)
         cells = ", ".join(
             f"{text!r} ({self.place(row)})"
-            for row, text in zip(shown.index.tolist(), shown, strict=True)
+            for row, text in zip(first_wrong.index.tolist(), first_wrong, strict=True)
         )
         others = f" and {len(wrong) - _SHOWN:,} other texts" if len(wrong) > _SHOWN else ""
         marks = self._marks(bare[are_numbers]) if one_unit else "them in one unit"

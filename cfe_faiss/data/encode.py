@@ -150,12 +150,12 @@ def encode_table(
         return x[:, varies] if varies.any() else x
     if scale is not None:
         raise ValueError("scale must be left out with encoder, which scales columns itself")
-    asked = getattr(encoder, "feature_names_in_", list(frame.columns))
-    for name in asked:
+    encoder_columns = getattr(encoder, "feature_names_in_", list(frame.columns))
+    for name in encoder_columns:
         if name in left_out:
             raise ValueError(f"encoder must not use columns of sensitive or without, got {name!r}")
         check_known("encoder must name a column of frame", name, list(frame.columns))
-    return as_dense("the encoder's output", _transform(encoder)(frame[list(asked)]))
+    return as_dense("the encoder's output", _transform(encoder)(frame[list(encoder_columns)]))
 
 
 def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[str, float]:

@@ -280,16 +280,16 @@ def _columns_for(model: Any, frame: "pd.DataFrame") -> Any:
 
     A module and an estimator that was fitted on an array get an array.
     """
-    known = list(frame.columns)
-    asked = columns_of(model, known)
+    frame_columns = list(frame.columns)
+    model_columns = columns_of(model, frame_columns)
     count = getattr(model, "n_features_in_", None)
-    is_unnamed = count is not None and asked is None
-    if is_unnamed and count != len(known):
+    is_unnamed = count is not None and model_columns is None
+    if is_unnamed and count != len(frame_columns):
         raise ValueError(
-            f"model was fitted on {count} columns without names, got {len(known)} columns "
-            f"({', '.join(known[:20])}): fit it on a frame, or leave columns out of frame"
+            f"model was fitted on {count} columns without names, got {len(frame_columns)} columns "
+            f"({', '.join(frame_columns[:20])}): fit it on a frame, or leave columns out of frame"
         )
-    columns = frame if asked is None else frame[asked]
+    columns = frame if model_columns is None else frame[model_columns]
     return columns.to_numpy() if is_unnamed or _is_module(model) else columns
 
 
@@ -447,11 +447,11 @@ def _of_estimator(
 def _input(model: Any, data: Any, features: Any) -> Any:
     """Return the input of a model: columns by name, or ``data.x``, or a matrix."""
     x = as_dense("data.x", getattr(data, "x", data))
-    given = [] if features is None else list(as_attributes(features))
-    known = list(map(str, getattr(data, "feature_names", None) or ()))
+    feature_columns = [] if features is None else list(as_attributes(features))
+    data_columns = list(map(str, getattr(data, "feature_names", None) or ()))
     words = ("neither features nor data.feature_names hold", "features")
-    asked = columns_of(model, [*known, *given], *words)
-    if asked is None:
+    model_columns = columns_of(model, [*data_columns, *feature_columns], *words)
+    if model_columns is None:
         width = getattr(model, "n_features_in_", x.shape[1])
         if width != x.shape[1]:
             raise ValueError(
@@ -459,10 +459,10 @@ def _input(model: Any, data: Any, features: Any) -> Any:
                 f"{width}"
             )
         return x
-    if set(asked) <= set(given):
-        return _columns(features, asked, len(x))
-    columns_of(model, known, *words)  # refuses columns of both
-    return pd.DataFrame(x, columns=known)[asked]
+    if set(model_columns) <= set(feature_columns):
+        return _columns(features, model_columns, len(x))
+    columns_of(model, data_columns, *words)  # refuses columns of both
+    return pd.DataFrame(x, columns=data_columns)[model_columns]
 
 
 def _columns(features: Any, names: list[str], n: int) -> Any:

@@ -410,10 +410,10 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
     if start and counts[start - 1] > expected + 1:
         wrong = np.append(start - 1, wrong)
     if len(wrong):
-        shown = ", ".join(f"{table.place(line)} has {counts[line]}" for line in wrong[:_SHOWN])
+        line_list = ", ".join(f"{table.place(line)} has {counts[line]}" for line in wrong[:_SHOWN])
         others = f" and {len(wrong) - _SHOWN:,} more lines differ" if len(wrong) > _SHOWN else ""
         raise ValueError(
-            f"{table.name}: most lines have {expected} fields, but {shown}{others} (a text that "
+            f"{table.name}: most lines have {expected} fields, but {line_list}{others} (a text that "
             "holds the separator needs quotation marks; another separator is named as in "
             f"{table.reading.remedy('separator', ';')})"
         )
@@ -442,10 +442,10 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
     if len(numbers) == len(names):  # names that pandas gives to unnamed columns, or a row
         suspects = numbers
     if suspects:
-        shown = ", ".join(map(repr, suspects[:_SHOWN]))
+        cell_list = ", ".join(map(repr, suspects[:_SHOWN]))
         none, as_names = (table.reading.remedy("header", value) for value in ("none", "first"))
         raise ValueError(
-            f"{table.name}, {table.place(first)}: the header looks like a row ({shown}); {none} "
+            f"{table.name}, {table.place(first)}: the header looks like a row ({cell_list}); {none} "
             f"reads it as a row, {as_names} as names"
         )
 

@@ -178,14 +178,14 @@ class Ids:
 
         ValueError names an unknown one, and ``argument`` its origin.
         """
-        found = self.find(texts)
-        if (found < 0).any():
-            wrong = texts[int(np.argmax(found < 0))]
+        row_numbers = self.find(texts)
+        if (row_numbers < 0).any():
+            wrong = texts[int(np.argmax(row_numbers < 0))]
             hint = did_you_mean(wrong, map(str, self.names.tolist()))
             raise ValueError(
                 f"{argument} must be the id or the number of a node, got {wrong!r}{hint}"
             )
-        return found
+        return row_numbers
 
     def rows(self, table: Table) -> Ints:
         """Return the node of each row of a table, (rows,), each at most once.
@@ -206,16 +206,16 @@ class Ids:
                     f"{len(table):,}"
                 )
             return np.arange(len(self))
-        found = self.nodes_of(table, self.column)
-        _, first, places = np.unique(found, return_index=True, return_inverse=True)
+        row_numbers = self.nodes_of(table, self.column)
+        _, first, places = np.unique(row_numbers, return_index=True, return_inverse=True)
         table.check(
-            first[places] != np.arange(len(found)),
+            first[places] != np.arange(len(row_numbers)),
             lambda row: (
-                f"{self.column} {str(self.names[found[row]])!r} again, as in "
+                f"{self.column} {str(self.names[row_numbers[row]])!r} again, as in "
                 f"{table.place(int(first[places][row]))}"
             ),
         )
-        return found
+        return row_numbers
 
     def nodes_of(self, table: Table, column: str) -> Ints:
         """Return the node of each field of a column, (rows,).
@@ -226,17 +226,17 @@ class Ids:
             If there is no such column, or a name is missing or unknown.
         """
         texts = table.keys(column)
-        found = self.find(texts)
+        row_numbers = self.find(texts)
         expected = (
             f"in 0..{len(self) - 1}" if self.column is None else f"the {self.column} of a node"
         )
         table.check(
-            found < 0,
+            row_numbers < 0,
             lambda row: (
                 f"{column} must be {expected}, got {repr(texts[row]) if texts[row] else 'none'}"
             ),
         )
-        return found
+        return row_numbers
 
     def all_rows(self, table: Table) -> Ints:
         """Return :meth:`rows`; ValueError unless each node has its row."""
@@ -335,9 +335,9 @@ class Roles:
                 table.known(argument, name)
         for argument, name in left_out:
             if name in roles:
-                shown = table.reading.shown(argument)
+                option_text = table.reading.shown(argument)
                 table.problems.texts.append(
-                    f"{shown} must name attributes, got {name!r}, which is the {roles[name]}"
+                    f"{option_text} must name attributes, got {name!r}, which is the {roles[name]}"
                 )
         hints = "".join(table.problems.texts)
         return [
@@ -456,10 +456,14 @@ def check_table(  # noqa: PLR0913
         ("truth", truth, True),
         ("predictions", labels, not called),
     ):
-        for name, known in (
+        for name, classes_with_values in (
             {} if classes is None else leaks(compared, classes, by_threshold)
         ).items():
-            how = f", as it is known for {_either(known, class_names)} only" if known else ""
+            how = (
+                f", as it is known for {_either(classes_with_values, class_names)} only"
+                if classes_with_values
+                else ""
+            )
             text = (
                 f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
                 "or known only after it, name it in truth, model or without (--truth, "
@@ -506,9 +510,9 @@ def leaks(
     """
     columns = {}
     for attribute in compared:
-        known = selective_classes(classes, ~attribute.missing)
-        if known or _determines(attribute, classes, by_threshold):
-            columns[attribute.name] = known
+        classes_with_values = selective_classes(classes, ~attribute.missing)
+        if classes_with_values or _determines(attribute, classes, by_threshold):
+            columns[attribute.name] = classes_with_values
     return columns
 
 
@@ -556,9 +560,9 @@ def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bo
 
     A missing value counts as a value.
     """
-    known = classes != UNKNOWN
-    labels = classes[known]
-    codes = attribute.codes[known]
+    has_class = classes != UNKNOWN
+    labels = classes[has_class]
+    codes = attribute.codes[has_class]
     if len(labels) < _FEWEST_ROWS:
         return False
     width = int(labels.max()) + 1

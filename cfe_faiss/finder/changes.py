@@ -314,7 +314,9 @@ def _predict(
     """Return the given predictions, or the model's output for the data after a change."""
     names = finder.class_names
     if predictions is not None:
-        found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
+        predicted_classes = as_predictions(
+            predictions, n, names, are_names=hasattr(data, "columns")
+        )
     elif finder.model is None or data is None:
         why = (
             "the finder has no model"
@@ -325,10 +327,12 @@ def _predict(
             f"predictions must be given for all {n} rows after the change, since {why}, got None"
         )
     else:
-        found = predictions_of(finder.model, data, features, class_names=names)
-    if found.class_names != names:
-        raise ValueError(f"predictions must be of the classes {names}, got {found.class_names}")
-    return found
+        predicted_classes = predictions_of(finder.model, data, features, class_names=names)
+    if predicted_classes.class_names != names:
+        raise ValueError(
+            f"predictions must be of the classes {names}, got {predicted_classes.class_names}"
+        )
+    return predicted_classes
 
 
 def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
@@ -348,10 +352,12 @@ def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
     for name in _PER_NODE:
         value = getattr(data, name, None)
         if value is not None and len(value) == rows.before < rows.n:
-            known = np.asarray(to_host(value))
-            unknown = {"b": False, "f": np.nan}.get(known.dtype.kind, UNKNOWN)
-            more = np.full((rows.n - rows.before, *known.shape[1:]), unknown, known.dtype)
-            setattr(changed, name, _like(value, np.concatenate([known, more])))
+            values_before = np.asarray(to_host(value))
+            unknown = {"b": False, "f": np.nan}.get(values_before.dtype.kind, UNKNOWN)
+            more = np.full(
+                (rows.n - rows.before, *values_before.shape[1:]), unknown, values_before.dtype
+            )
+            setattr(changed, name, _like(value, np.concatenate([values_before, more])))
     if hasattr(data, "num_nodes"):
         changed.num_nodes = rows.n
     if finder.class_names is not None:

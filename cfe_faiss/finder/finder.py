@@ -670,9 +670,9 @@ class EvidenceFinder:
         check_index(index)
         inputs.check_numbers(index)
         members = index.members()
-        known = None if features is None else inputs.given_attributes(features)
+        node_attributes = None if features is None else inputs.given_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]
-        lengths += [] if known is None else [int(known.ids.max(initial=-1)) + 1]
+        lengths += [] if node_attributes is None else [int(node_attributes.ids.max(initial=-1)) + 1]
         n = max(lengths, default=int(members.ids.max(initial=-1)) + 1)
         if len(members.ids) and members.ids[-1] >= n:
             raise ValueError(f"index must hold row numbers below {n:,}, got {members.ids[-1]}")
@@ -689,11 +689,11 @@ class EvidenceFinder:
             vectors,
             labels,
             index,
-            attributes=known,
+            attributes=node_attributes,
             truth=truth,
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
-            sensitive=_sensitive(sensitive, known),
+            sensitive=_sensitive(sensitive, node_attributes),
         )
 
     @classmethod
@@ -1262,11 +1262,11 @@ class EvidenceFinder:
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
         argument = measure_of(self.metric)
-        given = {"similarity": similarity, "distance": distance}
-        value = given.pop(argument)
-        if value is None or any(other is not None for other in given.values()):
+        thresholds = {"similarity": similarity, "distance": distance}
+        value = thresholds.pop(argument)
+        if value is None or any(other is not None for other in thresholds.values()):
             raise ValueError(
-                f"{argument} must be given, and {', '.join(given)} left out, for metric "
+                f"{argument} must be given, and {', '.join(thresholds)} left out, for metric "
                 f"{self.metric!r}"
             )
         low = threshold_of(argument, value, self.metric)
@@ -1335,14 +1335,14 @@ def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int
 
 
 def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
-    given = as_names("sensitive", names)
-    if given and attributes is None:
+    sensitive_names = as_names("sensitive", names)
+    if sensitive_names and attributes is None:
         raise ValueError(
-            f"sensitive must name attributes, which features hold, got {given[0]!r} without "
+            f"sensitive must name attributes, which features hold, got {sensitive_names[0]!r} without "
             f"features"
         )
     return (
-        tuple(attributes.known("sensitive", name) for name in given)
+        tuple(attributes.known("sensitive", name) for name in sensitive_names)
         if attributes is not None
         else ()
     )

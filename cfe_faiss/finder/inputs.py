@@ -145,8 +145,10 @@ def graph_attributes(graphs: Sequence[Graph], features: Any) -> Attributes:
     """Return the attributes of graphs, and their numbers of nodes and edges."""
     nodes = np.array([float(graph.num_nodes) for graph in graphs])
     edges = np.array([graph.num_edges / (1 if graph.directed else 2) for graph in graphs])
-    given = None if features is None else attributes_of(given_attributes(features), len(graphs))
-    return with_counts({"nodes": nodes, "edges": edges}, given)
+    further_attributes = (
+        None if features is None else attributes_of(given_attributes(features), len(graphs))
+    )
+    return with_counts({"nodes": nodes, "edges": edges}, further_attributes)
 
 
 def truth_of_graphs(graphs: Sequence[Any]) -> Ints | None:
@@ -408,7 +410,7 @@ def _column(table: "pd.DataFrame", given: Any) -> Any:
 
 def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
     """Return the predicted class of every row, and probabilities if they are known."""
-    found = predictions_of(
+    predicted_classes = predictions_of(
         model if is_model(model) else _column(table, model),
         data,
         complete=False,
@@ -416,12 +418,12 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
         unknown=roles.unknown,
     )
     if roles.probabilities is None:
-        return found
-    classes = found.class_names or ()
+        return predicted_classes
+    classes = predicted_classes.class_names or ()
     columns = column_names(roles.probabilities)
     columns = list(classes) if set(columns) == set(classes) else columns
     values = table[columns] if columns else roles.probabilities
-    return replace(found, scores=_as_probabilities(values, len(table), classes))
+    return replace(predicted_classes, scores=_as_probabilities(values, len(table), classes))
 
 
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
@@ -443,9 +445,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
         for other, name in pairs
         if other not in left_out
     ]
-    found = sorted(strengths, key=lambda proxy: -proxy.strength)
+    proxies = sorted(strengths, key=lambda proxy: -proxy.strength)
     return Removed(
-        names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY)
+        names, left_out, copies, tuple(proxy for proxy in proxies if proxy.strength >= PROXY)
     )
 
 

@@ -445,8 +445,8 @@ class EvidenceVectorStore(VectorStore):
     ) -> Scored:
         """Call :meth:`evidence_search_with_score`, awaiting the embedding."""
         new = self._new_query(query)
-        asked = (await self.embedding.aembed_documents([new[0]]))[0] if new else query
-        return await run_in_executor(None, self._evidence, asked, k, new, filter)
+        embedded_query = (await self.embedding.aembed_documents([new[0]]))[0] if new else query
+        return await run_in_executor(None, self._evidence, embedded_query, k, new, filter)
 
     def evidence_search_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None

@@ -56,9 +56,8 @@ def test_all_values_and_intersections_are_tested_twice(effects):
         *(("town", value) for value in "abc"),
         *(("sex & age", value) for value in crossed),
     }
-    assert table.groupby(["attribute", "value"])["test"].apply(list).map(sorted).map(
-        tuple
-    ).unique().tolist() == [("direction", "situation")]
+    tests = table.groupby(["attribute", "value"])["test"].apply(sorted)
+    assert tests.map(tuple).unique().tolist() == [("direction", "situation")]
     in_towns = table[table["attribute"] == "town"]["n_carriers"].sum() // 2
     assert effects.unknown == {"sex": 0, "town": 800 - in_towns, "sex & age": 0}
     assert effects.n == 800

@@ -69,9 +69,8 @@ def test_a_report_calls_rows_rows_and_persons_people(tmp_path):
         finder, tmp_path / "r.html", person="person", progress=False, **options
     ).numbers
     assert f"Audited: the decisions about {2 * N} rows." in numbers["scope"][0]
-    assert any(
-        re.search(r"sex = f: people of this group \(n = \d+\)", line) for line in numbers["named"]
-    )
+    pattern = r"sex = f: people of this group \(n = \d+\)"
+    assert any(re.search(pattern, line) for line in numbers["named"])
 
 
 def test_a_person_is_named_by_an_attribute_or_one_value_per_row():

@@ -105,10 +105,8 @@ def test_suspicious_input_is_a_line_on_standard_error(people, capsys):
     lines = capsys.readouterr().err.splitlines()
     (warning,) = [line for line in lines if line.startswith("cfe-faiss: warning: ")]
     assert "'nr'" in warning
-    assert (
-        main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"])
-        == 0
-    )
+    named = ["--decimal", ",", "--encoding", "latin-1", "--id", "nr"]
+    assert main(["build", "b.index", *source, *named]) == 0
     assert "warning" not in capsys.readouterr().err
     table.drop(columns="rate").assign(
         truth=people["loan"].map({"granted": "yes", "refused": "no"})

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cfe_faiss.data.predict import is_estimator, predictions_of
+from cfe_faiss.data.predict import predictions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -22,12 +22,6 @@ Y = (X[:, 0] + X[:, 1] > 0).astype(int)
 NAMES = ["a", "b", "c"]
 FRAME = pd.DataFrame(X, columns=NAMES)
 DATA = SimpleNamespace(x=X, feature_names=NAMES)
-
-
-def test_an_estimator_predicts_and_is_not_called():
-    assert is_estimator(LogisticRegression())
-    for model in (torch.nn.Linear(2, 2), lambda x, edge_index: x, [0, 1]):
-        assert not is_estimator(model)
 
 
 def test_fitted_on_a_matrix():
@@ -39,12 +33,6 @@ def test_fitted_on_a_matrix():
         assert found.class_names is None
     with pytest.raises(ValueError, match=r"model .*got one fitted on 3"):
         predictions_of(model, SimpleNamespace(x=X[:, :2]))
-
-
-def test_columns_of_x_by_name():
-    model = LogisticRegression().fit(FRAME[["c", "a"]], Y)
-    found = predictions_of(model, DATA)
-    assert_array_equal(found.labels, model.predict(FRAME[["c", "a"]]))
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "mapping"])

@@ -45,15 +45,7 @@ def test_text_and_page_hold_the_same(finder):
     case = finder.case(17, 4)
     text, page = str(case), case.to_html()
     assert text.startswith("17: decided '")
-    assert page.startswith(
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator"'
-    )
-    for part in (
-        *case.table.index,
-        *case.table.to_numpy().ravel(),
-        *case.agreeing,
-        "The same for all: ",
-    ):
+    for part in (*case.table.index, *case.table.to_numpy().ravel(), *case.agreeing):
         assert part[:20] in text
         assert part[:20] in page
     assert case._repr_html_() in page

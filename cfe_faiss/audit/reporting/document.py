@@ -291,11 +291,11 @@ class Plot:
         >>> Plot.around([0.72, None, 1.1], (0.8, 1.0)).ticks
         (0.7, 0.8, 0.9, 1.0, 1.1)
         """
-        known = [
+        finite_numbers = [
             number for number in (*numbers, *guides) if number is not None and math.isfinite(number)
         ] or [0, 1]
-        low = min(known)
-        high = max(known)
+        low = min(finite_numbers)
+        high = max(finite_numbers)
         rough = (high - low or 1) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)

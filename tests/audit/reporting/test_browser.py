@@ -85,10 +85,8 @@ def test_seen_narrow_and_wide_light_and_dark_and_printed(browser, audited):
         seen.page.set_viewport_size(
             {"width": 688, "height": 1000}
         )  # an A4 page between its margins
-        assert (
-            seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
-            == "rgb(255, 255, 255)"
-        )
+        found = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert found == "rgb(255, 255, 255)"
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 688 * 1.5
         assert not seen.page.locator("#all").is_visible()
         assert seen.messages == []
@@ -143,25 +141,6 @@ def test_a_detail_opens_by_a_click_by_the_keyboard_and_by_its_address(browser, s
         assert not body.is_visible()
         seen.page.goto(f"{sample.files[0].as_uri()}#balance")
         assert body.is_visible()
-
-
-def test_an_old_browser_shows_everything(browser, sample, tmp_path):
-    """Without @supports selector(), which hides the details, nothing is hidden."""
-    page = sample.files[0].read_text()
-    old = re.sub(
-        r"@supports selector\(details",
-        "@supports selector(:unknown-thing) and selector(details",
-        page,
-    )
-    assert old != page
-    (tmp_path / "old.html").write_text(
-        re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", old)
-    )
-    context = browser.new_context(viewport={"width": 1200, "height": 800})
-    opened = context.new_page()
-    opened.goto((tmp_path / "old.html").as_uri())
-    assert shown(opened, ".body") == opened.locator(".body").count()
-    context.close()
 
 
 def test_works_without_javascript(browser, audited):

@@ -165,8 +165,8 @@ def _disparities_table(rates: Rates) -> Table:
         for row in rates.groups
         if row["ratio"] is not None or row["verdict"].startswith("above")
     ]
-    drawn = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
-    within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
+    plotted_numbers = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
+    within = [min(max(number, 0.0), 1.6) for number in plotted_numbers if number is not None]
     plot = Plot.around(within, (0.8, 1.0))
     columns = (
         _HEADING,
@@ -238,10 +238,10 @@ def error_rates_section(inputs: Inputs) -> Section:
     """Return errors by group, and the deviation from equalised odds."""
     rates = inputs.once(find_rates)
     key = "equalised_odds_difference"
-    known = [row for row in rates.comparisons if row[key] is not None]
+    defined_rows = [row for row in rates.comparisons if row[key] is not None]
     values = {}
-    if known:
-        row = max(known, key=lambda row: row[key])
+    if defined_rows:
+        row = max(defined_rows, key=lambda row: row[key])
         values = {
             "feature": row["feature"],
             "gap": row[key],
