@@ -196,16 +196,7 @@ def search(
 ) -> Found:
     D, I = empty(case) if found is None else found
     lists = case.lists if lists is None else np.ascontiguousarray(lists)
-    blocks.search(
-        case.X,
-        case.own,
-        case.starts,
-        lists,
-        np.arange(len(case.X)),
-        D,
-        I,
-        **options,
-    )
+    blocks.search(case.X, case.own, case.starts, lists, np.arange(len(case.X)), D, I, **options)
     return D, I
 
 

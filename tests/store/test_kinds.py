@@ -69,26 +69,6 @@ def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]
             store.to_arrow()
 
 
-def test_classes_of_every_library() -> None:
-    for known in (
-        [True, None, False, True, None, True],
-        [3, None, 0, 3, None, 1],
-        ["x", None, "y", "x", None, "x"],
-    ):
-        kind = {bool: "boolean", int: "Int64", str: "string"}[type(known[0])]
-        for form in (
-            pd.Series(known, dtype=kind),
-            pd.Series(known, dtype=object),
-            pd.Categorical(known),
-            pa.array(known),
-            pa.chunked_array([known[:2], known[2:]]),
-            pl.Series(known),
-        ):
-            assert typed(store_of(form).get().labels) == typed(known)
-    assert store_of(pd.Series([1.0, np.nan, 2, 2, 2, -1])).get().labels == [1, None, 2, 2, 2, None]
-    assert store_of(torch.tensor([True] * 6)).get().labels == [True] * 6
-
-
 def test_a_kind_that_the_store_does_not_have_is_refused() -> None:
     store = store_of([True, False] * 3)
     for wrong in (1, "True"):
