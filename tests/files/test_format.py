@@ -526,14 +526,6 @@ def test_forged_routes_are_an_error(forge: Forge, message: str, flags: int, path
     assert_damaged(path, message, flags)
 
 
-def test_a_mapped_index_has_the_routes_of_the_file(path: Path) -> None:
-    index = built("ivf")
-    cfe.write_index(index, path)
-    routes = cfe.read_index(path, faiss.IO_FLAG_MMAP).routes().arrays()
-    for name, array in routes.items():
-        assert_array_equal(array, index.routes().arrays()[name])
-
-
 def stock_flat(
     metric: int = faiss.METRIC_INNER_PRODUCT, ids: Any = range(1000, 1600), scale: float = 1.0
 ) -> Any:

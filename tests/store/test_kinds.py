@@ -9,7 +9,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,25 +143,3 @@ def test_nested_filters_have_a_limit(operator: str) -> None:
         values = [values]
     with pytest.raises(ValueError, match="deep at most"):
         store.count({"lang": {"$eq": values}})
-
-
-@pytest.mark.parametrize(
-    ("where", "error"),
-    [
-        (np.ones(5, bool), ValueError),
-        (np.ones((6, 1), bool), ValueError),
-        ([True] * 7, ValueError),
-        (pd.Series([True] * 5), ValueError),
-        (torch.ones(5, dtype=torch.bool), ValueError),
-        (np.ones(6, np.uint8), TypeError),
-        ([True, None, True, True, True, True], TypeError),
-        (pd.array([True, pd.NA, True, True, True, True], dtype="boolean"), TypeError),
-        (pa.array([True, None] * 3), TypeError),
-        (pl.Series([True, None] * 3), TypeError),
-        (np.ones(6), TypeError),
-    ],
-)
-def test_masks_of_a_wrong_kind_or_length_are_named(where: Any, error: type[Exception]) -> None:
-    store = store_of(["x"] * 6)
-    with pytest.raises(error, match="where must"):
-        store.count(where)
