@@ -93,13 +93,13 @@ def check_shape(name: str, array: Any, shape: tuple[int | str, ...], of: str = "
     Traceback (most recent call last):
     ValueError: edge_index must have shape (2, E), two ends of each edge, got (3, 5)
     """
-    given = tuple(array.shape)
-    if len(given) != len(shape) or any(
-        isinstance(wanted, int) and wanted != length
-        for wanted, length in zip(shape, given, strict=True)
+    actual = tuple(array.shape)
+    if len(actual) != len(shape) or any(
+        isinstance(expected, int) and expected != length
+        for expected, length in zip(shape, actual, strict=True)
     ):
         shown = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
-        raise ValueError(f"{name} must have shape ({shown}){of and f', {of}'}, got {given}")
+        raise ValueError(f"{name} must have shape ({shown}){of and f', {of}'}, got {actual}")
 
 
 def is_missing(value: Any) -> bool:

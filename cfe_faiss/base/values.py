@@ -320,8 +320,8 @@ def distinct(labels: Array) -> tuple[Ints, Ints]:
 
 def joined(parts: list[Array]) -> Array:
     """Return arrays of labels, one after the other; NumPy would turn True with integers into 1."""
-    same = len({part.dtype.kind for part in parts}) == 1
-    return np.concatenate(parts if same else [part.astype(object) for part in parts])
+    of_one_kind = len({part.dtype.kind for part in parts}) == 1
+    return np.concatenate(parts if of_one_kind else [part.astype(object) for part in parts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,8 +406,8 @@ class LabelKeys:
             is_stored = (self.keys[places] == labels) & is_known
             codes[is_stored] = self.codes[places[is_stored]]
             return codes
-        found = (self._code_of.get(key, NOT_STORED) for key in _identities(labels[is_known]))
-        codes[is_known] = np.fromiter(found, np.int32)
+        known_codes = (self._code_of.get(key, NOT_STORED) for key in _identities(labels[is_known]))
+        codes[is_known] = np.fromiter(known_codes, np.int32)
         return codes
 
     def _check_kinds(self, name: str, labels: Array, is_known: Array) -> None:
@@ -416,8 +416,8 @@ class LabelKeys:
             return
         listed = labels.tolist()
         is_wrong = [
-            known and type(listed[at]) not in self.kinds
-            for at, known in enumerate(is_known.tolist())
+            is_label and type(listed[at]) not in self.kinds
+            for at, is_label in enumerate(is_known.tolist())
         ]
         position = is_wrong.index(True)
         kinds = " or ".join(words for kind, words in _KINDS.items() if kind in self.kinds)

@@ -317,17 +317,17 @@ def parts_for_the_model(data: Any) -> tuple[str, ...]:
 
     O(E) time for the values of an ``adj_t``.
     """
-    found = [
+    names = [
         name
         for name in ("edge_weight", "edge_attr", "edge_type")
         if getattr(data, name, None) is not None
     ]
     for name in ("edge_index", "adj_t"):
-        given = getattr(data, name, None)
-        if given is not None and _is_matrix(given):
-            matrix: Any = given if is_sparse(given) else as_scipy(given, weighted=False)
-            found += [f"values of {name}"] if (matrix.tocsr().data != 1).any() else []
-    return tuple(found)
+        part = getattr(data, name, None)
+        if part is not None and _is_matrix(part):
+            matrix: Any = part if is_sparse(part) else as_scipy(part, weighted=False)
+            names += [f"values of {name}"] if (matrix.tocsr().data != 1).any() else []
+    return tuple(names)
 
 
 def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
@@ -418,27 +418,27 @@ def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> _Edges:
     name = type(data).__name__
     edge_index = getattr(data, "edge_index", None)
     adj_t = getattr(data, "adj_t", None)
-    given = adj_t if edge_index is None else edge_index
-    if given is None:
+    edges = adj_t if edge_index is None else edge_index
+    if edges is None:
         raise ValueError(
             f"graph must have edge_index or adj_t, got {name} without either (a graph without "
             "edges has an edge_index of shape (2, 0))"
         )
     weights = getattr(data, "edge_weight", None)
     if edge_weight is True and weights is not None:
-        if _is_matrix(given):
+        if _is_matrix(edges):
             raise ValueError(
                 f"edge_weight=True needs weights in one place, got {name} with edge_weight and "
                 f"adj_t"
             )
         edge_weight = weights
     elif edge_weight is True:
-        given = given if adj_t is None else adj_t
-        if not _is_matrix(given):
+        edges = edges if adj_t is None else adj_t
+        if not _is_matrix(edges):
             raise ValueError(
                 f"edge_weight=True needs edge_weight or adj_t, got {name} without either"
             )
-    return _edges_of(given, num_nodes, edge_weight)
+    return _edges_of(edges, num_nodes, edge_weight)
 
 
 def _is_matrix(graph: Any) -> bool:
@@ -543,13 +543,13 @@ def surroundings(graph: Graph, node: int, other: int, labels: Int32s, most: int)
     """
     near = graph.neighbors(node)
     shared = np.isin(near, np.append(graph.neighbors(other), other))
-    chosen = np.argsort(~shared, kind="stable")[:most]
-    chosen = chosen[np.lexsort((near[chosen], labels[near[chosen]]))]
-    drawn = near[chosen]
+    neighbors = np.argsort(~shared, kind="stable")[:most]
+    neighbors = neighbors[np.lexsort((near[neighbors], labels[near[neighbors]]))]
+    drawn = near[neighbors]
     connected = [np.flatnonzero(np.isin(drawn, graph.neighbors(int(v)))) for v in drawn]
     edges = tuple((i, int(j)) for i, others in enumerate(connected) for j in others if i < j)
     return Surroundings(
-        len(near), int((labels[near] == labels[node]).sum()), drawn, shared[chosen], edges
+        len(near), int((labels[near] == labels[node]).sum()), drawn, shared[neighbors], edges
     )
 
 

@@ -428,11 +428,11 @@ class GuardedSnapshot(Snapshot):
 
 
 def _find(name: str, ids: ArrayLike, rows_of: Callable[[Ints], Ints]) -> Ints:
-    wanted = as_ids(name, ids)
-    rows = rows_of(wanted)
+    row_ids = as_ids(name, ids)
+    rows = rows_of(row_ids)
     if (rows < 0).any():
         raise UnknownIdError(
-            f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not"
+            f"{name} must be in the index, got {row_ids[np.argmax(rows < 0)]}, which is not"
         )
     return rows
 

@@ -185,8 +185,8 @@ class Derived:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Derived:
         """Return the derived data of a snapshot."""
-        known: Derived | None = snapshot.cache.get(_CACHE_KEY)
-        return known or once(snapshot.cache, _CACHE_KEY, lambda: cls(snapshot))
+        cached: Derived | None = snapshot.cache.get(_CACHE_KEY)
+        return cached or once(snapshot.cache, _CACHE_KEY, lambda: cls(snapshot))
 
     @property
     def snapshot(self) -> Snapshot:

@@ -1,5 +1,4 @@
 import io
-import subprocess
 import sys
 import threading
 import time
@@ -8,6 +7,7 @@ from itertools import count
 import faiss
 import numpy as np
 import pytest
+from reference import output_of
 from threadpoolctl import ThreadpoolController
 
 from cfe_faiss.base import threads
@@ -211,10 +211,4 @@ other.join()
 
 
 def test_a_fork_waits_until_the_threads_of_blas_are_set():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SETS_WHILE_IT_FORKS],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(SETS_WHILE_IT_FORKS, PYTHONWARNINGS="ignore::DeprecationWarning")

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import (
-    Stored,
-    clustered,
-    lists_of_rows,
-    stored_vectors,
-    unit,
-    with_rows,
-)
+from reference import Stored, clustered, lists_of_rows, stored_vectors, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import routes as routing
@@ -35,10 +28,7 @@ def test_all_lists_of_the_first_partition_hold_every_vector() -> None:
 
 def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
-    index.train(stored.X)
-    index.add_with_ids(stored.X, stored.ids)
-    index.relabel(stored.labels, stored.ids)
-    return index
+    return with_rows(index, stored.X, stored.labels, stored.ids)
 
 
 def class_excluded_means(

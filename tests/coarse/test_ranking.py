@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, exact_rows, ranked_lists, routes_of, unit
+from reference import exact_rows, ranked_lists, routes_of, unit
 
 from cfe_faiss.coarse.routes import Routes, SecondLevel
 from cfe_faiss.rows.metric import Metric
@@ -222,25 +222,6 @@ def test_lists_of_any_length_are_ranked_by_bytes_as_by_floats(
     alone = [ranked(routes, X[q : q + 1], labels[q : q + 1], 12)[0] for q in range(20)]
     assert_array_equal(ranked(routes, X, labels, 12), alone)
     assert_array_equal(all_lists(routes, X, labels)[:, :12], alone)
-
-
-def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:
-    X, _ = clustered(40000, 48, 4)
-    means = unit(X[:3000])
-    none = np.empty(0, np.int32)
-    routes = replace(
-        routes_of(np.random.default_rng(0), 3000, 1, none, 48),
-        means=means,
-        filled=np.ones(3000, bool),
-    )
-    by_clusters = replace(routes, second_level=SecondLevel.of(means))
-    assert len(by_clusters.second_level.means) == 54
-    queries, labels = unit(X[3000:3200]), np.zeros(200, np.int32)
-    expected, found = routes.lists(queries, labels, 8), by_clusters.lists(queries, labels, 8)
-    shared = [
-        len(set(a) & set(b)) / 8 for a, b in zip(found.tolist(), expected.tolist(), strict=True)
-    ]
-    assert np.mean(shared) > 0.9
 
 
 @pytest.mark.parametrize(

@@ -377,20 +377,21 @@ def test_wrong_weights_are_named(graph, edge_weight, message):
         as_graph(graph, edge_weight=edge_weight)
 
 
-@pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 1.0], [np.nan, 1.0], [1.0, np.inf]])
-def test_wrong_weights_of_a_graph_are_refused(weights):
-    with pytest.raises(ValueError, match="weights must be positive and finite, which those"):
-        Graph(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array(weights, np.float32))
-
-
-def test_weights_that_do_not_fit_a_graph_are_refused():
-    arrays = np.array([0, 1, 2]), np.array([1, 0], np.int32)
-    with pytest.raises(ValueError, match="weights must have length 2, got 1"):
-        Graph(*arrays, np.ones(1, np.float32))
-    with pytest.raises(TypeError, match="weights must be an array of float32"):
-        Graph(*arrays, np.ones(2))
-    with pytest.raises(ValueError, match="weights must be one-dimensional"):
-        Graph(*arrays, np.ones((2, 1), np.float32))
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        *(
+            (np.array(pair, np.float32), ValueError, "weights must be positive and finite")
+            for pair in ([1, -1], [0, 1], [np.nan, 1], [1, np.inf])
+        ),
+        (np.ones(1, np.float32), ValueError, "weights must have length 2, got 1"),
+        (np.ones(2), TypeError, "weights must be an array of float32"),
+        (np.ones((2, 1), np.float32), ValueError, "weights must be one-dimensional"),
+    ],
+)
+def test_wrong_weights_of_a_graph_are_refused(weights, error, message):
+    with pytest.raises(error, match=message):
+        Graph(np.array([0, 1, 2]), np.array([1, 0], np.int32), weights)
 
 
 def test_what_is_for_the_model_only():

@@ -1,6 +1,4 @@
 import itertools
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import weight_matrix, weighted_ks_vectors
+from reference import output_of, weight_matrix, weighted_ks_vectors
 
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph
@@ -298,10 +296,7 @@ def test_memory_is_bounded(tmp_path):
         tmp_path, x=rng.random((n, d), dtype=np.float32), indptr=graph.indptr, indices=graph.indices
     )
     np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(n, d)).flush()
-    run = subprocess.run(
-        [sys.executable, "-c", MEASURED, tmp_path], capture_output=True, text=True, check=True
-    )
-    assert int(run.stdout) < 40_000_000
+    assert int(output_of(MEASURED, tmp_path)) < 40_000_000
 
 
 def test_changes_to_a_copy_on_write_map_are_kept(tmp_path):
@@ -348,7 +343,7 @@ read_only.flags.writeable = False
         (
             {"x": scipy.sparse.csr_array(np.ones((3, 2), dtype=complex))},
             TypeError,
-            "x must be a matrix of real numbers",
+            "x must be a matrix",
         ),
         ({"edge_index": [[0, 3], [1, 0]]}, ValueError, "edge_index .*got 3 in edge 1"),
         ({"edge_index": [[0], [-1]]}, ValueError, "edge_index .*got -1 in edge 0"),

@@ -194,10 +194,3 @@ def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> Non
     found = np.diff(lims)
     assert_array_equal(found, ((np.float32(0.5) <= S) & (labels[:, None] != labels)).sum(axis=1))
     assert len(ids) > 1000
-
-
-def test_a_change_behind_our_back_is_noticed() -> None:
-    index = with_rows(cfe.IndexEvidenceIDMap2(4), np.eye(4), [0, 0, 1, 1])
-    faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(4) + 10)
-    with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
-        index.search_stored(k=1)

@@ -26,21 +26,6 @@ from cfe_faiss.coarse import partitions
 OTHER = clustered(N, D, 4, seed=1)[0]
 
 
-def test_supplementary_partitions_refer_to_every_vector_once() -> None:
-    X, labels = clustered(500, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 7, 4)
-    index.train(X)
-    index.add_with_labels(X[:200], labels[:200])
-    index.add_with_labels(X[200:], labels[200:])
-    rows = index.members().rows
-    centroids = index.centroids()
-    for i in range(4):
-        cosines = unit(X) @ centroids[i].T
-        assigned = lists_of_rows(index)[i][rows]
-        found = cosines[np.arange(500), assigned]
-        np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-6)
-
-
 @pytest.mark.parametrize("first", ["add", "relabel", "remove", "reset"])
 def test_supplementary_lists_of_a_file_follow_changes(first: str, tmp_path: Path) -> None:
     X, labels = clustered(300, 8, 3)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from reference import (
     assert_same_arrays,
     cosine,
-    outputs_of_levels,
     quick,
     similarity,
     squared_distance,
@@ -219,26 +218,3 @@ def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="xq must"):
             index.search_evidence(bad, [1], 1)
     assert index.ntotal == 2
-
-
-RUN = """
-import hashlib, numpy as np, cfe_faiss as cfe
-rng = np.random.default_rng(0)
-X, labels = (rng.normal(size=(900, 21)) * rng.lognormal(size=(900, 1)) + 3).astype(np.float32), np.arange(900) % 3
-digest = hashlib.sha256()
-for metric in ("ip", "l2"):
-    index = cfe.IndexEvidenceIVF(21, 24, metric=metric)
-    index.train(X)
-    index.add_with_labels(X[:800], labels[:800])
-    results = [index.search_stored(k=5, nprobe=2), index.search_certified(k=5, nprobe=6)]
-    index.add_with_labels(X[800:], labels[800:])
-    results += [index.search_evidence(X[q : q + 1], labels[q : q + 1], 7, 3) for q in range(40)]
-    results += [index.search_per_label(X[:9], labels[:9], 3), [index.centroids()]]
-    for array in (part for result in results for part in result):
-        digest.update(np.ascontiguousarray(array).tobytes())
-print(digest.hexdigest())
-"""
-
-
-def test_every_instruction_set_gives_the_same_bits() -> None:
-    assert len(outputs_of_levels(RUN)) == 1

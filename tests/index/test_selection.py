@@ -140,11 +140,7 @@ def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch
 def both_kinds(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
     flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
-    ivf.train(stored.X)
-    for index in (flat, ivf):
-        index.add_with_ids(stored.X, stored.ids)
-        index.relabel(stored.labels, stored.ids)
-    return [flat, ivf]
+    return [with_rows(index, stored.X, stored.labels, stored.ids) for index in (flat, ivf)]
 
 
 @given(

@@ -196,16 +196,7 @@ def search(
 ) -> Found:
     D, I = empty(case) if found is None else found
     lists = case.lists if lists is None else np.ascontiguousarray(lists)
-    blocks.search(
-        case.X,
-        case.own,
-        case.starts,
-        lists,
-        np.arange(len(case.X)),
-        D,
-        I,
-        **options,
-    )
+    blocks.search(case.X, case.own, case.starts, lists, np.arange(len(case.X)), D, I, **options)
     return D, I
 
 
@@ -358,31 +349,6 @@ def test_rows_that_are_tied_with_the_last_are_distinguished_by_their_ids(
         assert_best(case, search(case, blocks_of(case, element)))
 
 
-# By default, each dimension with two noises, and each noise with two dimensions.
-NOISES = [
-    pytest.param(d, noise, marks=[pytest.mark.slow] if (i + j) % 3 else [])
-    for i, d in enumerate([1, 3, 18, 33, 200, 600])
-    for j, noise in enumerate([0, 1e-7, 1e-6, 1e-5, 1e-3, 0.1])
-]
-
-
-@elements
-@pytest.mark.parametrize(("d", "noise"), NOISES)
-def test_screening_loses_nothing_where_rows_are_nearly_equal(
-    element: str, d: int, noise: float
-) -> None:
-    rng = np.random.default_rng(d)
-    base = rng.random(d)
-
-    def alike(_: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
-        return unit(base + noise * rng.normal(size=(n, d)))
-
-    for prefix in (0, 4):
-        case = case_of(rng, alike, d, 7, [90, 200, 160], [1, 16, 5, 13], mixed=False)
-        case = case._replace(prefix=prefix)
-        assert_best(case, search(case, blocks_of(case, element)))
-
-
 @elements
 def test_rows_may_have_odd_addresses(element: str) -> None:
     case = case_of(np.random.default_rng(0), close, 10, 5, [50, 60], [8, 3], mixed=False)
@@ -391,16 +357,6 @@ def test_rows_may_have_odd_addresses(element: str) -> None:
     odd[:] = case.Y.view(np.uint8)
     assert odd.ctypes.data % 2 == 1
     assert_best(case, search(case, blocks_of(case, element, rows_object(case, odd))))
-
-
-@elements
-def test_memory_is_reported(element: str) -> None:
-    case = case_of(np.random.default_rng(0), close, 40, 5, [160] * 5, [8], mixed=False)
-    case = case._replace(labels=np.zeros(800, np.int32))
-    blocks = blocks_of(case, element)
-    assert blocks.element == element
-    words = 10 + 6 if element == "byte" else 40
-    assert 50 * 64 * (words + 1) < blocks.memory < 50 * 64 * (words + 2) + 4000
 
 
 def test_rows_live_as_long_as_blocks() -> None:

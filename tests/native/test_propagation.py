@@ -103,23 +103,11 @@ def test_the_arrays_of_the_graph_are_kept():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (
-            lambda a: {"unit": a["unit"][:-1]},
-            ValueError,
-            "unit and lengths must have a row for each node",
-        ),
+        (lambda a: {"unit": a["unit"][:-1]}, ValueError, "unit and lengths must"),
         (lambda a: {"lengths": a["lengths"][:-1]}, ValueError, "unit and lengths must"),
         (lambda a: {"new_lengths": a["lengths"][:-1].copy()}, ValueError, "new_lengths must"),
-        (
-            lambda a: {"aggregate": a["unit"][:-1].copy()},
-            ValueError,
-            "aggregate must have the shape of unit",
-        ),
-        (
-            lambda a: {"new_unit": np.empty((40, 21), np.float32)},
-            ValueError,
-            "new_unit must have the shape of unit",
-        ),
+        (lambda a: {"aggregate": a["unit"][:-1].copy()}, ValueError, "aggregate must"),
+        (lambda a: {"new_unit": np.empty((40, 21), np.float32)}, ValueError, "new_unit must"),
         (lambda a: {"new_unit": a["unit"]}, ValueError, "new_unit must not be unit"),
         (
             lambda a: {

@@ -450,10 +450,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         ({"features": None}, "got no features"),
         ({"features": FEATURES[0]}, "features must be numbers of shape"),
         ({"labels": LABELS[1:]}, "labels must have shape"),
-        (
-            {"labels": [True, 1, 0] * 500},
-            "labels must be .* got True at position 0 and 1 at position 1",
-        ),
+        ({"labels": [True, 1, 0] * 500}, "labels must be .* got True"),
         ({"edges": EDGES.T}, r"edges must be integers of shape \(2, E\)"),
         ({"edges": (EDGES[0], EDGES[1])}, r"edges must be indptr, \(1501,\)"),
         ({"recall": 0.9, "exact": True}, "only one of recall and exact"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays, outputs_of_levels, quick, unit, with_rows
+from reference import assert_same_arrays, quick, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.search import derived as blocks_module
@@ -206,32 +206,6 @@ def test_blocks_find_almost_all_of_what_is_best(
         len(set(best.tolist()) - set(ids.tolist())) for best, ids in zip(I, own_I, strict=True)
     )
     assert d < 96 or kind in ("grid", "equal") or lost <= 3 + 0.01 * I.size
-
-
-RUN = """
-import hashlib, numpy as np, cfe_faiss as cfe
-digest = hashlib.sha256()
-random = np.random.RandomState(5)
-for metric, d in (("cosine", 96), ("cosine", 384), ("ip", 500), ("l2", 1100)):
-    centres = random.standard_normal((20, d))
-    X = (centres[np.arange(1500) % 20] + random.standard_normal((1500, d))).astype(np.float32)
-    labels = random.randint(0, 3, 1500)
-    index = cfe.IndexEvidenceIVF(d, 30, metric=metric)
-    index.cp.niter = 2
-    index.train(X)
-    index.add_with_labels(X, labels)
-    for recall in (.8, .95):
-        results = [index.search_evidence(X[q : q + 1], labels[q : q + 1], 7, recall=recall) for q in range(60)]
-        results += [index.search_stored(np.arange(3), 5, recall=recall)]
-        digest.update(repr(index.recall_by_class(recall, 7, queries=1)).encode())
-        for array in (part for result in results for part in result):
-            digest.update(np.ascontiguousarray(array).tobytes())
-print(digest.hexdigest())
-"""
-
-
-def test_every_instruction_set_gives_the_same_bits() -> None:
-    assert len(outputs_of_levels(RUN)) == 1
 
 
 def test_calibrations_of_files_from_before_estimates_are_measured_again(

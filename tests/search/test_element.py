@@ -13,11 +13,7 @@ from cfe_faiss.search.derived import Derived
 
 
 def built(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
-    index.train(X)
-    index.add_with_ids(X, np.arange(len(X)))
-    index.relabel(labels)
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(X.shape[1], nlist), X, labels)
 
 
 def test_the_same_index_has_the_same_choice_and_memory_in_every_process() -> None:

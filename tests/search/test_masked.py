@@ -75,39 +75,31 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
     return Case(index, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 60)), rng)
 
 
-def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
+def brute_force(case: Case, query: Query, may_find: Any = True) -> Any:
     """Return D, I of a query by ranking all rows; ``may_find`` is a mask, (nq, n), of further conditions."""
     rules = query.rules or Rules()
+    asked = case.ids if query.ids is None else np.asarray(query.ids)
+    own = np.searchsorted(case.ids, asked)
+    X, labels = (case.X[own], case.labels[own]) if query.X is None else (query.X, query.labels)
+    scores, known = cosine(X[:, None], case.X), (case.labels >= 0) & (labels[:, None] >= 0)
+    same = case.labels == labels[:, None]
+    found = {"any": ~known | known, "own": known & same, "other": known & ~same}[rules.neighbors]
+    found = found & may_find & (True if query.sel is None else query.sel)
     if query.X is None:
-        asked = case.ids if query.ids is None else np.asarray(query.ids)
-        own = np.searchsorted(case.ids, asked)
-        X, labels = case.X[own], case.labels[own]
-    else:
-        asked, X, labels = np.full(len(query.X), -1), query.X, query.labels
+        found &= case.ids != asked[:, None]
+    if rules.excluded_labels is not None:
+        of_row = case.labels[:, None] == rules.excluded_labels[:, None]
+        found &= (case.labels < 0) | ~of_row.any(axis=2)
+    if rules.excluded_ids is not None:
+        found &= ~(case.ids[:, None] == rules.excluded_ids[:, None]).any(axis=2)
+    if rules.within is not None:
+        low, high = np.float32(rules.within)
+        found &= (low <= scores) & (scores <= high)
     D, I = np.full((len(X), query.k), PADDING, np.float32), np.full((len(X), query.k), -1)
-    for q, scores in enumerate(cosine(X[:, None], case.X)):
-        known = (case.labels >= 0) & (labels[q] >= 0)
-        meets = {
-            "any": True,
-            "own": known & (case.labels == labels[q]),
-            "other": known & (case.labels != labels[q]),
-        }
-        found = meets[rules.neighbors] & (case.ids != asked[q])
-        if may_find is not None:
-            found &= may_find[q]
-        if query.sel is not None:
-            found &= query.sel
-        if rules.excluded_labels is not None:
-            found &= (case.labels < 0) | ~np.isin(case.labels, rules.excluded_labels[q])
-        if rules.excluded_ids is not None:
-            found &= ~np.isin(case.ids, rules.excluded_ids[q])
-        if rules.within is not None:
-            found &= (np.float32(rules.within[0]) <= scores) & (
-                scores <= np.float32(rules.within[1])
-            )
-        rows = np.flatnonzero(found)
-        best = rows[np.lexsort((case.ids[rows], -scores[rows]))][: query.k]
-        D[q, : len(best)], I[q, : len(best)] = scores[best], case.ids[best]
+    for q in range(len(X)):
+        rows = np.flatnonzero(found[q])
+        best = rows[np.lexsort((case.ids[rows], -scores[q, rows]))][: query.k]
+        D[q, : len(best)], I[q, : len(best)] = scores[q, best], case.ids[best]
     return D, I
 
 
@@ -122,10 +114,7 @@ def questions(case: Case) -> Iterator[Query]:
 
 def assert_all_ways(queries: Queries, expected: Any) -> None:
     """Every way of the exact engine finds the same: tiles, rows in place, and each pair once."""
-    found = [
-        exact._search_tiles(queries, None),
-        exact._search_in_place(queries),
-    ]
+    found = [exact._search_tiles(queries, None), exact._search_in_place(queries)]
     if queries.all_rows:
         found.append(exact._search_all_rows(queries, None))
     for D, I in found:

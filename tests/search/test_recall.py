@@ -16,11 +16,7 @@ Arrays = tuple[NDArray[np.float32], NDArray[np.int32]]
 def made(X: NDArray[np.float32], labels: NDArray[np.int32], nlist: int) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
     index.cp.niter = 3
-    index.train(X)
-    known = labels >= 0
-    index.add_with_labels(X[known], labels[known], np.flatnonzero(known))
-    index.add_with_ids(X[~known], np.flatnonzero(~known))
-    return index
+    return with_rows(index, X, labels)
 
 
 def rare(seed: int, n: int) -> Arrays:

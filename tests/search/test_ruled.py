@@ -68,9 +68,7 @@ def test_classes_that_are_ranked_in_lists_keep_every_rule(
     monkeypatch.setattr(routes, "LARGE_CLASS_ROWS", 230)  # some of the five classes are as large
     options_of = {} if metric == "cosine" else {"metric": metric}
     index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat", **options_of)
-    index.train(X)
-    index.add_with_ids(X, np.arange(N) * 3)
-    index.relabel(np.where(LABELS == 4, 3, LABELS))
+    with_rows(index, X, np.where(LABELS == 4, 3, LABELS), np.arange(N) * 3)
     large = routes.large_classes(index.storage())
     assert 0 < len(large) < 4
     xq, labels_q, ages = XQ, LABELS_Q % 4, {"age": np.arange(3 * N) % 7}
@@ -166,10 +164,7 @@ RULES_OF_ONE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("how", RULES_OF_ONE, ids=str)
 def test_one_query_as_it_is_finds_what_a_converted_one_finds(how: dict[str, Any]) -> None:
-    index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat")
-    index.train(X)
-    index.add_with_ids(X, np.arange(N) * 3)
-    index.relabel(LABELS)
+    index = with_rows(cfe.IndexEvidenceIVF(DIM, 16), X, LABELS, np.arange(N) * 3)
     queries = XQ.astype(np.float32)
     converted = [
         index.search_evidence(XQ[q : q + 1].tolist(), LABELS_Q[q : q + 1], 5, 2, **how)
@@ -189,18 +184,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"exclude": [[1], [-7]]}, "exclude must lie in 0..2\\*\\*63-2, got -7"),
     ({"exclude": [[1], [0.5]]}, "exclude must be integers, got 0.5"),
     ({"exclude_labels": [[0], [77]]}, "exclude_labels must hold stored labels, got 77"),
-    (
-        {"exclude_labels": [[0]]},
-        "exclude_labels must hold one sequence for each of 2 rows, got 1",
-    ),
+    ({"exclude_labels": [[0]]}, "exclude_labels must hold one sequence .*got 1"),
     ({"within": (0.9, 0.2)}, "within must be \\(low, high\\) with low <= high, got \\(0.9, 0.2\\)"),
     ({"within": 0.9}, "within must be two numbers, \\(low, high\\), got 0.9"),
     ({"within": (0.1, "x")}, "within must be a number, got 'x'"),
     ({"neighbors": "mine"}, "neighbors must be 'other', 'own' or 'any', got 'mine'"),
-    (
-        {"neighbors": "own", "labels_q": None},
-        "labels_q must have shape \\(2,\\), one label per vector",
-    ),
+    ({"neighbors": "own", "labels_q": None}, "labels_q must have shape \\(2,\\)"),
 ]
 
 

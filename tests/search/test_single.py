@@ -15,6 +15,7 @@ from reference import (
     evidence_of_units,
     stored_vectors,
     unit,
+    with_rows,
 )
 from stored_rows import filter_of
 
@@ -76,10 +77,7 @@ def filled(
     X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None, codec: str = "Flat"
 ) -> Any:
     index = cfe.index_factory(X.shape[1], f"EvidenceIVF{nlist}x{partitions},{codec}")
-    index.train(X)
-    index.add_with_ids(X, np.arange(len(X)) if ids is None else ids)
-    index.relabel(labels, np.arange(len(X)) if ids is None else ids)
-    return index
+    return with_rows(index, X, labels, ids)
 
 
 class Search(NamedTuple):
