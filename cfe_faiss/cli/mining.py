@@ -65,6 +65,8 @@ def run_labels(arguments: argparse.Namespace) -> int:
     below = as_number("--below", arguments.below, 0.0, 1.0)
     inputs, finder, names = _read(arguments)
     groups = None
+    if len(arguments.compare) > 1:
+        raise ValueError("--groups must be given once, got it again")
     for each in arguments.compare:
         groups = read_classes(each, inputs.ids, complete=True).to_numpy()
         lacking = inputs.ids.names[pd.isna(groups)]

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from cfe_faiss.attributes.table import has_long_integers
 from cfe_faiss.base.checks import Array, Bools, Doubles, InputNote, check_known, is_missing
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
@@ -437,7 +438,11 @@ class Table:
             if are_codes or not len(filled_texts)
             else self._as_numbers(name, filled_texts, strict)
         )
-        return texts.where(texts != "", None) if numbers is None else numbers.reindex(texts.index)
+        if numbers is None:
+            return texts.where(texts != "", None)
+        if has_long_integers(numbers):
+            numbers = numbers.convert_dtypes()  # missing ones do not make floats of them
+        return numbers.reindex(texts.index)
 
     def classes(self, name: str) -> "pd.Series[Any]":
         """Return a column of classes as given, or of a text file as in :meth:`values`.

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from cfe_faiss.attributes.table import exact_integers
 from cfe_faiss.base.checks import Array, Doubles, is_missing
 from cfe_faiss.base.disk import open_regular
 from cfe_faiss.base.extras import extra, pd
@@ -93,10 +94,12 @@ def as_table(frame: Any, reading: Reading) -> Table:
         cells = pd.DataFrame(frame)
     elif hasattr(frame, "to_pandas"):
         cells = frame.to_pandas()
+        cells = exact_integers(cells, frame.to_arrow() if hasattr(frame, "to_arrow") else frame)
     elif hasattr(frame, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        cells = pa.table(frame).to_pandas()
+        table = pa.table(frame)
+        cells = exact_integers(table.to_pandas(), table)
     else:
         raise TypeError(
             "frame must be a table of pandas, polars or PyArrow, a mapping of columns, or the path "
@@ -587,6 +590,7 @@ def _read_parquet(path: Path, reading: Reading, empty: bool) -> Table:
         _check_parquet(0, sum(size.as_py() or 0 for size in sizes))
         names = _number_doubles(str(path), columns.column_names)
         frame = columns.rename_columns(names).to_pandas(ignore_metadata=True)
+        frame = exact_integers(frame, columns)
     if not len(names) or not (len(frame) or empty):
         raise ValueError(f"{path} must hold a table, got {len(frame)} rows of {len(names)} columns")
     texts = [name for name, kind in zip(names, schema.types, strict=True) if _is_text(kind)]

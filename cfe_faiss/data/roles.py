@@ -182,9 +182,8 @@ class Ids:
         if (row_numbers < 0).any():
             wrong = texts[int(np.argmax(row_numbers < 0))]
             hint = did_you_mean(wrong, map(str, self.names.tolist()))
-            raise ValueError(
-                f"{argument} must be the id or the number of a node, got {wrong!r}{hint}"
-            )
+            name = "the number of a node" if self.column is None else f"an id of {self.column!r}"
+            raise ValueError(f"{argument} must be {name}, got {wrong!r}{hint}")
         return row_numbers
 
     def rows(self, table: Table) -> Ints:

@@ -180,7 +180,7 @@ NAMES = "--features bom.csv --id patient"
         (f"local some {NAMES} --nodes b", "which holds 2 of 3 nodes; got 'b', which is not"),
         (f"plot good {GOOD} --out picture.xyz", "--out must end in one of"),
         (f"plot good a {GOOD}", "NODE must be given twice"),
-        (f"plot good a zz {GOOD}", "NODE must be the id or the number of a node, got 'zz'"),
+        (f"plot good a zz {GOOD}", "NODE must be an id of 'patient', got 'zz'"),
         (f"plot good {NAMES} --edges edges.csv", "needs --predictions, or --model with --truth"),
     ],
 )

@@ -47,6 +47,45 @@ def test_from_csv_to_a_report_in_one_command(people, capsys):
     assert re.search(rf"\b{best}\b", Path("masked.html").read_text()) is None
 
 
+def test_masked_reports_hold_no_ids_of_people(people, capsys):
+    people.assign(person=[f"secret{i // 2}" for i in range(300)]).to_csv("people.csv", index=False)
+    line = "--features people.csv --predictions people.csv:loan --favourable granted"
+    options = "--sensitive sex --without person --person person --pairs 20 --cases 2 --mask-ids"
+    assert main(["audit", *line.split(), *options.split()]) == 0
+    written = capsys.readouterr().out.split()
+    files = [Path(name) for name in written if name.endswith((".html", ".json", ".xml", ".csv"))]
+    assert len(files) == 4
+    assert not any("secret" in file.read_text() for file in files)
+
+
+def test_values_of_repeated_options_are_joined(people, output, capsys):
+    notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\n"
+    without = ["--without", "sex", "--without", "job"]
+    output(
+        "build", "my.index", *NAMES, *without, notes=f"{notes}cfe-faiss: note: left out: sex, job\n"
+    )
+    line = ["global", "my.index", *NAMES, "-k", 5, "--csv"]
+    both = ["--caliper", "income=1", "--exact", "job", "--exact", "sex"]
+    assert output(*line, *both) == output(*line, *both[:4], "sex")
+    assert main([*map(str, line), "--caliper", "income=1", "--caliper", "income=2"]) == 2
+    assert "--caliper must name 'income' once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cut", "income=50,30"], "--cut income must be"),
+        (["--scale", "income=-2"], "--scale income must lie in"),
+        (["--caliper", "job=5"], "--caliper must name"),
+        (["-k", "0"], "-k must be at least 1"),
+        (["--out", "r.pdf"], "--out must end in .html"),
+    ],
+)
+def test_errors_of_arguments_are_in_the_words_of_options(people, capsys, options, message):
+    assert main(["audit", *NAMES, "--sensitive", "sex", "--favourable", "granted", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_an_index_and_its_evidence_in_the_users_ids(people, output):
     notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\ncfe-faiss: note: left out: sex\n"
     output("build", "my.index", *NAMES, "--without", "sex", notes=notes)

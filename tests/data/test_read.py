@@ -347,6 +347,16 @@ def test_roles(tmp_path):
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars"])
+def test_long_integers_beside_missing_ones_stay_exact(tmp_path, kind):
+    frame = pl.DataFrame({"account": [2**60, 2**60 + 1, None], "x": [1, 2, None]})
+    paths = {name: tmp_path / f"t.{name}" for name in ("csv", "parquet")}
+    frame.write_csv(paths["csv"])
+    frame.write_parquet(paths["parquet"])
+    values = as_table(paths.get(kind, frame), Reading()).values("account")
+    assert values.dropna().tolist() == [2**60, 2**60 + 1]
+
+
 def test_excel(tmp_path):
     frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
     frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
