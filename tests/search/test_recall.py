@@ -19,6 +19,15 @@ def made(X: NDArray[np.float32], labels: NDArray[np.int32], nlist: int) -> cfe.I
     return with_rows(index, X, labels)
 
 
+def test_standard_errors_match_clusters() -> None:
+    values = np.random.default_rng(0).random(400)
+    error = values.std(ddof=1) / 20
+    assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
+    expected = pytest.approx(error)
+    assert recall._standard_error(np.repeat(values, 3), np.repeat(np.arange(400), 3)) == expected
+    assert recall._standard_error(np.ones(1), np.zeros(1, np.int64)) == 0
+
+
 def rare(seed: int, n: int) -> Arrays:
     """Return vectors around centres; one in a hundred has class 1."""
     rng = np.random.default_rng(seed)
