@@ -46,20 +46,3 @@ def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], message: 
     stored.scan().scan(**arguments)
     with pytest.raises(ValueError, match=message):
         stored.scan().scan(**arguments | change)
-
-
-@pytest.mark.parametrize(
-    ("references", "starts", "message"),
-    [
-        ([6], [0, 1], "must be rows"),
-        ([-1], [0, 1], "must be rows"),
-        ([0], [0], "run from"),
-        ([0, 1], [0, 3, 2], "ascend"),
-    ],
-)
-def test_references_that_do_not_fit_are_refused(
-    references: list[int], starts: list[int], message: str
-) -> None:
-    stored = StoredRows(np.zeros((6, 4), np.float32), np.zeros(6, np.int32), d=4)
-    with pytest.raises(ValueError, match=message):
-        stored.scan(np.array(references, np.int32), np.array(starts))

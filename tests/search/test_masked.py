@@ -83,7 +83,9 @@ def brute_force(case: Case, query: Query, may_find: Any = True) -> Any:
     X, labels = (case.X[own], case.labels[own]) if query.X is None else (query.X, query.labels)
     scores, known = cosine(X[:, None], case.X), (case.labels >= 0) & (labels[:, None] >= 0)
     same = case.labels == labels[:, None]
-    found = {"any": ~known | known, "own": known & same, "other": known & ~same}[rules.neighbors]
+    found = {"any": np.ones_like(known), "own": known & same, "other": known & ~same}[
+        rules.neighbors
+    ]
     found = found & may_find & (True if query.sel is None else query.sel)
     if query.X is None:
         found &= case.ids != asked[:, None]

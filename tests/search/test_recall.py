@@ -19,6 +19,54 @@ def made(X: NDArray[np.float32], labels: NDArray[np.int32], nlist: int) -> cfe.I
     return with_rows(index, X, labels)
 
 
+def points(seed: int, n: int, d: int, classes: int) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)).astype(np.float32), rng.integers(-1, classes, n).astype(np.int32)
+
+
+def test_standard_errors_match_clusters() -> None:
+    values = np.random.default_rng(0).random(400)
+    error = values.std(ddof=1) / 20
+    assert recall._standard_error(values, np.arange(400)) == pytest.approx(error)
+    expected = pytest.approx(error)
+    assert recall._standard_error(np.repeat(values, 3), np.repeat(np.arange(400), 3)) == expected
+    assert recall._standard_error(np.ones(1), np.zeros(1, np.int64)) == 0
+
+
+def test_a_held_out_row_does_not_count_in_the_mean_of_its_list() -> None:
+    X, labels = points(3, 900, 6, 12)
+    for index in (made(X, labels, 12), cfe.IndexEvidenceIVF(6, 12, 2)):
+        if index.ntotal == 0:
+            index.train(X)
+            index.add_with_labels(X, labels.clip(0))
+        storage = index.storage()
+        routes, starts = Derived.of(storage).routes_for(), storage.list_starts
+        rows = storage.by_label[::40]
+        twin = recall._held_out(storage, rows)
+        held = Derived.of(twin).routes_for()
+        members = np.concatenate([np.arange(storage.n), storage.references])
+        vectors = storage.rows(np.arange(storage.n))[0]
+        checked = 0
+        for j in range(storage.lists):
+            own = members[starts[j] : starts[j + 1]]
+            for label in np.unique(storage.labels[np.intersect1d(own, rows)]):
+                if routes.has_centroids(np.array([label]), np.array([j]))[0]:
+                    continue
+                left = own[
+                    (storage.labels[own] >= 0)
+                    & ~(np.isin(own, rows) & (storage.labels[own] == label))
+                ]
+                mean = vectors[left].sum(axis=0)
+                place = np.searchsorted(held.labels, label)
+                entries = np.arange(held.starts[place], held.starts[place + 1])
+                (entry,) = entries[held.class_lists[entries] == j]
+                expected = mean / np.linalg.norm(mean)
+                np.testing.assert_allclose(held.class_means[entry], expected, rtol=1e-3, atol=1e-4)
+                checked += 1
+        assert checked > 10
+        assert len(held.class_lists) == len(routes.class_lists) + checked
+
+
 def rare(seed: int, n: int) -> Arrays:
     """Return vectors around centres; one in a hundred has class 1."""
     rng = np.random.default_rng(seed)
