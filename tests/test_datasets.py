@@ -234,12 +234,6 @@ def write_planetoid(raw, prefix):
     (raw / f"ind.{prefix}.test.index").write_text(f"{N - 1}\n{N - 2}\n")
 
 
-def write_facebook(raw):
-    raw.mkdir(parents=True)
-    edges = np.array([[0, 1], [1, 0], [2, 2]])
-    np.savez(raw / "facebook.npz", features=np.eye(3), target=np.array([0, 1, 1]), edges=edges)
-
-
 def write_amazon(raw):
     raw.mkdir(parents=True)
     adjacency = sp.csr_matrix(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=bool))
