@@ -373,12 +373,8 @@ def test_pipeline_with_a_classifier_inside():
     assert_array_equal(found, pipeline[-1].kneighbors()[0])
     expected = ["evidenceneighbors0", "evidenceneighbors1", "evidenceneighbors2"]
     assert list(pipeline.get_feature_names_out()) == expected
-    frame = (
-        clone(pipeline)
-        .set_output(transform="pandas")
-        .fit(data.data, data.target)
-        .transform(data.data[5:9])
-    )
+    framed = clone(pipeline).set_output(transform="pandas")
+    frame = framed.fit(data.data, data.target).transform(data.data[5:9])
     assert list(frame.columns) == expected
     assert list(frame.index) == [5, 6, 7, 8]
     assert_array_equal(frame, found[5:9])

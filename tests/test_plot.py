@@ -150,6 +150,14 @@ def test_hub_is_cut_to_the_shared_neighbours_and_the_first_others():
     assert_clear(figure)
 
 
+def test_neighbours_of_one_class_stand_together():
+    n = 9
+    data = SimpleNamespace(x=np.arange(n)[:, None], edge_index=[[0] * 7, list(range(2, 9))])
+    left, _ = panels(evidence_figure(data, 0, 1, [0, 1, 0, 1, 0, 1, 0, 1, 0]))
+    # in the order around the ring, the node itself last
+    assert list(drawn(left)) == [2, 4, 6, 8, 3, 5, 7, 0]
+
+
 def test_node_without_neighbours_and_without_anything_optional():
     figure = evidence_figure(STAR, 0, 3, [0, 1, 1, 1])
     assert set(drawn(panels(figure)[1])) == {3}

@@ -171,12 +171,8 @@ def test_one_cause_is_one_finding(planted, findings):
     race = rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1])
     sex = rng.choice(["f", "m"], n)
     region = np.where(rng.random(n) < np.where(race == "black", 0.95, 0.2), "south", "north")
-    people = {
-        "race": race,
-        "sex": sex,
-        "region": region,
-        "race & sex": np.char.add(np.char.add(race, " & "), sex),
-    }
+    people = {"race": race, "sex": sex, "region": region}
+    people["race & sex"] = np.char.add(np.char.add(race, " & "), sex)
     score = X[:, 0] + 0.3 * rng.normal(size=n)
     for attribute, value in planted:
         score -= (0.9 if "&" in attribute else 0.6) * (people[attribute] == value)

@@ -10,12 +10,8 @@ from numpy.testing import assert_allclose
 from cfe_faiss import audit
 from cfe_faiss.audit.intervals import independent_share_of_links, newcombe, risk_ratio
 
-PEOPLE = pd.DataFrame(
-    {
-        "sex": ["f"] * 5 + ["m"] * 4 + [None],
-        "race": ["x", "x", "y", "y", "y", "x", "x", "y", None, "x"],
-    }
-)
+RACE = ["x", "x", "y", "y", "y", "x", "x", "y", None, "x"]
+PEOPLE = pd.DataFrame({"sex": ["f"] * 5 + ["m"] * 4 + [None], "race": RACE})
 PREDICTED = [1, 0, 0, 0, 1, 1, 1, 0, 1, 0]
 TRUTH = [1, 1, 0, 0, 0, 1, 0, 0, 1, -1]
 

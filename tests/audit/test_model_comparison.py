@@ -160,13 +160,8 @@ def test_a_model_that_harms_a_group_is_named():
     assert (verdicts.loc["sex", "f"] == "disadvantaged").all()
     assert verdicts.loc["sex", "m", "rates"] == "cannot tell", "no man is decided otherwise"
     assert verdicts.loc["sex", "m", "situation"] == "advantaged"
-    back = audit.compare_models(
-        finder_of(harmed),
-        {"v2": clean["labels"]},
-        sensitive=["sex"],
-        unfavourable=REFUSED,
-        baseline="new",
-    )
+    options = {"sensitive": ["sex"], "unfavourable": REFUSED, "baseline": "new"}
+    back = audit.compare_models(finder_of(harmed), {"v2": clean["labels"]}, **options)
     assert (
         back.table.set_index(["value", "test"])["verdict"].sort_index().loc["f"] == "advantaged"
     ).all()

@@ -100,12 +100,8 @@ def test_rates_of_people_who_repeat_have_the_intervals_of_single_people():
         y_true=true, y_pred=predicted, sensitive_features={"sex": sex}, favourable=1
     )
     rows = rng.permutation(np.repeat(np.arange(300), 3))
-    given = {
-        "y_true": true[rows],
-        "y_pred": predicted[rows],
-        "sensitive_features": {"sex": sex[rows]},
-        "favourable": 1,
-    }
+    given = {"y_true": true[rows], "y_pred": predicted[rows], "favourable": 1}
+    given["sensitive_features"] = {"sex": sex[rows]}
     thrice = audit.group_metrics(**given, person=rows)
     counts = {"count", "selected", "judged", "TP", "FP", "TN", "FN"}
     for name in ("table", "summary"):

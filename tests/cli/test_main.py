@@ -110,14 +110,8 @@ def test_search_loads_nothing_heavy(folder):
 
 def test_missing_extra_is_named(tmp_path):
     script = "import sys; sys.modules['torch'] = None; from cfe_faiss.cli import main; sys.exit(main(['demo']))"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=tmp_path,
-    )
+    command_line = [sys.executable, "-c", script]
+    done = subprocess.run(command_line, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == 'cfe-faiss: error: torch is missing: pip install "cfe-faiss[gnn]"\n'
 

@@ -94,10 +94,8 @@ def test_results_have_the_users_names(inside, index, output):
 
 @pytest.mark.parametrize("nodes", ["mask.csv", "list.csv"])
 def test_nodes_from_a_file(inside, index, output, nodes):
-    rows = records(
-        output("local", index, "--nodes", nodes, "-k", 1, *inside.options("features"), "--csv"),
-        "csv",
-    )
+    asked = ("--nodes", nodes, "-k", 1, *inside.options("features"), "--csv")
+    rows = records(output("local", index, *asked), "csv")
     assert [row["node"] for row in rows] == inside.ids[inside.data.test_mask.numpy()].tolist()
     np.savetxt("numbers.txt", [4, 2], fmt="%d")
     np.savetxt("zeros.txt", inside.data.test_mask.numpy(), fmt="%d")

@@ -234,13 +234,9 @@ def test_errors_of_comparisons_and_cases(inside, second, error, line, expected):
 def test_options_of_the_audit(tmp_path, capsys):
     """Reference, better ends, persons and skipped sections reach the report; the last line is the outcome."""
     rng, n = np.random.default_rng(0), 400
-    frame = pd.DataFrame(
-        {
-            "who": [f"w{row // 2}" for row in range(n)],
-            "income": rng.normal(size=n),
-            "debt": rng.normal(size=n),
-        }
-    )
+    frame = pd.DataFrame({"who": [f"w{row // 2}" for row in range(n)]})
+    for name in ("income", "debt"):
+        frame[name] = rng.normal(size=n)
     frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
     frame["loan"] = np.where(
         frame["income"] - frame["debt"] - (frame["sex"] == "f") > 0, "yes", "no"

@@ -21,10 +21,8 @@ def people(tmp_path, monkeypatch):
     frame = pd.DataFrame(
         {"person": [f"p{i}" for i in range(n)], "income": rng.gamma(10, 4, n).round(1)}
     )
-    frame["job"], frame["sex"] = (
-        rng.choice(["cook", "smith", "clerk"], n),
-        rng.choice(["f", "m"], n),
-    )
+    frame["job"] = rng.choice(["cook", "smith", "clerk"], n)
+    frame["sex"] = rng.choice(["f", "m"], n)
     granted = frame["income"] - 8 * (frame["sex"] == "f") + rng.normal(0, 4, n) > 32
     frame["loan"] = np.where(granted, "granted", "refused")
     monkeypatch.chdir(tmp_path)
@@ -118,10 +116,8 @@ def test_columns_of_any_name_and_problems_in_the_words_of_options(people, capsys
     )
     table.loc[4, "age"] = "?"
     table.to_csv("t.csv")
-    source = [
-        *["--features", "t.csv", "--id", "person", "--predictions", "t.csv"],
-        "loan, 2024: result",
-    ]
+    source = ["--features", "t.csv", "--id", "person"]
+    source += ["--predictions", "t.csv", "loan, 2024: result"]
     assert main(["build", "a.index", *source, "--without", "jobs"]) == 2
     (error,) = [line for line in capsys.readouterr().err.splitlines() if "note:" not in line]
     for part in ("--without must name a column", "did you mean 'job'", "--na '?'", "--ignore note"):
@@ -150,16 +146,8 @@ def test_suspicious_input_is_a_line_on_standard_error(people, capsys):
     table.drop(columns="rate").assign(
         truth=people["loan"].map({"granted": "yes", "refused": "no"})
     ).to_csv("t.csv", index=False)
-    source = [
-        "--features",
-        "t.csv",
-        "--predictions",
-        "t.csv:loan",
-        "--truth",
-        "t.csv:truth",
-        "--id",
-        "nr",
-    ]
+    source = ["--features", "t.csv", "--predictions", "t.csv:loan"]
+    source += ["--truth", "t.csv:truth", "--id", "nr"]
     assert main(["audit", *source]) == 2
     assert "predictions and truth must have a class in common" in capsys.readouterr().err
 

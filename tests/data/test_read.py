@@ -199,12 +199,8 @@ def test_other_kinds_of_files_are_refused(tmp_path, data, name):
 def test_problems_of_one_kind_are_one_sentence(tmp_path):
     n = 150
     names = [f"n{i}" for i in range(n)]
-    table = {
-        "age": np.arange(n).astype(str),
-        "debt": np.arange(n).astype(str),
-        "name": names,
-        "street": names[::-1],
-    }
+    numbers = np.arange(n).astype(str)
+    table = {"age": numbers, "debt": numbers, "name": names, "street": names[::-1]}
     frame = pd.DataFrame(table).assign(loan=["yes", "no"] * (n // 2))
     frame.loc[3, "age"] = "?"
     frame.loc[5, "debt"] = "none known"

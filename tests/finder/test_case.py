@@ -54,12 +54,8 @@ def test_text_and_page_hold_the_same(finder):
 
 def test_hostile_texts_missing_values_and_probabilities():
     bad = "<b>\x1b[2J\u202e" + "x" * 100
-    people = {
-        "job": [bad, "b", None],
-        "age": [30.0, np.nan, 31.5],
-        "same": ["s"] * 3,
-        "Decision": ["p", "q", "p"],
-    }
+    people = {"job": [bad, "b", None], "age": [30.0, np.nan, 31.5]}
+    people |= {"same": ["s"] * 3, "Decision": ["p", "q", "p"]}
     shares = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]
     finder = cfe.EvidenceFinder.from_vectors(
         [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],

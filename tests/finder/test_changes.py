@@ -85,13 +85,8 @@ class Mirror:
         }
         left |= set(map(tuple, (both(added) if is_both else added).T.tolist()))
         self.data = Data(x=torch.from_numpy(x), edge_index=torch.tensor(sorted(left)).T)
-        return {
-            "remove_nodes": leaves,
-            "x": changed,
-            "remove_edges": dropped,
-            "add_nodes": new,
-            "add_edges": added,
-        }
+        changes = {"x": changed, "remove_nodes": leaves, "remove_edges": dropped}
+        return changes | {"add_nodes": new, "add_edges": added}
 
     def expected(self):
         nodes = np.setdiff1d(np.arange(len(self.data.x)), self.gone)

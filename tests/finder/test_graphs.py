@@ -42,12 +42,9 @@ def test_vectors_are_sums_of_ks_vectors(seed, num_layers, directed):
     finder = cfe.EvidenceFinder.from_graphs(
         graphs, labels, num_layers=num_layers, directed=directed
     )
-    sums = np.array(
-        [
-            cfe.ks_vectors(one.x, one.edge_index, num_layers, directed=directed).sum(axis=0)
-            for one in graphs
-        ]
-    )
+    options = {"num_layers": num_layers, "directed": directed}
+    vectors = [cfe.ks_vectors(one.x, one.edge_index, **options) for one in graphs]
+    sums = np.array([rows.sum(axis=0) for rows in vectors])
     expected = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     np.testing.assert_allclose(finder.vectors, expected, atol=1e-5)
     S = np.where(labels[:, None] != labels, cosine(finder.vectors[:, None], finder.vectors), -2)

@@ -155,11 +155,9 @@ def test_without_masks_of_features(patients, model, finder, node, kind):
     explained = explain_beside(explainer(model, node_mask_type=kind), finder, patients, node, k=1)
     assert list(explained.to_frame().columns)[-2:] == ["evidence_label", "shared_edges"]
     assert len(explained.edges(top=2)) >= 2
-    message = (
-        "node_mask must have a column for each of 30 features"
-        if kind
-        else "must have node_mask: set node_mask_type"
-    )
+    message = "must have node_mask: set node_mask_type"
+    if kind:
+        message = "node_mask must have a column for each of 30 features"
     for method in (explained.features, explained.figure):
         with pytest.raises(ValueError, match=message):
             method()
@@ -188,14 +186,9 @@ def test_weights_of_edges_reach_the_explainer(patients):
     model = GCN(30, 8, 2, 2)
     train(model, weighted, epochs=20)
     finder = cfe.EvidenceFinder.from_data(weighted, model)
-    explained = explain_beside(
-        explainer(model, DummyExplainer()),
-        finder,
-        weighted,
-        97,
-        k=1,
-        call_with={"edge_weight": weighted.edge_weight},
-    )
+    weights = {"edge_weight": weighted.edge_weight}
+    ready = explainer(model, DummyExplainer())
+    explained = explain_beside(ready, finder, weighted, 97, k=1, call_with=weights)
     assert explained.explanations[0].edge_weight is weighted.edge_weight
 
 
@@ -247,13 +240,8 @@ def evidence(finder, node):
 
 
 def of_evidence(model, finder, kind="attributes", k=4, **options):
-    return Explainer(
-        model,
-        EvidenceExplainer(finder, k=k, **options),
-        explanation_type="model",
-        node_mask_type=kind,
-        model_config=CONFIG,
-    )
+    algorithm = EvidenceExplainer(finder, k=k, **options)
+    return Explainer(model, algorithm, "model", CONFIG, node_mask_type=kind)
 
 
 def test_an_explanation_by_evidence(patients, model, finder, node, evidence):
@@ -356,14 +344,8 @@ def test_equal_nodes_have_no_difference_to_explain(patients, model):
     twins.x[1] = twins.x[0]
     labels = np.zeros(569, int)
     labels[1] = 1
-    wrapped = Explainer(
-        Classes(labels),
-        DummyExplainer(),
-        "model",
-        CONFIG,
-        node_mask_type="attributes",
-        edge_mask_type="object",
-    )
+    masks = {"node_mask_type": "attributes", "edge_mask_type": "object"}
+    wrapped = Explainer(Classes(labels), DummyExplainer(), "model", CONFIG, **masks)
     finder = cfe.EvidenceFinder.from_data(twins, labels)
     explained = explain_beside(wrapped, finder, twins, 0, k=1)
     assert explained.nodes.tolist() == [0, 1]

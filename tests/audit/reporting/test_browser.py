@@ -143,6 +143,25 @@ def test_a_detail_opens_by_a_click_by_the_keyboard_and_by_its_address(browser, s
         assert body.is_visible()
 
 
+def test_an_old_browser_shows_everything(browser, sample, tmp_path):
+    """Without @supports selector(), which hides the details, nothing is hidden."""
+    page = sample.files[0].read_text()
+    old = re.sub(
+        r"@supports selector\(details",
+        "@supports selector(:unknown-thing) and selector(details",
+        page,
+    )
+    assert old != page
+    (tmp_path / "old.html").write_text(
+        re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", old)
+    )
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    opened = context.new_page()
+    opened.goto((tmp_path / "old.html").as_uri())
+    assert shown(opened, ".body") == opened.locator(".body").count()
+    context.close()
+
+
 def test_works_without_javascript(browser, audited):
     with Seen(browser, audited.report.files[0], 1280, java_script_enabled=False) as seen:
         assert seen.page.locator("main section").count() >= 18

@@ -1,6 +1,7 @@
 import csv
 import io
 import os
+import re
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -63,6 +64,21 @@ def test_csv_holds_the_numbers_of_json(audited, lines):
     assert [int(line["n"]) for line in found] == [row["nodes"] for row in rows]
     sections = {line["section"] for line in lines}
     assert sections >= {"conditions", "groups", "discrimination", "cases", "flip"}
+
+
+def test_csv_holds_no_formula(tmp_path):
+    sex = ["-2+3+cmd|' /C calc'!A0", "=1+1\x00", "m"] * 20
+    X = np.eye(4)[[0, 1, 2, 3] * 15]
+    finder = cfe.EvidenceFinder.from_vectors(X, [0, 1] * 30, features={"=a": sex})
+    options = {"favourable": 1, "pairs": 5, "cases": 2, "progress": False}
+    written = audit.report(finder, tmp_path / "a.html", sensitive=["=a"], **options)
+    lines = csv.reader(io.StringIO(written.files[3].read_text()))
+    fields = {field for line in lines for field in line}
+    assert any(field.startswith("'=a") for field in fields)
+    for field in fields:
+        assert not re.match(r"\s*[=+@]", field)
+        assert not field.startswith("-") or re.fullmatch(r"-[\d.e-]+", field)
+        assert "\x00" not in field
 
 
 def test_xml_counts_what_failed(audited):

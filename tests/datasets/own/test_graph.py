@@ -71,11 +71,8 @@ def test_codes_and_scale(tmp_path):
 
 
 def test_without_leaves_neighbours_alone(tmp_path):
-    features = written(
-        tmp_path,
-        "id,name,age,town\n" + "".join(f"{i},n{i},{i % 7},{i}\n" for i in range(120)),
-        "f.csv",
-    )
+    rows = "".join(f"{i},n{i},{i % 7},{i}\n" for i in range(120))
+    features = written(tmp_path, f"id,name,age,town\n{rows}", "f.csv")
     data = read_own(OwnFiles(features, id="id", neighbours=3, without=["name", "town"]))
     assert data.feature_names == ["age", "town"]
     assert set(data.attributes) == {"name", "age", "town"}
