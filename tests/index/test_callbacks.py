@@ -16,6 +16,7 @@ from reference import output_of
 
 import cfe_faiss as cfe
 from cfe_faiss.index.searching import EvidenceIndex
+from cfe_faiss.search.conditions import calls_python
 
 Call = Callable[[Any, Any], Any]
 
@@ -148,6 +149,18 @@ def test_a_selector_that_changes_the_index_meanwhile() -> None:
     found = index.search_evidence(X[:3], LABELS[:3], 4, sel=faiss.PyCallbackIDSelector(removes))[1]
     assert (found % 2 == 0).all()
     assert index.ntotal == N // 2
+
+
+def test_which_selectors_call_python() -> None:
+    python, native = faiss.PyCallbackIDSelector(lambda i: True), faiss.IDSelectorRange(0, 3)
+    both = faiss.IDSelectorOr(native, python)
+    assert calls_python(python)
+    assert calls_python(both)
+    assert calls_python(faiss.IDSelectorNot(both))
+    assert not calls_python(faiss.IDSelectorXOr(native, faiss.IDSelectorNot(native)))
+    # FAISS returns it without its Python type
+    assert calls_python(faiss.SearchParameters(sel=native).sel)
+    assert not calls_python([1, 2])
 
 
 def test_parameters_keep_all_but_their_selector() -> None:

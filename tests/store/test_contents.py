@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from interrupts import raise_at_every_line
+from numpy.testing import assert_array_equal
 from stores import Made, made
 
 import cfe_faiss as cfe
 from cfe_faiss.store import Watch
+from cfe_faiss.store.contents import append
 
 N, D = 14, 4
 ROWS = made(N, D)
@@ -217,3 +219,11 @@ def test_changes_of_some_rows_copy_no_table() -> None:
         )
         tracemalloc.stop()
         assert sum(one.size for one in taken.statistics("filename")) < n, name
+
+
+def test_views_of_other_arrays_are_not_written_over() -> None:
+    whole = np.arange(10)
+    for part in (whole[2:5], whole[::-1][:3], whole[::2][:3]):
+        kept = part.copy()
+        assert_array_equal(append(part, np.array([7])), [*kept, 7])
+    assert_array_equal(whole, np.arange(10))
