@@ -335,6 +335,14 @@ def test_sparse_samples_are_never_all_dense_besides_the_index(alone):
     assert 1 < float(alone[2]) < 2.5
 
 
+def test_training_takes_no_more_rows_than_it_uses():
+    X, labels = clustered(1200, 6, 3)
+    neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF4,Flat", nprobe=4).fit(X, labels)
+    assert neighbors.index_.ntotal == 1200
+    exact = cfe.EvidenceNeighbors(5).fit(X, labels)
+    assert_array_equal(neighbors.kneighbors()[1], exact.kneighbors()[1])
+
+
 # --- with a classifier, in pipelines ----------------------------------------------------------------------------------
 
 

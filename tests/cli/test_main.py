@@ -78,6 +78,13 @@ VECTORS = "build out --vectors x.npy --predictions y.npy"
         ),
         ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect"),
         (f"{VECTORS} --model gcn", "--model has no effect with --"),
+        ("local flat.cfe --nodes -1", r"nodes must lie in 0\.\.2\*\*63-2, got -1"),
+        ("local flat.cfe -k 0", "k must be at least 1, got 0"),
+        ("local ivf.cfe --nprobe 0", "nprobe must be at least 1, got 0"),
+        ("build out --dataset patients --seed -1", "seed must be at least 0, got -1"),
+        (f"{GRAPH} --predictions y.npy --alpha 2", r"alpha must lie in \[0, 1\]"),
+        (f"{VECTORS} --index HNSW", "description must begin with"),
+        (f"{VECTORS} --index EvidenceIVF999,Flat", "at least nlist = 999"),
         ("demo --out x.npy", r"x\.npy is a file that cfe_faiss has not written"),
     ],
 )

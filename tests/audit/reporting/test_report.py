@@ -273,6 +273,13 @@ def test_a_group_that_one_direct_test_can_tell_is_not_undetermined(tmp_path):
     assert any(line.startswith("One of two direct tests of") for line in open_lines)
 
 
+def test_without_pairs_errors_and_cases_are_missing(tmp_path):
+    features = {"sex": ["f", "m", "f", "m"]}
+    finder = cfe.EvidenceFinder.from_vectors(np.eye(4), [0] * 4, truth=[0] * 4, features=features)
+    report = write(tmp_path, finder, favourable=None)
+    assert all(recorded(report, name)["missing"] for name in ("pairs", "cases", "errors"))
+
+
 # --- people and groups ------------------------------------------------------------------------------------------------
 
 
