@@ -28,6 +28,7 @@ from cfe_faiss.base.checks import (
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
+    as_class_names,
     check_names,
     check_sides,
     class_name,
@@ -680,7 +681,7 @@ class EvidenceFinder:
         labels[members.ids] = members.labels
         vectors = np.zeros((n, index.d), np.float32)
         vectors[members.ids] = index.reconstruct_batch(members.ids)
-        names = None if class_names is None else tuple(map(str, class_names))
+        names = as_class_names(class_names)
         if truth is not None:
             truth, names = true_classes("truth", truth, labels, names, is_named=True)
             note_unknown("true class", truth != UNKNOWN)

@@ -271,6 +271,17 @@ def test_minus_one_is_a_class_beside_one_only(way, tmp_path):
     assert texts_of(finder, finder.truth) == [None if value < 0 else "1" for value in unlabelled]
 
 
+def test_a_single_text_is_no_list_of_values():
+    decisions = np.array(["no", "yes"])[HALF]
+    for unknown in ("no", b"no", 0):
+        with pytest.raises(TypeError, match="unknown must be a sequence"):
+            cfe.EvidenceFinder.from_table(table_of(), decisions, unknown=unknown)
+        with pytest.raises(TypeError, match="unknown must be a sequence"):
+            audit.group_metrics(y_pred=decisions, sensitive_features=HALF, unknown=unknown)
+    with pytest.raises(TypeError, match="class_names must be a sequence"):
+        cfe.EvidenceFinder.from_table(table_of(), HALF, class_names="ny")
+
+
 @pytest.mark.parametrize("way", [from_frame, from_arrays, from_path, from_files])
 def test_unknown_decides(way, tmp_path):
     codes = np.arange(N) % 3 - 1
@@ -279,6 +290,10 @@ def test_unknown_decides(way, tmp_path):
     assert finder.class_names == ("high", "low")
     assert (finder.labels == -1).sum() == 20
     assert len([note for note in notes if "20 of 60 rows" in note]) >= 1
+    if way is not from_files:  # options are texts
+        numbers = np.where(HALF, 9.0, np.arange(N) % 3)
+        finder, _ = warned(lambda: way(numbers, numbers, tmp_path, unknown=[9.0]))
+        assert (finder.labels == -1).sum() == (finder.truth == -1).sum() == 30
     if way is not from_arrays:
         finder, notes = warned(lambda: way(codes, codes, tmp_path, unknown=[""]))
         assert finder.class_names == ("-1", "0", "1")
