@@ -357,7 +357,9 @@ def group_metrics(  # noqa: PLR0913
     """
     normal_quantile(confidence)  # checks it
     attributes = sensitive_attributes(sensitive_features)
-    _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
+    _check_indexes(
+        y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, person=person
+    )
     n = len(attributes.ids)
     persons = person_numbers(_drop_index(person), n)
     nodes = None if ends is None else _as_ends(ends, n, person)

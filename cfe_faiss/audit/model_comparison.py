@@ -465,7 +465,7 @@ def as_models(
             )
         title = f"{argument}[{name!r}]"
         classes = as_predictions(
-            values,
+            finder.in_order(title, values),
             len(finder.labels),
             finder.class_names,
             title,

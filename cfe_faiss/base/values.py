@@ -23,6 +23,7 @@ from cfe_faiss.base.checks import (
     is_missing,
     to_host,
 )
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
 
 NOT_STORED = -2
@@ -524,18 +525,52 @@ def as_integers(name: str, values: Any) -> Array:
     return array
 
 
-def as_nodes(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+def in_row_order(name: str, values: Any, n: int, index: Any = None) -> Any:
+    """Return a column or table of pandas in the order of n rows; return other values unchanged.
+
+    Parameters
+    ----------
+    name
+        Name of the argument in errors.
+    values
+        One value, or one line, for each row. Those of pandas belong to rows by their index, or if it
+        has no label of a row, by position.
+    index
+        The pandas index of the rows; None: 0..n-1.
+
+    Raises
+    ------
+    ValueError
+        If the index has labels of rows and others, or not every row once.
+    """
+    if not hasattr(values, "reset_index"):
+        return values
+    index = pd.RangeIndex(n) if index is None else index
+    is_of_row = values.index.isin(index)
+    if is_of_row.any() and not values.index.equals(index):
+        if len(values) != n or not is_of_row.all() or not values.index.is_unique:
+            raise ValueError(
+                f"{name} must have the pandas index of the {n:,} rows, got another one of "
+                f"{len(values):,}: sort the rows alike, or pass arrays"
+            )
+        values = values.loc[index]
+    return values.reset_index(drop=True)
+
+
+def as_nodes(name: str, values: Any, n: int, ids: Array | None = None, index: Any = None) -> Ints:
     """Return distinct row numbers, ascending, from ids or a mask; all n for None.
 
     See :func:`row_numbers`.
     """
-    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids))
+    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids, index))
 
 
-def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+def row_numbers(
+    name: str, values: Any, n: int, ids: Array | None = None, index: Any = None
+) -> Ints:
     """Return the row of each id, (m,), or the rows that a mask, (n,), selects.
 
-    See :func:`find_rows`.
+    See :func:`find_rows`, and for a mask of pandas :func:`in_row_order`.
 
     A mask holds booleans, or in more than two rows 0 and 1 of any type.
 
@@ -560,7 +595,7 @@ def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Int
         isinstance(value, kinds) and value in (0, 1) for value in listed
     )
     if are_booleans or are_bits:
-        return np.flatnonzero(np.array(listed, np.bool_))
+        return np.flatnonzero(as_list(name, in_row_order(name, values, n, index)))
     return find_rows(name, listed, n, ids)
 
 

@@ -121,6 +121,9 @@ def updated(
 ) -> tuple[EvidenceFinder, Ints]:
     """Return the finder after a change, and the rows whose vector or class changed, ascending."""
     rows = _check(finder, **changes)
+    if finder.row_index is not None and rows.n == rows.before:
+        predictions = finder.in_order("predictions", predictions)
+        features = finder.in_order("features", features)
     attributes = _attributes_after(finder, rows, features)
     source, graph, vectors, moved = _vectors_after(finder, rows)
     data = finder.data if rows.is_empty else _data_after(finder.data, rows, finder)
@@ -144,6 +147,7 @@ def updated(
         model=finder.model if predictions is None else None,
         data=data,
         source=source,
+        row_index=finder.row_index if rows.n == rows.before else None,
     )
     return new, changed
 
