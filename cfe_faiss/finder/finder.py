@@ -1201,7 +1201,8 @@ class EvidenceFinder:
         ----------
         predictions
             Predictions for all rows after the change, in any form of :meth:`from_data`. ``model``
-            is None then.
+            is None then. Rows without a class are not searched; rows that get one are, if all with
+            a class are.
         features
             Attributes of all rows after the change. Required if the finder has attributes and rows
             change or come.
