@@ -641,7 +641,7 @@ def sensitive_attributes(values: Any) -> Attributes:
             "sensitive_feature_0" if values.name in (None, "") else str(values.name)
         )
     elif not (isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "x")):
-        array = np.asarray(to_host(values))
+        array = np.asanyarray(to_host(values))  # a masked array keeps its mask
         columns = array.T if array.ndim == 2 else [array][: array.ndim]
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
     attributes = as_attributes(_drop_index(features), "sensitive_features")

@@ -1,8 +1,8 @@
 """Values of users, of any library, as labels, groups and ids.
 
 Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and True are three values.
-A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label,
-and never a group or an id.
+A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars, a masked entry of
+NumPy) is an unknown label, and never a group or an id.
 """
 
 from collections.abc import Iterable, Mapping, ValuesView
@@ -85,6 +85,8 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
 
 def _as_array(name: str, values: Any) -> Array:
     """Return values as an array of unchanged types: NumPy turns numbers with texts into texts."""
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        return np.where(values.mask, None, values.data.astype(object))
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if not isinstance(values, list | tuple):
@@ -135,6 +137,8 @@ def as_objects(values: Iterable[Any]) -> Array:
 def _plain_item(name: str, value: Any, position: int) -> Any:
     if hasattr(value, "as_py"):  # a scalar of Arrow
         value = value.as_py()
+    if value is np.ma.masked:
+        return None
     if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
         _refuse_kind(name, value, position)
     if getattr(value, "shape", None) == ():  # a scalar of NumPy, or a tensor
