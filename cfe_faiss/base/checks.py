@@ -69,7 +69,7 @@ def as_array(name: str, values: Any) -> Array:
     """
     try:
         if isinstance(values, np.ma.MaskedArray) and values.mask.any():
-            values = values.astype(np.float64).filled(np.nan)
+            values = np.ma.filled(values.astype(np.float64), np.nan)
         array = np.asarray(to_host(values))
     except ValueError as error:
         raise ValueError(

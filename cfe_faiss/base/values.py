@@ -36,6 +36,7 @@ _MAX_ID = _MAX_LABEL - 1
 _PLAIN = frozenset({bool, int, str, type(None)})
 _KINDS = {bool: "booleans", int: "integers", str: "texts"}
 _KINDS_IN_WORDS = "integers, texts or booleans"
+_WITHOUT_LABEL = ": leave it out, or store a vector without a label by add, or by relabel with -1"
 
 
 # --- plain values ---------------------------------------------------------------------------------
@@ -86,7 +87,9 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
 def _as_array(name: str, values: Any) -> Array:
     """Return values as an array of unchanged types: NumPy turns numbers with texts into texts."""
     if isinstance(values, np.ma.MaskedArray) and values.mask.any():
-        return np.where(values.mask, None, values.data.astype(object))
+        objects: Array = values.data.astype(object)
+        objects[values.mask] = None
+        return objects
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if not isinstance(values, list | tuple):
@@ -210,7 +213,8 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
     ends = array.tolist() if n < 2 else [array.min(), array.max()]
     if n and ends[0] < lowest:
         where = f"got {ends[0]} at position {int(np.argmin(array))}"
-        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}")
+        remedy = _WITHOUT_LABEL if ends[0] == UNKNOWN else ""
+        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}{remedy}")
     return array if n and ends[-1] >= MAX_CODES else array.astype(np.int32)
 
 
@@ -220,6 +224,7 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
         position = labels.index(None)
         raise ValueError(
             f"{name} must hold a label for each vector, got None at position {position}"
+            f"{_WITHOUT_LABEL}"
         )
     if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
         return as_objects(labels)

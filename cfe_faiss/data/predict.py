@@ -153,6 +153,10 @@ def predictions_of(  # noqa: PLR0913
     >>> predictions_of(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
     array([1, 0], dtype=int32)
     """
+    if isinstance(model, type):
+        raise TypeError(
+            f"model must be a model, got the class {model.__name__}: make one, and fit it"
+        )
     is_table = hasattr(data, "iloc")
     is_graph = not is_table and not isinstance(data, np.ndarray)
     if is_graph:
