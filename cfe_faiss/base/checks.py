@@ -106,9 +106,8 @@ def check_shape(name: str, array: Any, shape: tuple[int | str, ...], of: str = "
 
 def is_missing(value: Any) -> bool:
     """Return whether a value is None, NaN, NaT, a masked entry of NumPy, or the NA of pandas."""
-    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
-        return True
-    return bool(value != value)
+    is_null = value is None or value is np.ma.masked or type(value).__name__ == "NAType"
+    return is_null or bool(value != value)
 
 
 def is_sparse(values: Any) -> bool:

@@ -633,8 +633,10 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
 
 
 def _is_numeric(values: "pd.Series[Any]") -> bool:
-    is_other = pd.api.types.is_bool_dtype(values) or pd.api.types.is_complex_dtype(values)
-    return pd.api.types.is_numeric_dtype(values) and not is_other
+    types = pd.api.types
+    return types.is_numeric_dtype(values) and not (
+        types.is_bool_dtype(values) or types.is_complex_dtype(values)
+    )
 
 
 def _text(name: str, value: Any) -> str:

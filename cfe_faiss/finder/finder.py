@@ -506,9 +506,8 @@ class EvidenceFinder:
         metric = as_metric("metric", metric)
         vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
-        row_index = None
-        if hasattr(X, "reset_index"):  # a frame, whose rows other frames and columns belong to
-            row_index = X.index
+        row_index = X.index if hasattr(X, "reset_index") else None
+        if row_index is not None:  # a frame, whose rows other frames and columns belong to
             model = in_row_order("model", model, n, row_index)
             truth = in_row_order("truth", truth, n, row_index)
             features = in_row_order("features", features, n, row_index)
