@@ -1,3 +1,4 @@
+import re
 import warnings
 
 import numpy as np
@@ -292,6 +293,10 @@ def test_rows_without_a_class_in_a_model_are_left_out(way, threshold, tmp_path):
             page = tmp_path / "r.html"
             options = {"favourable": names[1], "compare": given_models, "overwrite": True}
             assert audit.report(finder, page, **options).outcome
+            left_out = re.findall(
+                r"(\d+) \w+ without a class by one of the models", page.read_text()
+            )
+            assert sum(map(int, left_out)) == len(finder.index.members().ids) - 78
         found = audit.compare_models(finder, given_models, unfavourable=bad, **threshold_option)
         return [repr(one.to_dict()) for one in (found.models, found.table, found.pairs)]
 

@@ -385,6 +385,7 @@ def models_section(inputs: Inputs) -> Section:
         "told": int(changes.table["p"].notna().sum()),
         "count": len(changes.table),
         "others": models[1:],
+        "left_out": len(inputs.nodes) - models[0]["n"],
         "findings": [row for row in tests if row["named"]],
     }
     return Section(
