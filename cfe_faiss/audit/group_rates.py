@@ -357,7 +357,9 @@ def group_metrics(  # noqa: PLR0913
     """
     normal_quantile(confidence)  # checks it
     attributes = sensitive_attributes(sensitive_features)
-    _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
+    _check_indexes(
+        y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, person=person
+    )
     n = len(attributes.ids)
     persons = person_numbers(_drop_index(person), n)
     nodes = None if ends is None else _as_ends(ends, n, person)
@@ -639,7 +641,7 @@ def sensitive_attributes(values: Any) -> Attributes:
             "sensitive_feature_0" if values.name in (None, "") else str(values.name)
         )
     elif not (isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "x")):
-        array = np.asarray(to_host(values))
+        array = np.asanyarray(to_host(values))  # a masked array keeps its mask
         columns = array.T if array.ndim == 2 else [array][: array.ndim]
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
     attributes = as_attributes(_drop_index(features), "sensitive_features")

@@ -162,8 +162,8 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     if isinstance(person, str):
         attributes = attributes_of_finder(finder)
         name = attributes.known("person", person)
-        person = attributes.frame[name].reindex(rows)
-    return person_numbers(person, len(rows))
+        person = attributes.frame[name].reindex(rows).array
+    return person_numbers(finder.in_order("person", person), len(rows))
 
 
 def person_numbers(person: Any, n: int) -> Ints:

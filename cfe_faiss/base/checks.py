@@ -65,9 +65,11 @@ def to_host(values: Any) -> Any:
 def as_array(name: str, values: Any) -> Array:
     """Return ``values`` as an array of real numbers, uncopied if possible.
 
-    It takes arrays, sequences, and tensors on any device.
+    It takes arrays, sequences, and tensors on any device. Masked entries become NaN.
     """
     try:
+        if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+            values = np.ma.filled(values.astype(np.float64), np.nan)
         array = np.asarray(to_host(values))
     except ValueError as error:
         raise ValueError(
@@ -103,8 +105,9 @@ def check_shape(name: str, array: Any, shape: tuple[int | str, ...], of: str = "
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT, or the NA of pandas, which has no truth value."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+    """Return whether a value is None, NaN, NaT, a masked entry of NumPy, or the NA of pandas."""
+    is_null = value is None or value is np.ma.masked or type(value).__name__ == "NAType"
+    return is_null or bool(value != value)
 
 
 def is_sparse(values: Any) -> bool:

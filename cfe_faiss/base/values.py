@@ -1,8 +1,8 @@
 """Values of users, of any library, as labels, groups and ids.
 
 Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and True are three values.
-A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label,
-and never a group or an id.
+A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars, a masked entry of
+NumPy) is an unknown label, and never a group or an id.
 """
 
 from collections.abc import Iterable, Mapping, ValuesView
@@ -23,6 +23,7 @@ from cfe_faiss.base.checks import (
     is_missing,
     to_host,
 )
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
 
 NOT_STORED = -2
@@ -35,6 +36,7 @@ _MAX_ID = _MAX_LABEL - 1
 _PLAIN = frozenset({bool, int, str, type(None)})
 _KINDS = {bool: "booleans", int: "integers", str: "texts"}
 _KINDS_IN_WORDS = "integers, texts or booleans"
+_WITHOUT_LABEL = ": leave it out, or store a vector without a label by add, or by relabel with -1"
 
 
 # --- plain values ---------------------------------------------------------------------------------
@@ -84,6 +86,10 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
 
 def _as_array(name: str, values: Any) -> Array:
     """Return values as an array of unchanged types: NumPy turns numbers with texts into texts."""
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        objects: Array = values.data.astype(object)
+        objects[values.mask] = None
+        return objects
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if not isinstance(values, list | tuple):
@@ -134,6 +140,8 @@ def as_objects(values: Iterable[Any]) -> Array:
 def _plain_item(name: str, value: Any, position: int) -> Any:
     if hasattr(value, "as_py"):  # a scalar of Arrow
         value = value.as_py()
+    if value is np.ma.masked:
+        return None
     if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
         _refuse_kind(name, value, position)
     if getattr(value, "shape", None) == ():  # a scalar of NumPy, or a tensor
@@ -205,7 +213,8 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
     ends = array.tolist() if n < 2 else [array.min(), array.max()]
     if n and ends[0] < lowest:
         where = f"got {ends[0]} at position {int(np.argmin(array))}"
-        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}")
+        remedy = _WITHOUT_LABEL if ends[0] == UNKNOWN else ""
+        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}{remedy}")
     return array if n and ends[-1] >= MAX_CODES else array.astype(np.int32)
 
 
@@ -215,6 +224,7 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
         position = labels.index(None)
         raise ValueError(
             f"{name} must hold a label for each vector, got None at position {position}"
+            f"{_WITHOUT_LABEL}"
         )
     if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
         return as_objects(labels)
@@ -524,18 +534,52 @@ def as_integers(name: str, values: Any) -> Array:
     return array
 
 
-def as_nodes(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+def in_row_order(name: str, values: Any, n: int, index: Any = None) -> Any:
+    """Return a column or table of pandas in the order of n rows; return other values unchanged.
+
+    Parameters
+    ----------
+    name
+        Name of the argument in errors.
+    values
+        One value, or one line, for each row. Those of pandas belong to rows by their index, or if it
+        has no label of a row, by position.
+    index
+        The pandas index of the rows; None: 0..n-1.
+
+    Raises
+    ------
+    ValueError
+        If the index has labels of rows and others, or not every row once.
+    """
+    if not hasattr(values, "reset_index"):
+        return values
+    index = pd.RangeIndex(n) if index is None else index
+    is_of_row = values.index.isin(index)
+    if is_of_row.any() and not values.index.equals(index):
+        if len(values) != n or not is_of_row.all() or not values.index.is_unique:
+            raise ValueError(
+                f"{name} must have the pandas index of the {n:,} rows, got another one of "
+                f"{len(values):,}: sort the rows alike, or pass arrays"
+            )
+        values = values.loc[index]
+    return values.reset_index(drop=True)
+
+
+def as_nodes(name: str, values: Any, n: int, ids: Array | None = None, index: Any = None) -> Ints:
     """Return distinct row numbers, ascending, from ids or a mask; all n for None.
 
     See :func:`row_numbers`.
     """
-    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids))
+    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids, index))
 
 
-def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+def row_numbers(
+    name: str, values: Any, n: int, ids: Array | None = None, index: Any = None
+) -> Ints:
     """Return the row of each id, (m,), or the rows that a mask, (n,), selects.
 
-    See :func:`find_rows`.
+    See :func:`find_rows`, and for a mask of pandas :func:`in_row_order`.
 
     A mask holds booleans, or in more than two rows 0 and 1 of any type.
 
@@ -560,7 +604,7 @@ def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Int
         isinstance(value, kinds) and value in (0, 1) for value in listed
     )
     if are_booleans or are_bits:
-        return np.flatnonzero(np.array(listed, np.bool_))
+        return np.flatnonzero(as_list(name, in_row_order(name, values, n, index)))
     return find_rows(name, listed, n, ids)
 
 

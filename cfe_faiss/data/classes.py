@@ -27,7 +27,8 @@ from cfe_faiss.base.checks import (
     check_distinct,
     did_you_mean,
 )
-from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
+from cfe_faiss.base.text import value_name
+from cfe_faiss.base.values import as_classes, as_ids, as_list, as_values, distinct
 from cfe_faiss.data.columns import Table
 
 TRUTH_VALUES = "False", "True"
@@ -206,7 +207,7 @@ def known_classes(
         return array, np.ones(n, np.bool_)
     listed = array.tolist()
     texts = ["" if value is None else str(value).strip() for value in listed]
-    absent = {str(value) for value in ([UNKNOWN] if unknown is None else unknown)}
+    absent = set(map(value_name, as_list("unknown", [UNKNOWN] if unknown is None else unknown)))
     occurring = set(texts) - {""}
     if are_names or any(type(value) is str for value in listed):
         is_class = "-1" in (names or ()) or {*occurring, *(names or ())} <= set(_SIGNS)
@@ -247,7 +248,24 @@ def _encode(
 def class_names_of(data: Any) -> tuple[str, ...] | None:
     """Return ``data.class_names``, or None without names."""
     names = getattr(data, "class_names", None)
-    return None if names is None or len(names) == 0 else tuple(map(str, names))
+    return None if names is None or len(names) == 0 else as_class_names(names)
+
+
+def as_class_names(names: Any) -> tuple[str, ...] | None:
+    """Return names of classes as texts: those of whole numbers without a point; None for None.
+
+    Raises
+    ------
+    TypeError
+        If ``names`` is no sequence, or a single text.
+    ValueError
+        If a name occurs twice.
+    """
+    if names is None:
+        return None
+    texts = tuple(map(value_name, as_list("class_names", names)))
+    check_distinct("class_names must be distinct", texts)
+    return texts
 
 
 def node_count(data: Any) -> int:
@@ -327,8 +345,7 @@ def as_predictions(
     >>> found.labels, found.class_names
     (array([0, 1, 0], dtype=int32), ('no', 'yes'))
     """
-    names = None if class_names is None else tuple(map(str, class_names))
-    check_distinct("class_names must be distinct", names or ())
+    names = as_class_names(class_names)
     given, columns = _in_order(values, n, name)
     try:
         are_classes = columns is None and np.ndim(given) == 1
@@ -362,7 +379,7 @@ def as_predictions(
             f"{name} must not be NaN, got NaN for node {int(np.isnan(array).any(axis=1).argmax())}"
         )
     if names is None and are_names:
-        names = tuple(str(c) for c in (range(array.shape[1]) if columns is None else columns))
+        names = as_class_names(range(array.shape[1]) if columns is None else columns)
     return Predictions(array.argmax(axis=1).astype(np.int32), array, names)
 
 
@@ -424,7 +441,7 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
 
 def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:
     """Return the column of each class."""
-    texts = [str(column) for column in columns]
+    texts = list(map(value_name, columns))
     numbers = [str(number) for number in range(len(texts))]
     classes = texts if names is None else list(names)
     if sorted(texts) == sorted(numbers):

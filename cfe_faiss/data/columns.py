@@ -251,9 +251,11 @@ _SHOWN = 5
 _MARKS = (",", ".", "'", "’", " ", "\u00a0", "\u202f")
 """Marks of thousands that are recognised."""
 _UNIT = re.compile(r"\s*([%$€£¥])\s*")
-_PLAIN = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_GROUPED = r"[-+]?[1-9]\d{0,2}(?=([%s]))(?:\1\d{2,3})*\1\d{3}(?:[%s]\d*)?"
-_NUMBER = re.compile(rf"{_PLAIN}|[-+]?\d*,\d+|{_GROUPED % (''.join(_MARKS), '.,')}")
+_PLAIN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_GROUPED = r"[-+]?[1-9][0-9]{0,2}(?=([%s]))(?:\1[0-9]{2,3})*\1[0-9]{3}(?:[%s][0-9]*)?"
+_NUMBER = re.compile(rf"{_PLAIN}|[-+]?[0-9]*,[0-9]+|{_GROUPED % (''.join(_MARKS), '.,')}")
+_WIDE_FORMS = str.maketrans("０１２３４５６７８９．，＋－\N{MINUS SIGN}", "0123456789.,+--")
+"""Full-width forms in numbers and the minus sign of typography, as Python writes them."""
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -384,9 +386,18 @@ class Table:
         return texts
 
     def ids(self, name: str) -> Any:
-        """Return the ids in a column by :meth:`check_ids`: of a text file as written or None."""
+        """Return the ids in a column by :meth:`check_ids`: of a text file as written.
+
+        ValueError if an id is missing.
+        """
         keys = self.check_ids(name)
-        return parse_ids([key or None for key in keys]) if self.is_text else self.cells[name]
+        self.check(
+            [not key for key in keys],
+            lambda row: (
+                f"{name} must hold an id for every row, got none: write one, or leave it out"
+            ),
+        )
+        return parse_ids(keys) if self.is_text else self.cells[name]
 
     def texts(self, name: str) -> list[str]:
         """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
@@ -511,7 +522,7 @@ class Table:
         point = self.reading.point
         if point == "." and numbers.notna().all():
             return numbers
-        bare = texts.str.replace(_UNIT, "", regex=True)
+        bare = texts.str.translate(_WIDE_FORMS).str.replace(_UNIT, "", regex=True)
         are_numbers = numbers.notna() | bare.str.fullmatch(_NUMBER)
         if are_numbers.mean() < _NUMERIC_SHARE:
             return None
@@ -627,14 +638,19 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
 
 
 def _is_numeric(values: "pd.Series[Any]") -> bool:
-    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    types = pd.api.types
+    return types.is_numeric_dtype(values) and not (
+        types.is_bool_dtype(values) or types.is_complex_dtype(values)
+    )
 
 
 def _text(name: str, value: Any) -> str:
     """Return a cell as text: whole numbers without a point, midnight as a date."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, list | tuple | dict | set | np.ndarray | bytes):
+    if isinstance(
+        value, list | tuple | dict | set | np.ndarray | bytes | complex | np.complexfloating
+    ):
         raise ValueError(
             f"column {name!r} must hold numbers, texts, booleans or dates, got "
             f"{type(value).__name__}"

@@ -23,6 +23,8 @@ MOST_VALUES = 100
 """Largest number of different texts in a category; beyond it, a column holds names or remarks."""
 
 MISSING = "(missing)"
+_LARGEST = 1e150
+"""Largest size of a number in a column; squares of such numbers have a finite sum."""
 
 _BLOCK = 1 << 23
 """Numbers of the columns that are scaled at once: 64 MiB."""
@@ -185,10 +187,14 @@ def _scales(attributes: Attributes) -> dict[str, tuple[float, float]]:
     for start in range(0, len(numbers), width):
         names = list(numbers)[start : start + width]
         rows = np.array([numbers[name] for name in names], np.float64)
-        infinite = np.isinf(rows).any(axis=1)
-        if infinite.any():
-            name = names[int(infinite.argmax())]
-            raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
+        too_large = np.argwhere(np.abs(rows) > _LARGEST)
+        if len(too_large):
+            column, row = too_large[0]
+            raise ValueError(
+                f"column {names[column]!r} must hold finite numbers up to {_LARGEST:g}, got "
+                f"{rows[column, row]:g} in row {row} (from 0): give None where it is not known, or "
+                "a larger unit"
+            )
         rows[np.isnan(rows).all(axis=1)] = 0
         scaler = StandardScaler().fit(rows.T)  # skips missing numbers
         scales |= zip(names, zip(scaler.mean_, scaler.scale_, strict=True), strict=True)
@@ -215,7 +221,8 @@ def _columns(
     if not can_be_encoded(attribute):
         raise ValueError(
             f"column {name!r} has {len(attribute.values):,} different texts, more than "
-            f"{MOST_VALUES}, which is no category: name it in id or without, or make it a number"
+            f"{MOST_VALUES}, which is no category: name it in id or without, or make it a number "
+            "(codes of a category, too, if they are amounts)"
         )
     for code in np.unique(attribute.codes).tolist():
         text = MISSING if code < 0 else attribute.values[code]

@@ -15,6 +15,7 @@ from cfe_faiss.data.classes import (
     are_shares,
     as_predictions,
     class_names_of,
+    known_classes,
     node_count,
 )
 from cfe_faiss.graph.metapath import nodes_of
@@ -152,6 +153,10 @@ def predictions_of(  # noqa: PLR0913
     >>> predictions_of(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
     array([1, 0], dtype=int32)
     """
+    if isinstance(model, type):
+        raise TypeError(
+            f"model must be a model, got the class {model.__name__}: make one, and fit it"
+        )
     is_table = hasattr(data, "iloc")
     is_graph = not is_table and not isinstance(data, np.ndarray)
     if is_graph:
@@ -428,7 +433,8 @@ def _of_estimator(
     names = class_names
     if names is None and fitted is not None and np.ndim(fitted) == 1:
         have_names = as_predictions(fitted, len(fitted), **options).class_names is not None
-        names = list(map(str, np.asarray(fitted).tolist())) if have_names else None
+        classes = known_classes("model.classes_", fitted, len(fitted), unknown=())[0].tolist()
+        names = list(map(str, classes)) if have_names else None
     predicted = as_predictions(output, n, names, _OUTPUT, are_names=are_names)
     if predicted.scores is not None and not is_booster:
         raise ValueError(

@@ -91,6 +91,10 @@ def as_table(frame: Any, reading: Reading) -> Table:
     if isinstance(frame, Table):
         return frame
     if isinstance(frame, pd.DataFrame | Mapping):
+        columns = frame.items() if isinstance(frame, Mapping) else ()
+        sizes = {str(name): len(column) for name, column in columns if hasattr(column, "__len__")}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"frame must map names to columns of one length, got lengths {sizes}")
         cells = pd.DataFrame(frame)
     elif hasattr(frame, "to_pandas"):
         cells = frame.to_pandas()

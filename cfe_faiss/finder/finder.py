@@ -26,8 +26,9 @@ from cfe_faiss.base.checks import (
     as_names,
 )
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
+from cfe_faiss.base.values import as_nodes, as_row_ids, in_row_order, row_numbers
 from cfe_faiss.data.classes import (
+    as_class_names,
     check_names,
     check_sides,
     class_name,
@@ -122,6 +123,9 @@ class EvidenceFinder:
         Weights of the columns of a table whose distance counts standard deviations; else None.
     links, graphs
         Links, or whole graphs, that are its rows; None if rows are others.
+    row_index
+        Pandas index of its rows, by which masks, predictions and other values of rows that are of
+        pandas are matched; None: 0..n-1.
 
     Examples
     --------
@@ -168,6 +172,7 @@ class EvidenceFinder:
     scale: Mapping[str, float] | None = None
     links: Links | None = None
     graphs: Graphs | None = None
+    row_index: Any = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -233,7 +238,19 @@ class EvidenceFinder:
         """
         if self.links is not None:
             return self.links.rows(argument, ids)
-        return row_numbers(argument, ids, len(self.labels), self.ids)
+        return row_numbers(argument, ids, len(self.labels), self.ids, self.row_index)
+
+    def in_order(self, argument: str, values: Any) -> Any:
+        """Return values of all rows that are of pandas in the order of rows, by their index.
+
+        Other values are returned unchanged.
+
+        Raises
+        ------
+        ValueError
+            If they have another index than the rows; the error names ``argument``.
+        """
+        return in_row_order(argument, values, len(self.labels), self.row_index)
 
     def searched(self, argument: str, ids: Any) -> Ints:
         """Return the row numbers of ids as :meth:`rows` does.
@@ -436,8 +453,9 @@ class EvidenceFinder:
         Parameters
         ----------
         X
-            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed:
-            with the cosine, ``vectors`` of the finder are unit rows.
+            Vectors, (n, d): array, tensor, frame or sparse matrix of finite real numbers. Not
+            changed: with the cosine, ``vectors`` of the finder are unit rows. Other arguments that
+            are of pandas belong to the rows of a pandas frame by its index, else to rows 0..n-1.
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions,
             (n,), as numbers, texts or booleans, or probabilities or logits, (n, C). See
@@ -488,6 +506,13 @@ class EvidenceFinder:
         metric = as_metric("metric", metric)
         vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
+        row_index = X.index if hasattr(X, "reset_index") else None
+        if row_index is not None:  # a frame, whose rows other frames and columns belong to
+            model = in_row_order("model", model, n, row_index)
+            truth = in_row_order("truth", truth, n, row_index)
+            features = in_row_order("features", features, n, row_index)
+        scores = in_row_order("scores", scores, n, row_index)
+        ids = in_row_order("ids", ids, n, row_index)
         if scores is not None:
             model = _classes_for_scores(model, truth, class_names, n)
             scores = inputs.as_scores(scores, n)
@@ -499,7 +524,7 @@ class EvidenceFinder:
         attributes = (
             None if features is None else attributes_of(inputs.given_attributes(features), n)
         )
-        searched = as_nodes("nodes", nodes, n)
+        searched = as_nodes("nodes", nodes, n, index=row_index)
         names = predicted.class_names
         if truth is not None:
             is_named = class_names is not None
@@ -520,6 +545,7 @@ class EvidenceFinder:
             data=dense if is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
             scores=scores,
+            row_index=row_index,
         )
 
     @classmethod
@@ -578,7 +604,8 @@ class EvidenceFinder:
         encoder
             Makes other vectors of the columns: a callable, or a transformer of scikit-learn.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`; names are by default in the order of ``classes_``.
+            As in :meth:`from_vectors`; names are by default in the order of ``classes_``. ``nodes``
+            are ids or a mask, which belongs to rows by its pandas index.
         **reading
             How to read the table, such as ``decimal=","``: :class:`cfe_faiss.data.columns.Reading`.
 
@@ -625,10 +652,10 @@ class EvidenceFinder:
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
-        searched = as_nodes("nodes", nodes, n, parts["ids"])
+        searched = as_nodes("nodes", nodes, n, parts["ids"], table.index)
         files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
         filled = inputs.fill_index(index, parts["vectors"], parts["labels"], searched, "l2")
-        return cls(index=filled, files=files, **parts)
+        return cls(index=filled, files=files, row_index=table.index, **parts)
 
     @classmethod
     def from_index(
@@ -680,7 +707,8 @@ class EvidenceFinder:
         labels[members.ids] = members.labels
         vectors = np.zeros((n, index.d), np.float32)
         vectors[members.ids] = index.reconstruct_batch(members.ids)
-        names = None if class_names is None else tuple(map(str, class_names))
+        names = as_class_names(class_names)
+        ids = in_row_order("ids", ids, n)
         if truth is not None:
             truth, names = true_classes("truth", truth, labels, names, is_named=True)
             note_unknown("true class", truth != UNKNOWN)
@@ -1172,7 +1200,8 @@ class EvidenceFinder:
         ----------
         predictions
             Predictions for all rows after the change, in any form of :meth:`from_data`. ``model``
-            is None then.
+            is None then. Rows without a class are not searched; rows that get one are, if all with
+            a class are.
         features
             Attributes of all rows after the change. Required if the finder has attributes and rows
             change or come.

@@ -231,8 +231,13 @@ def as_scores(values: Any, n: int) -> Doubles:
     """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
     array = as_array("scores", values).astype(np.float64)
     check_shape("scores", array, (n,), "one per row")
-    if not np.isfinite(array).all():
-        raise ValueError(f"scores must be finite, got {array[~np.isfinite(array)][0]}")
+    is_finite = np.isfinite(array)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite))
+        raise ValueError(
+            f"scores must be finite, got {array[row]} in row {row} (from 0), as in "
+            f"{n - is_finite.sum():,} of {n:,} rows: leave rows without a score out"
+        )
     return array
 
 

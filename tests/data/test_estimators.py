@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
+from cfe_faiss import EvidenceFinder
 from cfe_faiss.data.predict import predictions_of
 
 RNG = np.random.default_rng(0)
@@ -92,3 +93,20 @@ def test_what_is_refused():
         predictions_of(LinearRegression().fit(X, Y), DATA)
     with pytest.raises(ValueError, match=r"the model's output must be classes of shape \(60,\)"):
         predictions_of(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)
+
+
+@pytest.mark.parametrize("classes", [[0.0, 1.0], [-1.0, 1.0], [2.0, 10.0], [0, 1], ["a", "b"]])
+def test_classes_of_whole_floats_are_those_of_the_truth(classes):
+    """A column that pandas reads as floats names the classes of a model as it names the truth."""
+    truth = np.array(classes)[Y]
+    model = DecisionTreeClassifier(max_depth=2).fit(FRAME, truth)
+    by_model = EvidenceFinder.from_table(FRAME, model, truth=truth)
+    by_array = EvidenceFinder.from_table(FRAME, model.predict(FRAME), truth=truth)
+    assert by_model.class_names == by_array.class_names
+    assert_array_equal(by_model.labels, by_array.labels)
+    assert np.mean(by_model.labels == by_model.truth) == model.score(FRAME, truth)
+    shares = pd.DataFrame(model.predict_proba(FRAME), columns=model.classes_)
+    by_shares = EvidenceFinder.from_table(FRAME, shares, truth=truth)
+    assert by_shares.class_names == by_array.class_names
+    named = EvidenceFinder.from_table(FRAME, model, class_names=model.classes_, truth=truth)
+    assert_array_equal(named.truth, by_array.truth)

@@ -179,6 +179,9 @@ BAD = [
     ({"probabilities": [0.1, 0.2]}, "probabilities must have a column for each class"),
     ({"class_names": ["a", "b"]}, r"model .*class names \(a, b\), got"),
     ({"frame": 3}, "frame must be a table"),
+    ({"frame": {"income": [1, 2], "sex": ["f"]}}, "columns of one length.*'income': 2, 'sex': 1"),
+    ({"frame": {"a": pd.Series([1, 2]), "b": pd.Series([1])}}, "columns of one length.*'b': 1"),
+    ({"model": LogisticRegression}, "model must be a model, got the class LogisticRegression: "),
     ({"encoder": 3}, "encoder must be a scikit-learn transformer"),
 ]
 
@@ -189,6 +192,46 @@ def test_bad_arguments_are_named(people, change, message):
         cfe.EvidenceFinder.from_table(
             **({"frame": people, "model": "paid", "id": "person"} | change)
         )
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            np.arange(200) * 1j,
+            "column 'c' must hold numbers, texts, booleans or dates, got complex",
+        ),
+        (pd.Series([1j, 2] * 100, dtype=object), "column 'c' must hold numbers.*got complex"),
+        (np.where(np.arange(200) == 7, np.inf, 1), r"column 'c' must .*got inf in row 7 .*None"),
+        (np.where(np.arange(200) > 6, -1e308, 1), r"column 'c' .*got -1e\+308 in row 7 .*unit"),
+        (pd.Categorical(np.arange(200)), "column 'c' has 200 .*make it a number .codes"),
+    ],
+)
+def test_bad_columns_are_named(people, column, message):
+    with pytest.raises(ValueError, match=message):
+        cfe.EvidenceFinder.from_table(people.assign(c=column), "paid", id="person")
+
+
+@pytest.mark.parametrize("cell", ["１２.５", "12.5", "\N{MINUS SIGN}12.5", "+12.5", "－１２．５"])
+def test_numbers_may_have_full_width_digits_and_the_minus_of_typography(people, cell, tmp_path):
+    table = people.assign(income=people["income"].astype(str))
+    table.loc[3, "income"] = cell
+    table.to_csv(tmp_path / "t.csv", index=False)
+    finder = cfe.EvidenceFinder.from_table(tmp_path / "t.csv", "paid", id="person")
+    expected = people["income"].to_numpy().copy()
+    expected[3] = -12.5 if cell[0] in "\N{MINUS SIGN}－" else 12.5
+    np.testing.assert_array_equal(finder.attributes["income"].numbers, expected)
+    table.loc[3, "income"] = "\N{ARABIC-INDIC DIGIT ONE}"  # no number to pandas
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"t.csv: column 'income' holds numbers, but .*line 5"):
+        cfe.EvidenceFinder.from_table(tmp_path / "t.csv", "paid", id="person")
+
+
+def test_a_missing_id_of_a_file_has_its_line(people, tmp_path):
+    table = people.assign(person=people["person"].mask(people.index == 7))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"t.csv, line 9: person .*id for every row, got none"):
+        cfe.EvidenceFinder.from_table(tmp_path / "t.csv", "paid", id="person")
 
 
 def test_a_model_of_more_columns_is_refused(people):

@@ -331,6 +331,11 @@ def test_adding_takes_a_class_or_not_and_makes_ids() -> None:
     assert [d.page_content for d in vs.get_by_ids(["d", "c", "nobody"])] == [TEXTS[3], TEXTS[2]]
     assert ids_of(vs.similarity_search(TEXTS[2], 1)) == ["c"]
     assert vs.add_texts([]) == []
+    assert len(vs.add_texts(iter(TEXTS[4:6]))) == 2
+    for call in (vs.add_texts, vs.get_by_ids, vs.delete):
+        with pytest.raises(TypeError, match="must be a sequence, got str"):
+            call("hello")
+    assert len(vs.store) == 6
     assert vs.embeddings is vs.embedding
     assert EvidenceVectorStore(EMBEDDINGS).store.d == D  # which a text tells
 

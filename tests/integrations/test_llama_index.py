@@ -170,6 +170,9 @@ def test_deleting_by_document_and_by_ids_that_pass_a_filter() -> None:
     store.delete("letter-unknown")
     store.delete_nodes(["ticket-4", "ticket-5"], having("parity", "odd"))
     store.delete_nodes([])
+    for call in (store.delete_nodes, store.get_nodes):
+        with pytest.raises(TypeError, match="must be a sequence, got str"):
+            call("ticket-4")
     assert ids_of(store.get_nodes()) == [f"ticket-{i}" for i in (0, 1, 4, *range(6, len(TEXTS)))]
 
 

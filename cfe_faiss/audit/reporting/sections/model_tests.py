@@ -86,8 +86,9 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         ]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
-    if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
-        models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
+    if inputs.finder.class_names is not None:  # numbers are names in a table, -1 may be one
+        names = np.array([*inputs.class_names, None], object)
+        models = {name: names[labels] for name, labels in models.items()}
     closest_pairs = inputs.finder.top_pairs(inputs.settings.pairs)
     nearest = 0.0 if is_distance(closest_pairs.metric) else 1.0
     return compare_models(
@@ -384,6 +385,7 @@ def models_section(inputs: Inputs) -> Section:
         "told": int(changes.table["p"].notna().sum()),
         "count": len(changes.table),
         "others": models[1:],
+        "left_out": len(inputs.nodes) - models[0]["n"],
         "findings": [row for row in tests if row["named"]],
     }
     return Section(
