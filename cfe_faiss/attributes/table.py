@@ -404,9 +404,13 @@ def _as_array(name: str, values: Any) -> Any:
         values = (
             pd.Series(values.to_list(), dtype=str(values.dtype)) if has_gaps else values.to_numpy()
         )
+    if isinstance(values, np.ma.MaskedArray):
+        values = pd.Series(values)
     if not isinstance(values, pd.Series | pd.api.extensions.ExtensionArray):
         values = np.asarray(values)
     check_shape(name, values, ("n",))
+    if values.dtype.kind == "c":
+        raise TypeError(f"{name} must hold numbers, texts, booleans or dates, got {values.dtype}")
     is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if is_number and not has_long_integers(values):
         # float32 values print shorter, so they are not converted

@@ -61,6 +61,19 @@ def test_integers_that_floats_do_not_tell_apart_are_texts(kind, missing):
     assert as_attributes({"id": [2**53, 0]})["id"].numbers.tolist() == [2**53, 0]
 
 
+@pytest.mark.parametrize("values", [[1.5, 2.0, 3.0], [1, 2, 3], ["a", "b", "c"]])
+def test_masked_values_are_missing(values):
+    masked = np.ma.masked_array(values, mask=[False, True, False])
+    column = as_attributes({"m": masked})["m"]
+    assert column.missing.tolist() == [False, True, False]
+    assert column.of(2) == values[2]
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(TypeError, match=r"features\['c'\] must hold numbers.*got complex128"):
+        as_attributes({"c": np.arange(3) * 1j})
+
+
 def test_a_number_beside_the_same_text_is_refused():
     with pytest.raises(
         ValueError, match=r"features\['m'\] must hold numbers or texts, got 1 and '1'"
