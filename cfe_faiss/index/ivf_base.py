@@ -661,7 +661,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
     def _choice_in_file(self) -> str:
         """Return the element types, and whether calibrations searched by estimates."""
         parts = self._pinned or ()
-        return "/".join((*parts, "bit") if parts and estimates_pay(self.d) else parts)
+        return "/".join((*parts, "bit") if parts and estimates_pay(self.d, self.ntotal) else parts)
 
     def _in_memory(self) -> Any:
         if not is_mapped(self):
@@ -721,7 +721,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
             batch, single, *bits = parameters["choice"].split("/")
             # "mixed" in older files: bytes, too
             self._pinned = Choice(batch, "float" if single == "float" else "byte")
-            if bits or not estimates_pay(self.d):  # older files: measured without estimates
+            if bits or not estimates_pay(self.d, self.ntotal):  # older files: measured without estimates
                 self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------

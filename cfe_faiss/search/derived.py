@@ -7,10 +7,11 @@ of groups are cheap, and floats are faster. A single query is bound by memory, a
 ``benchmarks/block_elements.py`` measured both on several data sets at each instruction set and
 fitted the rule. The element type does not change results.
 
-From 96 dimensions on, queries with a target recall that are searched one by one read blocks of
-**bits**, whose estimates rule out most rows, then the bytes of the others, whose estimates rule out
-most of these. Each may lose a result with a small probability, which the calibration of the recall
-measures. All other searches compare every row of the probed lists.
+From 96 dimensions on, and from 64 on if there are many rows, queries with a target recall that are
+searched one by one read blocks of **bits**, whose estimates rule out most rows, then the bytes of
+the others, whose estimates rule out most of these. Each may lose a result with a small probability,
+which the calibration of the recall measures. All other searches compare every row of the probed
+lists.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _BATCH_FROM = {"avx2": 48, "avx512": 32, "neon": 48}  # neon is not measured: as
 """Dimension from which on byte blocks are faster for batched search, by instruction set."""
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 _MOST_OF_ANY_LENGTH = 1 << 13  # the same for rows of any length, by their error bounds
-_BITS = range(96, (1 << 12) + 1)  # dimensions in which estimates from bits pay
+_BITS = range(64, (1 << 12) + 1)  # dimensions in which estimates from bits pay
+_BITS_OF_FEW_ROWS = 96  # least of them below _MANY_ROWS
+_MANY_ROWS = 1 << 17
 _MOST_CHANGED = 1 / 8  # share of the lists; above it, a rebuild costs little more
 _CACHE_KEY = "derived"  # of an object of Derived in the cache of its snapshot
 # Queries of a task of a thread.
@@ -269,7 +272,7 @@ class Derived:
         """Whether searches with a target recall may read blocks of bits."""
         return (
             self._may_keep
-            and estimates_pay(self.snapshot.d)
+            and estimates_pay(self.snapshot.d, self.snapshot.n)
             and bytes_of_all(self.snapshot, "bit") <= MEMORY
         )
 
@@ -400,9 +403,13 @@ def by_dimension(d: int, level: str) -> Choice:
     return Choice("byte" if d >= _BATCH_FROM[level] else "float", "byte")
 
 
-def estimates_pay(d: int) -> bool:
-    """Return whether estimates from bits are faster than bytes for single queries."""
-    return d in _BITS
+def estimates_pay(d: int, n: int) -> bool:
+    """Return whether estimates from bits are faster than bytes for single queries.
+
+    They need a third of the memory traffic, and more computation. ``benchmarks/block_elements.py``
+    fitted the numbers of dimensions and rows.
+    """
+    return d in _BITS and (d >= _BITS_OF_FEW_ROWS or n >= _MANY_ROWS)
 
 
 def bytes_of_block(d: int, element: Element) -> int:

@@ -73,13 +73,16 @@ def reads_bits(index: Any) -> bool:
     return "bit" in Derived.of(index.storage()).kept
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("metric", "d"), [*((metric, DIM) for metric in METRICS), ("cosine", 64), ("l2", 70)]
+)
 def test_recall_is_reached_for_each_class_after_changes_and_from_a_file(
-    metric: str, tmp_path: Path
+    metric: str, d: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    X, labels = data(0, 3000, metric)
+    monkeypatch.setattr(blocks_module, "_MANY_ROWS", 2900)
+    X, labels = data(0, 3000, metric, d)
     index = index_of(X, labels, metric)
-    new, labels_q = data(0, 3300, metric)
+    new, labels_q = data(0, 3300, metric, d)
     new, labels_q = new[3000:], labels_q[3000:]  # around the same centres
     index.prepare(K, 0.95)
     assert reads_bits(index)
@@ -160,6 +163,29 @@ def test_other_efforts_compare_every_row(metric: str, monkeypatch: pytest.Monkey
     for q in range(30):
         one = X[q : q + 1], labels[q : q + 1], K
         assert_same_arrays(index.search_evidence(*one, 3), twin.search_evidence(*one, 3))
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "pays"), [(63, 1300, False), (64, 1199, False), (64, 1200, True)]
+)
+def test_few_dimensions_have_bits_if_there_are_many_rows(
+    d: int, n: int, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks_module, "_MANY_ROWS", 1200)
+    X, labels = data(5, n, "cosine", d)
+    index = index_of(X, labels, "cosine", 20)
+    index.search_evidence(X[:1], labels[:1], K, recall=0.9)
+    assert reads_bits(index) == pays
+
+
+def test_an_index_reads_bits_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_module, "_MANY_ROWS", 1200)
+    X, labels = data(5, 1200, "cosine", 64)
+    index = index_of(X[:1199], labels[:1199], "cosine", 20)
+    for reads in (False, True):
+        index.search_evidence(X[:1], labels[:1], K, recall=0.9)
+        assert reads_bits(index) == reads
+        index.add_with_labels(X[1199:], labels[1199:])
 
 
 @given(
