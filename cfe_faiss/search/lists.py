@@ -132,7 +132,7 @@ def _search_lists(
     work = float(nq) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
     cuts = slices(nq, max(1, min(_CHUNK, -(-nq // num_threads(work)))))
     chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
-    run(probe, chunks, work=work, progress=progress)
+    run(probe, chunks, work=work, progress=progress, blas=searcher is None)
 
 
 def rank_lists(
