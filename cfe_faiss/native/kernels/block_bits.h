@@ -210,16 +210,6 @@ CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister
 #endif
 }
 
-// The sums of a register's parts of eight numbers.
-template <class Shorts>
-CFE_INLINE auto parts_added(const Shorts& shorts) {
-  constexpr int count = sizeof(Shorts) / sizeof(std::uint16_t);
-  if constexpr (count == 8)
-    return shorts;
-  else
-    return parts_added(consecutive<0, count / 2>(shorts, shorts) + consecutive<count / 2, count / 2>(shorts, shorts));
-}
-
 // The products of the query's codes and the signs of a block's rows.
 CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const std::uint8_t* tables) {
   constexpr std::size_t kWord = 64, kBytes = sizeof(ByteRegister);
@@ -239,7 +229,7 @@ CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const s
       odd += sums >> 8;
     }
   const auto zero = static_cast<std::uint16_t>(kLargestBitCode * blocks.columns);  // of all tables
-  const auto evens = parts_added(pairs - (odd << 8)) - zero, odds = parts_added(odd) - zero;
+  const auto evens = parts_added<8>(pairs - (odd << 8)) - zero, odds = parts_added<8>(odd) - zero;
   using Signed = std::int16_t __attribute__((vector_size(32)));
   const auto sums = (Signed)__builtin_shufflevector(evens, odds, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
   I32x16 v;

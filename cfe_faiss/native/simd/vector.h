@@ -286,6 +286,16 @@ CFE_INLINE auto consecutive(const Register& x, const Register& y) {
   (std::make_integer_sequence<int, count>{});
 }
 
+// The sums of a register's parts of `number` lanes.
+template <int number, class Register>
+CFE_INLINE auto parts_added(const Register& v) {
+  constexpr int half = sizeof(Register) / sizeof(v[0]) / 2;
+  if constexpr (2 * half == number)
+    return v;
+  else
+    return parts_added<number>(consecutive<0, half>(v, v) + consecutive<half, half>(v, v));
+}
+
 // Half of a register in float64, and back. GCC 12 needs several instructions for the portable form.
 CFE_INLINE Wide widened(const Half& from) {
 #if defined(CFE_LEVEL_avx512)
@@ -429,13 +439,11 @@ CFE_INLINE I32x16 add_products_of_pairs(const I32x16& total, const std::int16_t*
   return v;
 }
 
-// The sum of all lanes.
 CFE_INLINE std::int32_t sum(const I32x16& v) {
-  std::int32_t lanes[kLanes];
-  v.store(lanes);
-  for (int count = kLanes / 2; count > 0; count /= 2)
-    for (int lane = 0; lane < count; ++lane) lanes[lane] += lanes[lane + count];
-  return lanes[0];
+  WordRegister total = (WordRegister)v.part[0];
+  for (int p = 1; p < kParts; ++p) total += (WordRegister)v.part[p];
+  const auto four = parts_added<4>(total);
+  return static_cast<std::int32_t>((four[0] + four[1]) + (four[2] + four[3]));
 }
 
 }  // namespace cfe::CFE_LEVEL
