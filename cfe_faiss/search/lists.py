@@ -1,7 +1,7 @@
 """Search of the lists that are nearest to each query, or to the mean of a group of queries.
 
-**One by one.** The lists of each query are ranked and scanned, then further lists while its row is
-incomplete.
+**One by one.** The lists of each query are ranked, of several queries at once, and scanned, then
+further lists while its row is incomplete. Queries that are nearest to one list follow each other.
 
 **In groups.** Queries near each other share routing, memory reads and multiplications. Queries of
 one list are split into small groups. The mean of a group is routed to the lists whose other-class

@@ -155,8 +155,8 @@ class ClassCentroids {
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
   std::vector<std::int64_t> lanes_;          // of each list, counted from the first block
-  bool by_bytes_ = false;      // whether a single query is first compared with bytes, as there are many lists
-  std::vector<float> center_;  // of all means, (d,)
+  bool by_bytes_ = false;                    // whether queries are first compared with bytes, as there are many lists
+  std::vector<float> center_;                // of all means, (d,)
 
   // Lists that changed after the blocks were made; the fields above do not describe them.
   ChangedLists changed_;
