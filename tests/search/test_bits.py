@@ -144,6 +144,19 @@ def test_rules_hold_and_refused_rows_raise_no_threshold(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
+def test_a_query_of_a_batch_finds_what_it_finds_by_itself(metric: str) -> None:
+    X, labels = data(5, 2000, metric)
+    index = index_of(X, labels, metric)
+    xq, of_queries = data(6, 50, metric)
+    D, I = index.search_evidence(xq, of_queries, K, recall=0.9)
+    assert reads_bits(index)
+    for q in range(len(xq)):
+        alone = index.search_evidence(xq[q : q + 1], of_queries[q : q + 1], K, recall=0.9)
+        assert_array_equal(alone[0][0], D[q])
+        assert_array_equal(alone[1][0], I[q])
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_other_efforts_compare_every_row(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = data(2, 1500, metric)
     index = index_of(X, labels, metric, 20)

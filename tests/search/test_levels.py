@@ -4,13 +4,15 @@ from reference import outputs_of_levels
 
 RUN = """
 import hashlib, numpy as np, cfe_faiss as cfe
+from cfe_faiss.search import derived
+derived._MANY_ROWS = 1400
 digest, random = hashlib.sha256(), np.random.RandomState(5)
 
 def note(*results):
     for array in (part for result in results for part in result):
         digest.update(np.ascontiguousarray(array).tobytes())
 
-for metric, d in (("ip", 21), ("l2", 21), ("cosine", 96), ("cosine", 384), ("ip", 500), ("l2", 1100)):
+for metric, d in (("ip", 21), ("l2", 21), ("cosine", 64), ("cosine", 96), ("cosine", 384), ("ip", 500), ("l2", 1100)):
     centres, n = random.standard_normal((20, d)), 1500
     X = (centres[np.arange(n) % 20] + random.standard_normal((n, d))).astype(np.float32)
     labels = random.randint(0, 3, n)

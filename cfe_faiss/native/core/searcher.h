@@ -69,7 +69,8 @@ class Searcher {
   // Searches a query without conversion. Returns false if the query is not finite or its label is not valid.
   bool search_single(std::span<const float> x, std::int64_t label, const SearchOptions& options, TopK best) const;
 
-  // Searches unit queries and writes D and I, (nq, k). A query with an unknown label finds nothing.
+  // Searches unit queries and writes D and I, (nq, k): each finds what it finds by itself. A query with an unknown
+  // label finds nothing.
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const;
 
