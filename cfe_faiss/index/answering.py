@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.checks import Ints, as_array, as_count, as_number, check_shape
 from cfe_faiss.base.threads import product
-from cfe_faiss.base.values import NOT_STORED
+from cfe_faiss.base.values import NOT_STORED, LabelKeys
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, hand_out, lock_method
 from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
@@ -40,6 +40,15 @@ _EXACTLY = Effort(exact=True)
 _ANY_LABEL = np.zeros(1, np.int64)
 
 
+class PreparedSearch(NamedTuple):
+    """Search of single queries, and what it was prepared from."""
+
+    search: Callable[..., Results | None]  # of SingleSearch
+    snapshot: Snapshot
+    derived: Derived
+    is_distance: bool
+
+
 class AnsweringMixin:
     """Searches of an evidence index in memory.
 
@@ -59,7 +68,7 @@ class AnsweringMixin:
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     # Fast paths for one query, by the classes that it may find, until the index changes.
-    _single: dict[str, SingleSearch] | None = None
+    _single: dict[str, PreparedSearch] | None = None
     _state: Snapshot | None = None
     routing: str = ""  # no lists to rank
     # Checksums of mapped lists, and the assignment of checksums to lists.
@@ -159,49 +168,50 @@ class AnsweringMixin:
             return None
         neighbors = "other" if rules is None else rules.neighbors
         kind = neighbors if recall is None else "recall"
-        searches = self._single  # read before the state: one of an older state refuses
-        single = None if searches is None else searches.get(kind)
-        state = self._state
-        if single is None or state is None:
+        searches = self._single
+        prepared = None if searches is None else searches.get(kind)
+        if prepared is None:
             if not is_single(xq, _ANY_LABEL, k, self.d):
                 return None
-            single, state = self._prepare_single(kind)
-            if single is None:
+            prepared = self._prepare_single(kind)
+            if prepared is None:
                 return None
-        if neighbors != "any":
-            label = _label_of_single(state, labels_q)
-        elif labels_q is None or is_single(xq, labels_q, k, self.d):
-            label = np.array([state.absent_label])  # no row has it, as in `Query.bind`
-        else:
-            return None
+        search, snapshot, derived, negates = prepared  # of an older state: the core refuses
+        label = labels_q
+        if neighbors == "any":
+            if labels_q is not None and not is_single(xq, labels_q, k, snapshot.d):
+                return None
+            label = np.array([snapshot.absent_label])  # no row has it, as in `Query.bind`
+        elif snapshot.label_keys is not None:
+            label = _label_of_single(snapshot, snapshot.label_keys, labels_q)
         if recall is not None:
-            nprobe = self._calibrated_nprobe(state, label, k, recall)
-            if nprobe == state.lists and Derived.of(state).estimates:
-                return None  # all lists are not searched by estimates
+            if type(recall) is not float or not is_single(xq, label, k, snapshot.d):
+                return None
+            nprobe = derived.nprobe_for(k, recall, label.item(), complete=self.complete)
+            if nprobe is None or (nprobe == snapshot.lists and derived.estimates):
+                return None  # not calibrated; or all lists, which are not searched by estimates
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
         bound = None
         if rules is not None:
-            if not is_single(xq, label, k, self.d):
+            if not is_single(xq, label, k, snapshot.d):
                 return None
-            bound = rules.bind(state, 1).native()
-            if neighbors == "own" and label.item() not in Derived.of(state).large_classes:
-                nprobe = state.lists  # small classes are searched exactly
+            bound = rules.bind(snapshot, 1).native()
+            if neighbors == "own" and label.item() not in derived.large_classes:
+                nprobe = snapshot.lists  # small classes are searched exactly
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(
-            xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
-        )
-        # The index has changed; or the call is a batch, or needs a conversion or a calibration. The
-        # core does not say which. The next single query makes such an object again, which takes the
-        # time of a few queries.
+        found = search(xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound)
+        # The index has changed; or the call is a batch, or needs a conversion. The core does not
+        # say which. The next single query makes such an object again, which takes the time of a few
+        # queries.
         if found is None:
             self._single = None
-        elif is_distance(self.metric):
+        elif negates:
             return flipped(found[0], self.metric), found[1]
         return found
 
-    def _prepare_single(self, kind: str) -> tuple[SingleSearch | None, Snapshot]:
-        """Return and keep the search of single queries, None without one; and the snapshot.
+    def _prepare_single(self, kind: str) -> PreparedSearch | None:
+        """Return and keep the search of single queries; None without one.
 
         ``kind``: the classes that they may find, or "recall" for others at a target recall.
         """
@@ -211,20 +221,11 @@ class AnsweringMixin:
             derived = Derived.of(snapshot)
             searcher = derived.searcher(neighbors, by_recall=by_recall) if snapshot.n else None
             if searcher is None:
-                return None, snapshot
-            single = SingleSearch(self._lock, searcher)
-            self._single = {**(self._single or {}), kind: single}
-            return single, snapshot
-
-    def _calibrated_nprobe(self, state: Snapshot, label: Any, k: Any, recall: Any) -> int | None:
-        """Return the number of lists that reaches a recall; None if it is not known yet."""
-        if type(k) is not int or type(recall) is not float:
-            return None
-        if type(label) is not np.ndarray or label.size != 1:
-            return None
-        return Derived.of(state).nprobe_for(
-            min(k, state.n), recall, label.item(), complete=self.complete
-        )
+                return None
+            search = SingleSearch(self._lock, searcher).search
+            prepared = PreparedSearch(search, snapshot, derived, is_distance(self.metric))
+            self._single = {**(self._single or {}), kind: prepared}
+            return prepared
 
     def answer_range(self, query: Query) -> Ranges:
         """Return lims, D and I of a query with a threshold."""
@@ -453,20 +454,14 @@ class AnsweringMixin:
         return Excluding(self, label)
 
 
-def _label_of_single(state: Snapshot, labels: Any) -> Any:
-    """Return the code of the label of one query, (1,); None if it needs a conversion.
-
-    A label that is its own code is returned as it is: the core checks it.
-    """
-    table = state.label_keys
-    if table is None:
-        return labels
+def _label_of_single(snapshot: Snapshot, table: LabelKeys, labels: Any) -> Any:
+    """Return the code of the label of one query, (1,); None if it needs a conversion."""
     if type(labels) is not np.ndarray or labels.shape != (1,) or labels.item() == "":
         return None
     code = table.code_of(labels.item())  # `encode` takes ten times as long
     if code is None:
         return None
-    return np.array([state.absent_label if code == NOT_STORED else code], np.int32)
+    return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
 
 
 class ListAnsweringMixin(AnsweringMixin):
