@@ -32,6 +32,7 @@ NO_VECTORS = np.empty((0, 0), np.float32)
 NO_ROWS = np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
 _PAIRS = tuple, list
+_FEW_LABELS = 64  # a set of Python finds these sooner than NumPy sorts them
 
 
 class Effort(NamedTuple):
@@ -289,12 +290,11 @@ def _excluded_codes(name: str, labels: Any, nq: int, snapshot: Snapshot) -> Int3
     values, lengths = as_lists(name, labels, nq)
     known = as_labels(name, values, len(values), unknown=True)
     codes = snapshot.encode(name, known)
-    listed = codes.tolist()
-    if not snapshot.known_codes.issuperset(listed):
-        absent = [code not in snapshot.known_codes for code in listed].index(True)
-        raise ValueError(
-            f"{name} must hold stored labels, got {known[absent : absent + 1].tolist()[0]!r}"
-        )
+    distinct = codes if len(codes) <= _FEW_LABELS else np.unique(codes)
+    if not snapshot.known_codes.issuperset(distinct.tolist()):
+        absent = [code not in snapshot.known_codes for code in codes.tolist()].index(True)
+        label = known[absent : absent + 1].tolist()[0]
+        raise ValueError(f"{name} must hold stored labels, got {label!r}")
     return padded(codes, lengths)
 
 
