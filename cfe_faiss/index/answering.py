@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss._native import Filter, ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.checks import Ints, as_array, as_count, as_number, check_shape
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED, LabelKeys
@@ -22,7 +22,7 @@ from cfe_faiss.rows.metric import Metric, as_rows, flipped, is_distance, next_th
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search import exact
-from cfe_faiss.search.conditions import accepted, calls_python, selector_of, with_ids
+from cfe_faiss.search.conditions import accepted, calls_python, selected, selector_of, with_ids
 from cfe_faiss.search.derived import Derived, Element
 from cfe_faiss.search.query import (
     Calibration,
@@ -156,15 +156,23 @@ class AnsweringMixin:
     # --- evidence search --------------------------------------------------------------------------
 
     def answer_single(
-        self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
+        self,
+        xq: Any,
+        labels_q: Any,
+        k: Any,
+        nprobe: Any,
+        recall: Any,
+        rules: Rules | None = None,
+        sel: Any = None,
     ) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply.
 
         This is :func:`search_evidence` without copies, conversions and temporary objects, which
         would take longer than the search of a small index. It raises the errors of invalid rules
-        only.
+        and selections only.
         """
-        if self.routing != "evidence" or (recall is not None and rules is not None):
+        has_rules = rules is not None or sel is not None
+        if self.routing != "evidence" or (recall is not None and has_rules):
             return None
         neighbors = "other" if rules is None else rules.neighbors
         kind = neighbors if recall is None else "recall"
@@ -193,10 +201,13 @@ class AnsweringMixin:
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
         bound = None
-        if rules is not None:
-            if not is_single(xq, label, k, snapshot.d):
+        if has_rules:
+            if not is_single(xq, label, k, snapshot.d) or calls_python(sel):
                 return None
-            bound = rules.bind(snapshot, 1).native()
+            bound = self._bind_single(snapshot, rules or Rules(), sel)
+            if bound is None:
+                self._single = None
+                return None
             if neighbors == "own" and label.item() not in derived.large_classes:
                 nprobe = snapshot.lists  # small classes are searched exactly
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
@@ -209,6 +220,14 @@ class AnsweringMixin:
         elif negates:
             return flipped(found[0], self.metric), found[1]
         return found
+
+    def _bind_single(self, snapshot: Snapshot, rules: Rules, sel: Any) -> Filter | None:
+        """Return rules and a selection of one query for the core; None if the index has changed."""
+        bound = rules.bind(snapshot, 1)
+        if sel is None:
+            return bound.native()
+        with self.holding() as current:  # a selection reads ids
+            return bound.native(None, selected(sel, current)) if current is snapshot else None
 
     def _prepare_single(self, kind: str) -> PreparedSearch | None:
         """Return and keep the search of single queries; None without one.

@@ -130,17 +130,18 @@ class EvidenceSearcher(Protocol):
         """
         rules = None
         may_be_single = recall is None or nprobe is None
+        sel = None
         if options:
             rules = _rules_of("search_evidence", options)
+            sel = options.get("sel")
             may_be_single = (
                 may_be_single
-                and options.get("sel") is None
                 and not options.get("exact")
                 and options.get("memory") is None
                 and (rules is None or rules.take_one_search)
             )
         if may_be_single:
-            found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
+            found = self.answer_single(xq, labels_q, k, nprobe, recall, rules, sel)
             if found is not None:
                 return found
         X = as_rows("xq", xq, self.d, self.metric)
@@ -148,7 +149,7 @@ class EvidenceSearcher(Protocol):
             as_count("k", k),
             X=X,
             labels=_query_labels(labels_q, len(X), rules),
-            sel=options.get("sel"),
+            sel=sel,
             rules=rules,
         )
         effort = _effort_of(nprobe, recall, options)
@@ -341,7 +342,14 @@ class EvidenceSearcher(Protocol):
     # --- answers, for callers with a Query --------------------------------------------------------
 
     def answer_single(
-        self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
+        self,
+        xq: Any,
+        labels_q: Any,
+        k: Any,
+        nprobe: Any,
+        recall: Any,
+        rules: Rules | None = None,
+        sel: Any = None,
     ) -> Results | None:
         """Search one query that needs no conversion.
 

@@ -189,13 +189,21 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
 def test_every_rule_holds_for_one_query_in_any_form(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))
     excluding = data.draw(rules(case, len(case.xq)))
+    mask = case.rng.random(len(case.ids)) < 0.6
+    sel = data.draw(st.sampled_from([None, mask, case.ids[mask], case.ids[mask].tolist()]))
+    selected = None if sel is None else mask
     names = {"excluded_labels": "exclude_labels", "excluded_ids": "exclude"}
     expected = brute_force(
-        case, Query(case.k, X=unit(case.xq), labels=case.labels_q, rules=excluding)
+        case,
+        Query(case.k, X=unit(case.xq), labels=case.labels_q, sel=selected, rules=excluding),
     )
     every_list = case.index.storage().lists
     for q in range(len(case.xq)):
-        options: dict[str, Any] = {"neighbors": excluding.neighbors, "within": excluding.within}
+        options: dict[str, Any] = {
+            "neighbors": excluding.neighbors,
+            "within": excluding.within,
+            "sel": sel,
+        }
         for field, name in names.items():
             values = getattr(excluding, field)
             if values is not None:

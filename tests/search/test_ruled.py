@@ -254,6 +254,8 @@ def test_wrong_rules_are_named(how: dict[str, Any], message: str, tmp_path: Path
         {"recall": 2.0},
         {"labels_q": np.array([[1]], object), "recall": 0.9},
         {"without": 1},
+        {"sel": np.zeros(3, bool)},
+        {"sel": "all"},
     ],
     ids=str,
 )

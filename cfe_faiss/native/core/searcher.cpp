@@ -40,8 +40,8 @@ std::size_t ClassCounts::eligible(std::int32_t label, Policy policy) const {
 struct Searcher::Query {
   std::span<const float> x;
   std::int32_t label;
-  FilterView filter;          // of this query
-  const ClassCounts* counts;  // of the allowed rows; null if all are allowed
+  FilterView filter;                       // of this query
+  std::optional<ClassCounts>& of_allowed;  // counted if a mask leaves the query incomplete
 };
 
 struct Searcher::Scratch {
@@ -80,7 +80,8 @@ bool Searcher::search_single(std::span<const float> x, std::int64_t label, const
     if (kernels().unit_rows({x.data(), 1, d()}, {scratch.unit.data(), 1, d()}) >= 0) return false;
     x = scratch.unit;
   }
-  search_unit({x, static_cast<std::int32_t>(label), options.filter, nullptr}, options, scratch, best);
+  std::optional<ClassCounts> of_allowed;
+  search_unit({x, static_cast<std::int32_t>(label), options.filter, of_allowed}, options, scratch, best);
   return true;
 }
 
@@ -89,11 +90,8 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
   assert(X.columns == d() && labels.size() == X.rows && D.rows == X.rows && I.rows == X.rows);
   static thread_local Scratch scratch;
   std::optional<ClassCounts> of_allowed;
-  if (options.complete && options.filter.allowed != nullptr)
-    of_allowed.emplace(rows_.labels(), std::span(options.filter.allowed, rows_.size()));
-  const ClassCounts* counts = of_allowed ? &*of_allowed : nullptr;
   const auto search_one = [&](std::size_t q) {
-    search_unit({X[q], labels[q], options.filter.from(q), counts}, options, scratch,
+    search_unit({X[q], labels[q], options.filter.from(q), of_allowed}, options, scratch,
                 {D[q].data(), I[q].data(), D.columns});
   };
   parallel_for(X.rows, 1, search_one, watch);
@@ -126,8 +124,9 @@ bool Searcher::holds_all(const Query& query, TopK best) const {
   const std::size_t found = best.found();
   if (found == best.k) return true;
   if (query.filter.of_allowed().tests) return false;
-  const ClassCounts& of_rows = query.counts != nullptr ? *query.counts : counts();
-  return found >= of_rows.eligible(query.label, query.filter.policy);
+  if (query.filter.allowed == nullptr) return found >= counts().eligible(query.label, query.filter.policy);
+  if (!query.of_allowed) query.of_allowed.emplace(rows_.labels(), std::span(query.filter.allowed, rows_.size()));
+  return found >= query.of_allowed->eligible(query.label, query.filter.policy);
 }
 
 const ClassCounts& Searcher::counts() const {
