@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import faiss
 import numpy as np
@@ -38,15 +38,8 @@ from cfe_faiss.search.query import (
 _CHUNK = 1024
 _EXACTLY = Effort(exact=True)
 _ANY_LABEL = np.zeros(1, np.int64)
-
-
-class PreparedSearch(NamedTuple):
-    """Search of single queries, and what it was prepared from."""
-
-    search: Callable[..., Results | None]  # of SingleSearch
-    snapshot: Snapshot
-    derived: Derived
-    is_distance: bool
+# `SingleSearch.search`, the snapshot and data that it was prepared from, and whether D are distances
+_Prepared = tuple[Callable[..., Results | None], Snapshot, Derived, bool]
 
 
 class AnsweringMixin:
@@ -67,8 +60,8 @@ class AnsweringMixin:
     _metric: Metric = "cosine"
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
-    # Fast paths for one query, by the classes that it may find, until the index changes.
-    _single: dict[str, PreparedSearch] | None = None
+    # Fast paths for one query, by the arguments of `_prepare_single`, until the index changes.
+    _single: dict[tuple[str, bool], _Prepared] | None = None
     _state: Snapshot | None = None
     routing: str = ""  # no lists to rank
     # Checksums of mapped lists, and the assignment of checksums to lists.
@@ -171,17 +164,17 @@ class AnsweringMixin:
         would take longer than the search of a small index. It raises the errors of invalid rules
         and selections only.
         """
-        has_rules = rules is not None or sel is not None
-        if self.routing != "evidence" or (recall is not None and has_rules):
+        takes_recall = recall is None or (type(recall) is float and sel is None)
+        if self.routing != "evidence" or not takes_recall:
             return None
         neighbors = "other" if rules is None else rules.neighbors
-        kind = neighbors if recall is None else "recall"
+        kind = neighbors, recall is not None
         searches = self._single
         prepared = None if searches is None else searches.get(kind)
         if prepared is None:
             if not is_single(xq, _ANY_LABEL, k, self.d):
                 return None
-            prepared = self._prepare_single(kind)
+            prepared = self._prepare_single(*kind)
             if prepared is None:
                 return None
         search, snapshot, derived, negates = prepared  # of an older state: the core refuses
@@ -192,26 +185,25 @@ class AnsweringMixin:
             label = np.array([snapshot.absent_label])  # no row has it, as in `Query.bind`
         elif snapshot.label_keys is not None:
             label = _label_of_single(snapshot, snapshot.label_keys, labels_q)
+        has_rules = rules is not None or sel is not None
+        if (has_rules or recall is not None) and not is_single(xq, label, k, snapshot.d):
+            return None
+        bound = (rules or Rules()).bind(snapshot, 1) if has_rules else None
         if recall is not None:
-            if type(recall) is not float or not is_single(xq, label, k, snapshot.d):
-                return None
-            nprobe = derived.nprobe_for(k, recall, label.item(), complete=self.complete)
+            about: tuple[int, float | None] = k, recall
+            if bound is not None:
+                about = answers.calibrated_for(k, recall, bound)
+            nprobe = derived.nprobe_for(*about, label.item(), bound, complete=self.complete)
             if nprobe is None or (nprobe == snapshot.lists and derived.estimates):
                 return None  # not calibrated; or all lists, which are not searched by estimates
+        elif neighbors == "own" and label.item() not in derived.large_classes:
+            nprobe = snapshot.lists  # small classes are searched exactly
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
-        bound = None
-        if has_rules:
-            if not is_single(xq, label, k, snapshot.d) or calls_python(sel):
-                return None
-            bound = self._bind_single(snapshot, rules or Rules(), sel)
-            if bound is None:
-                self._single = None
-                return None
-            if neighbors == "own" and label.item() not in derived.large_classes:
-                nprobe = snapshot.lists  # small classes are searched exactly
+        conditions = None if bound is None else self._native_rules(snapshot, bound, sel)
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = search(xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound)
+        ntotal = get_ntotal(pointer_to(self))
+        found = search(xq, label, k, nprobe, self.complete, ntotal, conditions)
         # The index has changed; or the call is a batch, or needs a conversion. The core does not
         # say which. The next single query makes such an object again, which takes the time of a few
         # queries.
@@ -221,29 +213,28 @@ class AnsweringMixin:
             return flipped(found[0], self.metric), found[1]
         return found
 
-    def _bind_single(self, snapshot: Snapshot, rules: Rules, sel: Any) -> Filter | None:
-        """Return rules and a selection of one query for the core; None if the index has changed."""
-        bound = rules.bind(snapshot, 1)
+    def _native_rules(self, snapshot: Snapshot, bound: Rules, sel: Any) -> Filter:
+        """Return bound rules and a selection of one query for the core."""
         if sel is None:
             return bound.native()
         with self.holding() as current:  # a selection reads ids
-            return bound.native(None, selected(sel, current)) if current is snapshot else None
+            allowed = selected(sel, current)
+        # A mask of a changed index may have another length; then the core refuses the search.
+        return bound.native(None, allowed if current is snapshot else np.ones(snapshot.n, bool))
 
-    def _prepare_single(self, kind: str) -> PreparedSearch | None:
+    def _prepare_single(self, neighbors: str, by_recall: bool) -> _Prepared | None:
         """Return and keep the search of single queries; None without one.
 
-        ``kind``: the classes that they may find, or "recall" for others at a target recall.
+        ``neighbors``: the classes that they may find; ``by_recall``: at a target recall.
         """
-        by_recall = kind == "recall"
-        neighbors = "other" if by_recall else kind
         with self.holding() as snapshot:
             derived = Derived.of(snapshot)
             searcher = derived.searcher(neighbors, by_recall=by_recall) if snapshot.n else None
             if searcher is None:
                 return None
             search = SingleSearch(self._lock, searcher).search
-            prepared = PreparedSearch(search, snapshot, derived, is_distance(self.metric))
-            self._single = {**(self._single or {}), kind: prepared}
+            prepared = search, snapshot, derived, is_distance(self.metric)
+            self._single = {**(self._single or {}), (neighbors, by_recall): prepared}
             return prepared
 
     def answer_range(self, query: Query) -> Ranges:

@@ -18,6 +18,7 @@ from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
+from cfe_faiss.search.conditions import calls_python
 from cfe_faiss.search.derived import Element
 from cfe_faiss.search.query import (
     Certified,
@@ -136,6 +137,7 @@ class EvidenceSearcher(Protocol):
             sel = options.get("sel")
             may_be_single = (
                 may_be_single
+                and not calls_python(sel)
                 and not options.get("exact")
                 and options.get("memory") is None
                 and (rules is None or rules.take_one_search)
@@ -341,16 +343,7 @@ class EvidenceSearcher(Protocol):
 
     # --- answers, for callers with a Query --------------------------------------------------------
 
-    def answer_single(
-        self,
-        xq: Any,
-        labels_q: Any,
-        k: Any,
-        nprobe: Any,
-        recall: Any,
-        rules: Rules | None = None,
-        sel: Any = None,
-    ) -> Results | None:
+    def answer_single(self, *args: Any, **kwargs: Any) -> Results | None:
         """Search one query that needs no conversion.
 
         Return None if this fast path does not apply.

@@ -242,6 +242,12 @@ class Rules(NamedTuple):
         """Whether one search applies all rules: none depends on the other results of a query."""
         return self.per_group is None
 
+    @property
+    def calibration_key(self) -> tuple[Any, ...]:
+        """The part of the key of a calibration that depends on rules; a file holds none."""
+        has_default = self.neighbors == "other" and self.within is None
+        return () if has_default else (self.neighbors, self.within)
+
     def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
         """Return rules with excluded classes and ids of ``nq`` queries as checked arrays.
 
