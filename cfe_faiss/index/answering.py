@@ -190,10 +190,10 @@ class AnsweringMixin:
             return None
         bound = (rules or Rules()).bind(snapshot, 1) if has_rules else None
         if recall is not None:
-            about: tuple[int, float | None] = k, recall
+            width, target = k, recall
             if bound is not None:
-                about = answers.calibrated_for(k, recall, bound)
-            nprobe = derived.nprobe_for(*about, label.item(), bound, complete=self.complete)
+                width, target = answers.calibrated_for(k, recall, bound)
+            nprobe = derived.nprobe_for(width, target, label.item(), self.complete, bound)
             if nprobe is None or (nprobe == snapshot.lists and derived.estimates):
                 return None  # not calibrated; or all lists, which are not searched by estimates
         elif neighbors == "own" and label.item() not in derived.large_classes:

@@ -332,7 +332,7 @@ class Derived:
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
     def nprobe_for(
-        self, k: int, recall: float | None, label: int, rules: Rules | None, *, complete: bool
+        self, k: int, recall: Any, label: int, complete: bool, rules: Rules | None = None
     ) -> int | None:
         """Return the number of lists that a single query must probe for a recall@k under rules.
 
