@@ -190,7 +190,8 @@ class AnsweringMixin:
             return None
         bound = (rules or Rules()).bind(snapshot, 1) if has_rules else None
         if recall is not None:
-            width, target = k, recall
+            width = k
+            target = recall
             if bound is not None:
                 width, target = answers.calibrated_for(k, recall, bound)
             nprobe = derived.nprobe_for(width, target, label.item(), self.complete, bound)

@@ -178,7 +178,7 @@ class RowOptions(TypedDict, total=False):
 
 
 class OptionsWithoutRecall(RowOptions, total=False):
-    """Options of ``search_evidence``; there recall is an argument, which takes half of the time."""
+    """Options of ``search_evidence``, which has an argument ``recall``: reading it is quicker."""
 
     exact: bool
     memory: int | None
