@@ -27,6 +27,9 @@ SEVERAL = -2
 """Label in place of several, as of a group of queries or of the rows of a list."""
 
 _MAX_LABEL = np.iinfo(np.int32).max
+# A union of types in a call takes as long as the other checks of a number.
+_BOOLEANS = bool, np.bool_
+_NO_NUMBERS = *_BOOLEANS, str, bytes
 
 
 class InputWarning(UserWarning):
@@ -271,7 +274,7 @@ def as_count(name: str, value: Any, lowest: int = 1) -> int:
     ValueError
         If it is too small.
     """
-    if isinstance(value, bool | np.bool_) or not hasattr(type(value), "__index__"):
+    if isinstance(value, _BOOLEANS) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     number = int(value.__index__())
     if number < lowest:
@@ -289,7 +292,7 @@ def as_number(name: str, value: Any, low: float, high: float, *, is_open: bool =
     ValueError
         If it is outside of the range, or NaN.
     """
-    if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(type(value), "__float__"):
+    if isinstance(value, _NO_NUMBERS) or not hasattr(type(value), "__float__"):
         raise TypeError(f"{name} must be a number, got {value!r}")
     number = float(value)
     if not low <= number <= high or (is_open and number == low):

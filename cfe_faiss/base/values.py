@@ -33,6 +33,8 @@ MAX_CODES = np.iinfo(np.int32).max
 _MAX_LABEL = np.iinfo(np.int64).max
 # In the running top k, 2**63 - 1 means "no id yet".
 _MAX_ID = _MAX_LABEL - 1
+_LISTS = frozenset({list, tuple})
+_FEW_NUMBERS = 32  # in fewer, Python finds the ends sooner than two reductions of NumPy
 _PLAIN = frozenset({bool, int, str, type(None)})
 _KINDS = {bool: "booleans", int: "integers", str: "texts"}
 _KINDS_IN_WORDS = "integers, texts or booleans"
@@ -209,8 +211,7 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
     if array.dtype.kind != "i":
         return array
     lowest = UNKNOWN if unknown else 0
-    # A reduction takes 1 us, too long for one query.
-    ends = array.tolist() if n < 2 else [array.min(), array.max()]
+    ends = _ends(array)
     if n and ends[0] < lowest:
         where = f"got {ends[0]} at position {int(np.argmin(array))}"
         remedy = _WITHOUT_LABEL if ends[0] == UNKNOWN else ""
@@ -508,13 +509,20 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
     array = as_integers(name, values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
-    # A NumPy reduction takes 1 us, too long for a single query.
-    ends = array.tolist() if len(array) < 8 else [array.min(), array.max()]
-    if ends and (min(ends) < lowest or max(ends) > (_MAX_ID if n is None else n - 1)):
+    ends = _ends(array)
+    if ends and (ends[0] < lowest or ends[1] > (_MAX_ID if n is None else n - 1)):
         limit = "2**63-2" if n is None else n - 1
-        wrong = min(ends) if min(ends) < lowest else max(ends)
+        wrong = ends[0] if ends[0] < lowest else ends[1]
         raise ValueError(f"{name} must lie in 0..{limit}, got {wrong}")
     return np.ascontiguousarray(array, np.int64)
+
+
+def _ends(numbers: Array) -> list[int]:
+    """Return the smallest and the largest of some integers, (n,); nothing without numbers."""
+    if len(numbers) > _FEW_NUMBERS:
+        return [numbers.min(), numbers.max()]
+    listed = numbers.tolist()
+    return [min(listed), max(listed)] if listed else []
 
 
 def as_integers(name: str, values: Any) -> Array:
@@ -663,25 +671,31 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     ValueError
         If there are not n of them.
     """
-    values = _without_names(values)
+    if not isinstance(values, np.ndarray):
+        values = _without_names(values)
+    if isinstance(values, np.ndarray) and values.ndim == 2 and len(values) == n:
+        lengths = np.empty(n, np.int64)
+        lengths.fill(values.shape[1])  # `np.full` takes longer than all other checks of one query
+        return values.reshape(-1), lengths
     expected = f"{name} must hold one sequence for each of {n} rows"
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{expected}, got {values!r}")
     if len(values) != n:
         raise ValueError(f"{expected}, got {len(values)}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
-    if n and {getattr(one, "dtype", None) for one in values} == {np.dtype(np.int64)}:
-        return np.concatenate(values), np.array(list(map(len, values)))
-    for one in values:
-        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
-            raise TypeError(f"{expected}, got {one!r} among them")
-    lists = [as_list(name, one) for one in values]
-    return [item for one in lists for item in one], np.array(list(map(len, lists)), np.int64)
+    if not set(map(type, values)) <= _LISTS:
+        if {getattr(one, "dtype", None) for one in values} == {np.dtype(np.int64)}:
+            return np.concatenate(values), np.array(list(map(len, values)))
+        for one in values:
+            if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
+                raise TypeError(f"{expected}, got {one!r} among them")
+        values = [as_list(name, one) for one in values]
+    return [item for one in values for item in one], np.array(list(map(len, values)), np.int64)
 
 
-def padded(values: Array, lengths: Ints) -> Ints:
+def padded(values: Array, lengths: Ints) -> Array:
     """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
-    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
+    if len(lengths) == 1:
+        return values.reshape(1, -1)
+    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, values.dtype)
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
     return rows

@@ -130,7 +130,7 @@ class Snapshot:
 
     # --- lists ------------------------------------------------------------------------------------
 
-    @property
+    @derived
     def lists(self) -> int:
         """Number of lists in all partitions; 0 for an exact index."""
         partitions, nlist, _ = self.centroids.shape
@@ -322,6 +322,11 @@ class Snapshot:
     def class_counts(self) -> tuple[Int32s, Ints]:
         """Known labels in ascending order, and the number of rows of each."""
         return _class_counts(self.labels)
+
+    @derived
+    def known_codes(self) -> frozenset[int]:
+        """Labels of the rows, and the unknown label."""
+        return frozenset([UNKNOWN, *self.class_counts[0].tolist()])
 
     @derived
     def absent_label(self) -> int:

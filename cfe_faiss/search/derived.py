@@ -31,7 +31,7 @@ from cfe_faiss.base.threads import derived, num_threads, once, single_threaded_b
 from cfe_faiss.coarse.routes import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
-from cfe_faiss.search.query import MEMORY, NO_BOOLS, Calibration, Effort
+from cfe_faiss.search.query import MEMORY, NO_BOOLS, Calibration, Effort, Rules
 
 Element = Literal["float", "byte", "bit"]
 
@@ -334,15 +334,20 @@ class Derived:
         """Return the key of the calibration for the k best results of single or grouped queries."""
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
-    def nprobe_for(self, k: int, recall: float, label: int, *, complete: bool) -> int | None:
-        """Return the number of lists that a single query must probe for a recall@k.
+    def nprobe_for(
+        self, k: int, recall: Any, label: int, complete: bool, rules: Rules | None = None
+    ) -> int | None:
+        """Return the number of lists that a single query must probe for a recall@k under rules.
 
         None if not calibrated yet.
 
         The key equals :meth:`calibration_key`, without an ``Effort``: building one takes a tenth of
         a query's time.
         """
-        calibration = self.calibrations.get((k, recall, False, complete, "evidence", None))
+        key: tuple[Any, ...] = (k, recall, False, complete, "evidence", None)
+        if rules is not None:
+            key = min(k, self.snapshot.n), *key[1:], *rules.calibration_key
+        calibration = self.calibrations.get(key)
         return None if calibration is None else calibration.nprobe.get(label, calibration.other)
 
     def with_routes(self, neighbors: str, routes: Routes) -> Snapshot:

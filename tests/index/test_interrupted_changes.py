@@ -345,15 +345,32 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
     few = set(range(N))
     with_more = cfe.clone_index(index)
     with_more.add_with_labels(X[N:], [7] * MORE, np.arange(N, N + MORE))
-    some_queries = (X[:9], LABELS[:9], 5), (X[:1], LABELS[:1], 5)
-    possible = [
-        [one.search_evidence(*queries)[1] for one in (index, with_more)] for queries in some_queries
+    queries = X[:9], LABELS[:9], 5
+    possible = [one.search_evidence(*queries)[1] for one in (index, with_more)]
+    query = X[:1].astype(np.float32), LABELS[:1], 5
+    conditions: list[dict[str, Any]] = [
+        {},
+        {"exclude": [[0, N - 1]]},
+        {"exclude_labels": [[int(LABELS[0])]], "within": (-1, 0.99)},
+        {"sel": np.arange(0, N, 2)},
+        {"neighbors": "any", "sel": np.arange(N)},
+    ]
+    possible_of_one = [
+        [one.search_evidence(*query, **how)[1] for one in (index, with_more)] for how in conditions
     ]
 
+    def one_query() -> None:
+        for how, results in zip(conditions, possible_of_one, strict=True):
+            found = index.search_evidence(*query, **how)[1]
+            assert any(np.array_equal(found, one) for one in results)
+        if index.has_lists:
+            for _ in range(2):
+                I = index.search_evidence(*query, recall=0.9, exclude=[[0, N - 1]])[1]
+                assert not {0, N - 1} & set(I.ravel().tolist())
+
     def evidence() -> None:
-        for queries, answers in zip(some_queries, possible, strict=True):
-            found = index.search_evidence(*queries)[1]
-            assert any(np.array_equal(found, answer) for answer in answers)
+        found = index.search_evidence(*queries)[1]
+        assert any(np.array_equal(found, answer) for answer in possible)
         labels = np.append(LABELS[:N], [7] * MORE)
         I = index.search_stored(np.arange(9), 4)[1]
         assert (labels[I] != LABELS[:9, None]).all()
@@ -396,7 +413,7 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
 
     threads = [
         threading.Thread(target=again_and_again, args=(read,))
-        for read in (evidence, members, pairs, others)
+        for read in (evidence, members, pairs, others, one_query)
     ]
     for thread in threads:
         thread.start()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import PADDING, assert_same_arrays, cosine, quick, unit, with_rows
 
@@ -172,6 +173,39 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         assert_same_arrays(
             (np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above])
         )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "IVF" in kind])
+@given(data=st.data())
+def test_every_rule_holds_for_one_query_in_any_form(kind: str, data: st.DataObject) -> None:
+    case = data.draw(cases(kind))
+    excluding = data.draw(rules(case, len(case.xq)))
+    mask = case.rng.random(len(case.ids)) < 0.6
+    sel = data.draw(st.sampled_from([None, mask, case.ids[mask], case.ids[mask].tolist()]))
+    selected = None if sel is None else mask
+    names = {"excluded_labels": "exclude_labels", "excluded_ids": "exclude"}
+    expected = brute_force(
+        case,
+        Query(case.k, X=unit(case.xq), labels=case.labels_q, sel=selected, rules=excluding),
+    )
+    every_list = case.index.storage().lists
+    for q in range(len(case.xq)):
+        options: dict[str, Any] = {
+            "neighbors": excluding.neighbors,
+            "within": excluding.within,
+            "sel": sel,
+        }
+        for field, name in names.items():
+            values = getattr(excluding, field)
+            if values is not None:
+                row = values[q : q + 1].astype(np.int64)
+                options[name] = data.draw(st.sampled_from([row, row.tolist(), list(row)]))
+        one = slice(q, q + 1)
+        for x in (case.xq[one], case.xq[one].tolist()):
+            found = case.index.search_evidence(x, case.labels_q[one], case.k, every_list, **options)
+            assert_same_arrays(found, (expected[0][one], expected[1][one]))
+        few = case.index.search_evidence(case.xq[one], case.labels_q[one], case.k, 1, **options)
+        assert_array_equal(few[1] >= 0, expected[1][one] >= 0)
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS)

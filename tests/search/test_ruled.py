@@ -207,3 +207,40 @@ def test_wrong_rules_are_named(how: dict[str, Any], message: str, tmp_path: Path
             index.search_stored([0, 1], 3, **options)
         with pytest.raises((ValueError, TypeError), match=f"^params.{message}"):
             index.search(XQ[:2], 3, params=cfe.EvidenceParameters(labels, **options))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"exclude_labels": [[77]]},
+        {"exclude_labels": np.array([[0, -1, 77, 1]])},
+        {"exclude_labels": [["a"]]},
+        {"exclude_labels": np.array([[-2]])},
+        {"exclude": [[3], [4]]},
+        {"exclude": np.array([[3, -7]])},
+        {"exclude": [[2.5]]},
+        {"within": (0.9, 0.2)},
+        {"within": (0.1, True)},
+        {"neighbors": "mine"},
+        {"recall": 0.9, "nprobe": 2},
+        {"recall": [0.9]},
+        {"recall": 0.9, "k": [5]},
+        {"recall": 2.0},
+        {"labels_q": np.array([[1]], object), "recall": 0.9},
+        {"without": 1},
+        {"sel": np.zeros(3, bool)},
+        {"sel": "all"},
+    ],
+    ids=str,
+)
+def test_a_wrong_query_gets_the_same_error_in_any_form(how: dict[str, Any]) -> None:
+    index = with_rows(cfe.IndexEvidenceIVF(DIM, 8), X, np.maximum(LABELS, 0))
+    arguments = {"xq": XQ[:1].astype(np.float32), "labels_q": LABELS_Q[:1], "k": 5}
+    index.search_evidence(**arguments)
+    index.search_evidence(**arguments, recall=0.9)
+    messages = []
+    for x in (arguments["xq"], arguments["xq"].tolist()):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            index.search_evidence(**{**arguments, "xq": x, **how})
+        messages.append((caught.type, str(caught.value)))
+    assert messages[0] == messages[1]
