@@ -118,7 +118,7 @@ class SecondLevel:
     def of(cls, centroids: Floats) -> "SecondLevel":
         """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters.
 
-        None below ``WORTH_CLUSTERS`` lists.
+        An empty level below ``WORTH_CLUSTERS`` lists.
 
         Training fixes the centroids. So the clusters do not depend on the rows and outlive a
         change.

@@ -300,7 +300,7 @@ class Roles:
         """
         names = self.attributes(table, model)
         classes = [name for name in (self.truth, model) if isinstance(name, str)]
-        others = [*classes, *column_names(self.probabilities), *column_names(self.weights)]
+        others = [*classes, *named_columns(self.probabilities), *named_columns(self.weights)]
         columns = dict.fromkeys(name for name in (*names, *others) if name in table.cells)
         frame = table.frame(columns, classes)
         if not any_texts:
@@ -320,7 +320,7 @@ class Roles:
         single = {"id": self.id, "truth": self.truth, "model": model, "weights": self.weights}
         others = [
             *((argument, name) for argument, name in single.items() if isinstance(name, str)),
-            *(("probabilities", name) for name in column_names(self.probabilities)),
+            *(("probabilities", name) for name in named_columns(self.probabilities)),
             *(("ignore", name) for name in self.ignore),
         ]
         roles = {name: argument for argument, name in others}
@@ -385,11 +385,8 @@ def _check_categories(
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
 
 
-def column_names(given: Any) -> list[str]:
-    """Return the names of columns that an argument gives, one or several.
-
-    None if it holds values.
-    """
+def named_columns(given: Any) -> list[str]:
+    """Return the names of columns that an argument gives, one or several; none if it holds values."""
     if isinstance(given, str):
         return [given]
     several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)

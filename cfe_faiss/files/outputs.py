@@ -59,7 +59,7 @@ _COMMENT_FIELDS = {
 
 
 def as_page(name: str, path: str | os.PathLike[str]) -> Path:
-    """Return the path of a page; ValueError if it does not end in ".html".
+    """Return the path of a page; ValueError if it does not end in ".html" or ".htm".
 
     FileNotFoundError if its folder does not exist. Errors call the path ``name``.
     """

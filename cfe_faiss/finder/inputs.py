@@ -32,7 +32,7 @@ from cfe_faiss.data.classes import Predictions, class_names_of, note_classes, tr
 from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
-from cfe_faiss.data.roles import Roles, check_table, column_names
+from cfe_faiss.data.roles import Roles, check_table, named_columns
 from cfe_faiss.graph import Graph
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
@@ -330,7 +330,7 @@ def table_fields(
     is_called = is_model(model)
     columns_of_model = columns_of(model, [str(name) for name in given.cells]) if is_called else None
     columns_of_roles = [name for name in (roles.id, roles.truth) if isinstance(name, str)]
-    columns_of_roles += column_names(roles.probabilities)
+    columns_of_roles += named_columns(roles.probabilities)
     leaked = [name for name in columns_of_model or () if name in columns_of_roles]
     if leaked:
         text = (
@@ -425,7 +425,7 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
     if roles.probabilities is None:
         return predicted_classes
     classes = predicted_classes.class_names or ()
-    columns = column_names(roles.probabilities)
+    columns = named_columns(roles.probabilities)
     columns = list(classes) if set(columns) == set(classes) else columns
     values = table[columns] if columns else roles.probabilities
     return replace(predicted_classes, scores=_as_probabilities(values, len(table), classes))

@@ -160,7 +160,7 @@ class AnsweringMixin:
     ) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply.
 
-        This is :func:`search_evidence` without copies, conversions and temporary objects, which
+        This is :meth:`search_evidence` without copies and conversions, which
         would take longer than the search of a small index. It raises the errors of invalid rules
         and selections only.
         """
@@ -420,6 +420,8 @@ class AnsweringMixin:
         self, recall: float, k: int = 10, *, queries: int | None = None
     ) -> dict[Any, float]:
         """Return the recall@k of each stored class: 1, as an index without lists is exact."""
+        as_count("k", k)
+        as_number("recall", recall, 0, 1, is_open=True)
         with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
 

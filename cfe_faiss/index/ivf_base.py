@@ -430,7 +430,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         Parameters
         ----------
         x
-            Vectors, (n, d), n >= nlist; normalised in a copy. Training samples at most
+            Vectors, (n, d), n >= nlist; for "cosine" normalised in a copy. Training samples at most
             ``cp.max_points_per_centroid`` vectors per list.
         numeric_type
             FAISS's: the type to which values are rounded first.
@@ -721,7 +721,9 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
             batch, single, *bits = parameters["choice"].split("/")
             # "mixed" in older files: bytes, too
             self._pinned = Choice(batch, "float" if single == "float" else "byte")
-            if bits or not estimates_pay(self.d, self.ntotal):  # older files: measured without estimates
+            if bits or not estimates_pay(
+                self.d, self.ntotal
+            ):  # older files: measured without estimates
                 self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------
@@ -741,7 +743,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
 def _lists_of(index: Any) -> tuple[Floats, Int32s]:
     """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows.
 
-    None for other kinds.
+    Both are empty for other kinds.
     """
     if isinstance(index, EvidenceIVFMixin):
         return index._all_centroids(), index.snapshot().lists_by_row()

@@ -79,7 +79,7 @@ class EvidenceSearcher(Protocol):
         Parameters
         ----------
         xq
-            Query vectors, (nq, d); normalised in a copy.
+            Query vectors, (nq, d); for "cosine" normalised in a copy.
         labels_q
             Predicted class of each query, (nq,). If it is not stored, all classes are others.
         k
@@ -204,8 +204,8 @@ class EvidenceSearcher(Protocol):
         Parameters
         ----------
         ids, k, nprobe, **options
-            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and
-            ``neighbors`` the search is always exact.
+            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within``,
+            ``neighbors`` and ``per_group`` the search is always exact.
 
         Returns
         -------

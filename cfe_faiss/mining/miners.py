@@ -519,9 +519,9 @@ class GroupedRows:
     def nearest(
         self, queries: Floats, groups_q: Ints | None, k: int, exclude: Ints | None = None
     ) -> tuple[Doubles, Ints]:
-        """Return distances and rows, (nq, k), for groups of queries.
+        """Return distances and rows, (nq, k), for queries of some groups.
 
-        None for queries outside of all groups.
+        ``groups_q`` is None for queries outside of all groups.
 
         ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have
         distance infinity and row -1.

@@ -41,7 +41,7 @@ _PASSES = 8  # passes of one query over all rows take about as long as building 
 def search(
     queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None
 ) -> Results:
-    """Return the D, I of the queries, both (nq, k), best first.
+    """Return the D, I of the queries, both (nq, k), best first; (nq, classes, k) for each class.
 
     ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part
     of a larger set, ``nq`` is the size of that set. It selects the engine, so that a part is

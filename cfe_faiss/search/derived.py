@@ -4,7 +4,7 @@
 is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds, and
 rows whose bound does not decide are scored again from the vectors. With few dimensions the products
 of groups are cheap, and floats are faster. A single query is bound by memory, and bytes are faster.
-``benchmarks/block_elements.py`` measured both on several data sets at each instruction set and
+``benchmarks/block_elements.py`` measured both on several data sets with AVX2 and AVX-512 and
 fitted the rule. The element type does not change results.
 
 From 96 dimensions on, and from 64 on if there are many rows, queries with a target recall that are
@@ -162,8 +162,7 @@ class Derived:
         Means of lists, and the same in the layout of the core, by the classes that queries may
         find.
     pinned
-        Element types that the index prescribes. None: :func:`choose` sets
-        them.
+        Element types that the index prescribes. None: :func:`choose` sets them.
     """
 
     def __init__(
@@ -312,7 +311,7 @@ class Derived:
         )
 
     def prepare(self) -> Choice:
-        """Compute all derived data now, and return the element types."""
+        """Compute what queries for other classes need now, and return the element types."""
         for by_recall in (False, True):
             self.searcher("other", by_recall=by_recall)
         _ = self.blocks, self.snapshot.members

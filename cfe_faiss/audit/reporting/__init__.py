@@ -129,6 +129,8 @@ def report(  # noqa: PLR0913
     TypeError, ValueError
         If an argument is not as described, a condition names something that is not measured, or a
         file of the report is an input, mapped, or foreign without ``overwrite``.
+    FileNotFoundError, IsADirectoryError
+        If the folder of a page does not exist, or a file of the report is a folder.
 
     Examples
     --------
@@ -151,6 +153,8 @@ def report(  # noqa: PLR0913
     folder = None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"figures must be a folder, got the file {folder}")
     page = None if explorer is None else as_page("explorer", explorer)
     pages = [] if page is None else [page]
     outputs = [*report_files(target), *pages, *folders]

@@ -45,10 +45,23 @@ def with_article(noun: str) -> str:
 
     Examples
     --------
-    >>> with_article("applicant"), with_article("person"), with_article("user")
-    ('an applicant', 'a person', 'a user')
+    >>> with_article("applicant"), with_article("user"), with_article("uninsured patient")
+    ('an applicant', 'a user', 'an uninsured patient')
     """
-    return f"{'an' if re.match('(?!uni|use|eu)[aeiou]', noun, re.IGNORECASE) else 'a'} {noun}"
+    return f"{'an' if re.match('(?!uni(?!n)|use|eu)[aeiou]', noun, re.IGNORECASE) else 'a'} {noun}"
+
+
+def singular(nouns: str) -> str:
+    """Return one of several, in regular English.
+
+    Examples
+    --------
+    >>> singular("people"), singular("loans"), singular("companies"), singular("businesses")
+    ('person', 'loan', 'company', 'business')
+    """
+    if nouns == "people":
+        return "person"
+    return re.sub(r"ies$", "y", re.sub(r"(ss|x|ch|sh)es$|(?<!s)s$", r"\1", nouns))
 
 
 def visible(value: object) -> str:

@@ -36,13 +36,14 @@ _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
 _BINS = 5
 _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_ALPHA = 0.05
+ALPHA = 0.05
+"""Level of tests."""
 _HEADING = Column("heading", "Attribute")
 GROUP = Column("group", "Group")
 _COUNT = Column("count", "n", "count")
 _FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_HALVES = (0.0, 0.5, 1.0)
+HALVES = (0.0, 0.5, 1.0)
 """Ticks of charts of shares."""
 
 
@@ -106,7 +107,7 @@ def groups_section(inputs: Inputs) -> Section:
         row["feature"]
         for row in rates.comparisons
         # A finding needs no confidence above 95 %.
-        if row["verdict"] == "cannot tell" and row["ranked"] > 1 and row["p"] > _ALPHA
+        if row["verdict"] == "cannot tell" and row["ranked"] > 1 and row["p"] > ALPHA
     ]
     unknown = {
         row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]
@@ -261,7 +262,7 @@ def error_rates_section(inputs: Inputs) -> Section:
             for name, title in differences.items()
         ),
     )
-    plot = Plot(_HALVES)
+    plot = Plot(HALVES)
     of_groups = (
         _HEADING,
         GROUP,

@@ -22,7 +22,7 @@ from cfe_faiss.audit.reporting.document import (
     show,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
-from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
+from cfe_faiss.audit.reporting.sections.groups import ALPHA, Rates, find_rates
 from cfe_faiss.base.extras import pd
 from cfe_faiss.rows.metric import is_distance, measure_of, measured
 
@@ -34,7 +34,6 @@ _CHANGES = {
     **{kind: f"change: {name}" for kind, name in TESTS.items()},
 }
 """Names of the tests of a change on the page."""
-ALPHA = 0.05
 _Row = dict[str, Any]
 
 

@@ -24,7 +24,8 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
-from cfe_faiss.audit.reporting.sections.model_tests import ALPHA, TESTS, find_effects, find_samples
+from cfe_faiss.audit.reporting.sections.groups import ALPHA, HALVES
+from cfe_faiss.audit.reporting.sections.model_tests import TESTS, find_effects, find_samples
 from cfe_faiss.base.checks import Array, Bools, as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.graph.ks import ks_vectors
@@ -168,7 +169,7 @@ def _tests(
 def _encodings(inputs: Inputs) -> tuple[dict[str, Array], int]:
     """Return other numbers to make vectors of, by choice, and the number of attributes.
 
-    None if the numbers behind the vectors are unknown.
+    No choice, and 0, if the numbers behind the vectors are unknown.
     """
     finder = inputs.finder
     refused = np.isin(finder.labels, inputs.unfavourable)
@@ -261,7 +262,7 @@ def only_in_section(inputs: Inputs) -> Section:
         rows.append(
             {"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]}
         )
-    plot = Plot((0.0, 0.5, 1.0), expected="expected")
+    plot = Plot(HALVES, expected="expected")
     columns = (
         Column("attribute", "Attribute"),
         Column("pairs", "n pairs", "count"),
