@@ -248,11 +248,10 @@ def page(content: dict[str, Any]) -> str:
         }
         for of_text in (True, False)
     }
-    missing = [
-        f"{' with '.join(named(cell))}: {cell['left out']}"
-        for cell in content["measured"]
-        if cell["left out"]
-    ]
+    missing: dict[str, list[str]] = {}
+    for cell in content["measured"]:
+        missing.setdefault(cell["left out"], []).append(" with ".join(named(cell)))
+    left_out = [f"{', '.join(names)}: {text}" for text, names in missing.items() if text]
     return "\n\n".join(
         [
             f"![Time of one query against the number of rows]({CHART})",
@@ -271,7 +270,7 @@ def page(content: dict[str, Any]) -> str:
             "## How it was measured",
             how(content),
             trainer(content),
-            f"Not measured, or otherwise: {'. '.join(missing)}.",
+            f"Not measured, or otherwise: {'. '.join(left_out)}.",
             details(content),
         ]
     )

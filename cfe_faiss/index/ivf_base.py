@@ -721,9 +721,8 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
             batch, single, *bits = parameters["choice"].split("/")
             # "mixed" in older files: bytes, too
             self._pinned = Choice(batch, "float" if single == "float" else "byte")
-            if bits or not estimates_pay(
-                self.d, self.ntotal
-            ):  # older files: measured without estimates
+            # older files: measured without estimates
+            if bits or not estimates_pay(self.d, self.ntotal):
                 self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------

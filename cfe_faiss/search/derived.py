@@ -48,7 +48,7 @@ _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bit
 _MOST_OF_ANY_LENGTH = 1 << 13  # the same for rows of any length, by their error bounds
 _BITS = range(64, (1 << 12) + 1)  # dimensions in which estimates from bits pay
 _BITS_OF_FEW_ROWS = 96  # least of them below _MANY_ROWS
-_MANY_ROWS = 1 << 17
+_MANY_ROWS = 100_000
 _MOST_CHANGED = 1 / 8  # share of the lists; above it, a rebuild costs little more
 _CACHE_KEY = "derived"  # of an object of Derived in the cache of its snapshot
 # Queries of a task of a thread.
