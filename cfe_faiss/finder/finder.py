@@ -604,8 +604,7 @@ class EvidenceFinder:
         encoder
             Makes other vectors of the columns: a callable, or a transformer of scikit-learn.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`; names are by default in the order of ``classes_``. ``nodes``
-            are ids or a mask, which belongs to rows by its pandas index.
+            As in :meth:`from_vectors`; default names: ``classes_``. A mask has the frame's index.
         **reading
             How to read the table, such as ``decimal=","``: :class:`cfe_faiss.data.columns.Reading`.
 

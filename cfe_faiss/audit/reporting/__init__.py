@@ -126,11 +126,9 @@ def report(  # noqa: PLR0913
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, OSError
         If an argument is not as described, a condition names something that is not measured, or a
-        file of the report is an input, mapped, or foreign without ``overwrite``.
-    FileNotFoundError, IsADirectoryError
-        If the folder of a page does not exist, or a file of the report is a folder.
+        file of the report is an input, mapped, or foreign without ``overwrite``, or not to be made.
 
     Examples
     --------
