@@ -61,7 +61,7 @@ def singular(nouns: str) -> str:
     """
     if nouns == "people":
         return "person"
-    return re.sub(r"ies$", "y", re.sub(r"(ss|x|ch|sh)es$|(?<!s)s$", r"\1", nouns))
+    return re.sub(r"(ss|x|ch|sh)es$|(?<!s)s$", r"\1", re.sub(r"ies$", "y", nouns))
 
 
 def visible(value: object) -> str:
