@@ -255,6 +255,7 @@ struct Index {
   }
   std::vector<std::int64_t> ids_of(const std::vector<std::int64_t>& rows) const {
     std::vector<std::int64_t> ids;
+    ids.reserve(rows.size());
     for (const std::int64_t row : rows) ids.push_back(row_at(row).id);
     return ids;
   }
