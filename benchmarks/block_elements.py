@@ -34,34 +34,31 @@ from cfe_faiss.search.query import Calibration
 TITLE = "Element types of blocks"
 
 DIMENSIONS = 4, 8, 12, 18, 24, 32, 48, 64, 96, 128, 256, 768
-BIT_DIMENSIONS = 128, 192, 256, 384, 512, 768
 ROWS, NLIST, CLASSES, K = 8000, 90, 6, 10
+BIT_SHAPES = (  # dimensions and rows
+    *((d, ROWS) for d in (128, 192, 256, 384, 512, 768)),
+    *((64, n) for n in (30_000, 100_000, 300_000)),
+)
 FEW, MANY = 8, 60
 WORTH_MEMORY = 0.9
 SINGLES, REPEATS = 200, 9
 
 
-def clusters(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
+def clusters(rng: np.random.Generator, d: int, n: int = ROWS) -> NDArray[np.float32]:
     """Return rows around 60 centres."""
     centres = rng.normal(size=(60, d))
-    return (centres[rng.integers(0, 60, ROWS)] + 0.7 * rng.normal(size=(ROWS, d))).astype(
-        np.float32
-    )
+    return (centres[rng.integers(0, 60, n)] + 0.7 * rng.normal(size=(n, d))).astype(np.float32)
 
 
-def low_rank(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
+def low_rank(rng: np.random.Generator, d: int, n: int = ROWS) -> NDArray[np.float32]:
     """Return rows near a subspace of 8 dimensions, as KS vectors are."""
     basis = rng.normal(size=(8, d))
-    return (rng.normal(size=(ROWS, 8)) @ basis + 0.2 * rng.normal(size=(ROWS, d))).astype(
-        np.float32
-    )
+    return (rng.normal(size=(n, 8)) @ basis + 0.2 * rng.normal(size=(n, d))).astype(np.float32)
 
 
-def sparse(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
+def sparse(rng: np.random.Generator, d: int, n: int = ROWS) -> NDArray[np.float32]:
     """Return rows with a few large numbers, as tables and bags of words have them."""
-    return (rng.exponential(size=(ROWS, d)) * (rng.random((ROWS, d)) < 0.2) + 1e-3).astype(
-        np.float32
-    )
+    return (rng.exponential(size=(n, d)) * (rng.random((n, d)) < 0.2) + 1e-3).astype(np.float32)
 
 
 DATA = {"clusters": clusters, "low rank": low_rank, "sparse": sparse}
@@ -111,12 +108,13 @@ def measure(name: str, d: int) -> dict[str, Any]:
     }
 
 
-def measure_bits(name: str, d: int) -> dict[str, Any]:
+def measure_bits(name: str, d: int, n: int) -> dict[str, Any]:
     """Return the times of single queries with bits, as shares of those with bytes, for one data set."""
     derived._BITS = range(1, 1 << 12)  # in every dimension
+    derived._MANY_ROWS = 0
     rng = np.random.default_rng(d)
-    X, labels = DATA[name](rng, d), rng.integers(0, CLASSES, ROWS)
-    index = cfe.IndexEvidenceIVF(d, NLIST)
+    X, labels = DATA[name](rng, d, n), rng.integers(0, CLASSES, n)
+    index = cfe.IndexEvidenceIVF(d, round(NLIST * (n / ROWS) ** 0.5))
     index.cp.niter = 4
     index.train(X)
     index.add_with_labels(X, labels)
@@ -128,9 +126,9 @@ def measure_bits(name: str, d: int) -> dict[str, Any]:
             for q in range(SINGLES)
         ]
 
-    found: dict[str, Any] = {"data": name, "d": d}
+    found: dict[str, Any] = {"data": name, "d": d, "rows": n}
     for key, nprobe in (("single_few", FEW), ("single_many", MANY)):
-        recall = nprobe / ROWS  # names the calibration
+        recall = nprobe / n  # names the calibration
         calibrations[K, recall, False, index.complete, "evidence", None] = Calibration(
             {}, nprobe, {}
         )
@@ -138,14 +136,15 @@ def measure_bits(name: str, d: int) -> dict[str, Any]:
     return found
 
 
-def mean_of(rows: list[dict[str, Any]], key: str, d: int) -> float:
-    """Return the geometric mean over the data sets of a dimension."""
-    return float(np.exp(np.mean([np.log(row[key]) for row in rows if row["d"] == d])))
+def mean_of(rows: list[dict[str, Any]], key: str, d: int, n: int = ROWS) -> float:
+    """Return the geometric mean over the data sets of a dimension and a number of rows."""
+    chosen = [row[key] for row in rows if (row["d"], row.get("rows", ROWS)) == (d, n)]
+    return float(np.exp(np.mean(np.log(chosen))))
 
 
 def fit(rows: list[dict[str, Any]], key: str, limit: float) -> int:
     """Return the dimension from which on an element pays: all larger ones have means below the limit."""
-    dimensions = sorted({row["d"] for row in rows})
+    dimensions = sorted({row["d"] for row in rows if row.get("rows", ROWS) == ROWS})
     slower = [d for d in dimensions if mean_of(rows, key, d) > limit]
     return min((d for d in dimensions if d > max(slower, default=0)), default=1 << 30)
 
@@ -153,24 +152,32 @@ def fit(rows: list[dict[str, Any]], key: str, limit: float) -> int:
 def measure_level(*, bits: bool) -> None:
     """Print the measurements at the instruction set of this process."""
     use_threads(1)
-    run, dimensions = (measure_bits, BIT_DIMENSIONS) if bits else (measure, DIMENSIONS)
-    print(json.dumps([run(name, d) for d in dimensions for name in DATA]))
+    if bits:
+        print(json.dumps([measure_bits(name, *shape) for shape in BIT_SHAPES for name in DATA]))
+    else:
+        print(json.dumps([measure(name, d) for d in DIMENSIONS for name in DATA]))
 
 
 def block_bits() -> str:
     content = result("block_bits")
     rows = [
-        (level, d, *(f"{mean_of(found['measurements'], kind, d):.2f}" for kind in kinds))
+        (
+            level,
+            d,
+            f"{n:,}",
+            *(f"{mean_of(found['measurements'], kind, d, n):.2f}" for kind in kinds),
+        )
         for level, found in content["levels"].items()
         for kinds in [("single_few", "single_many")]
-        for d in sorted({row["d"] for row in found["measurements"]})
+        for d, n in sorted({(row["d"], row.get("rows", ROWS)) for row in found["measurements"]})
     ]
     return (
         f"The time of one query with a target recall in bits, as a share of its time in bytes, with {content['few']} "
-        f"and with {content['many']} of {content['nlist']} lists of {content['rows']:,} rows: geometric means over the "
+        f"and with {content['many']} of sqrt(n) lists: geometric means over the "
         f"data sets (`python benchmarks/block_elements.py --bits`, {content['environment']['processor']}). Searches "
-        "read bits from 384 dimensions on.\n\n"
-        + table(("instruction set", "dimensions", "few lists", "many lists"), rows)
+        f"read bits from {derived._BITS_OF_FEW_ROWS} dimensions on, with {derived._MANY_ROWS:,} rows and more from "
+        f"{derived._BITS.start} on.\n\n"
+        + table(("instruction set", "dimensions", "rows", "few lists", "many lists"), rows)
     )
 
 

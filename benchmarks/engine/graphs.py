@@ -216,8 +216,12 @@ def text(d: int, n: int, seed: int = SEED) -> NDArray[np.float32]:
 
     means = np.repeat(part(_TOPICS), _SUBTOPICS, axis=0) + part(len(weights)) + part(1)
     basis = np.linalg.qr(rng.standard_normal((d, d), np.float32))[0]
-    rows = (part(n) + means[subtopics]) @ basis
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = np.empty((n, d), np.float32)
+    for first in range(0, n, _BLOCK):
+        of_some = subtopics[first : first + _BLOCK]
+        some = (part(len(of_some)) + means[of_some]) @ basis
+        rows[first : first + _BLOCK] = some / np.linalg.norm(some, axis=1, keepdims=True)
+    return rows
 
 
 def paragraphs(d: int) -> NDArray[np.float32]:

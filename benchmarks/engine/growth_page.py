@@ -177,13 +177,14 @@ def how(content: dict[str, Any]) -> str:
     """Return how the figures were measured, for both pages."""
     load = max(cell["load"] for cell in content["measured"])
     return (
-        "One thread; median time of a query by the clock, in nine rounds of turns; 200 queries of each class that is "
-        "asked (two, or one of the largest sets). Each index has the least setting that reaches the recall for these "
-        "queries, and the fastest of its parameters, so every recall is slightly flattered. *Selector*: one index of "
-        "all rows. *Others*, rabitqlib, ScaNN: an index by hand over the rows that the class may find; memory and time "
-        "are of one of them. *raw*: rabitqlib's codes of one bit, and floats; *codes*: 7 or 9 bits, whose similarities "
-        "are estimates. Ours is the faster of `recall=` and `nprobe=`. Memory is what the process gives back when the "
-        "index is dropped; build is processor time. For ours both include what `prepare` makes: the calibration of "
+        "One thread; median time of a query by the clock, in nine rounds of turns with ours; 200 queries of each "
+        "class that is asked (two, or one of the largest sets). Each index has the least setting that reaches the "
+        "recall for these queries, and the fastest of its parameters, so every recall is slightly flattered. "
+        "*Selector*: one index of all rows. *Others*, rabitqlib, ScaNN: an index by hand over the rows that the class"
+        " may find; memory and time are of one of them. *raw*: rabitqlib's codes of one bit, and floats; *codes*: 7 "
+        "or 9 bits, whose similarities are estimates. Ours is the faster of `recall=` and `nprobe=`. Memory is what "
+        "the index adds to the process; build is processor time. For ours both include what `prepare` makes: the "
+        "calibration of "
         f"`recall=`, and blocks for batches. Other programs shared the two cores (load up to {load:.0f}), so times are "
         "long; compare ratios."
     )
@@ -247,11 +248,10 @@ def page(content: dict[str, Any]) -> str:
         }
         for of_text in (True, False)
     }
-    missing = [
-        f"{' with '.join(named(cell))}: {cell['left out']}"
-        for cell in content["measured"]
-        if cell["left out"]
-    ]
+    missing: dict[str, list[str]] = {}
+    for cell in content["measured"]:
+        missing.setdefault(cell["left out"], []).append(" with ".join(named(cell)))
+    left_out = [f"{', '.join(names)}: {text}" for text, names in missing.items() if text]
     return "\n\n".join(
         [
             f"![Time of one query against the number of rows]({CHART})",
@@ -270,8 +270,7 @@ def page(content: dict[str, Any]) -> str:
             "## How it was measured",
             how(content),
             trainer(content),
-            f"Not measured, or otherwise: {'. '.join(missing)}. Not measured: 384 dimensions and 3 million "
-            "rows.",
+            f"Not measured, or otherwise: {'. '.join(left_out)}.",
             details(content),
         ]
     )

@@ -248,7 +248,8 @@ class Rabitq:
 
         means, places = clusters or clustered(X, parameters[LIST_FACTOR])
         few = X.shape[1] < _LEAST_DIMENSIONS
-        X, means = zeros_behind(X), zeros_behind(means)
+        if few:
+            X, means = zeros_behind(X), zeros_behind(means)
         index = IvfIndex(X.shape[1], len(X), len(means), int(parameters["bits"]), metric="ip")
         index.build(X, means, places, int(faiss.omp_get_max_threads()))
         return cls(Padded(index) if few else index, bool(parameters["precise"]))

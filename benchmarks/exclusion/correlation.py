@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import cfe_faiss as cfe
 from benchmarks.common import RESULTS
-from benchmarks.engine import growth, growth_page, high
+from benchmarks.engine import growth, growth_page, rivals
 from benchmarks.engine.graphs import SEED, K
 from benchmarks.exclusion.data import Shape, make
 from cfe_faiss.base import threads
@@ -39,17 +39,17 @@ FACTORS = [1.0, 2.0]
 _ASKED = 2  # groups
 
 
-def correlated(correlation: float, n: int = N) -> high.Task:
+def correlated(correlation: float, n: int = N) -> rivals.Task:
     """Return the task of rows with one group each."""
     X, labels = make(Shape(round(-100 * correlation), "equal", GROUPS, D, n))
     rng = np.random.default_rng(SEED)
     queries = {
-        c: rng.permutation(np.flatnonzero(labels == c))[: high.QUERIES] for c in range(_ASKED)
+        c: rng.permutation(np.flatnonzero(labels == c))[: rivals.QUERIES] for c in range(_ASKED)
     }
-    return high.Task(f"correlation {correlation:g}", FACTORS, X, labels, queries)
+    return rivals.Task(f"correlation {correlation:g}", FACTORS, X, labels, queries)
 
 
-def several(n: int = N) -> tuple[high.Task, NDArray[np.int64], NDArray[np.int64]]:
+def several(n: int = N) -> tuple[rivals.Task, NDArray[np.int64], NDArray[np.int64]]:
     """Return a task, the two groups of each row as one label (n,), and the labels to exclude, (1, m).
 
     The classes of the task are 0 for rows with a group of the queries', and 1 for those that pass.
@@ -58,18 +58,19 @@ def several(n: int = N) -> tuple[high.Task, NDArray[np.int64], NDArray[np.int64]
     X, labels = make(Shape(0, "equal", len(pairs), D, n))
     excluded = np.array([i for i, pair in enumerate(pairs) if set(pair) & set(pairs[0])])
     rows = np.flatnonzero(labels == 0)
-    queries = {0: np.random.default_rng(SEED).permutation(rows)[: high.QUERIES]}
+    queries = {0: np.random.default_rng(SEED).permutation(rows)[: rivals.QUERIES]}
     passes = ~np.isin(labels, excluded)
-    task = high.Task(SEVERAL, FACTORS, X, passes.astype(np.int64), queries)
+    task = rivals.Task(SEVERAL, FACTORS, X, passes.astype(np.int64), queries)
     return task, labels, excluded[None]
 
 
 def ours(
-    task: high.Task, labels: NDArray[np.int64], excluded: NDArray[np.int64]
-) -> Iterator[high.Built]:
+    task: rivals.Task, labels: NDArray[np.int64], excluded: NDArray[np.int64]
+) -> Iterator[rivals.Built]:
     """Our index over all rows, with ``exclude_labels=``."""
     for factor in task.factors:
         nlist = round(factor * len(task.X) ** 0.5)
+        before = rivals.held_bytes()
         start = time.process_time()
         index = cfe.IndexEvidenceIVF(task.X.shape[1], nlist)
         index.train(task.X)
@@ -77,15 +78,16 @@ def ours(
         index.prepare()
         seconds = time.process_time() - start
 
-        def find(_: int, nprobe: int, index: Any = index) -> high.Search:
+        def find(_: int, nprobe: int, index: Any = index) -> rivals.Search:
             label = np.zeros(1, np.int64)
             return lambda x: index.search_evidence(x, label, K, nprobe, exclude_labels=excluded)[1]
 
         rows = {0: np.arange(len(task.X))}
-        yield high.Built("ours", {"nlist": nlist}, find, find, rows, nlist, seconds)
+        about = "ours", {"nlist": nlist}, find, find, rows, nlist, seconds
+        yield rivals.Built(*about, memory=rivals.held_bytes() - before)
 
 
-def near_own(task: high.Task) -> float:
+def near_own(task: rivals.Task) -> float:
     """Return the share of excluded rows among the K nearest of all, for the queries."""
     shares = []
     for label, rows in task.queries.items():
@@ -135,8 +137,8 @@ def page(content: dict[str, Any]) -> str:
             f"{'; '.join(near)}. At -1, HNSW over the other groups and 4 sqrt(n) lists were tried, too.",
             growth_page.speeds(content),
             growth_page.how(content),
-            "With two groups of a row the checks of `exclude_labels=` take most of our time. Ten million rows are in "
-            "[growth](growth.md), more groups and sizes in [another run](exclusion_short.md).",
+            "With two groups of a row the checks of `exclude_labels=` take about as long as our search. "
+            "Ten million rows are in [growth](growth.md), more groups and sizes in [another run](exclusion_short.md).",
             growth_page.details(content),
         ]
     )
@@ -148,18 +150,18 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=N)
     args = parser.parse_args()
-    tasks: list[tuple[high.Task, Callable[..., Iterator[high.Built]]]] = [
-        (correlated(correlation, args.rows), growth.ours) for correlation in CORRELATIONS
+    tasks: list[tuple[rivals.Task, Callable[..., Iterator[rivals.Built]]]] = [
+        (correlated(correlation, args.rows), rivals.ours) for correlation in CORRELATIONS
     ]
     task, labels, excluded = several(args.rows)
     tasks.append((task, partial(ours, labels=labels, excluded=excluded)))
-    rivals = [growth.PEERS[name] for name in ("rabitqlib", "IVF", "HNSW")]
+    peers = [rivals.PEERS[name] for name in ("rabitqlib", "IVF", "HNSW")]
     measured = json.loads(PATH.read_text())["measured"] if PATH.exists() else []
     for asked, mine in tasks:
         if asked.name in [cell["data"] for cell in measured]:
             continue  # resumes
         with threads.single_threaded_blas():
-            found = growth.measure(asked, [mine, *rivals])
+            found = growth.measure(asked, [mine, *peers])
         growth.store(PATH, found | {"near own": near_own(asked)})
 
 

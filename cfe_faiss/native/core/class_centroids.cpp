@@ -27,7 +27,6 @@ constexpr std::int64_t kListsForEach = 64;
 // From this number of lists and dimensions on, comparing bytes first is faster than comparing floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
-constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes of a mean that is no unit vector
 
 // If at least this share of all lists has a class mean, a complete run for the class is faster than replacing scores.
 constexpr double kMost = 0.5;

@@ -55,7 +55,7 @@ class ChangedLists {
   std::vector<std::size_t> starts_;   // the first mean of each list and, last, their number
   std::vector<std::int32_t> labels_;  // of each mean; kUnknown for the mean of all rows
   std::vector<bool> filled_;          // whether a mean has rows
-  std::vector<float> means_;          // (means, d)
+  std::vector<float> means_;          // (means, ranking_length)
 };
 
 // Ranks lists for queries, nearest first and of equals the smallest number. Scores have the same bits at every

@@ -27,8 +27,8 @@ inline constexpr float kDeviations = 3;        // z
 inline constexpr float kRoundingRatio = 0.6f;  // least deviation, per length of a query's rounding error, of a factor
 inline constexpr float kCodeDeviation = 0.3f;  // per length of a query and unit of a byte; covers its 12 bits, too
 inline constexpr std::size_t kFirstRows = 2;   // rows per result whose bytes are compared first, to get a threshold
-inline constexpr std::size_t kCodesAhead = 3;  // rows whose bytes are prefetched
-inline constexpr std::size_t kBytesAhead = 2048;                      // of the bits of rows, which are prefetched
+inline constexpr std::size_t kCodesAhead = 3, kLinesAhead = 16;       // rows and cache lines that are prefetched
+inline constexpr std::size_t kBytesAhead = 2048;                      // of the bits of blocks that are prefetched
 inline constexpr int kLargestBitCode = 15, kLargestQueryCode = 2047;  // of a query that meets bits, or bytes
 
 // --- rotation ---
@@ -210,17 +210,20 @@ CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister
 #endif
 }
 
-// The products of the query's codes and the signs of a block's rows.
-CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, const std::uint8_t* tables) {
+// The products of the query's codes and the signs of a block's rows. Prefetches the block `next`.
+CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, std::size_t next, const std::uint8_t* tables) {
   constexpr std::size_t kWord = 64, kBytes = sizeof(ByteRegister);
   const auto* rows = reinterpret_cast<const std::uint8_t*>(blocks.data + b * blocks.words * kLanes);
+  const std::int32_t* ahead = blocks.data + next * blocks.words * kLanes;
+  const std::int32_t* statistics = blocks.statistics + next * kEstimateStatistics * kLanes;
+  for (std::size_t i = kFactor; i <= kDeviation; ++i) __builtin_prefetch(statistics + i * kLanes);
   // Sums of rows 0, 2, ... and 1, 3, ... in 16 bits, where the first wrap around.
   ShortRegister pairs{}, odd{};
   for (std::size_t word = 0; word < blocks.words; ++word)
     for (std::size_t at = 0; at < kWord; at += kBytes) {
       ByteRegister bytes, lower, upper;
       std::memcpy(&bytes, rows + word * kWord + at, kBytes);
-      if (at == 0) __builtin_prefetch(rows + word * kWord + kBytesAhead);
+      if (at == 0) __builtin_prefetch(ahead + word * kLanes);
       std::memcpy(&lower, tables + 2 * word * kWord + at, kBytes);
       std::memcpy(&upper, tables + (2 * word + 1) * kWord + at, kBytes);
       const auto high = (ByteRegister)((ShortRegister)bytes >> 4) & 15;
@@ -275,10 +278,12 @@ CFE_INLINE std::size_t bound_blocks(const Scan& scan, Place& place, std::size_t 
   const WarmUp memory = scan.memory.warm_up;
   const auto* tables = reinterpret_cast<const std::uint8_t*>(scan.memory.words);
   const F32x16 nothing = F32x16::all(-kInfinite), scale = F32x16::all(scan.memory.queries.scale[0]);
+  const std::size_t ahead = 1 + kBytesAhead / (scan.blocks.words * kLanes * sizeof(std::int32_t));
   std::size_t chosen = 0;
   for (; place.list < scan.group.nprobe && chosen < most; ++place.list, place.block = 0) {
     const auto [first, stop] = list_blocks(scan, place.list);
     if (first == stop) continue;
+    const std::size_t after = place.list + 1 < scan.group.nprobe ? list_blocks(scan, place.list + 1).list : stop;
     const ListEstimate list = estimate_of(scan, scan.group.lists[place.list]);
     const F32x16 base = F32x16::all(list.base), width = F32x16::all(list.width);
     for (place.block = place.block > first ? place.block : first; place.block < stop && chosen < most; ++place.block) {
@@ -286,7 +291,8 @@ CFE_INLINE std::size_t bound_blocks(const Scan& scan, Place& place, std::size_t 
       const Mask lanes = eligible_lanes(scan, b, scan.label);
       if (lanes == 0) continue;
       const auto* rows = reinterpret_cast<const float*>(scan.blocks.statistics + b * kEstimateStatistics * kLanes);
-      const F32x16 products = to_float(sign_products(scan.blocks, b, tables)) * scale;
+      const std::size_t next = b + ahead < stop ? b + ahead : after + (b + ahead - stop);
+      const F32x16 products = to_float(sign_products(scan.blocks, b, next, tables)) * scale;
       const F32x16 estimate =
           (base + F32x16::load(rows + kBase * kLanes)) + F32x16::load(rows + kFactor * kLanes) * products;
       const F32x16 upper = estimate + F32x16::load(rows + kDeviation * kLanes) * width;
@@ -308,25 +314,29 @@ CFE_INLINE void compare_codes(const Scan& scan, std::size_t number) {
     const auto at = static_cast<std::size_t>(memory.kept[n]);
     return static_cast<std::size_t>(memory.seen[at / kLanes]) * kLanes + at % kLanes;
   };
+  const auto statistics_of = [&](std::size_t lane) CFE_LAMBDA {
+    const std::int32_t* of_block = blocks.statistics + lane / kLanes * kEstimateStatistics * kLanes;
+    return reinterpret_cast<const float*>(of_block) + lane % kLanes;
+  };
   const auto prefetch = [&](std::size_t n) CFE_LAMBDA {
     for (std::size_t i = 0; n < number && i < blocks.columns; i += kCacheLine)
       __builtin_prefetch(blocks.codes + lane_of(n) * blocks.columns + i);
+    if (n < number) __builtin_prefetch(statistics_of(lane_of(n)) + kUnit * kLanes);
   };
-  const float base = blocks.rows.metric == Metric::kL2 ? -query.norm[0] : 0;
+  const bool distance = blocks.rows.metric == Metric::kL2;
   const float width = kDeviations * kCodeDeviation * __builtin_sqrtf(query.norm[0]);
-  for (std::size_t n = 0; n < kCodesAhead; ++n) prefetch(n);
+  const std::size_t ahead = kCodesAhead + kLinesAhead * kCacheLine / blocks.columns;
+  for (std::size_t n = 0; n < ahead; ++n) prefetch(n);
   for (std::size_t first = 0; first < number; first += kLanes) {
     std::int32_t lanes[kLanes] = {};
     float lower[kLanes] = {}, upper[kLanes] = {};
     const std::size_t rows = number - first < kLanes ? number - first : kLanes;
     for (std::size_t i = 0; i < rows; ++i) {
-      prefetch(first + i + kCodesAhead);
-      const std::size_t lane = lane_of(first + i), b = lane / kLanes;
-      const auto* statistics =
-          reinterpret_cast<const float*>(blocks.statistics + b * kEstimateStatistics * kLanes) + lane % kLanes;
-      const float unit = statistics[kUnit * kLanes];
-      const float product = code_product(scan, blocks.codes + lane * blocks.columns);
-      const float estimate = base + statistics[kRest * kLanes] + unit * product;
+      prefetch(first + i + ahead);
+      const std::size_t lane = lane_of(first + i);
+      const float* statistics = statistics_of(lane);
+      const float unit = statistics[kUnit * kLanes], rest = distance ? statistics[kRest * kLanes] - query.norm[0] : 0;
+      const float estimate = rest + unit * code_product(scan, blocks.codes + lane * blocks.columns);
       float& bound = memory.upper[memory.kept[first + i]];
       lanes[i] = static_cast<std::int32_t>(lane);
       lower[i] = estimate - width * unit;
