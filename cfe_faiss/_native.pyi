@@ -105,31 +105,6 @@ class CsrGraph:
             If the shapes do not fit the graph, or ``new_unit`` is ``unit``.
         """
 
-class GraphBuilder:
-    """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
-
-    Weights of repeated edges are summed; of an edge that is given in both directions the mean counts in both, unless
-    the graph is directed.
-
-    Raises
-    ------
-    ValueError
-        If there are more nodes than int32 can number; by the methods, if a node number is out of its range, other
-        edges are placed than counted, or a weight is not positive and finite.
-    """
-
-    def __init__(self, num_nodes: int, directed: bool, weighted: bool = False) -> None: ...
-    def count(self, edges: NDArray[np.int64]) -> None:
-        """Count edges, sources above targets, (2, m)."""
-
-    def place(self, edges: NDArray[np.int64], weights: NDArray[np.float32] | None = None) -> None:
-        """Put the neighbours that edges give, and the weights, (m,), to where their nodes' neighbours go."""
-
-    def finish(
-        self, threads: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
-
 def gather_lists(
     starts: NDArray[np.int64],
     sizes: NDArray[np.int64],

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TextIO
 
 import numpy as np
-import pandas as pd
 import pytest
 from reference import assert_same_arrays
 
@@ -69,25 +68,6 @@ def assert_same(path: Path, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIV
     np.testing.assert_array_equal(read.members().ids, index.members().ids)
     np.testing.assert_array_equal(read.members().labels, index.members().labels)
     assert_same_arrays(read.search_stored(None, 5), index.search_stored(None, 5))
-
-
-def frame_of(text: str, style: str) -> pd.DataFrame:
-    """What a command wrote, as a table."""
-    if style == "csv":
-        return pd.read_csv(
-            io.StringIO(text), keep_default_na=False, na_values=["nan"], dtype={"value": str}
-        )
-    return pd.DataFrame(json.loads(text))
-
-
-def assert_wrote(text: str, style: str, expected: pd.DataFrame) -> None:
-    found = frame_of(text, style)
-    assert list(found.columns) == list(expected.columns)
-    for name in expected.columns:
-        if expected[name].dtype.kind == "f":
-            np.testing.assert_allclose(found[name].astype(float), expected[name], rtol=1e-12)
-        else:
-            assert found[name].tolist() == expected[name].tolist()
 
 
 def run_on_terminal(

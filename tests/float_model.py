@@ -1,5 +1,6 @@
 """A model of an evidence index in plain NumPy, with one dictionary of rows and brute force for every search."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +22,17 @@ class Rules:
     exclude_labels: list[list[Any]] | None = None
     within: tuple[float, float] | None = None
     per_group: int | None = None
+    sel_form: Callable[[Any], Any] = np.asarray
 
     def options(self) -> dict[str, Any]:
         """Return the rules as keywords of a search."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        return {
-            name: value for name, value in given.items() if (name, value) != ("neighbors", "other")
-        }
+        rules = {name: value for name, value in vars(self).items() if value is not None}
+        sel_form = rules.pop("sel_form")
+        if self.sel is not None:
+            rules["sel"] = sel_form(self.sel)
+        if self.neighbors == "other":
+            del rules["neighbors"]
+        return rules
 
 
 @dataclass

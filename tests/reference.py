@@ -40,10 +40,18 @@ def unit(X: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def with_rows(index: Any, X: Any, labels: Any, ids: Any = None) -> Any:
-    """Return an index after it was trained on vectors, if it can be, and has taken them with their labels."""
+    """Return an index that is trained on vectors, if it can be, and holds them with their labels; -1 is unknown."""
     if not index.is_trained:
         index.train(X)
-    index.add_with_labels(X, labels, ids)
+    codes = np.asarray(labels)
+    if codes.dtype.kind != "i" or (codes >= 0).all():
+        index.add_with_labels(X, labels, ids)
+        return index
+    if ids is None:
+        index.add(X)
+    else:
+        index.add_with_ids(X, ids)
+    index.relabel(labels, ids)
     return index
 
 
@@ -298,15 +306,21 @@ def lists_of_rows(index: Any) -> np.ndarray:
     return lists
 
 
+def output_of(code: str, *arguments: Any, **environment: str) -> str:
+    """Return what code prints in a process of its own, which must end without an error."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def outputs_of_levels(code: str) -> set[str]:
-    """Return what code prints at the instruction sets of this processor, each in a process."""
-    return {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "CFE_SIMD": level, "OPENBLAS_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for level in available_levels()
-    }
+    """Return what code prints at the instruction sets of this processor."""
+    levels = available_levels()
+    return {output_of(code, CFE_SIMD=level, OPENBLAS_NUM_THREADS="1") for level in levels}

@@ -227,36 +227,18 @@ def write_planetoid(raw, prefix):
     y = np.eye(3)[np.arange(N) % 3]
     graph = {v: [u for u in (v - 1, v + 1) if 0 <= u < N] for v in range(N)}
     graph[0] += [0, 1]
-    parts = {
-        "x": x[:2],
-        "y": y[:2],
-        "allx": x[:-2],
-        "ally": y[:-2],
-        "tx": x[-2:],
-        "ty": y[-2:],
-        "graph": graph,
-    }
+    parts = {"x": x[:2], "y": y[:2], "allx": x[:-2], "ally": y[:-2]}
+    parts |= {"tx": x[-2:], "ty": y[-2:], "graph": graph}
     for part, value in parts.items():
         (raw / f"ind.{prefix}.{part}").write_bytes(pickle.dumps(value))
     (raw / f"ind.{prefix}.test.index").write_text(f"{N - 1}\n{N - 2}\n")
 
 
-def write_facebook(raw):
-    raw.mkdir(parents=True)
-    edges = np.array([[0, 1], [1, 0], [2, 2]])
-    np.savez(raw / "facebook.npz", features=np.eye(3), target=np.array([0, 1, 1]), edges=edges)
-
-
 def write_amazon(raw):
     raw.mkdir(parents=True)
     adjacency = sp.csr_matrix(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=bool))
-    np.savez(
-        raw / "adj_full.npz",
-        data=adjacency.data,
-        indices=adjacency.indices,
-        indptr=adjacency.indptr,
-        shape=adjacency.shape,
-    )
+    parts = {name: getattr(adjacency, name) for name in ("data", "indices", "indptr", "shape")}
+    np.savez(raw / "adj_full.npz", **parts)
     np.save(raw / "feats.npy", np.eye(3, 2))
     (raw / "class_map.json").write_text(
         json.dumps({"0": [0, 1, 1, 0], "1": [1, 0, 0, 1], "2": [0, 0, 0, 1]})

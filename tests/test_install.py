@@ -72,15 +72,8 @@ def test_read_only_installation_without_home(read_only, home):
     if home is not None:
         environment["HOME"] = str(read_only / home)
     command = [sys.executable, "-c", USE, str(read_only)]
-    done = subprocess.run(
-        command,
-        env=environment,
-        preexec_fn=_heed_permissions,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = {"env": environment, "preexec_fn": _heed_permissions, "cwd": "/"}
+    done = subprocess.run(command, capture_output=True, text=True, **options)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.split()) == 2
 
@@ -97,21 +90,15 @@ def test_make_says_what_to_install(tmp_path):
     tools.mkdir()
     for tool in ("find", "sh"):
         (tools / tool).symlink_to(str(shutil.which(tool)))
-    command = [
-        str(shutil.which("make")),
-        "--no-print-directory",
-        "demo",
-        f"VENV={tmp_path / 'venv'}",
-    ]
+    make = str(shutil.which("make"))
+    command = [make, "--no-print-directory", "demo", f"VENV={tmp_path / 'venv'}"]
     environment = {"PATH": str(tools)}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert (
-        done.stdout
-        == "cfe_faiss is built from C++: install a compiler first (Debian: apt-get install g++)\n"
-    )
+    remedy = "install a compiler first (Debian: apt-get install g++)"
+    assert done.stdout == f"cfe_faiss is built from C++: {remedy}\n"
     assert len(done.stderr.splitlines()) == 1  # make's own
 
 

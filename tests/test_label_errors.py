@@ -232,9 +232,8 @@ def test_near_duplicates_by_distance_equal_brute_force(seed, digits):
         pairs = mining.near_duplicates(X, groups, threshold, metric="l2")
         limit = np.float32(threshold**2)
         near = np.triu((D**2).astype(np.float32) <= limit) & (groups[:, None] != groups)
-        assert set(zip(pairs.source, pairs.target, strict=True)) == set(
-            zip(*np.nonzero(near), strict=True)
-        )
+        found = set(zip(pairs.source, pairs.target, strict=True))
+        assert found == set(zip(*np.nonzero(near), strict=True))
         assert_allclose(pairs.similarity, D[pairs.source, pairs.target] ** 2, rtol=1e-6)
     with pytest.raises(ValueError, match="threshold"):
         mining.near_duplicates(X, groups, -1, metric="l2")

@@ -418,12 +418,8 @@ def test_balanced_neighbors_equal_bbknn():
     X, _ = load_iris(return_X_y=True)
     X = np.unique(X, axis=0).astype(np.float32)
     batches = np.random.default_rng(0).integers(0, 3, len(X))
-    parameters = {
-        "computation": "cKDTree",
-        "neighbors_within_batch": 3,
-        "n_pcs": 4,
-        "metric": "euclidean",
-    }
+    parameters = {"computation": "cKDTree", "neighbors_within_batch": 3}
+    parameters |= {"n_pcs": 4, "metric": "euclidean"}
     theirs, rows = matrix.get_graph(X, batches.astype(str), parameters)
     D, I = mining.batch_balanced_neighbors(X, batches, 3)
     assert_allclose(D, np.sort(theirs, axis=1), rtol=1e-9)

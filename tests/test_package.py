@@ -42,10 +42,8 @@ def test_public_names_are_there_and_documented():
             "show_versions",
             "unregister",
         ):
-            assert (
-                "Parameters" in getattr(cfe, name).__doc__
-                or "Attributes" in getattr(cfe, name).__doc__
-            )
+            text = getattr(cfe, name).__doc__
+            assert "Parameters" in text or "Attributes" in text
 
 
 def test_metadata():

@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import (
-    Stored,
-    clustered,
-    evidence,
-    stored_vectors,
-    top_pairs,
-    with_rows,
-)
+from reference import clustered, evidence, stored_vectors, top_pairs, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import pairs as module
@@ -45,10 +38,21 @@ def listed(pairs):
     return list(zip(pairs.source.tolist(), pairs.target.tolist(), pairs.similarity, strict=True))
 
 
+@contextmanager
+def small_steps():
+    """Let a search take a few rows at a time, and hold few pairs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "CHUNK", 16)
+        patch.setattr(tiles, "TILE", 16 * 16)
+        patch.setattr(exact, "_BUFFER", 100)
+        yield
+
+
+@pytest.mark.parametrize("steps", [small_steps, joined])
 @given(stored_vectors(least=4, lowest_label=-1))
-def test_joined_pairs_equal_brute_force(stored):
+def test_pairs_equal_brute_force(steps, stored):
     for index in both_indexes(stored):
-        with joined():
+        with steps():
             assert listed(cfe.global_evidence(index, stored.k)) == top_pairs(stored)[: stored.k]
 
 
@@ -75,10 +79,8 @@ def test_pairs_above_a_threshold(stored, threshold):
             in_blocks = list(cfe.evidence_pairs(index, threshold, block=stored.k))
         for blocks in (in_blocks, list(cfe.evidence_pairs(index, threshold, block=stored.k))):
             assert all(0 < len(pairs) <= stored.k for pairs in blocks)
-            assert all(
-                listed(pairs) == sorted(listed(pairs), key=lambda p: (-p[2], p[0], p[1]))
-                for pairs in blocks
-            )
+            for pairs in map(listed, blocks):
+                assert pairs == sorted(pairs, key=lambda p: (-p[2], p[0], p[1]))
             every = [pair for pairs in blocks for pair in listed(pairs)]
             assert sorted(every, key=lambda p: (-p[2], p[0], p[1])) == expected
 
@@ -118,29 +120,8 @@ def test_per_node_is_algorithm_3(stored):
     for index in both_indexes(stored):
         assert listed(cfe.global_evidence(index, stored.k, per_node=True)) == expected
         nprobe = 8 if index.has_lists else None
-        assert (
-            listed(cfe.global_evidence(index, stored.k, per_node=True, exact=False, nprobe=nprobe))
-            == expected
-        )
-
-
-def test_many_chunks_and_a_small_buffer(monkeypatch):
-    monkeypatch.setattr(tiles, "CHUNK", 64)
-    monkeypatch.setattr(tiles, "TILE", 64 * 64)
-    monkeypatch.setattr(exact, "_BUFFER", 100)
-    X, labels = clustered(300, 10, 4)
-    stored = Stored(
-        np.concatenate([X, X[:50]]),
-        np.concatenate([labels, labels[:50] + 1]),
-        np.arange(350),
-        X,
-        labels,
-        9,
-    )
-    expected = top_pairs(stored)
-    for index in both_indexes(stored):
-        for k in (1, 60, 3000):
-            assert listed(cfe.global_evidence(index, k)) == expected[:k]
+        searched = {"exact": False, "nprobe": nprobe}
+        assert listed(cfe.global_evidence(index, stored.k, per_node=True, **searched)) == expected
 
 
 @pytest.mark.parametrize(

@@ -87,14 +87,11 @@ def test_patients(patients, tmp_path):
     assert type(figure) is Figure
     words = texts(figure)
     for expected in (
-        "Nodes 5 and 81: similar, yet predicted differently",
         "KS similarity 0.917040",
         "Node 5",
         "Node 81",
         "Predicted class: malignant",
         "True class: benign",
-        "The features that differ most",
-        "30 of 30 differ, the 8 largest are shown",
         "mean smoothness",
         "0.1278",
         "0.1078",
@@ -263,9 +260,8 @@ def test_a_pair_of_a_table() -> None:
     assert found[:2] == ["Rows ann and ben: similar, yet predicted differently", "distance 0.1"]
     assert {"sex", "f", "m", "income", "30", "31", "+0.11", "2 of 3 differ"} <= set(found)
     assert "town" not in found
-    assert texts(finder.local(["cem"], k=1).plot()) == texts(
-        finder.local(["ben", "cem"], k=2).plot(1, rank=1)
-    )
+    expected = texts(finder.local(["ben", "cem"], k=2).plot(1, rank=1))
+    assert texts(finder.local(["cem"], k=1).plot()) == expected
     assert "unknown" in texts(finder.local(["cem"], k=1).plot())
     for wrong in ({"i": 1}, {"rank": 2}, {"rank": 0}):
         with pytest.raises(ValueError, match="must"):

@@ -28,14 +28,8 @@ def test_code_prints_the_comment_at_its_end(tmp_path: Path) -> None:
         output = "\n".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
         assert output
         assert len([line for line in lines if line.strip() and line[0] != "#"]) <= 8
-        done = subprocess.run(
-            [sys.executable, "-"],
-            input=code,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        options = {"capture_output": True, "text": True, "cwd": tmp_path}
+        done = subprocess.run([sys.executable, "-"], input=code, **options)
         assert done.returncode == 0, done.stderr
         assert done.stdout.rstrip() == output.rstrip()
 

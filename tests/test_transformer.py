@@ -138,9 +138,8 @@ def test_estimators_take_precomputed_graphs():
     found = DBSCAN(eps=1, metric="precomputed").fit(graph).labels_
     assert_array_equal(found, DBSCAN(eps=1).fit(X).labels_)
     evidence = cfe.EvidenceNeighbors(60).fit(X, np.arange(120) % 2).kneighbors_graph()
-    assert SpectralClustering(2, affinity="precomputed", random_state=0).fit(
-        evidence
-    ).labels_.shape == (120,)
+    clusters = SpectralClustering(2, affinity="precomputed", random_state=0)
+    assert clusters.fit(evidence).labels_.shape == (120,)
 
 
 def test_samplers_of_imbalanced_learn_take_transformers():

@@ -137,8 +137,8 @@ def page(content: dict[str, Any]) -> str:
             f"{'; '.join(near)}. At -1, HNSW over the other groups and 4 sqrt(n) lists were tried, too.",
             growth_page.speeds(content),
             growth_page.how(content),
-            "With two groups of a row the checks of `exclude_labels=` take most of our time. Ten million rows are in "
-            "[growth](growth.md), more groups and sizes in [another run](exclusion_short.md).",
+            "With two groups of a row the checks of `exclude_labels=` take about as long as our search. "
+            "Ten million rows are in [growth](growth.md), more groups and sizes in [another run](exclusion_short.md).",
             growth_page.details(content),
         ]
     )

@@ -151,9 +151,9 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     ['height']
     """
     columns = _Columns(data)
-    given = data if features is None else features
-    known = None if features is None and not columns.is_named else as_attributes(given)
-    members, values = columns.of(attribute, known, "attribute")
+    table = data if features is None else features
+    node_attributes = None if features is None and not columns.is_named else as_attributes(table)
+    members, values = columns.of(attribute, node_attributes, "attribute")
     return [proxy for proxy, *_ in columns.predictors(attribute, values, members)]
 
 
@@ -186,15 +186,15 @@ def leave_out(
     predictors = []
     for name in names:
         members, values = columns.of(name, attributes, "without")
-        found = columns.predictors(name, values, members)
-        if not members.any() and not any(is_copy for *_, is_copy in found):
-            nearest = f"the nearest is {found[0][0]}" if found else "none comes near it"
+        determining = columns.predictors(name, values, members)
+        if not members.any() and not any(is_copy for *_, is_copy in determining):
+            nearest = f"the nearest is {determining[0][0]}" if determining else "none comes near it"
             raise ValueError(
                 f"without must name what data.x holds, got {name!r}, which no column equals: "
                 f"{nearest}"
             )
         named |= members
-        predictors += found
+        predictors += determining
     predictors.sort(key=lambda one: -one[0].strength)
     copies = [(proxy, members) for proxy, members, is_copy in predictors if is_copy]
     removed = np.any([named, *(members for _, members in copies)], axis=0)
@@ -247,8 +247,8 @@ class _Columns:
         self, name: str, attributes: Attributes | None, argument: str
     ) -> tuple[Bools, list[Attribute]]:
         """Return a mask of the columns of an attribute, (d,), and the values of the attribute."""
-        known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
-        check_known(f"{argument} must name attributes or columns of data.x", name, known)
+        names = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
+        check_known(f"{argument} must name attributes or columns of data.x", name, names)
         members = self._groups.get(name, np.zeros(self.d, bool)) | np.array(
             [text == name for text in self._single]
         )

@@ -161,15 +161,15 @@ class Constraints:
         return bool(self._changed_fields())
 
     def __repr__(self) -> str:
-        given = (f"{name}={value!r}" for name, value in self._changed_fields().items())
-        return f"Constraints({', '.join(given)})"
+        texts = (f"{name}={value!r}" for name, value in self._changed_fields().items())
+        return f"Constraints({', '.join(texts)})"
 
     def _changed_fields(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value
-            for name, value in given.items()
+            for name, value in values.items()
             if value is not None and value is not True and value != () and value != {}
         }
 
@@ -203,33 +203,33 @@ class Constraints:
 
     def describe(self) -> list[str]:
         """Return each condition in words."""
-        said = [f"the same {name}" for name in self.exact] + [
+        phrases = [f"the same {name}" for name in self.exact] + [
             f"different {name}" for name in self.antiexact
         ]
         for limits, unit in ((self.caliper, ""), (self.std_caliper, " standard deviations")):
             for name, limit in limits.items():
-                said.append(
+                phrases.append(
                     f"{name} at {'least' if limit < 0 else 'most'} {abs(limit):,.15g}{unit} apart"
                 )
         for name, values in self.permitted.items():
             if isinstance(values, tuple):
-                said.append(f"evidence with {name} from {values[0]:,.15g} to {values[1]:,.15g}")
+                phrases.append(f"evidence with {name} from {values[0]:,.15g} to {values[1]:,.15g}")
             else:
-                said.append(f"evidence with {name} {' or '.join(sorted(map(str, values)))}")
+                phrases.append(f"evidence with {name} {' or '.join(sorted(map(str, values)))}")
         if self.target is not None:
             classes = map(str, self.target)  # type: ignore[arg-type]
-            said.append(f"evidence of class {' or '.join(classes)}")
+            phrases.append(f"evidence of class {' or '.join(classes)}")
         if self.max_changed is not None:
-            said.append(
+            phrases.append(
                 f"at most {self.max_changed} attribute{'s' * (self.max_changed != 1)} different"
             )
         if self.min_hops is not None:
-            said.append(f"at least {self.min_hops} hops apart")
+            phrases.append(f"at least {self.min_hops} hops apart")
         if not self.common_neighbors:
-            said.append("no neighbour in common")
+            phrases.append("no neighbour in common")
         if self.uses is not None:
-            said.append(f"each node in at most {self.uses} pair{'s' * (self.uses != 1)}")
-        return said
+            phrases.append(f"each node in at most {self.uses} pair{'s' * (self.uses != 1)}")
+        return phrases
 
 
 def _names(argument: str, value: Any) -> tuple[str, ...]:

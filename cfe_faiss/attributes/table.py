@@ -26,6 +26,9 @@ from cfe_faiss.base.text import value_name
 from cfe_faiss.base.threads import derived
 from cfe_faiss.base.values import as_ids
 
+_LARGEST_INTEGER = 1 << 53
+"""Up to it, float64 holds every integer."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribute:
@@ -261,9 +264,12 @@ def with_counts(counts: Mapping[str, Doubles], given: Attributes | None) -> Attr
         If an attribute has the name of a count.
     """
     columns = {} if given is None else dict(given)
-    taken = [name for name in counts if name in columns]
+    reserved_names = [name for name in counts if name in columns]
     problem = "must leave this name to the count of the graph, got such a column: rename it"
-    require(not taken, f"features (or data.feature_names) {problem}: {', '.join(taken)}")
+    require(
+        not reserved_names,
+        f"features (or data.feature_names) {problem}: {', '.join(reserved_names)}",
+    )
     return Attributes({**counts, **columns}, np.arange(len(next(iter(counts.values())))))
 
 
@@ -316,10 +322,10 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     elif hasattr(features, "get_columns"):  # polars
         columns = {column.name: column for column in features.get_columns()}
     elif hasattr(features, "column_names"):  # Arrow
-        columns = features.to_pandas()
+        columns = exact_integers(features.to_pandas(), features)
     elif not isinstance(features, Mapping):
         columns = _columns_of(features, name)
-    arrays = {str(text): _as_array(values) for text, values in columns.items()}
+    arrays = {str(text): _as_array(f"{name}[{text!r}]", values) for text, values in columns.items()}
     n = len(next(iter(arrays.values()), ()))
     for text, array in arrays.items():
         if len(array) != n:
@@ -385,26 +391,67 @@ def _columns_of(data: Any, name: str) -> dict[str, Any]:
     return columns
 
 
-def _as_array(values: Any) -> Any:
-    """Return a column as floats, NaN if missing, or as a pandas ``Categorical`` of texts."""
+def _as_array(name: str, values: Any) -> Any:
+    """Return a column as floats, NaN if missing, or as a pandas ``Categorical`` of texts.
+
+    Integers that float64 does not tell apart are texts: they number things.
+    """
     if hasattr(values, "detach"):  # a tensor, whose booleans are numbers
-        values = as_array("an attribute", values)
+        values = as_array(name, values)
         values = values.astype(np.float64) if values.dtype.kind == "b" else values
     elif hasattr(values, "null_count"):  # of polars
-        values = values.to_numpy()
-    if not isinstance(values, pd.Series):
+        has_gaps = values.dtype.is_integer() and values.null_count() > 0
+        values = (
+            pd.Series(values.to_list(), dtype=str(values.dtype)) if has_gaps else values.to_numpy()
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        values = pd.Series(values)
+    if not isinstance(values, pd.Series | pd.api.extensions.ExtensionArray):
         values = np.asarray(values)
-    check_shape("an attribute", values, ("n",))
-    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+    check_shape(name, values, ("n",))
+    if values.dtype.kind == "c":
+        raise TypeError(f"{name} must hold numbers, texts, booleans or dates, got {values.dtype}")
+    is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if is_number and not has_long_integers(values):
         # float32 values print shorter, so they are not converted
         return pd.Series(values).to_numpy(
             np.float32 if values.dtype == np.float32 else np.float64, na_value=np.nan
         )
-    texts = np.array(
-        [None if is_missing(value) else str(value) for value in values.tolist()], object
-    )
+    texts = np.empty(len(values), object)
+    first_of: dict[str, Any] = {}
+    for row, value in enumerate(values.tolist()):
+        if is_missing(value):
+            continue
+        texts[row] = str(value)
+        first = first_of.setdefault(texts[row], value)
+        if isinstance(first, str) != isinstance(value, str):
+            raise ValueError(
+                f"{name} must hold numbers or texts, got {first!r} and {value!r}: make them one"
+            )
     codes, distinct = pd.factorize(texts, sort=True)
     return pd.Categorical.from_codes(codes, pd.Index(distinct, dtype=object))
+
+
+def exact_integers(frame: "pd.DataFrame", table: Any) -> "pd.DataFrame":
+    """Return a frame with the integers that it lost as floats beside missing values.
+
+    ``table``: PyArrow table that the frame was made from.
+    """
+    kinds = {"int64": "Int64", "uint64": "UInt64"}
+    for place, column in enumerate(table.columns):
+        if getattr(column, "null_count", 0) and str(column.type) in kinds:
+            integers = pd.Series(column.to_pylist(), dtype=kinds[str(column.type)])
+            if has_long_integers(integers):
+                frame = frame.assign(**{str(frame.columns[place]): integers.array})
+    return frame
+
+
+def has_long_integers(values: Any) -> bool:
+    """Return whether a column holds integers that float64 does not tell apart."""
+    if not pd.api.types.is_integer_dtype(values):
+        return False
+    known = pd.Series(values).dropna()
+    return bool((known > _LARGEST_INTEGER).any() or (known < -_LARGEST_INTEGER).any())
 
 
 # --- values with a better end ---------------------------------------------------------------------
@@ -433,9 +480,9 @@ def _grades(attributes: Attributes, name: Any, end: Any) -> Doubles:
             f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}"
         )
     elif attribute.numbers is None:
-        shown = ", ".join(values[:20])
+        value_list = ", ".join(values[:20])
         raise ValueError(
-            f"better[{name!r}] must list the values from worst to best ({shown}), got {end!r}"
+            f"better[{name!r}] must list the values from worst to best ({value_list}), got {end!r}"
         )
     elif end == "low":
         listed = values[::-1]

@@ -207,11 +207,11 @@ class OnlyIn(TableResult):
         ends = np.cumsum(partners)
         begin = 0
         while begin < len(ends):
-            done = ends[begin] - partners[begin]
-            end = max(int(np.searchsorted(ends, done + size, side="right")), begin + 1)
+            pair_count = ends[begin] - partners[begin]
+            end = max(int(np.searchsorted(ends, pair_count + size, side="right")), begin + 1)
             count = partners[begin:end]
             first = np.repeat(np.arange(begin, end), count)
-            shift = end_of_class[begin:end] - (ends[begin:end] - count - done)
+            shift = end_of_class[begin:end] - (ends[begin:end] - count - pair_count)
             second = np.arange(len(first)) + np.repeat(shift, count)
             differ = change[first] != change[second]
             v = ids[first[differ]]

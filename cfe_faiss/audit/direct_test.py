@@ -282,8 +282,8 @@ def _principal_components(X: Floats) -> Floats:
     _, directions = np.linalg.eigh(centred.T @ centred)
     components = centred @ directions[:, ::-1]
     deviations = components.std(axis=0)
-    kept = deviations > _NEGLIGIBLE * deviations.max(initial=0)
-    standardised: Floats = components[:, kept] / deviations[kept]
+    is_spread = deviations > _NEGLIGIBLE * deviations.max(initial=0)
+    standardised: Floats = components[:, is_spread] / deviations[is_spread]
     return standardised
 
 
@@ -291,8 +291,8 @@ def _standardise(columns: Floats) -> Floats:
     """Return the columns with mean 0 and standard deviation 1, without constant ones."""
     centred = columns - columns.mean(axis=0)
     deviations = centred.std(axis=0)
-    kept = deviations > 1e-9
-    standardised: Floats = centred[:, kept] / deviations[kept]
+    is_spread = deviations > 1e-9
+    standardised: Floats = centred[:, is_spread] / deviations[is_spread]
     return standardised
 
 
@@ -422,14 +422,14 @@ class Sample:
         Positions of the unfavourable and of the other side, and the similarity or distance.
         """
         where = Constraints(replace=False, antiexact=["person"] if self.most_rows > 1 else [])
-        found = global_evidence(
+        closest_pairs = global_evidence(
             self.index, max(1, len(self) // 5), where=where, attributes={"person": self.persons}
         )
-        both = np.stack([found.source, found.target])
+        both = np.stack([closest_pairs.source, closest_pairs.target])
         is_first = _first_of_each(self.persons[both])
         both = both[:, is_first]
         refused, granted = np.where(self.unfavourable[both[0]], both, both[::-1])
-        return refused, granted, measured(found.similarity[is_first], self.metric)
+        return refused, granted, measured(closest_pairs.similarity[is_first], self.metric)
 
     def pair_counts(self, carries: Bools, chance: Floats, alpha: float) -> dict[str, float]:
         """Return :func:`pair_counts` of the pairs; ``gamma`` is NaN for links.
@@ -574,10 +574,10 @@ class Samples:
 
     def of(self, group: Grouping) -> tuple[Sample, Ints]:
         """Return the people whose code is not -1, and the code of each of them."""
-        known = group.codes != UNKNOWN
-        key = known.tobytes()
+        has_value = group.codes != UNKNOWN
+        key = has_value.tobytes()
         if key not in self.by_people:
-            self.by_people[key] = self._shuffle(self.rows[known])
+            self.by_people[key] = self._shuffle(self.rows[has_value])
         people = self.by_people[key]
         return people, group.codes[np.searchsorted(self.rows, people.rows)]
 

@@ -389,13 +389,13 @@ def _table(
     sides: dict[str, Literal["own", "other"]] = {"protected": "own", "rest": "other"}
     for name, side in sides.items():
         D, I = people.others(by_group, carriers, k, side)
-        found = I >= 0
-        n = columns[f"n_{name}"] = found.sum(axis=1)
-        bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
+        is_neighbour = I >= 0
+        n = columns[f"n_{name}"] = is_neighbour.sum(axis=1)
+        bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & is_neighbour).sum(axis=1)
         shares.append(share(bad, n))
         values = measured(D, people.metric)
         means[f"{measure_of(people.metric)}_{name}"] = share(
-            np.where(found, values, 0).sum(axis=1), n
+            np.where(is_neighbour, values, 0).sum(axis=1), n
         )
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
@@ -415,9 +415,9 @@ def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) ->
     neighbours = people.neighbours(int(min(_DEPTH, 8 * k / rarer)), refused)
     shares = []
     for _ in range(_DRAWS):
-        drawn = rng.random(len(people)) < chance
-        near = neighbours[drawn[refused]]
-        flags = _flags(drawn[near], people.unfavourable[near], k, threshold)
+        carries_by_chance = rng.random(len(people)) < chance
+        near = neighbours[carries_by_chance[refused]]
+        flags = _flags(carries_by_chance[near], people.unfavourable[near], k, threshold)
         if len(flags):
             shares.append(flags.mean())
     return float(np.mean(shares)) if shares else np.nan
@@ -504,9 +504,9 @@ def adjusted_p_values(p: ArrayLike) -> Floats:
         raise ValueError(
             f"p must have shape (m,) and lie in 0..1, got {adjusted.shape}, {adjusted[:8]}"
         )
-    known = ~np.isnan(adjusted)
-    if known.any():
-        adjusted[known] = false_discovery_control(adjusted[known])
+    is_defined = ~np.isnan(adjusted)
+    if is_defined.any():
+        adjusted[is_defined] = false_discovery_control(adjusted[is_defined])
     return adjusted
 
 

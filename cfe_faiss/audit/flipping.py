@@ -237,18 +237,20 @@ def flip(  # noqa: PLR0913
         np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     )
     everyone = np.flatnonzero(run.codes != UNKNOWN)
-    known = rows[run.codes[rows] != UNKNOWN]
+    known_rows = rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
     groups = [Grouping.of_all(len(finder.labels), "all")]
     if columns_of_groups := as_names("by", by):
         groups += groupings(
             attributes_of_finder(finder), np.arange(len(finder.labels)), columns_of_groups, bins
         )
-    before = run.predict(known[:0], known[:0])
+    before = run.predict(known_rows[:0], known_rows[:0])
     if not at_once:
         probe = run.unknown_at if has_graph else None
         batches, hops = (
-            ([known], 0) if probe is None else _batches(run, probe, data, known, targets, hops)
+            ([known_rows], 0)
+            if probe is None
+            else _batches(run, probe, data, known_rows, targets, hops)
         )
         passes = [
             (batch, _other(run, batch, targets, turn))
@@ -259,7 +261,7 @@ def flip(  # noqa: PLR0913
         passes = [(everyone, _other(run, everyone, targets, 0))]
     else:
         passes = [(everyone, np.full(len(everyone), target)) for target in targets]
-    node, target, after = _results(run, passes, known, progress)
+    node, target, after = _results(run, passes, known_rows, progress)
     names = np.empty(len(run.values), dtype=object)
     names[:] = run.values
     entries = {
@@ -277,7 +279,7 @@ def flip(  # noqa: PLR0913
         at_once=at_once,
         confidence=confidence,
         hops=hops,
-        unknown=len(rows) - len(known),
+        unknown=len(rows) - len(known_rows),
         **entries,
         rates=_rates(run, groups, node, target, before[node] != after, confidence),
         transitions=moves,
@@ -388,8 +390,8 @@ def _columns(
         codes = np.where(high.sum(axis=1) == 1, high.argmax(axis=1), UNKNOWN)
     values, codes, first = _present(name, codes, labels)
     rows = x[first][:, places]
-    known = codes >= 0
-    if not np.allclose(x[known][:, places], rows[codes[known]], rtol=1e-4, atol=1e-6):
+    has_value = codes >= 0
+    if not np.allclose(x[has_value][:, places], rows[codes[has_value]], rtol=1e-4, atol=1e-6):
         raise ValueError(
             f"data.x must hold one value for each of data.x_raw, got several for {name!r}"
         )
@@ -486,8 +488,10 @@ def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress:
         changes = targets != run.codes[nodes]
         if changes.any():
             after = run.predict(nodes[changes], targets[changes])
-            shown = changes & np.isin(nodes, judged)
-            parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
+            listed_changes = changes & np.isin(nodes, judged)
+            parts.append(
+                (nodes[listed_changes], targets[listed_changes], after[nodes[listed_changes]])
+            )
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))
     return node[order], target[order], after[order]

@@ -172,8 +172,8 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
         check_finder(source)
     if isinstance(source, EvidenceFinder):
         return _nearest(source, k, progress)
-    given: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
-    matrix: _Csr = scipy.sparse.csr_array(given, dtype=np.float64, copy=True)
+    similarities: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
+    matrix: _Csr = scipy.sparse.csr_array(similarities, dtype=np.float64, copy=True)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"similarity must have shape (n, n), got {matrix.shape}")
     matrix.sum_duplicates()
@@ -377,7 +377,7 @@ def ranking_ndcg(
     kind = kind.reshape(-1)
     others = len(nodes) - 1
     discounts = 1 / np.log2(np.arange(2, min(k, max(others, 0)) + 2))
-    found, by_chance = np.full((2, n), np.nan)
+    ndcg, by_chance = np.full((2, n), np.nan)
     for begin in range(0, len(nodes), _ROWS):
         rows = slice(begin, min(begin + _ROWS, len(nodes)))
         diagonal = np.arange(rows.stop - begin), np.arange(begin, rows.stop)
@@ -389,16 +389,16 @@ def ranking_ndcg(
         gains[diagonal] = 0
         ranking[diagonal] = -np.inf
         ideal = _dcg(gains, gains, discounts)
-        found[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
+        ndcg[nodes[rows]] = share(_dcg(ranking, gains, discounts), ideal)
         by_chance[nodes[rows]] = share(gains.sum(axis=1) / max(others, 1) * discounts.sum(), ideal)
-    judged = ~np.isnan(found)
-    found = found.clip(0, 1)
+    judged = ~np.isnan(ndcg)
+    ndcg = ndcg.clip(0, 1)
     mean, expected = (
-        float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance)
+        float(values[judged].mean()) if judged.any() else np.nan for values in (ndcg, by_chance)
     )
     # equal scores stay equal in spite of rounding
-    low, high = bootstrap_mean(found[judged].round(12), confidence)
-    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
+    low, high = bootstrap_mean(ndcg[judged].round(12), confidence)
+    return RankingNDCG(mean, low, high, expected, ndcg, int(judged.sum()), k, _NDCG_LIMITS)
 
 
 def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:

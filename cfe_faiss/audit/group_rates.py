@@ -247,11 +247,11 @@ class GroupMetrics(TableResult):
 
     def _law_table(self, table: Frame, feature: str, columns: tuple[str, ...]) -> Frame:
         """Return the lines of one attribute or of the intersection, in the order of the law."""
-        own = table[table["feature"] == feature]
-        unknown = own[own["unknown"]]
-        known = own[~own["unknown"]]
-        compared = known["share"] >= _BELOW_2_PERCENT
-        largest = known["rate"][compared].max()
+        rates = table[table["feature"] == feature]
+        unknown = rates[rates["unknown"]]
+        known_groups = rates[~rates["unknown"]]
+        compared = known_groups["share"] >= _BELOW_2_PERCENT
+        largest = known_groups["rate"][compared].max()
         lines: list[dict[str, Any]] = [
             dict(zip(columns, self._parts[feature, value], strict=True))
             | {"applicants": count, "selected": selected, "selection_rate": rate}
@@ -260,7 +260,7 @@ class GroupMetrics(TableResult):
                 "excluded": not is_compared,
             }
             for value, count, selected, rate, is_compared in zip(
-                *(known[name] for name in ("value", "count", "selected", "rate")),
+                *(known_groups[name] for name in ("value", "count", "selected", "rate")),
                 compared,
                 strict=True,
             )
@@ -357,7 +357,9 @@ def group_metrics(  # noqa: PLR0913
     """
     normal_quantile(confidence)  # checks it
     attributes = sensitive_attributes(sensitive_features)
-    _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
+    _check_indexes(
+        y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features, person=person
+    )
     n = len(attributes.ids)
     persons = person_numbers(_drop_index(person), n)
     nodes = None if ends is None else _as_ends(ends, n, person)
@@ -534,8 +536,8 @@ def _table(  # noqa: PLR0913
 
 def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float) -> dict[str, Any]:
     """Return the line of an attribute: its verdict, the group with it, and equalised odds."""
-    known = table[~table["unknown"] & (table["count"] > 0)]
-    others = known[~known["reference"]]
+    known_groups = table[~table["unknown"] & (table["count"] > 0)]
+    others = known_groups[~known_groups["reference"]]
     ranked = others[others["ranked"]]
     compared = (ranked if len(ranked) else others).assign(
         verdict=lambda table: table["verdict"].replace(_TURNED)
@@ -543,17 +545,17 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
     verdict = next(
         (verdict for verdict in _VERDICTS if (compared["verdict"] == verdict).any()), "cannot tell"
     )
-    reference = known[known["reference"]]
-    shown = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
+    reference = known_groups[known_groups["reference"]]
+    shown_columns = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
     line: dict[str, Any] = {
         **table[["class", "feature"]].iloc[0],
-        "groups": len(known),
-        "ranked": int(known["ranked"].sum()),
+        "groups": len(known_groups),
+        "ranked": int(known_groups["ranked"].sum()),
         "verdict": verdict,
         "p": ranked["p"].min(),
         "power": ranked["power"].min(),
         "reference": next(iter(reference["value"]), ""),
-        **dict.fromkeys(shown),
+        **dict.fromkeys(shown_columns),
     }
     lines = compared[compared["verdict"] == verdict]
     if len(lines):
@@ -562,20 +564,20 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         shown_line = (
             lines.assign(distance=distance).sort_values(keys, kind="stable").iloc[0].to_dict()
         )
-        line |= {name: shown_line[name] for name in shown}
+        line |= {name: shown_line[name] for name in shown_columns}
         if shown_line["ratio"] > 1:  # the reference is the group that is selected less often
             line |= {
                 "value": line["reference"],
                 "reference": line["value"],
-                **turned(shown_line, shown),
+                **turned(shown_line, shown_columns),
                 "count": reference["count"].iloc[0],
             }
-    of_true, of_false = (part[known.index] for part in independent)
+    of_true, of_false = (part[known_groups.index] for part in independent)
     if table["accuracy"].isna().all():  # errors are unknown
-        of_true = np.zeros(len(known))
+        of_true = np.zeros(len(known_groups))
         of_false = of_true
-    tp, fn = (known[name].to_numpy() * of_true for name in ("TP", "FN"))
-    fp, tn = (known[name].to_numpy() * of_false for name in ("FP", "TN"))
+    tp, fn = (known_groups[name].to_numpy() * of_true for name in ("TP", "FN"))
+    fp, tn = (known_groups[name].to_numpy() * of_false for name in ("FP", "TN"))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         gaps = (tpr[f"difference{end}"], fpr[f"difference{end}"])
@@ -639,7 +641,7 @@ def sensitive_attributes(values: Any) -> Attributes:
             "sensitive_feature_0" if values.name in (None, "") else str(values.name)
         )
     elif not (isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "x")):
-        array = np.asarray(to_host(values))
+        array = np.asanyarray(to_host(values))  # a masked array keeps its mask
         columns = array.T if array.ndim == 2 else [array][: array.ndim]
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
     attributes = as_attributes(_drop_index(features), "sensitive_features")
@@ -759,11 +761,11 @@ def calibration_curves(
     places = np.searchsorted(np.linspace(0, 1, n_bins + 1)[1:-1], prob)
     blocks: list[dict[str, Any]] = []
     for group in groups:
-        known = (group.codes >= 0) & ~np.isnan(truth)
-        cells = group.codes[known] * n_bins + places[known]
+        is_judged = (group.codes >= 0) & ~np.isnan(truth)
+        cells = group.codes[is_judged] * n_bins + places[is_judged]
         size = len(group.values) * n_bins
         count = np.bincount(cells, minlength=size)
-        right, total = (np.bincount(cells, values[known], size) for values in (truth, prob))
+        right, total = (np.bincount(cells, values[is_judged], size) for values in (truth, prob))
         filled_bins = np.flatnonzero(count)
         blocks.append(
             {

@@ -139,10 +139,11 @@ def with_truth(
     if truth_favourable is None:
         check_in_common("truth", labels, truth, finder.class_names)
         return finder
-    wanted = finder.class_numbers("truth_favourable", truth_favourable)
+    favourable_truth = finder.class_numbers("truth_favourable", truth_favourable)
     chosen = np.array(favourable, np.int32)
     return replace(
-        finder, truth=in_words_of_decision(labels, truth, chosen, wanted, finder.class_count)
+        finder,
+        truth=in_words_of_decision(labels, truth, chosen, favourable_truth, finder.class_count),
     )
 
 
@@ -161,8 +162,8 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     if isinstance(person, str):
         attributes = attributes_of_finder(finder)
         name = attributes.known("person", person)
-        person = attributes.frame[name].reindex(rows)
-    return person_numbers(person, len(rows))
+        person = attributes.frame[name].reindex(rows).array
+    return person_numbers(finder.in_order("person", person), len(rows))
 
 
 def person_numbers(person: Any, n: int) -> Ints:
@@ -327,8 +328,8 @@ def group_means(values: Array, codes: Ints, groups: int) -> Floats:
 def _grouping(
     attribute: Attribute, cut: int | Sequence[float] | None, default: int, with_missing: bool
 ) -> Grouping:
-    known = ~attribute.missing
-    codes: Array = attribute.codes[known]
+    has_value = ~attribute.missing
+    codes: Array = attribute.codes[has_value]
     if attribute.numbers is None:
         if cut is not None:
             raise TypeError(f"bins must be of columns of numbers, got {attribute.name!r} of texts")
@@ -336,13 +337,13 @@ def _grouping(
     elif cut is None and len(attribute.values) <= VALUES_AS_THEY_ARE:
         values = [value_name(value) for value in attribute.values]
     else:
-        values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
-    of_all = np.full(len(known), UNKNOWN)
-    if with_missing and not known.all():
+        values, codes = _cut_numbers(attribute.name, attribute.numbers[has_value], cut, default)
+    of_all = np.full(len(has_value), UNKNOWN)
+    if with_missing and not has_value.all():
         if UNKNOWN_GROUP not in values:  # a text may read so, too
             values = [*values, UNKNOWN_GROUP]
         of_all[:] = values.index(UNKNOWN_GROUP)
-    of_all[known] = codes
+    of_all[has_value] = codes
     return Grouping(attribute.name, values, of_all, [(value,) for value in values])
 
 
@@ -408,11 +409,11 @@ def _format_short(value: Any) -> str:
 
 def _intersection(groups: list[Grouping]) -> Grouping:
     codes = pd.DataFrame({place: group.codes for place, group in enumerate(groups)})
-    known = codes[(codes != UNKNOWN).all(axis=1)]
+    complete_codes = codes[(codes != UNKNOWN).all(axis=1)]
     # only combinations that occur: all possible ones may not fit into memory
-    combinations = known.groupby([*known])
+    combinations = complete_codes.groupby([*complete_codes])
     of_all = np.full(len(codes), UNKNOWN)
-    of_all[known.index] = combinations.ngroup()
+    of_all[complete_codes.index] = combinations.ngroup()
     names = [group.values for group in groups]
     parts = [
         tuple(values[code] for values, code in zip(names, key, strict=True))

@@ -315,8 +315,8 @@ def paired_difference(
     p = (up + 1) / (n + 2)
     q = (down + 1) / (n + 2)
     half = normal_quantile(confidence) * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
-    known = np.where(n > 0, 0.0, np.nan)
-    return np.clip(p - q - half, -1, 1) + known, np.clip(p - q + half, -1, 1) + known
+    zero_or_nan = np.where(n > 0, 0.0, np.nan)
+    return np.clip(p - q - half, -1, 1) + zero_or_nan, np.clip(p - q + half, -1, 1) + zero_or_nan
 
 
 def risk_ratio(

@@ -34,7 +34,7 @@ from cfe_faiss.audit.intervals import (
 )
 from cfe_faiss.base.checks import UNKNOWN, Array, Floats, Int32s, as_count, as_number, check_type
 from cfe_faiss.base.extras import pd
-from cfe_faiss.data.classes import as_predictions
+from cfe_faiss.data.classes import as_predictions, note_unknown
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
@@ -324,7 +324,7 @@ def compare_models(  # noqa: PLR0913
         Its model is the baseline, its searched rows are compared. It does not change.
     predictions
         By the name of each other model: its predictions for all rows, classes (n,) or probabilities
-        (n, C).
+        (n, C). Rows to which a model gives no class are left out, of all models.
     k
         Evidence for each person, and neighbours of the situation test, >= 1.
     threshold
@@ -377,9 +377,14 @@ def compare_models(  # noqa: PLR0913
     fdr = as_number("fdr", fdr, 0, 1)
     _ = normal_quantile(confidence)
     models = as_models(finder, predictions, "predictions", baseline)
-    rows = known_rows(finder, None)
+    searched = known_rows(finder, None)
+    is_compared = np.all([labels[searched] != UNKNOWN for labels in models.values()], axis=0)
+    note_unknown("predicted class of another model", is_compared)
+    rows = searched[is_compared]
     if not len(rows):
-        raise ValueError("finder must search among rows with a predicted class, got none")
+        raise ValueError(
+            "finder must search among rows with a predicted class of every model, got none"
+        )
     if unfavourable is None and (sensitive is not None or len(intersections)):
         raise ValueError("unfavourable must be given with sensitive and intersections, got None")
     bad = None if unfavourable is None else finder.class_numbers("unfavourable", unfavourable)
@@ -464,20 +469,21 @@ def as_models(
                 f"{argument} must name each model once, got {name!r}, which is the finder's own"
             )
         title = f"{argument}[{name!r}]"
-        given = as_predictions(
-            values,
+        classes = as_predictions(
+            finder.in_order(title, values),
             len(finder.labels),
             finder.class_names,
             title,
             are_names=hasattr(finder.data, "columns"),
+            complete=False,
         )
-        if given.class_names is not None and finder.class_names is None:
+        if classes.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
-        if given.labels.max(initial=0) >= count:
+        if classes.labels.max(initial=0) >= count:
             raise ValueError(
-                f"{title} must hold classes 0 to {count - 1}, got {given.labels.max()}"
+                f"{title} must hold classes 0 to {count - 1}, got {classes.labels.max()}"
             )
-        models[name] = given.labels
+        models[name] = classes.labels
     return models
 
 

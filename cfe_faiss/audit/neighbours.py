@@ -141,16 +141,18 @@ def discrimination_scores(  # noqa: PLR0913
     members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places = places[scored]
-    found = I[scored] >= 0
-    evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))
+    is_evidence = I[scored] >= 0
+    evidence = np.searchsorted(members.ids, np.where(is_evidence, I[scored], 0))
     has_class = members.labels != UNKNOWN
-    counts = found.sum(axis=1)
+    counts = is_evidence.sum(axis=1)
     n = int(has_class.sum())
     blocks = []
     for group in groups:
         group_of_place = group.codes[places]
         size = len(group.values)
-        lacking = ((group.codes[evidence] != group_of_place[:, None]) & found).sum(axis=1) / counts
+        lacking = ((group.codes[evidence] != group_of_place[:, None]) & is_evidence).sum(
+            axis=1
+        ) / counts
         holders = np.bincount(group.codes[has_class], minlength=size)
         cases = np.bincount(group_of_place, minlength=size)
         score = group_means(lacking, group_of_place, size)
@@ -263,8 +265,8 @@ def consistency(  # noqa: PLR0913
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of_finder(finder), members.ids, columns, bins, intersections)
-    asked = None if nodes is None else members.ids[places]
-    own_class = Query(1, ids=asked, rules=Rules(neighbors="own"), **finder.conditions())
+    query_ids = None if nodes is None else members.ids[places]
+    own_class = Query(1, ids=query_ids, rules=Rules(neighbors="own"), **finder.conditions())
     own_D, own_I = index.answer(own_class, effort)
     judged = (I[:, 0] >= 0) & (own_I[:, 0] >= 0)
     places = places[judged]
@@ -455,11 +457,11 @@ def error_rate_by_evidence(  # noqa: PLR0913
         **finder.conditions(),
     )
     nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
-    known = np.isin(nodes, members.ids[judged])
+    is_judged = np.isin(nodes, members.ids[judged])
     # For each judged node of the evidence: its position among the judged ones, and whether it
     # belongs to the top k.
-    judged_places = np.searchsorted(members.ids[judged], nodes[known])
-    within = (first[known] // 2)[:, None] < points
+    judged_places = np.searchsorted(members.ids[judged], nodes[is_judged])
+    within = (first[is_judged] // 2)[:, None] < points
     count = within.sum(axis=0)
 
     def accuracy(order: Ints) -> Floats:
@@ -541,6 +543,6 @@ def expect_by_exchange(cells: Ints, measure: Callable[[Ints], Floats], confidenc
     confidence
         In (0, 1).
     """
-    drawn = np.array([measure(order) for order in exchanges(cells)])
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    return np.array([drawn.mean(axis=0), low, high])
+    measures = np.array([measure(order) for order in exchanges(cells)])
+    low, high = np.quantile(measures, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return np.array([measures.mean(axis=0), low, high])

@@ -27,6 +27,9 @@ SEVERAL = -2
 """Label in place of several, as of a group of queries or of the rows of a list."""
 
 _MAX_LABEL = np.iinfo(np.int32).max
+# A union of types in a call takes as long as the other checks of a number.
+_BOOLEANS = bool, np.bool_
+_NO_NUMBERS = *_BOOLEANS, str, bytes
 
 
 class InputWarning(UserWarning):
@@ -35,6 +38,22 @@ class InputWarning(UserWarning):
 
 class InputNote(InputWarning):
     """Fact about the input that may need no remedy."""
+
+
+class UnknownClassWarning(InputWarning):
+    """Rows without a known class."""
+
+
+class OneSidedClassWarning(InputWarning):
+    """Class of many predictions that is no true class, or of many true classes never predicted."""
+
+
+class LeakWarning(InputWarning):
+    """Column that determines the classes; ``column`` is its name."""
+
+    def __init__(self, text: str, column: str) -> None:
+        super().__init__(text)
+        self.column = column
 
 
 def to_host(values: Any) -> Any:
@@ -49,9 +68,11 @@ def to_host(values: Any) -> Any:
 def as_array(name: str, values: Any) -> Array:
     """Return ``values`` as an array of real numbers, uncopied if possible.
 
-    It takes arrays, sequences, and tensors on any device.
+    It takes arrays, sequences, and tensors on any device. Masked entries become NaN.
     """
     try:
+        if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+            values = np.ma.filled(values.astype(np.float64), np.nan)
         array = np.asarray(to_host(values))
     except ValueError as error:
         raise ValueError(
@@ -77,18 +98,19 @@ def check_shape(name: str, array: Any, shape: tuple[int | str, ...], of: str = "
     Traceback (most recent call last):
     ValueError: edge_index must have shape (2, E), two ends of each edge, got (3, 5)
     """
-    given = tuple(array.shape)
-    if len(given) != len(shape) or any(
-        isinstance(wanted, int) and wanted != length
-        for wanted, length in zip(shape, given, strict=True)
+    actual = tuple(array.shape)
+    if len(actual) != len(shape) or any(
+        isinstance(expected, int) and expected != length
+        for expected, length in zip(shape, actual, strict=True)
     ):
         shown = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
-        raise ValueError(f"{name} must have shape ({shown}){of and f', {of}'}, got {given}")
+        raise ValueError(f"{name} must have shape ({shown}){of and f', {of}'}, got {actual}")
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is None, NaN, NaT, or the NA of pandas, which has no truth value."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+    """Return whether a value is None, NaN, NaT, a masked entry of NumPy, or the NA of pandas."""
+    is_null = value is None or value is np.ma.masked or type(value).__name__ == "NAType"
+    return is_null or bool(value != value)
 
 
 def is_sparse(values: Any) -> bool:
@@ -252,7 +274,7 @@ def as_count(name: str, value: Any, lowest: int = 1) -> int:
     ValueError
         If it is too small.
     """
-    if isinstance(value, bool | np.bool_) or not hasattr(type(value), "__index__"):
+    if isinstance(value, _BOOLEANS) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     number = int(value.__index__())
     if number < lowest:
@@ -270,7 +292,7 @@ def as_number(name: str, value: Any, low: float, high: float, *, is_open: bool =
     ValueError
         If it is outside of the range, or NaN.
     """
-    if isinstance(value, bool | np.bool_ | str | bytes) or not hasattr(type(value), "__float__"):
+    if isinstance(value, _NO_NUMBERS) or not hasattr(type(value), "__float__"):
         raise TypeError(f"{name} must be a number, got {value!r}")
     number = float(value)
     if not low <= number <= high or (is_open and number == low):

@@ -1,8 +1,8 @@
 """Values of users, of any library, as labels, groups and ids.
 
 Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and True are three values.
-A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label,
-and never a group or an id.
+A missing value (None, NaN, NaT, the NA of pandas, a null of Arrow or polars, a masked entry of
+NumPy) is an unknown label, and never a group or an id.
 """
 
 from collections.abc import Iterable, Mapping, ValuesView
@@ -23,6 +23,7 @@ from cfe_faiss.base.checks import (
     is_missing,
     to_host,
 )
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
 
 NOT_STORED = -2
@@ -32,9 +33,12 @@ MAX_CODES = np.iinfo(np.int32).max
 _MAX_LABEL = np.iinfo(np.int64).max
 # In the running top k, 2**63 - 1 means "no id yet".
 _MAX_ID = _MAX_LABEL - 1
+_LISTS = frozenset({list, tuple})
+_FEW_NUMBERS = 32  # in fewer, Python finds the ends sooner than two reductions of NumPy
 _PLAIN = frozenset({bool, int, str, type(None)})
 _KINDS = {bool: "booleans", int: "integers", str: "texts"}
 _KINDS_IN_WORDS = "integers, texts or booleans"
+_WITHOUT_LABEL = ": leave it out, or store a vector without a label by add, or by relabel with -1"
 
 
 # --- plain values ---------------------------------------------------------------------------------
@@ -84,6 +88,10 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
 
 def _as_array(name: str, values: Any) -> Array:
     """Return values as an array of unchanged types: NumPy turns numbers with texts into texts."""
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        objects: Array = values.data.astype(object)
+        objects[values.mask] = None
+        return objects
     if isinstance(values, np.ndarray):
         return np.asarray(values)
     if not isinstance(values, list | tuple):
@@ -134,6 +142,8 @@ def as_objects(values: Iterable[Any]) -> Array:
 def _plain_item(name: str, value: Any, position: int) -> Any:
     if hasattr(value, "as_py"):  # a scalar of Arrow
         value = value.as_py()
+    if value is np.ma.masked:
+        return None
     if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
         _refuse_kind(name, value, position)
     if getattr(value, "shape", None) == ():  # a scalar of NumPy, or a tensor
@@ -201,11 +211,11 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
     if array.dtype.kind != "i":
         return array
     lowest = UNKNOWN if unknown else 0
-    # A reduction takes 1 us, too long for one query.
-    ends = array.tolist() if n < 2 else [array.min(), array.max()]
+    ends = _ends(array)
     if n and ends[0] < lowest:
         where = f"got {ends[0]} at position {int(np.argmin(array))}"
-        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}")
+        remedy = _WITHOUT_LABEL if ends[0] == UNKNOWN else ""
+        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}{remedy}")
     return array if n and ends[-1] >= MAX_CODES else array.astype(np.int32)
 
 
@@ -215,6 +225,7 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
         position = labels.index(None)
         raise ValueError(
             f"{name} must hold a label for each vector, got None at position {position}"
+            f"{_WITHOUT_LABEL}"
         )
     if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
         return as_objects(labels)
@@ -320,8 +331,8 @@ def distinct(labels: Array) -> tuple[Ints, Ints]:
 
 def joined(parts: list[Array]) -> Array:
     """Return arrays of labels, one after the other; NumPy would turn True with integers into 1."""
-    same = len({part.dtype.kind for part in parts}) == 1
-    return np.concatenate(parts if same else [part.astype(object) for part in parts])
+    of_one_kind = len({part.dtype.kind for part in parts}) == 1
+    return np.concatenate(parts if of_one_kind else [part.astype(object) for part in parts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,8 +417,8 @@ class LabelKeys:
             is_stored = (self.keys[places] == labels) & is_known
             codes[is_stored] = self.codes[places[is_stored]]
             return codes
-        found = (self._code_of.get(key, NOT_STORED) for key in _identities(labels[is_known]))
-        codes[is_known] = np.fromiter(found, np.int32)
+        known_codes = (self._code_of.get(key, NOT_STORED) for key in _identities(labels[is_known]))
+        codes[is_known] = np.fromiter(known_codes, np.int32)
         return codes
 
     def _check_kinds(self, name: str, labels: Array, is_known: Array) -> None:
@@ -416,8 +427,8 @@ class LabelKeys:
             return
         listed = labels.tolist()
         is_wrong = [
-            known and type(listed[at]) not in self.kinds
-            for at, known in enumerate(is_known.tolist())
+            is_label and type(listed[at]) not in self.kinds
+            for at, is_label in enumerate(is_known.tolist())
         ]
         position = is_wrong.index(True)
         kinds = " or ".join(words for kind, words in _KINDS.items() if kind in self.kinds)
@@ -498,13 +509,20 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
     array = as_integers(name, values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
-    # A NumPy reduction takes 1 us, too long for a single query.
-    ends = array.tolist() if len(array) < 8 else [array.min(), array.max()]
-    if ends and (min(ends) < lowest or max(ends) > (_MAX_ID if n is None else n - 1)):
+    ends = _ends(array)
+    if ends and (ends[0] < lowest or ends[1] > (_MAX_ID if n is None else n - 1)):
         limit = "2**63-2" if n is None else n - 1
-        wrong = min(ends) if min(ends) < lowest else max(ends)
+        wrong = ends[0] if ends[0] < lowest else ends[1]
         raise ValueError(f"{name} must lie in 0..{limit}, got {wrong}")
     return np.ascontiguousarray(array, np.int64)
+
+
+def _ends(numbers: Array) -> list[int]:
+    """Return the smallest and the largest of some integers, (n,); nothing without numbers."""
+    if len(numbers) > _FEW_NUMBERS:
+        return [numbers.min(), numbers.max()]
+    listed = numbers.tolist()
+    return [min(listed), max(listed)] if listed else []
 
 
 def as_integers(name: str, values: Any) -> Array:
@@ -524,18 +542,52 @@ def as_integers(name: str, values: Any) -> Array:
     return array
 
 
-def as_nodes(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+def in_row_order(name: str, values: Any, n: int, index: Any = None) -> Any:
+    """Return a column or table of pandas in the order of n rows; return other values unchanged.
+
+    Parameters
+    ----------
+    name
+        Name of the argument in errors.
+    values
+        One value, or one line, for each row. Those of pandas belong to rows by their index, or if it
+        has no label of a row, by position.
+    index
+        The pandas index of the rows; None: 0..n-1.
+
+    Raises
+    ------
+    ValueError
+        If the index has labels of rows and others, or not every row once.
+    """
+    if not hasattr(values, "reset_index"):
+        return values
+    index = pd.RangeIndex(n) if index is None else index
+    is_of_row = values.index.isin(index)
+    if is_of_row.any() and not values.index.equals(index):
+        if len(values) != n or not is_of_row.all() or not values.index.is_unique:
+            raise ValueError(
+                f"{name} must have the pandas index of the {n:,} rows, got another one of "
+                f"{len(values):,}: sort the rows alike, or pass arrays"
+            )
+        values = values.loc[index]
+    return values.reset_index(drop=True)
+
+
+def as_nodes(name: str, values: Any, n: int, ids: Array | None = None, index: Any = None) -> Ints:
     """Return distinct row numbers, ascending, from ids or a mask; all n for None.
 
     See :func:`row_numbers`.
     """
-    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids))
+    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids, index))
 
 
-def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+def row_numbers(
+    name: str, values: Any, n: int, ids: Array | None = None, index: Any = None
+) -> Ints:
     """Return the row of each id, (m,), or the rows that a mask, (n,), selects.
 
-    See :func:`find_rows`.
+    See :func:`find_rows`, and for a mask of pandas :func:`in_row_order`.
 
     A mask holds booleans, or in more than two rows 0 and 1 of any type.
 
@@ -560,7 +612,7 @@ def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Int
         isinstance(value, kinds) and value in (0, 1) for value in listed
     )
     if are_booleans or are_bits:
-        return np.flatnonzero(np.array(listed, np.bool_))
+        return np.flatnonzero(as_list(name, in_row_order(name, values, n, index)))
     return find_rows(name, listed, n, ids)
 
 
@@ -619,25 +671,31 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     ValueError
         If there are not n of them.
     """
-    values = _without_names(values)
+    if not isinstance(values, np.ndarray):
+        values = _without_names(values)
+    if isinstance(values, np.ndarray) and values.ndim == 2 and len(values) == n:
+        lengths = np.empty(n, np.int64)
+        lengths.fill(values.shape[1])  # `np.full` takes longer than all other checks of one query
+        return values.reshape(-1), lengths
     expected = f"{name} must hold one sequence for each of {n} rows"
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise TypeError(f"{expected}, got {values!r}")
     if len(values) != n:
         raise ValueError(f"{expected}, got {len(values)}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
-    if n and {getattr(one, "dtype", None) for one in values} == {np.dtype(np.int64)}:
-        return np.concatenate(values), np.array(list(map(len, values)))
-    for one in values:
-        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
-            raise TypeError(f"{expected}, got {one!r} among them")
-    lists = [as_list(name, one) for one in values]
-    return [item for one in lists for item in one], np.array(list(map(len, lists)), np.int64)
+    if not set(map(type, values)) <= _LISTS:
+        if {getattr(one, "dtype", None) for one in values} == {np.dtype(np.int64)}:
+            return np.concatenate(values), np.array(list(map(len, values)))
+        for one in values:
+            if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
+                raise TypeError(f"{expected}, got {one!r} among them")
+        values = [as_list(name, one) for one in values]
+    return [item for one in values for item in one], np.array(list(map(len, values)), np.int64)
 
 
-def padded(values: Array, lengths: Ints) -> Ints:
+def padded(values: Array, lengths: Ints) -> Array:
     """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
-    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
+    if len(lengths) == 1:
+        return values.reshape(1, -1)
+    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, values.dtype)
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
     return rows

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from cfe_faiss.base.checks import InputNote, InputWarning
+from cfe_faiss.base.checks import InputNote, InputWarning, OneSidedClassWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
 from cfe_faiss.cli import audit, build, mining, scale, search  # noqa: F401 - declare commands
 from cfe_faiss.cli.inputs import check_files
-from cfe_faiss.cli.parser import PARSER, check_effects, set_reading
+from cfe_faiss.cli.parser import PARSER, check_effects, in_words_of_options, set_reading
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,14 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:  # closed: else the next file would get its number
             setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
+    arguments = None
     try:
         Interrupts.raises = True
-        status = _run(_parse(argv)) or 0
+        arguments = _parse(argv)
+        status = _run(arguments) or 0
         sys.stdout.flush()
         Interrupts.raises = False
     except BaseException as error:
         Interrupts.raises = False
-        status = _status_of(error)
+        status = _status_of(error, arguments)
     finally:
         ignore_interrupts()
     return status
@@ -59,7 +61,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _status_of(error: BaseException) -> int:
+def _status_of(error: BaseException, arguments: argparse.Namespace | None) -> int:
     """Report an error in one line, and return the exit status; raise unexpected errors again."""
     if Interrupts.raised or isinstance(error, KeyboardInterrupt):
         _end_output(LINE)
@@ -72,26 +74,26 @@ def _status_of(error: BaseException) -> int:
     text = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename:
         text = f"{error.filename}: {error.strerror}"
-    text = " ".join(text.split()) or type(error).__name__
+    text = in_words_of_options(" ".join(text.split()), arguments) or type(error).__name__
     _end_output(f"cfe-faiss: error: {text}\n")
     return 2
 
 
 def _run(arguments: argparse.Namespace) -> Any:
     """Run a command; input warnings become lines on standard error."""
-    shown: set[str] = set()  # several files of a call may give equal lines
+    printed_lines: set[str] = set()  # several files of a call may give equal lines
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = "note" if isinstance(message, InputNote) else "warning"
         line = f"cfe-faiss: {kind}: {' '.join(str(message).split())}\n"
-        if line not in shown:
+        if line not in printed_lines:
             sys.stderr.write(line)
-        shown.add(line)
+        printed_lines.add(line)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)
         if getattr(arguments, "truth_favourable", None):
-            warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)
+            warnings.simplefilter("ignore", OneSidedClassWarning)
         warnings.showwarning = show
         return arguments.run(arguments)
 

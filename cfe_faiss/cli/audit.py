@@ -54,6 +54,11 @@ _BETTER = several(
 _MASK_IDS = argument(
     "--mask-ids", action="store_true", needs=("--id",), help="row numbers in place of --id"
 )
+_MASK_PEOPLE = dataclasses.replace(
+    _MASK_IDS,
+    needs=("--id", "--person"),
+    settings=_MASK_IDS.settings | {"help": "numbers in place of --id and --person"},
+)
 
 
 @command(
@@ -74,7 +79,6 @@ _MASK_IDS = argument(
                 "--favourable",
                 "CLASS",
                 "the class that counts as selected, or several together; default: each in turn",
-                action="extend",
                 default=[],
             ),
             several(
@@ -82,7 +86,6 @@ _MASK_IDS = argument(
                 "CLASS",
                 "the true classes that agree with --favourable, if the truth has words of its "
                 "own, such as repaid",
-                action="extend",
                 default=[],
                 needs=("--truth",),
             ),
@@ -155,7 +158,7 @@ _MASK_IDS = argument(
                 "a page to sort, filter and mark the most similar pairs, which the report links to",
             ),
             argument("--title", metavar="TEXT", help="title of the page"),
-            _MASK_IDS,
+            _MASK_PEOPLE,
             argument(
                 "--people",
                 metavar="NOUN",
@@ -187,7 +190,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
             for name, text in cuts.items()
         }
     report = audit.report(
-        dataclasses.replace(finder, ids=None) if arguments.mask_ids else finder,
+        _masked(finder, arguments.person) if arguments.mask_ids else finder,
         arguments.out,
         **given(arguments, "sensitive", "k", "pairs", "cases", "confidence", "person", "skip"),
         **given(arguments, "figures", "explorer", "overwrite"),
@@ -230,7 +233,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
     *DATA,
     with_default("-k", "K", 5, "nodes to compare with"),
     _SEED,
-    output("--out", "file", "an HTML page to print, in place of text"),
+    output("--out", "page", "an HTML page to print, in place of text"),
     OWN_FILES,
     WITHOUT,
     Group("conditions on pairs", CONSTRAINTS),
@@ -288,6 +291,17 @@ def run_explore(arguments: argparse.Namespace) -> None:
         overwrite=arguments.overwrite,
     )
     sys.stdout.write(f"{page}\n")
+
+
+def _masked(finder: EvidenceFinder, person: str | None) -> EvidenceFinder:
+    """Return the finder with numbers in place of ids of rows and of people."""
+    attributes = finder.attributes
+    if person is not None and attributes is not None and person in attributes:
+        count = len(attributes[person].values)
+        numbers = [f"{number:0{len(str(count))}}" for number in range(count)]
+        columns = {**attributes, person: (attributes[person].codes, numbers)}
+        attributes = Attributes(columns, attributes.ids)
+    return dataclasses.replace(finder, ids=None, attributes=attributes)
 
 
 def _better(arguments: argparse.Namespace, attributes: Attributes) -> dict[str, Any] | None:

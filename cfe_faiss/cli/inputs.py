@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import Ints, as_count, did_you_mean
+from cfe_faiss.base.checks import Ints, as_count, check_distinct, did_you_mean
 from cfe_faiss.cli.output import announce
 from cfe_faiss.cli.parser import CONSTRAINTS, flag, given
 from cfe_faiss.data.classes import class_numbers
@@ -270,6 +270,7 @@ def weights(texts: Sequence[str] | None) -> dict[str, float] | None:
     if texts is None:
         return None
     parts = [text.rpartition("=") for text in texts]
+    check_distinct("--scale must name each column once", [name for name, *_ in parts])
     return {name: number("--scale", name or "NAME=WEIGHT", weight) for name, _, weight in parts}
 
 
@@ -283,22 +284,24 @@ def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) 
     """
     if not texts:
         return None
-    given = [int(text) if text.isdecimal() and text not in names else text for text in texts]
-    return [names[code] for code in class_numbers(option, given, names, len(names))]
+    class_values = [int(text) if text.isdecimal() and text not in names else text for text in texts]
+    return [names[code] for code in class_numbers(option, class_values, names, len(names))]
 
 
 def by_name(option: str, texts: Iterable[str] | None, attributes: Attributes) -> dict[str, str]:
     """Return the values of texts "NAME=VALUE" by name; the longest known name counts."""
     values = {}
     for text in texts or ():
-        known = [name for name in attributes if text.startswith(f"{name}=")]
-        if not known:
+        matching_names = [name for name in attributes if text.startswith(f"{name}=")]
+        if not matching_names:
             names = ", ".join(list(attributes)[:20])
             hint = did_you_mean(text.partition("=")[0], attributes)
             raise ValueError(
                 f"{option} must be like NAME=VALUE, with a name of {names}; got {text!r}{hint}"
             )
-        name = max(known, key=len)
+        name = max(matching_names, key=len)
+        if name in values:
+            raise ValueError(f"{option} must name {name!r} once, got it again")
         values[name] = text[len(name) + 1 :]
     return values
 

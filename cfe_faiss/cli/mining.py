@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import mining
-from cfe_faiss.base.checks import Array, InputWarning, as_count, as_number
+from cfe_faiss.base.checks import Array, LeakWarning, UnknownClassWarning, as_count, as_number
 from cfe_faiss.base.extras import pd
 from cfe_faiss.cli.inputs import Inputs, make_finder, read_inputs
 from cfe_faiss.cli.output import note, write
@@ -25,7 +25,6 @@ from cfe_faiss.cli.parser import (
     source,
     with_default,
 )
-from cfe_faiss.data.roles import leaks
 from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.outputs import write_picture
 from cfe_faiss.finder import EvidenceFinder
@@ -66,21 +65,25 @@ def run_labels(arguments: argparse.Namespace) -> int:
     below = as_number("--below", arguments.below, 0.0, 1.0)
     inputs, finder, names = _read(arguments)
     groups = None
+    if len(arguments.compare) > 1:
+        raise ValueError("--groups must be given once, got it again")
     for each in arguments.compare:
         groups = read_classes(each, inputs.ids, complete=True).to_numpy()
         lacking = inputs.ids.names[pd.isna(groups)]
         if len(lacking):
             raise ValueError(f"--groups must hold a group for each row, got none for {lacking[0]}")
     metric: Any = finder.metric
-    found = mining.label_errors(finder.vectors, names[finder.labels], groups=groups, metric=metric)
-    scores = found.score[~np.isnan(found.score)]
+    judged_labels = mining.label_errors(
+        finder.vectors, names[finder.labels], groups=groups, metric=metric
+    )
+    scores = judged_labels.score[~np.isnan(judged_labels.score)]
     if not len(scores):
         raise ValueError(
             "--labels must be known in two groups at least (in two rows without --groups), "
             "got one: no row can be judged"
         )
-    frame = found.to_frame(below)
-    ids = np.array([*finder.names(np.arange(len(found.score))).tolist(), None], object)
+    frame = judged_labels.to_frame(below)
+    ids = np.array([*finder.names(np.arange(len(judged_labels.score))).tolist(), None], object)
     for column in ("row", "evidence", "support"):
         frame[column] = ids[frame[column]]
     text = f"labels with a score below {below:g}: {len(frame):,} of {len(scores):,}"
@@ -133,9 +136,7 @@ def _read(arguments: argparse.Namespace) -> tuple[Inputs, EvidenceFinder, Array]
     """Return inputs, a finder over all rows, and the names of its classes, the last one None."""
     as_count("--allow", arguments.allow, 0)
     option = arguments.predictions.option
-    with warnings.catch_warnings():
-        # Notes say this in the words of these commands.
-        warnings.filterwarnings("ignore", "no predicted class|column .* determines", InputWarning)
+    with warnings.catch_warnings(record=True) as messages:
         inputs = read_inputs(arguments)
         if inputs.predicted is not None and np.all(pd.isna(inputs.predicted)):
             raise ValueError(f"{option} must hold a known value, got none")
@@ -148,8 +149,12 @@ def _read(arguments: argparse.Namespace) -> tuple[Inputs, EvidenceFinder, Array]
     lacking = int((finder.labels < 0).sum())
     if lacking:
         note(f"{lacking:,} of {len(inputs.ids):,} rows are left out, without a value of {option}")
-    for name in leaks((finder.attributes or {}).values(), finder.labels, by_threshold=True):
-        note(f"column {name!r} determines {option}: if it is made from it, add --ignore {name}")
+    for message in (each.message for each in messages):
+        if isinstance(message, LeakWarning):
+            name = message.column
+            note(f"column {name!r} determines {option}: if it is made from it, add --ignore {name}")
+        elif not isinstance(message, UnknownClassWarning):
+            warnings.warn(message, stacklevel=1)
     return inputs, finder, np.array([*map(finder.class_name, range(finder.class_count)), None])
 
 

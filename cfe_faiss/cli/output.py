@@ -62,13 +62,14 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
         sys.stdout.write("[]\n" if frame.empty else "\n]\n")
     else:
         is_terminal = sys.stdout.isatty()
-        shown = frame.head(_ROWS_ON_A_TERMINAL) if is_terminal else frame
+        printed_frame = frame.head(_ROWS_ON_A_TERMINAL) if is_terminal else frame
         sys.stdout.write(
-            _table(shown, shutil.get_terminal_size().columns if is_terminal else None) + "\n"
+            _table(printed_frame, shutil.get_terminal_size().columns if is_terminal else None)
+            + "\n"
         )
-        if len(shown) < len(frame):
+        if len(printed_frame) < len(frame):
             note(
-                f"the first {len(shown):,} of {len(frame):,} rows; --csv or --json writes all of "
+                f"the first {len(printed_frame):,} of {len(frame):,} rows; --csv or --json writes all of "
                 f"them"
             )
 

@@ -32,6 +32,8 @@ _ABSENT = (
     *("sensitive", "without", "nodes"),
 )
 """Options that some commands lack, and others read."""
+_ARGUMENT = re.compile(r"(where\.)?(?P<name>[a-z_]+)(\['(?P<key>[^']*)'\])?(?= must )")
+"""Beginning of an error of Python."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -190,8 +192,11 @@ def value(
 
 
 def several(name: str, metavar: str, text: str, **settings: Any) -> Argument:
-    """Return an argument of one value or several; further settings as of :func:`argument`."""
-    return argument(name, metavar=metavar, nargs="+", help=text, **settings)
+    """Return an argument of one value or several, which a repeated option joins.
+
+    Further settings as of :func:`argument`.
+    """
+    return argument(name, metavar=metavar, nargs="+", action="extend", help=text, **settings)
 
 
 def output(
@@ -302,6 +307,23 @@ def set_reading(arguments: argparse.Namespace) -> None:
     arguments.compare = [
         replace(source, reading=reading) for source in getattr(arguments, "compare", ())
     ]
+
+
+def in_words_of_options(text: str, arguments: argparse.Namespace | None) -> str:
+    """Return an error that begins with the name of an argument in Python with its option."""
+    match = _ARGUMENT.match(text)
+    options = {
+        each.dest: each.name
+        for each in getattr(arguments, "declared", ())
+        if each.is_given(arguments)
+    }
+    name = match["name"] if match else ""
+    if name == "bins" and "cut" in options:
+        name = "cut"
+    if match is None or name not in options:
+        return text
+    key = f" {match['key']}" if match["key"] else ""
+    return f"{options[name]}{key}{text[match.end() :]}"
 
 
 def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:

@@ -163,11 +163,11 @@ def run_local(arguments: argparse.Namespace) -> None:
     """Write the evidence of some nodes."""
     index = open_index(arguments)
     names = Names.read(arguments, index)
-    known = index.members()
+    members = index.members()
     # Without ids the search multiplies every pair once.
-    asked = names.find(arguments.nodes, index, arguments.reading)
-    nodes = known.ids if asked is None else asked
-    known.find(nodes, name="nodes")
+    query_ids = names.find(arguments.nodes, index, arguments.reading)
+    nodes = members.ids if query_ids is None else query_ids
+    members.find(nodes, name="nodes")
     conditions = _conditions(arguments, names)
     if conditions and (arguments.recall is not None or arguments.nprobe is not None):
         raise ValueError(
@@ -176,7 +176,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     effort = Effort.of(arguments.nprobe, arguments.recall, exact=bool(conditions))
     limit = arguments.per_group
     rules = None if limit is None else Rules(per_group=as_count("--per-group", limit))
-    query = Query(as_count("k", arguments.k), ids=asked, rules=rules, **conditions)
+    query = Query(as_count("k", arguments.k), ids=query_ids, rules=rules, **conditions)
     D, I = index.answer(query, effort, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())

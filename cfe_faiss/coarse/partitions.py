@@ -166,10 +166,10 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
     cp
         ``faiss.ClusteringParameters``: iterations, runs and size of the training sample.
     """
-    chosen = training_rows(len(X), nlist, cp, seed)
-    if chosen is not None:
-        X = X[chosen]
-        weights = weights[chosen]
+    sample = training_rows(len(X), nlist, cp, seed)
+    if sample is not None:
+        X = X[sample]
+        weights = weights[sample]
     return _best_run(X, weights, nlist, cp, seed)
 
 
@@ -206,8 +206,8 @@ def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) ->
 
     With ``split``, long lists are clustered again, in place of the shortest lists.
     """
-    chosen = training_rows(len(X), nlist, cp, seed)
-    X = X if chosen is None else X[chosen]
+    sample = training_rows(len(X), nlist, cp, seed)
+    X = X if sample is None else X[sample]
     center = X.mean(axis=0, dtype=np.float64).astype(np.float32)
     exponent, *sides = scaled(center, X)
     centroids = _best_run(sides[0], np.ones(len(X), np.float32), nlist, cp, seed, distances=True)

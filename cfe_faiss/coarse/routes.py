@@ -118,7 +118,7 @@ class SecondLevel:
     def of(cls, centroids: Floats) -> "SecondLevel":
         """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters.
 
-        None below ``WORTH_CLUSTERS`` lists.
+        An empty level below ``WORTH_CLUSTERS`` lists.
 
         Training fixes the centroids. So the clusters do not depend on the rows and outlive a
         change.
@@ -191,10 +191,10 @@ class Routes:
         starts = snapshot.list_starts
         labels = np.concatenate([snapshot.labels, snapshot.labels[snapshot.references]])
         lists = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        known = labels != UNKNOWN
-        counted = np.ones(len(labels), bool) if neighbors == "any" else known
+        is_known = labels != UNKNOWN
+        counted = np.ones(len(labels), bool) if neighbors == "any" else is_known
         # One block for each pair of label and list that occurs, in order of (label, list).
-        keys = labels[known].astype(np.int64) * (len(starts) - 1) + lists[known]
+        keys = labels[is_known].astype(np.int64) * (len(starts) - 1) + lists[is_known]
         blocks, counts = np.unique(keys, return_counts=True)
         block_labels, block_lists = np.divmod(blocks, len(starts) - 1)
         members = np.bincount(lists[counted], minlength=len(starts) - 1)

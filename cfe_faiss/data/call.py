@@ -344,9 +344,9 @@ def call_by_batches(
             if len(again):
                 raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
             output = output_of(model, batch if device is None else batch.to(device), node_type)
-            found, has_shares = _classes(output, seeds, rows, names, number)
-            labels[seeds] = found.labels
-            names = found.class_names
+            batch_classes, has_shares = _classes(output, seeds, rows, names, number)
+            labels[seeds] = batch_classes.labels
+            names = batch_classes.class_names
             may_be_shares &= has_shares
     missing = np.flatnonzero(labels == UNKNOWN)
     if len(missing):
@@ -409,9 +409,9 @@ def _classes(
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
         has_shares = classes.are_shares(output)
         output = classes.as_two_logits(output)
-    found = classes.as_predictions(output, len(seeds), names, name)
-    if names is None and found.class_names not in (None, classes.TRUTH_VALUES):
+    predicted_classes = classes.as_predictions(output, len(seeds), names, name)
+    if names is None and predicted_classes.class_names not in (None, classes.TRUTH_VALUES):
         raise ValueError(
             f"{name} must be numbers, got texts: give data class_names, which number them"
         )
-    return found, has_shares
+    return predicted_classes, has_shares

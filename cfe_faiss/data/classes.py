@@ -19,14 +19,16 @@ from cfe_faiss.base.checks import (
     UNKNOWN,
     Array,
     Bools,
-    InputWarning,
     Int32s,
+    OneSidedClassWarning,
+    UnknownClassWarning,
     as_array,
     as_labels,
     check_distinct,
     did_you_mean,
 )
-from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
+from cfe_faiss.base.text import value_name
+from cfe_faiss.base.values import as_classes, as_ids, as_list, as_values, distinct
 from cfe_faiss.data.columns import Table
 
 TRUTH_VALUES = "False", "True"
@@ -127,8 +129,8 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     ValueError
         If there is no such class, or none is given.
     """
-    known = [class_name(names, c) for c in range(count)]
-    code_of_name = _codes(known)
+    all_names = [class_name(names, c) for c in range(count)]
+    code_of_name = _codes(all_names)
     code_of_number = _codes([str(c) for c in range(count)]) if names is None else {}
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
@@ -138,9 +140,9 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         code = _code_of(whole, code_of_name, by_number=True)
         code = code_of_number.get(str(whole)) if code is None else code
         if code is None:
-            hint = did_you_mean(str(value), known)
+            hint = did_you_mean(str(value), all_names)
             raise ValueError(
-                f"{argument} must be among the classes ({', '.join(known[:20])}), got "
+                f"{argument} must be among the classes ({', '.join(all_names[:20])}), got "
                 f"{value!r}{hint}"
             )
         codes[code] = None
@@ -205,7 +207,7 @@ def known_classes(
         return array, np.ones(n, np.bool_)
     listed = array.tolist()
     texts = ["" if value is None else str(value).strip() for value in listed]
-    absent = {str(value) for value in ([UNKNOWN] if unknown is None else unknown)}
+    absent = set(map(value_name, as_list("unknown", [UNKNOWN] if unknown is None else unknown)))
     occurring = set(texts) - {""}
     if are_names or any(type(value) is str for value in listed):
         is_class = "-1" in (names or ()) or {*occurring, *(names or ())} <= set(_SIGNS)
@@ -246,7 +248,24 @@ def _encode(
 def class_names_of(data: Any) -> tuple[str, ...] | None:
     """Return ``data.class_names``, or None without names."""
     names = getattr(data, "class_names", None)
-    return None if names is None or len(names) == 0 else tuple(map(str, names))
+    return None if names is None or len(names) == 0 else as_class_names(names)
+
+
+def as_class_names(names: Any) -> tuple[str, ...] | None:
+    """Return names of classes as texts: those of whole numbers without a point; None for None.
+
+    Raises
+    ------
+    TypeError
+        If ``names`` is no sequence, or a single text.
+    ValueError
+        If a name occurs twice.
+    """
+    if names is None:
+        return None
+    texts = tuple(map(value_name, as_list("class_names", names)))
+    check_distinct("class_names must be distinct", texts)
+    return texts
 
 
 def node_count(data: Any) -> int:
@@ -326,8 +345,7 @@ def as_predictions(
     >>> found.labels, found.class_names
     (array([0, 1, 0], dtype=int32), ('no', 'yes'))
     """
-    names = None if class_names is None else tuple(map(str, class_names))
-    check_distinct("class_names must be distinct", names or ())
+    names = as_class_names(class_names)
     given, columns = _in_order(values, n, name)
     try:
         are_classes = columns is None and np.ndim(given) == 1
@@ -361,7 +379,7 @@ def as_predictions(
             f"{name} must not be NaN, got NaN for node {int(np.isnan(array).any(axis=1).argmax())}"
         )
     if names is None and are_names:
-        names = tuple(str(c) for c in (range(array.shape[1]) if columns is None else columns))
+        names = as_class_names(range(array.shape[1]) if columns is None else columns)
     return Predictions(array.argmax(axis=1).astype(np.int32), array, names)
 
 
@@ -423,7 +441,7 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
 
 def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:
     """Return the column of each class."""
-    texts = [str(column) for column in columns]
+    texts = list(map(value_name, columns))
     numbers = [str(number) for number in range(len(texts))]
     classes = texts if names is None else list(names)
     if sorted(texts) == sorted(numbers):
@@ -523,7 +541,9 @@ def note_unknown(what: str, is_known: Bools) -> None:
     if count:
         rows = f"{count:,} of {len(is_known):,} rows"
         warnings.warn(
-            f"no {what} for {rows}, where it is missing, blank or -1", InputWarning, stacklevel=4
+            f"no {what} for {rows}, where it is missing, blank or -1",
+            UnknownClassWarning,
+            stacklevel=4,
         )
 
 
@@ -552,7 +572,7 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
         text = (
             f"{', '.join(classes)}{',' * (len(classes) > 1)} and never among the others: {_REMEDY}"
         )
-        warnings.warn(text, InputWarning, stacklevel=4)
+        warnings.warn(text, OneSidedClassWarning, stacklevel=4)
 
 
 def in_words_of_decision(
@@ -597,15 +617,15 @@ def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, s
         If the text is another one, or the table has no such column of numbers.
     """
     parts = _THRESHOLD.fullmatch(text)
-    shown = table.reading.shown("threshold")
+    option_text = table.reading.shown("threshold")
     if parts is None:
         raise ValueError(
-            f"{shown} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
+            f"{option_text} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}"
         )
     column, comparison, limit = parts.groups()
     scores = table.numbers(table.known("threshold", column))
     if scores is None:
-        raise ValueError(f"{shown} must be of a column of numbers, got {column!r}")
+        raise ValueError(f"{option_text} must be of a column of numbers, got {column!r}")
     names = column + _OPPOSITES[comparison] + limit, column + comparison + limit
     is_favourable = _COMPARISONS[comparison](scores, float(limit))
     codes = np.where(np.isnan(scores), UNKNOWN, is_favourable)

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from cfe_faiss.attributes.table import has_long_integers
 from cfe_faiss.base.checks import Array, Bools, Doubles, InputNote, check_known, is_missing
 from cfe_faiss.base.extras import pd
 from cfe_faiss.base.threads import derived
@@ -250,9 +251,11 @@ _SHOWN = 5
 _MARKS = (",", ".", "'", "’", " ", "\u00a0", "\u202f")
 """Marks of thousands that are recognised."""
 _UNIT = re.compile(r"\s*([%$€£¥])\s*")
-_PLAIN = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_GROUPED = r"[-+]?[1-9]\d{0,2}(?=([%s]))(?:\1\d{2,3})*\1\d{3}(?:[%s]\d*)?"
-_NUMBER = re.compile(rf"{_PLAIN}|[-+]?\d*,\d+|{_GROUPED % (''.join(_MARKS), '.,')}")
+_PLAIN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_GROUPED = r"[-+]?[1-9][0-9]{0,2}(?=([%s]))(?:\1[0-9]{2,3})*\1[0-9]{3}(?:[%s][0-9]*)?"
+_NUMBER = re.compile(rf"{_PLAIN}|[-+]?[0-9]*,[0-9]+|{_GROUPED % (''.join(_MARKS), '.,')}")
+_WIDE_FORMS = str.maketrans("０１２３４５６７８９．，＋－\N{MINUS SIGN}", "0123456789.,+--")
+"""Full-width forms in numbers and the minus sign of typography, as Python writes them."""
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -365,10 +368,8 @@ class Table:
         first: dict[str, int] = {}
         firsts = np.array([first.setdefault(text, row) for row, text in enumerate(texts)])
         again = (firsts != np.arange(len(texts))) & (np.array(texts, object) != "")
-        shown = self.reading.shown("id")
-        remedy = (
-            f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
-        )
+        option_text = self.reading.shown("id")
+        remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {option_text} names another column"
         if again.sum() >= _PEOPLE_SHARE * len(texts):
             options = self.reading.remedy("without", name), self.reading.remedy("person", name)
             remedy += (
@@ -378,16 +379,25 @@ class Table:
         self.check(
             again,
             lambda row: (
-                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {shown} must "
+                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {option_text} must "
                 f"hold each id once ({again.sum():,} rows repeat one): {remedy}"
             ),
         )
         return texts
 
     def ids(self, name: str) -> Any:
-        """Return the ids in a column by :meth:`check_ids`: of a text file as written or None."""
+        """Return the ids in a column by :meth:`check_ids`: of a text file as written.
+
+        ValueError if an id is missing.
+        """
         keys = self.check_ids(name)
-        return parse_ids([key or None for key in keys]) if self.is_text else self.cells[name]
+        self.check(
+            [not key for key in keys],
+            lambda row: (
+                f"{name} must hold an id for every row, got none: write one, or leave it out"
+            ),
+        )
+        return parse_ids(keys) if self.is_text else self.cells[name]
 
     def texts(self, name: str) -> list[str]:
         """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
@@ -426,11 +436,24 @@ class Table:
         texts = pd.Series(self.texts(name), dtype=object)
         if isinstance(cells.dtype, pd.CategoricalDtype):
             return cells.where(texts != "")
-        known = texts[texts != ""]
-        if self.is_text and len(known) and known.isin(list(_BOOLEANS)).all() and not are_codes:
-            return texts.map(_BOOLEANS).astype(bool if len(known) == len(texts) else object)
-        numbers = None if are_codes or not len(known) else self._as_numbers(name, known, strict)
-        return texts.where(texts != "", None) if numbers is None else numbers.reindex(texts.index)
+        filled_texts = texts[texts != ""]
+        if (
+            self.is_text
+            and len(filled_texts)
+            and filled_texts.isin(list(_BOOLEANS)).all()
+            and not are_codes
+        ):
+            return texts.map(_BOOLEANS).astype(bool if len(filled_texts) == len(texts) else object)
+        numbers = (
+            None
+            if are_codes or not len(filled_texts)
+            else self._as_numbers(name, filled_texts, strict)
+        )
+        if numbers is None:
+            return texts.where(texts != "", None)
+        if has_long_integers(numbers):
+            numbers = numbers.convert_dtypes()  # missing ones do not make floats of them
+        return numbers.reindex(texts.index)
 
     def classes(self, name: str) -> "pd.Series[Any]":
         """Return a column of classes as given, or of a text file as in :meth:`values`.
@@ -499,7 +522,7 @@ class Table:
         point = self.reading.point
         if point == "." and numbers.notna().all():
             return numbers
-        bare = texts.str.replace(_UNIT, "", regex=True)
+        bare = texts.str.translate(_WIDE_FORMS).str.replace(_UNIT, "", regex=True)
         are_numbers = numbers.notna() | bare.str.fullmatch(_NUMBER)
         if are_numbers.mean() < _NUMERIC_SHARE:
             return None
@@ -514,10 +537,10 @@ class Table:
         if not strict:
             return None
         wrong = texts[parsed.isna() if one_unit else units.isin(kinds)].drop_duplicates()
-        shown = wrong.head(_SHOWN)
+        first_wrong = wrong.head(_SHOWN)
         cells = ", ".join(
             f"{text!r} ({self.place(row)})"
-            for row, text in zip(shown.index.tolist(), shown, strict=True)
+            for row, text in zip(first_wrong.index.tolist(), first_wrong, strict=True)
         )
         others = f" and {len(wrong) - _SHOWN:,} other texts" if len(wrong) > _SHOWN else ""
         marks = self._marks(bare[are_numbers]) if one_unit else "them in one unit"
@@ -615,14 +638,19 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
 
 
 def _is_numeric(values: "pd.Series[Any]") -> bool:
-    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    types = pd.api.types
+    return types.is_numeric_dtype(values) and not (
+        types.is_bool_dtype(values) or types.is_complex_dtype(values)
+    )
 
 
 def _text(name: str, value: Any) -> str:
     """Return a cell as text: whole numbers without a point, midnight as a date."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, list | tuple | dict | set | np.ndarray | bytes):
+    if isinstance(
+        value, list | tuple | dict | set | np.ndarray | bytes | complex | np.complexfloating
+    ):
         raise ValueError(
             f"column {name!r} must hold numbers, texts, booleans or dates, got "
             f"{type(value).__name__}"

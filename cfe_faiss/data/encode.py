@@ -23,6 +23,8 @@ MOST_VALUES = 100
 """Largest number of different texts in a category; beyond it, a column holds names or remarks."""
 
 MISSING = "(missing)"
+_LARGEST = 1e150
+"""Largest size of a number in a column; squares of such numbers have a finite sum."""
 
 _BLOCK = 1 << 23
 """Numbers of the columns that are scaled at once: 64 MiB."""
@@ -150,12 +152,12 @@ def encode_table(
         return x[:, varies] if varies.any() else x
     if scale is not None:
         raise ValueError("scale must be left out with encoder, which scales columns itself")
-    asked = getattr(encoder, "feature_names_in_", list(frame.columns))
-    for name in asked:
+    encoder_columns = getattr(encoder, "feature_names_in_", list(frame.columns))
+    for name in encoder_columns:
         if name in left_out:
             raise ValueError(f"encoder must not use columns of sensitive or without, got {name!r}")
         check_known("encoder must name a column of frame", name, list(frame.columns))
-    return as_dense("the encoder's output", _transform(encoder)(frame[list(asked)]))
+    return as_dense("the encoder's output", _transform(encoder)(frame[list(encoder_columns)]))
 
 
 def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[str, float]:
@@ -185,10 +187,14 @@ def _scales(attributes: Attributes) -> dict[str, tuple[float, float]]:
     for start in range(0, len(numbers), width):
         names = list(numbers)[start : start + width]
         rows = np.array([numbers[name] for name in names], np.float64)
-        infinite = np.isinf(rows).any(axis=1)
-        if infinite.any():
-            name = names[int(infinite.argmax())]
-            raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
+        too_large = np.argwhere(np.abs(rows) > _LARGEST)
+        if len(too_large):
+            column, row = too_large[0]
+            raise ValueError(
+                f"column {names[column]!r} must hold finite numbers up to {_LARGEST:g}, got "
+                f"{rows[column, row]:g} in row {row} (from 0): give None where it is not known, or "
+                "a larger unit"
+            )
         rows[np.isnan(rows).all(axis=1)] = 0
         scaler = StandardScaler().fit(rows.T)  # skips missing numbers
         scales |= zip(names, zip(scaler.mean_, scaler.scale_, strict=True), strict=True)
@@ -215,7 +221,8 @@ def _columns(
     if not can_be_encoded(attribute):
         raise ValueError(
             f"column {name!r} has {len(attribute.values):,} different texts, more than "
-            f"{MOST_VALUES}, which is no category: name it in id or without, or make it a number"
+            f"{MOST_VALUES}, which is no category: name it in id or without, or make it a number "
+            "(codes of a category, too, if they are amounts)"
         )
     for code in np.unique(attribute.codes).tolist():
         text = MISSING if code < 0 else attribute.values[code]

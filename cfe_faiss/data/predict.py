@@ -15,6 +15,7 @@ from cfe_faiss.data.classes import (
     are_shares,
     as_predictions,
     class_names_of,
+    known_classes,
     node_count,
 )
 from cfe_faiss.graph.metapath import nodes_of
@@ -152,6 +153,10 @@ def predictions_of(  # noqa: PLR0913
     >>> predictions_of(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
     array([1, 0], dtype=int32)
     """
+    if isinstance(model, type):
+        raise TypeError(
+            f"model must be a model, got the class {model.__name__}: make one, and fit it"
+        )
     is_table = hasattr(data, "iloc")
     is_graph = not is_table and not isinstance(data, np.ndarray)
     if is_graph:
@@ -280,16 +285,16 @@ def _columns_for(model: Any, frame: "pd.DataFrame") -> Any:
 
     A module and an estimator that was fitted on an array get an array.
     """
-    known = list(frame.columns)
-    asked = columns_of(model, known)
+    frame_columns = list(frame.columns)
+    model_columns = columns_of(model, frame_columns)
     count = getattr(model, "n_features_in_", None)
-    is_unnamed = count is not None and asked is None
-    if is_unnamed and count != len(known):
+    is_unnamed = count is not None and model_columns is None
+    if is_unnamed and count != len(frame_columns):
         raise ValueError(
-            f"model was fitted on {count} columns without names, got {len(known)} columns "
-            f"({', '.join(known[:20])}): fit it on a frame, or leave columns out of frame"
+            f"model was fitted on {count} columns without names, got {len(frame_columns)} columns "
+            f"({', '.join(frame_columns[:20])}): fit it on a frame, or leave columns out of frame"
         )
-    columns = frame if asked is None else frame[asked]
+    columns = frame if model_columns is None else frame[model_columns]
     return columns.to_numpy() if is_unnamed or _is_module(model) else columns
 
 
@@ -428,7 +433,8 @@ def _of_estimator(
     names = class_names
     if names is None and fitted is not None and np.ndim(fitted) == 1:
         have_names = as_predictions(fitted, len(fitted), **options).class_names is not None
-        names = list(map(str, np.asarray(fitted).tolist())) if have_names else None
+        classes = known_classes("model.classes_", fitted, len(fitted), unknown=())[0].tolist()
+        names = list(map(str, classes)) if have_names else None
     predicted = as_predictions(output, n, names, _OUTPUT, are_names=are_names)
     if predicted.scores is not None and not is_booster:
         raise ValueError(
@@ -447,11 +453,11 @@ def _of_estimator(
 def _input(model: Any, data: Any, features: Any) -> Any:
     """Return the input of a model: columns by name, or ``data.x``, or a matrix."""
     x = as_dense("data.x", getattr(data, "x", data))
-    given = [] if features is None else list(as_attributes(features))
-    known = list(map(str, getattr(data, "feature_names", None) or ()))
+    feature_columns = [] if features is None else list(as_attributes(features))
+    data_columns = list(map(str, getattr(data, "feature_names", None) or ()))
     words = ("neither features nor data.feature_names hold", "features")
-    asked = columns_of(model, [*known, *given], *words)
-    if asked is None:
+    model_columns = columns_of(model, [*data_columns, *feature_columns], *words)
+    if model_columns is None:
         width = getattr(model, "n_features_in_", x.shape[1])
         if width != x.shape[1]:
             raise ValueError(
@@ -459,10 +465,10 @@ def _input(model: Any, data: Any, features: Any) -> Any:
                 f"{width}"
             )
         return x
-    if set(asked) <= set(given):
-        return _columns(features, asked, len(x))
-    columns_of(model, known, *words)  # refuses columns of both
-    return pd.DataFrame(x, columns=known)[asked]
+    if set(model_columns) <= set(feature_columns):
+        return _columns(features, model_columns, len(x))
+    columns_of(model, data_columns, *words)  # refuses columns of both
+    return pd.DataFrame(x, columns=data_columns)[model_columns]
 
 
 def _columns(features: Any, names: list[str], n: int) -> Any:

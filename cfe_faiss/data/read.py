@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from cfe_faiss.attributes.table import exact_integers
 from cfe_faiss.base.checks import Array, Doubles, is_missing
 from cfe_faiss.base.disk import open_regular
 from cfe_faiss.base.extras import extra, pd
@@ -90,13 +91,19 @@ def as_table(frame: Any, reading: Reading) -> Table:
     if isinstance(frame, Table):
         return frame
     if isinstance(frame, pd.DataFrame | Mapping):
+        columns = frame.items() if isinstance(frame, Mapping) else ()
+        sizes = {str(name): len(column) for name, column in columns if hasattr(column, "__len__")}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"frame must map names to columns of one length, got lengths {sizes}")
         cells = pd.DataFrame(frame)
     elif hasattr(frame, "to_pandas"):
         cells = frame.to_pandas()
+        cells = exact_integers(cells, frame.to_arrow() if hasattr(frame, "to_arrow") else frame)
     elif hasattr(frame, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        cells = pa.table(frame).to_pandas()
+        table = pa.table(frame)
+        cells = exact_integers(table.to_pandas(), table)
     else:
         raise TypeError(
             "frame must be a table of pandas, polars or PyArrow, a mapping of columns, or the path "
@@ -410,10 +417,10 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
     if start and counts[start - 1] > expected + 1:
         wrong = np.append(start - 1, wrong)
     if len(wrong):
-        shown = ", ".join(f"{table.place(line)} has {counts[line]}" for line in wrong[:_SHOWN])
+        line_list = ", ".join(f"{table.place(line)} has {counts[line]}" for line in wrong[:_SHOWN])
         others = f" and {len(wrong) - _SHOWN:,} more lines differ" if len(wrong) > _SHOWN else ""
         raise ValueError(
-            f"{table.name}: most lines have {expected} fields, but {shown}{others} (a text that "
+            f"{table.name}: most lines have {expected} fields, but {line_list}{others} (a text that "
             "holds the separator needs quotation marks; another separator is named as in "
             f"{table.reading.remedy('separator', ';')})"
         )
@@ -442,10 +449,10 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
     if len(numbers) == len(names):  # names that pandas gives to unnamed columns, or a row
         suspects = numbers
     if suspects:
-        shown = ", ".join(map(repr, suspects[:_SHOWN]))
+        cell_list = ", ".join(map(repr, suspects[:_SHOWN]))
         none, as_names = (table.reading.remedy("header", value) for value in ("none", "first"))
         raise ValueError(
-            f"{table.name}, {table.place(first)}: the header looks like a row ({shown}); {none} "
+            f"{table.name}, {table.place(first)}: the header looks like a row ({cell_list}); {none} "
             f"reads it as a row, {as_names} as names"
         )
 
@@ -587,6 +594,7 @@ def _read_parquet(path: Path, reading: Reading, empty: bool) -> Table:
         _check_parquet(0, sum(size.as_py() or 0 for size in sizes))
         names = _number_doubles(str(path), columns.column_names)
         frame = columns.rename_columns(names).to_pandas(ignore_metadata=True)
+        frame = exact_integers(frame, columns)
     if not len(names) or not (len(frame) or empty):
         raise ValueError(f"{path} must hold a table, got {len(frame)} rows of {len(names)} columns")
     texts = [name for name, kind in zip(names, schema.types, strict=True) if _is_text(kind)]

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.checks import UNKNOWN, Array, Bools, InputWarning, Int32s, Ints, did_you_mean
+from cfe_faiss.base.checks import (
+    UNKNOWN,
+    Array,
+    Bools,
+    InputWarning,
+    Int32s,
+    Ints,
+    LeakWarning,
+    did_you_mean,
+)
 from cfe_faiss.base.extras import pd
 from cfe_faiss.data.columns import DEFAULT, Reading, Table, parse_ids
 from cfe_faiss.data.encode import MOST_VALUES
@@ -169,14 +178,13 @@ class Ids:
 
         ValueError names an unknown one, and ``argument`` its origin.
         """
-        found = self.find(texts)
-        if (found < 0).any():
-            wrong = texts[int(np.argmax(found < 0))]
+        row_numbers = self.find(texts)
+        if (row_numbers < 0).any():
+            wrong = texts[int(np.argmax(row_numbers < 0))]
             hint = did_you_mean(wrong, map(str, self.names.tolist()))
-            raise ValueError(
-                f"{argument} must be the id or the number of a node, got {wrong!r}{hint}"
-            )
-        return found
+            name = "the number of a node" if self.column is None else f"an id of {self.column!r}"
+            raise ValueError(f"{argument} must be {name}, got {wrong!r}{hint}")
+        return row_numbers
 
     def rows(self, table: Table) -> Ints:
         """Return the node of each row of a table, (rows,), each at most once.
@@ -197,16 +205,16 @@ class Ids:
                     f"{len(table):,}"
                 )
             return np.arange(len(self))
-        found = self.nodes_of(table, self.column)
-        _, first, places = np.unique(found, return_index=True, return_inverse=True)
+        row_numbers = self.nodes_of(table, self.column)
+        _, first, places = np.unique(row_numbers, return_index=True, return_inverse=True)
         table.check(
-            first[places] != np.arange(len(found)),
+            first[places] != np.arange(len(row_numbers)),
             lambda row: (
-                f"{self.column} {str(self.names[found[row]])!r} again, as in "
+                f"{self.column} {str(self.names[row_numbers[row]])!r} again, as in "
                 f"{table.place(int(first[places][row]))}"
             ),
         )
-        return found
+        return row_numbers
 
     def nodes_of(self, table: Table, column: str) -> Ints:
         """Return the node of each field of a column, (rows,).
@@ -217,17 +225,17 @@ class Ids:
             If there is no such column, or a name is missing or unknown.
         """
         texts = table.keys(column)
-        found = self.find(texts)
+        row_numbers = self.find(texts)
         expected = (
             f"in 0..{len(self) - 1}" if self.column is None else f"the {self.column} of a node"
         )
         table.check(
-            found < 0,
+            row_numbers < 0,
             lambda row: (
                 f"{column} must be {expected}, got {repr(texts[row]) if texts[row] else 'none'}"
             ),
         )
-        return found
+        return row_numbers
 
     def all_rows(self, table: Table) -> Ints:
         """Return :meth:`rows`; ValueError unless each node has its row."""
@@ -292,7 +300,7 @@ class Roles:
         """
         names = self.attributes(table, model)
         classes = [name for name in (self.truth, model) if isinstance(name, str)]
-        others = [*classes, *column_names(self.probabilities), *column_names(self.weights)]
+        others = [*classes, *named_columns(self.probabilities), *named_columns(self.weights)]
         columns = dict.fromkeys(name for name in (*names, *others) if name in table.cells)
         frame = table.frame(columns, classes)
         if not any_texts:
@@ -312,7 +320,7 @@ class Roles:
         single = {"id": self.id, "truth": self.truth, "model": model, "weights": self.weights}
         others = [
             *((argument, name) for argument, name in single.items() if isinstance(name, str)),
-            *(("probabilities", name) for name in column_names(self.probabilities)),
+            *(("probabilities", name) for name in named_columns(self.probabilities)),
             *(("ignore", name) for name in self.ignore),
         ]
         roles = {name: argument for argument, name in others}
@@ -326,9 +334,9 @@ class Roles:
                 table.known(argument, name)
         for argument, name in left_out:
             if name in roles:
-                shown = table.reading.shown(argument)
+                option_text = table.reading.shown(argument)
                 table.problems.texts.append(
-                    f"{shown} must name attributes, got {name!r}, which is the {roles[name]}"
+                    f"{option_text} must name attributes, got {name!r}, which is the {roles[name]}"
                 )
         hints = "".join(table.problems.texts)
         return [
@@ -377,11 +385,8 @@ def _check_categories(
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
 
 
-def column_names(given: Any) -> list[str]:
-    """Return the names of columns that an argument gives, one or several.
-
-    None if it holds values.
-    """
+def named_columns(given: Any) -> list[str]:
+    """Return the names of columns that an argument gives, one or several; none if it holds values."""
     if isinstance(given, str):
         return [given]
     several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
@@ -425,7 +430,7 @@ def check_table(  # noqa: PLR0913
     InputWarning
         One warning for each suspicion.
     """
-    texts = []
+    texts: list[str | InputWarning] = []
     first_of: dict[str, str] = {}
     for name in class_names:
         first = first_of.setdefault(" ".join(name.split()).casefold(), name)
@@ -447,15 +452,20 @@ def check_table(  # noqa: PLR0913
         ("truth", truth, True),
         ("predictions", labels, not called),
     ):
-        for name, known in (
+        for name, classes_with_values in (
             {} if classes is None else leaks(compared, classes, by_threshold)
         ).items():
-            how = f", as it is known for {_either(known, class_names)} only" if known else ""
-            texts.append(
+            how = (
+                f", as it is known for {_either(classes_with_values, class_names)} only"
+                if classes_with_values
+                else ""
+            )
+            text = (
                 f"column {name!r} determines the {what}{how}: if it is the outcome, made from it "
                 "or known only after it, name it in truth, model or without (--truth, "
                 f"--predictions or --without {name})"
             )
+            texts.append(LeakWarning(text, name))
     selective = (
         [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
     )
@@ -472,8 +482,8 @@ def check_table(  # noqa: PLR0913
                 f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: "
                 f"put them into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
             )
-    for text in texts:
-        warnings.warn(text, InputWarning, stacklevel=4)
+    for suspicion in texts:
+        warnings.warn(suspicion, InputWarning, stacklevel=4)
 
 
 def _either(labels: Iterable[int], names: Sequence[str]) -> str:
@@ -496,9 +506,9 @@ def leaks(
     """
     columns = {}
     for attribute in compared:
-        known = selective_classes(classes, ~attribute.missing)
-        if known or _determines(attribute, classes, by_threshold):
-            columns[attribute.name] = known
+        classes_with_values = selective_classes(classes, ~attribute.missing)
+        if classes_with_values or _determines(attribute, classes, by_threshold):
+            columns[attribute.name] = classes_with_values
     return columns
 
 
@@ -546,9 +556,9 @@ def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bo
 
     A missing value counts as a value.
     """
-    known = classes != UNKNOWN
-    labels = classes[known]
-    codes = attribute.codes[known]
+    has_class = classes != UNKNOWN
+    labels = classes[has_class]
+    codes = attribute.codes[has_class]
     if len(labels) < _FEWEST_ROWS:
         return False
     width = int(labels.max()) + 1

@@ -216,14 +216,14 @@ class OwnGraph:
         if self.y is None or self.edge_index is None:
             lacking = "true classes" if self.y is None else "edges"
             raise ValueError(f"{self.name}: {lacking} are needed to train a model")
-        known = self.y >= 0
-        masks = np.zeros((3, len(known)), bool)
+        has_truth = self.y >= 0
+        masks = np.zeros((3, len(has_truth)), bool)
         if self.train_mask is None:
-            masks[:, known] = [mask.numpy() for mask in split_masks(self.y[known], seed)]
+            masks[:, has_truth] = [mask.numpy() for mask in split_masks(self.y[has_truth], seed)]
         else:
             masks[:] = self.train_mask, self.val_mask, self.test_mask
         for part, mask in zip(("train", "val", "test"), masks, strict=True):
-            unknown = np.flatnonzero(mask & ~known)
+            unknown = np.flatnonzero(mask & ~has_truth)
             if len(unknown):
                 name = str(self.ids.names[unknown[0]])
                 raise ValueError(
@@ -404,11 +404,11 @@ def attributes_of_files(
         if attribute.numbers is None and attribute.values
     ]
     if texts and not table.has_header:
-        shown = ", ".join(attribute.name for attribute in texts)
+        name_list = ", ".join(attribute.name for attribute in texts)
         values = ", ".join(repr(attribute.values[-1]) for attribute in texts[:5])
         remedy = table.reading.remedy("header", "none")
         table.problems.texts.append(
-            f"{table.name}: {shown} must hold numbers, as there is no header ({remedy} reads a "
+            f"{table.name}: {name_list} must hold numbers, as there is no header ({remedy} reads a "
             f"table without one), got {values}"
         )
     for name, attribute in attributes.items():

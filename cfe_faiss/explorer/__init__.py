@@ -161,12 +161,12 @@ def _content(explored: Explored) -> dict[str, Any]:
     """Return what the script reads: the pairs, and their rows and neighbours by row number."""
     near = _neighbours(explored)
     rows = np.unique(np.concatenate([explored.source, explored.target]))
-    drawn = {row for pair in near for side in pair for row, _ in side["drawn"]}
-    facts = {row: _identity(explored, row) for row in drawn.union(rows.tolist())}
-    known = explored.attributes.take(rows)
+    drawn_rows = {row for pair in near for side in pair for row, _ in side["drawn"]}
+    facts = {row: _identity(explored, row) for row in drawn_rows.union(rows.tolist())}
+    row_attributes = explored.attributes.take(rows)
     for place, row in enumerate(rows.tolist()):
-        facts[row]["values"] = [_cell(attribute.of(place)) for attribute in known.values()]
-    place_of = {name: place for place, name in enumerate(known)}
+        facts[row]["values"] = [_cell(attribute.of(place)) for attribute in row_attributes.values()]
+    place_of = {name: place for place, name in enumerate(row_attributes)}
     is_better = np.zeros(len(explored.source), bool)
     if explored.better is not None and explored.refused is not None:
         grades = np.full((len(explored.better), len(explored.ids)), np.nan)
@@ -194,8 +194,8 @@ def _content(explored: Explored) -> dict[str, Any]:
     return {
         "measure": explored.measure,
         "rows": facts,
-        "columns": [cell_text(name) for name in known],
-        "left_out": [place_of[name] for name in known if name in explored.left_out],
+        "columns": [cell_text(name) for name in row_attributes],
+        "left_out": [place_of[name] for name in row_attributes if name in explored.left_out],
         "pairs": pairs,
         "mark_names": MARKS,
         "formula_starts": "".join(FORMULA_STARTS),
@@ -237,8 +237,8 @@ def _neighbours(explored: Explored) -> list[list[dict[str, Any]]]:
         pairs.append([])
         for node, other in (ends, ends[::-1]):
             near = surroundings(graph, node, other, explored.labels, _NEIGHBOURS)
-            drawn = np.stack([near.drawn, near.shared], axis=1).tolist()
-            pairs[-1].append({"count": near.degree, "same": near.same, "drawn": drawn})
+            drawn_neighbours = np.stack([near.drawn, near.shared], axis=1).tolist()
+            pairs[-1].append({"count": near.degree, "same": near.same, "drawn": drawn_neighbours})
     return pairs
 
 

@@ -377,15 +377,15 @@ def is_stream(target: Any, method: str) -> bool:
 
 def write_all(data: Bytes, target: Any) -> None:
     """Write all bytes to a stream; raise OSError if it takes fewer."""
-    left = data.data
-    while left:
+    remaining = data.data
+    while remaining:
         if isinstance(target, faiss.IOWriter):
-            count = target(faiss.swig_ptr(np.frombuffer(left, np.uint8)), 1, len(left))
+            count = target(faiss.swig_ptr(np.frombuffer(remaining, np.uint8)), 1, len(remaining))
         else:
-            count = target.write(left)
+            count = target.write(remaining)
         if not count:
-            raise OSError(f"{target!r} took {len(data) - len(left)} of {len(data)} bytes")
-        left = left[count:]
+            raise OSError(f"{target!r} took {len(data) - len(remaining)} of {len(data)} bytes")
+        remaining = remaining[count:]
 
 
 def read_all(source: Any) -> bytes:
@@ -468,9 +468,9 @@ def _held_classes(index: Any) -> Any:
     if isinstance(index, faiss.IndexIVF):  # an evidence index as quantizer needs no classes
         return None
     for part in getattr(index, "referenced_objects", ()):
-        held = part if _is_evidence(part) and _has_classes(part) else _held_classes(part)
-        if held is not None:
-            return held
+        evidence = part if _is_evidence(part) and _has_classes(part) else _held_classes(part)
+        if evidence is not None:
+            return evidence
     return None
 
 
@@ -482,10 +482,10 @@ def _has_classes(index: Any) -> bool:
 
 
 def _write(index: Any, target: Any, io_flags: int = 0) -> None:
-    held = None if _is_evidence(index) else _held_classes(index)
-    if held is not None:
+    evidence = None if _is_evidence(index) else _held_classes(index)
+    if evidence is not None:
         raise TypeError(
-            f"index must keep its classes in the file, but a {type(index).__name__} over {held!r} "
+            f"index must keep its classes in the file, but a {type(index).__name__} over {evidence!r} "
             "loses them: write the evidence index itself, or call cfe_faiss.unregister() first"
         )
     if not _is_evidence(index):

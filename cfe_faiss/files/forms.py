@@ -55,9 +55,10 @@ def text(pattern: str, expectation: str) -> Field:
 
 def one_of(choices: Collection[Any]) -> Field:
     """Return the field of a value that has one of these values and its type."""
-    known = [(type(choice), choice) for choice in choices]
+    typed_choices = [(type(choice), choice) for choice in choices]
     return Field(
-        f"one of {', '.join(map(repr, choices))}", lambda value: (type(value), value) in known
+        f"one of {', '.join(map(repr, choices))}",
+        lambda value: (type(value), value) in typed_choices,
     )
 
 

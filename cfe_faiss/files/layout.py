@@ -570,8 +570,8 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         check(header.get(name), head[name], f"header.{name}")
     version = header["version"]
     if not _FIRST_VERSION <= version <= _KINDS_VERSION:
-        known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
-        raise ForeignFileError(f"{source} has format version {version}, {known}")
+        versions = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
+        raise ForeignFileError(f"{source} has format version {version}, {versions}")
     check(header.get("kind"), head["kind"], "header.kind")
     dtypes, parameters = (
         {name: part for name, part in parts.items() if version >= SINCE_VERSION.get(name, 0)}

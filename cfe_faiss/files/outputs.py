@@ -59,7 +59,7 @@ _COMMENT_FIELDS = {
 
 
 def as_page(name: str, path: str | os.PathLike[str]) -> Path:
-    """Return the path of a page; ValueError if it does not end in ".html".
+    """Return the path of a page; ValueError if it does not end in ".html" or ".htm".
 
     FileNotFoundError if its folder does not exist. Errors call the path ``name``.
     """
@@ -333,9 +333,9 @@ def check_picture(name: str, path: Path) -> None:
     with extra("plot"):
         from matplotlib.backend_bases import FigureCanvasBase
 
-    known = FigureCanvasBase.get_supported_filetypes()
-    if path.suffix and path.suffix[1:].lower() not in known:
-        endings = ", ".join(f".{kind}" for kind in sorted(known))
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in kinds:
+        endings = ", ".join(f".{kind}" for kind in sorted(kinds))
         raise ValueError(f"{name} must end in one of {endings}, got {str(path)!r}")
 
 
@@ -569,8 +569,8 @@ class Record:
             if version in self.forms:
                 check(record, head | self.forms[version])
                 return record
-        known = " and ".join(map(str, self.forms))
-        raise ValueError(f"{path} has version {version}, this cfe_faiss reads version {known}")
+        versions = " and ".join(map(str, self.forms))
+        raise ValueError(f"{path} has version {version}, this cfe_faiss reads version {versions}")
 
     def write(
         self, folder: Path, version: int, content: dict[str, Any], like: Path | None = None

@@ -23,7 +23,7 @@ from cfe_faiss.base.checks import (
     to_host,
 )
 from cfe_faiss.base.values import as_row_ids, find_rows
-from cfe_faiss.data.classes import Predictions, as_predictions
+from cfe_faiss.data.classes import Predictions, as_predictions, note_unknown
 from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.files.format import clone_index
 from cfe_faiss.finder.inputs import given_attributes, probabilities_of
@@ -121,11 +121,15 @@ def updated(
 ) -> tuple[EvidenceFinder, Ints]:
     """Return the finder after a change, and the rows whose vector or class changed, ascending."""
     rows = _check(finder, **changes)
+    if finder.row_index is not None and rows.n == rows.before:
+        predictions = finder.in_order("predictions", predictions)
+        features = finder.in_order("features", features)
     attributes = _attributes_after(finder, rows, features)
     source, graph, vectors, moved = _vectors_after(finder, rows)
     data = finder.data if rows.is_empty else _data_after(finder.data, rows, finder)
     predicted = _predict(finder, data, rows.n, predictions, features)
     labels = predicted.labels
+    note_unknown("predicted class", labels != UNKNOWN)
     truth = finder.truth
     if truth is not None:
         truth = np.append(truth, np.full(rows.n - rows.before, UNKNOWN, np.int32))
@@ -135,7 +139,7 @@ def updated(
         finder,
         vectors=vectors,
         labels=labels,
-        index=_index_after(finder.index, rows, vectors, labels, changed, has_moved=len(moved) > 0),
+        index=_index_after(finder, rows, vectors, labels, changed, has_moved=len(moved) > 0),
         graph=graph,
         attributes=attributes,
         truth=truth,
@@ -144,6 +148,7 @@ def updated(
         model=finder.model if predictions is None else None,
         data=data,
         source=source,
+        row_index=finder.row_index if rows.n == rows.before else None,
     )
     return new, changed
 
@@ -277,7 +282,7 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[KSSource, Any, 
 
 
 def _index_after(
-    before: EvidenceIndex,
+    finder: EvidenceFinder,
     rows: _Rows,
     vectors: Floats,
     labels: Int32s,
@@ -287,10 +292,18 @@ def _index_after(
 ) -> EvidenceIndex:
     """Return a changed copy of the index.
 
-    Rows that it does not hold stay out, new ones are added.
+    Rows that it does not hold stay out; new ones are added, and if all rows with a class are
+    searched, those that get a class. Rows without a class leave.
     """
-    index = clone_index(before)
-    leaving = np.intersect1d(rows.removed, index.members().ids)
+    index = clone_index(finder.index)
+    is_known = labels != UNKNOWN
+    held = index.members().ids
+    had_class = finder.labels != UNKNOWN
+    new = np.arange(rows.before, rows.n)
+    if len(held) == had_class.sum():
+        new = np.append(np.flatnonzero(~had_class), new)
+    new = np.setdiff1d(new[is_known[new]], rows.removed)
+    leaving = np.intersect1d(np.append(rows.removed, np.flatnonzero(~is_known)), held)
     if len(leaving):
         check_ids_stay(index)
         index.remove_ids(leaving)
@@ -299,7 +312,6 @@ def _index_after(
         index.update_vectors(stored, vectors[stored], labels[stored])
     else:  # only classes change, so no row needs its list again
         index.relabel(labels[stored], stored)
-    new = np.arange(rows.before, rows.n)
     if len(new):
         index.add_with_labels(vectors[new], labels[new], ids=new)
     return index
@@ -314,7 +326,9 @@ def _predict(
     """Return the given predictions, or the model's output for the data after a change."""
     names = finder.class_names
     if predictions is not None:
-        found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
+        predicted_classes = as_predictions(
+            predictions, n, names, are_names=hasattr(data, "columns"), complete=False
+        )
     elif finder.model is None or data is None:
         why = (
             "the finder has no model"
@@ -325,10 +339,14 @@ def _predict(
             f"predictions must be given for all {n} rows after the change, since {why}, got None"
         )
     else:
-        found = predictions_of(finder.model, data, features, class_names=names)
-    if found.class_names != names:
-        raise ValueError(f"predictions must be of the classes {names}, got {found.class_names}")
-    return found
+        predicted_classes = predictions_of(
+            finder.model, data, features, class_names=names, complete=False
+        )
+    if predicted_classes.class_names != names:
+        raise ValueError(
+            f"predictions must be of the classes {names}, got {predicted_classes.class_names}"
+        )
+    return predicted_classes
 
 
 def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
@@ -348,10 +366,12 @@ def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
     for name in _PER_NODE:
         value = getattr(data, name, None)
         if value is not None and len(value) == rows.before < rows.n:
-            known = np.asarray(to_host(value))
-            unknown = {"b": False, "f": np.nan}.get(known.dtype.kind, UNKNOWN)
-            more = np.full((rows.n - rows.before, *known.shape[1:]), unknown, known.dtype)
-            setattr(changed, name, _like(value, np.concatenate([known, more])))
+            values_before = np.asarray(to_host(value))
+            unknown = {"b": False, "f": np.nan}.get(values_before.dtype.kind, UNKNOWN)
+            more = np.full(
+                (rows.n - rows.before, *values_before.shape[1:]), unknown, values_before.dtype
+            )
+            setattr(changed, name, _like(value, np.concatenate([values_before, more])))
     if hasattr(data, "num_nodes"):
         changed.num_nodes = rows.n
     if finder.class_names is not None:

@@ -26,8 +26,9 @@ from cfe_faiss.base.checks import (
     as_names,
 )
 from cfe_faiss.base.extras import pd
-from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
+from cfe_faiss.base.values import as_nodes, as_row_ids, in_row_order, row_numbers
 from cfe_faiss.data.classes import (
+    as_class_names,
     check_names,
     check_sides,
     class_name,
@@ -122,6 +123,9 @@ class EvidenceFinder:
         Weights of the columns of a table whose distance counts standard deviations; else None.
     links, graphs
         Links, or whole graphs, that are its rows; None if rows are others.
+    row_index
+        Pandas index of its rows, by which masks, predictions and other values of rows that are of
+        pandas are matched; None: 0..n-1.
 
     Examples
     --------
@@ -168,6 +172,7 @@ class EvidenceFinder:
     scale: Mapping[str, float] | None = None
     links: Links | None = None
     graphs: Graphs | None = None
+    row_index: Any = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -233,7 +238,19 @@ class EvidenceFinder:
         """
         if self.links is not None:
             return self.links.rows(argument, ids)
-        return row_numbers(argument, ids, len(self.labels), self.ids)
+        return row_numbers(argument, ids, len(self.labels), self.ids, self.row_index)
+
+    def in_order(self, argument: str, values: Any) -> Any:
+        """Return values of all rows that are of pandas in the order of rows, by their index.
+
+        Other values are returned unchanged.
+
+        Raises
+        ------
+        ValueError
+            If they have another index than the rows; the error names ``argument``.
+        """
+        return in_row_order(argument, values, len(self.labels), self.row_index)
 
     def searched(self, argument: str, ids: Any) -> Ints:
         """Return the row numbers of ids as :meth:`rows` does.
@@ -436,8 +453,9 @@ class EvidenceFinder:
         Parameters
         ----------
         X
-            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed:
-            with the cosine, ``vectors`` of the finder are unit rows.
+            Vectors, (n, d): array, tensor, frame or sparse matrix of finite real numbers. Not
+            changed: with the cosine, ``vectors`` of the finder are unit rows. Other arguments that
+            are of pandas belong to the rows of a pandas frame by its index, else to rows 0..n-1.
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions,
             (n,), as numbers, texts or booleans, or probabilities or logits, (n, C). See
@@ -488,6 +506,13 @@ class EvidenceFinder:
         metric = as_metric("metric", metric)
         vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
+        row_index = X.index if hasattr(X, "reset_index") else None
+        if row_index is not None:  # a frame, whose rows other frames and columns belong to
+            model = in_row_order("model", model, n, row_index)
+            truth = in_row_order("truth", truth, n, row_index)
+            features = in_row_order("features", features, n, row_index)
+        scores = in_row_order("scores", scores, n, row_index)
+        ids = in_row_order("ids", ids, n, row_index)
         if scores is not None:
             model = _classes_for_scores(model, truth, class_names, n)
             scores = inputs.as_scores(scores, n)
@@ -499,7 +524,7 @@ class EvidenceFinder:
         attributes = (
             None if features is None else attributes_of(inputs.given_attributes(features), n)
         )
-        searched = as_nodes("nodes", nodes, n)
+        searched = as_nodes("nodes", nodes, n, index=row_index)
         names = predicted.class_names
         if truth is not None:
             is_named = class_names is not None
@@ -520,6 +545,7 @@ class EvidenceFinder:
             data=dense if is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
             scores=scores,
+            row_index=row_index,
         )
 
     @classmethod
@@ -578,7 +604,7 @@ class EvidenceFinder:
         encoder
             Makes other vectors of the columns: a callable, or a transformer of scikit-learn.
         class_names, unknown, index, nodes
-            As in :meth:`from_vectors`; names are by default in the order of ``classes_``.
+            As in :meth:`from_vectors`; default names: ``classes_``. A mask has the frame's index.
         **reading
             How to read the table, such as ``decimal=","``: :class:`cfe_faiss.data.columns.Reading`.
 
@@ -625,10 +651,10 @@ class EvidenceFinder:
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
-        searched = as_nodes("nodes", nodes, n, parts["ids"])
+        searched = as_nodes("nodes", nodes, n, parts["ids"], table.index)
         files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
         filled = inputs.fill_index(index, parts["vectors"], parts["labels"], searched, "l2")
-        return cls(index=filled, files=files, **parts)
+        return cls(index=filled, files=files, row_index=table.index, **parts)
 
     @classmethod
     def from_index(
@@ -670,9 +696,9 @@ class EvidenceFinder:
         check_index(index)
         inputs.check_numbers(index)
         members = index.members()
-        known = None if features is None else inputs.given_attributes(features)
+        node_attributes = None if features is None else inputs.given_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]
-        lengths += [] if known is None else [int(known.ids.max(initial=-1)) + 1]
+        lengths += [] if node_attributes is None else [int(node_attributes.ids.max(initial=-1)) + 1]
         n = max(lengths, default=int(members.ids.max(initial=-1)) + 1)
         if len(members.ids) and members.ids[-1] >= n:
             raise ValueError(f"index must hold row numbers below {n:,}, got {members.ids[-1]}")
@@ -680,7 +706,8 @@ class EvidenceFinder:
         labels[members.ids] = members.labels
         vectors = np.zeros((n, index.d), np.float32)
         vectors[members.ids] = index.reconstruct_batch(members.ids)
-        names = None if class_names is None else tuple(map(str, class_names))
+        names = as_class_names(class_names)
+        ids = in_row_order("ids", ids, n)
         if truth is not None:
             truth, names = true_classes("truth", truth, labels, names, is_named=True)
             note_unknown("true class", truth != UNKNOWN)
@@ -689,11 +716,11 @@ class EvidenceFinder:
             vectors,
             labels,
             index,
-            attributes=known,
+            attributes=node_attributes,
             truth=truth,
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
-            sensitive=_sensitive(sensitive, known),
+            sensitive=_sensitive(sensitive, node_attributes),
         )
 
     @classmethod
@@ -1172,7 +1199,8 @@ class EvidenceFinder:
         ----------
         predictions
             Predictions for all rows after the change, in any form of :meth:`from_data`. ``model``
-            is None then.
+            is None then. Rows without a class are not searched; rows that get one are, if all with
+            a class are.
         features
             Attributes of all rows after the change. Required if the finder has attributes and rows
             change or come.
@@ -1262,11 +1290,11 @@ class EvidenceFinder:
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
         argument = measure_of(self.metric)
-        given = {"similarity": similarity, "distance": distance}
-        value = given.pop(argument)
-        if value is None or any(other is not None for other in given.values()):
+        thresholds = {"similarity": similarity, "distance": distance}
+        value = thresholds.pop(argument)
+        if value is None or any(other is not None for other in thresholds.values()):
             raise ValueError(
-                f"{argument} must be given, and {', '.join(given)} left out, for metric "
+                f"{argument} must be given, and {', '.join(thresholds)} left out, for metric "
                 f"{self.metric!r}"
             )
         low = threshold_of(argument, value, self.metric)
@@ -1335,14 +1363,14 @@ def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int
 
 
 def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
-    given = as_names("sensitive", names)
-    if given and attributes is None:
+    sensitive_names = as_names("sensitive", names)
+    if sensitive_names and attributes is None:
         raise ValueError(
-            f"sensitive must name attributes, which features hold, got {given[0]!r} without "
+            f"sensitive must name attributes, which features hold, got {sensitive_names[0]!r} without "
             f"features"
         )
     return (
-        tuple(attributes.known("sensitive", name) for name in given)
+        tuple(attributes.known("sensitive", name) for name in sensitive_names)
         if attributes is not None
         else ()
     )

@@ -32,7 +32,7 @@ from cfe_faiss.data.classes import Predictions, class_names_of, note_classes, tr
 from cfe_faiss.data.columns import Reading, Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of
-from cfe_faiss.data.roles import Roles, check_table, column_names
+from cfe_faiss.data.roles import Roles, check_table, named_columns
 from cfe_faiss.graph import Graph
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
@@ -145,8 +145,10 @@ def graph_attributes(graphs: Sequence[Graph], features: Any) -> Attributes:
     """Return the attributes of graphs, and their numbers of nodes and edges."""
     nodes = np.array([float(graph.num_nodes) for graph in graphs])
     edges = np.array([graph.num_edges / (1 if graph.directed else 2) for graph in graphs])
-    given = None if features is None else attributes_of(given_attributes(features), len(graphs))
-    return with_counts({"nodes": nodes, "edges": edges}, given)
+    further_attributes = (
+        None if features is None else attributes_of(given_attributes(features), len(graphs))
+    )
+    return with_counts({"nodes": nodes, "edges": edges}, further_attributes)
 
 
 def truth_of_graphs(graphs: Sequence[Any]) -> Ints | None:
@@ -229,8 +231,13 @@ def as_scores(values: Any, n: int) -> Doubles:
     """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
     array = as_array("scores", values).astype(np.float64)
     check_shape("scores", array, (n,), "one per row")
-    if not np.isfinite(array).all():
-        raise ValueError(f"scores must be finite, got {array[~np.isfinite(array)][0]}")
+    is_finite = np.isfinite(array)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite))
+        raise ValueError(
+            f"scores must be finite, got {array[row]} in row {row} (from 0), as in "
+            f"{n - is_finite.sum():,} of {n:,} rows: leave rows without a score out"
+        )
     return array
 
 
@@ -323,7 +330,7 @@ def table_fields(
     is_called = is_model(model)
     columns_of_model = columns_of(model, [str(name) for name in given.cells]) if is_called else None
     columns_of_roles = [name for name in (roles.id, roles.truth) if isinstance(name, str)]
-    columns_of_roles += column_names(roles.probabilities)
+    columns_of_roles += named_columns(roles.probabilities)
     leaked = [name for name in columns_of_model or () if name in columns_of_roles]
     if leaked:
         text = (
@@ -408,7 +415,7 @@ def _column(table: "pd.DataFrame", given: Any) -> Any:
 
 def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
     """Return the predicted class of every row, and probabilities if they are known."""
-    found = predictions_of(
+    predicted_classes = predictions_of(
         model if is_model(model) else _column(table, model),
         data,
         complete=False,
@@ -416,12 +423,12 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
         unknown=roles.unknown,
     )
     if roles.probabilities is None:
-        return found
-    classes = found.class_names or ()
-    columns = column_names(roles.probabilities)
+        return predicted_classes
+    classes = predicted_classes.class_names or ()
+    columns = named_columns(roles.probabilities)
     columns = list(classes) if set(columns) == set(classes) else columns
     values = table[columns] if columns else roles.probabilities
-    return replace(found, scores=_as_probabilities(values, len(table), classes))
+    return replace(predicted_classes, scores=_as_probabilities(values, len(table), classes))
 
 
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
@@ -443,9 +450,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
         for other, name in pairs
         if other not in left_out
     ]
-    found = sorted(strengths, key=lambda proxy: -proxy.strength)
+    proxies = sorted(strengths, key=lambda proxy: -proxy.strength)
     return Removed(
-        names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY)
+        names, left_out, copies, tuple(proxy for proxy in proxies if proxy.strength >= PROXY)
     )
 
 

@@ -123,9 +123,9 @@ class Links:
     ) -> Self:
         """Return checked links; see :meth:`cfe_faiss.EvidenceFinder.from_links`."""
         if links is None:
-            given = getattr(data, "edge_label_index", None)
-            require(given is not None, "links must be given, or data have edge_label_index")
-            array = as_array("data.edge_label_index", given)
+            label_index = getattr(data, "edge_label_index", None)
+            require(label_index is not None, "links must be given, or data have edge_label_index")
+            array = as_array("data.edge_label_index", label_index)
             check_shape("data.edge_label_index", array, (2, "m"), "two ends of each link")
             ends = _as_pairs("data.edge_label_index", array.T.tolist(), n, None)
         else:

@@ -160,11 +160,11 @@ class LocalEvidence(_Measured):
         by ``D``, which may differ in the last digits.
         """
         row, place = np.nonzero(self.evidence >= 0)
-        found = np.full(self.evidence.shape, np.nan)
-        found[row, place] = self._measure(
+        measures = np.full(self.evidence.shape, np.nan)
+        measures[row, place] = self._measure(
             self.nodes[row], self.evidence[row, place], self.D[row, place]
         )
-        return found
+        return measures
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity and both labels.
@@ -430,9 +430,9 @@ def _frame(
         columns |= {f"{side}_true": truth[nodes] for side, nodes in sides.items()}
     if finder.attributes is not None:
         tables = {side: finder.attributes.take(nodes).to_frame() for side, nodes in sides.items()}
-        taken = set(columns)
+        used_names = set(columns)
         for name in finder.attributes:
-            end = " (attribute)" if any(f"{side}_{name}" in taken for side in sides) else ""
+            end = " (attribute)" if any(f"{side}_{name}" in used_names for side in sides) else ""
             columns |= {
                 f"{side}_{name}{end}": table[name].to_numpy() for side, table in tables.items()
             }

@@ -146,12 +146,14 @@ def _steps(data: Any, metapath: Any) -> list[tuple[str, str, str]]:
 
 
 def _step(data: Any, step: Any) -> tuple[str, str, str]:
-    known: list[tuple[str, str, str]] = list(data.edge_types)
-    found = [one for one in known if step in (one, list(one), (one[0], one[2]), [one[0], one[2]])]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(map(str, found or known))
-    if found:
+    edge_types: list[tuple[str, str, str]] = list(data.edge_types)
+    matches = [
+        one for one in edge_types if step in (one, list(one), (one[0], one[2]), [one[0], one[2]])
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(map(str, matches or edge_types))
+    if matches:
         raise ValueError(f"metapath must name one edge type in each step, got {step!r} for {names}")
     raise ValueError(f"metapath must be of edge types of data ({names}), got {step!r}")
 

@@ -265,8 +265,8 @@ def grow(array: Array, n: int) -> Array:
 
 def _contains(ascending: Ints, values: Ints) -> Bools:
     """Return whether each value is among ascending natural numbers."""
-    found: Bools = np.append(ascending, -1)[np.searchsorted(ascending, values)] == values
-    return found
+    is_there: Bools = np.append(ascending, -1)[np.searchsorted(ascending, values)] == values
+    return is_there
 
 
 def _reversed(keys: Ints, n: int) -> Ints:
@@ -377,16 +377,23 @@ class KSVectors:
         unit = features.copy()
         norms = normalise(unit)
         largest = float(norms.max())
-        known = (
+        vectors_of_layers = (
             np.empty((0, d), np.float32)
             if vectors is None
             else as_matrix("vectors", vectors, d).copy()
         )
         if vectors is not None:
-            check_shape("vectors", known, (n, d))
+            check_shape("vectors", vectors_of_layers, (n, d))
         lengths = (relative_lengths(norms, largest),)
         state = _State(
-            n, ChangingGraph.of(graph), largest, norms, np.zeros(n, bool), (unit,), lengths, known
+            n,
+            ChangingGraph.of(graph),
+            largest,
+            norms,
+            np.zeros(n, bool),
+            (unit,),
+            lengths,
+            vectors_of_layers,
         )
         self._state = self._compute_all(state) if vectors is None else state
 
@@ -482,7 +489,7 @@ class KSVectors:
         is_removed = np.concatenate([is_removed, np.zeros(n - before, bool)])
         is_removed[removed_nodes] = True
         changed = _nodes("x", list(x or ()), is_removed[:before])
-        given = features_of_nodes(x or {}, d)
+        new_features = features_of_nodes(x or {}, d)
         added = _edges("add_edges", add_edges, is_removed)
         weights = None
         is_weighted = state.graph.is_weighted
@@ -495,7 +502,7 @@ class KSVectors:
             weights = np.ascontiguousarray(as_weights("edge_weight", edge_weight, added.shape[1]))
         ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
         values = np.concatenate(
-            [np.zeros((len(removed_nodes), d), np.float32), given, fresh]
+            [np.zeros((len(removed_nodes), d), np.float32), new_features, fresh]
         ).astype(np.float32)
         order = np.argsort(ids)
         changed_graph = state.graph.changed(n, removed_nodes, removed, added, weights)

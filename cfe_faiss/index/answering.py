@@ -11,10 +11,10 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss._native import Filter, ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.checks import Ints, as_array, as_count, as_number, check_shape
 from cfe_faiss.base.threads import product
-from cfe_faiss.base.values import NOT_STORED
+from cfe_faiss.base.values import NOT_STORED, LabelKeys
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding, hand_out, lock_method
 from cfe_faiss.index.searching import EvidenceSearcher
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
@@ -22,7 +22,7 @@ from cfe_faiss.rows.metric import Metric, as_rows, flipped, is_distance, next_th
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search import exact
-from cfe_faiss.search.conditions import accepted, calls_python, selector_of, with_ids
+from cfe_faiss.search.conditions import accepted, calls_python, selected, selector_of, with_ids
 from cfe_faiss.search.derived import Derived, Element
 from cfe_faiss.search.query import (
     Calibration,
@@ -38,6 +38,8 @@ from cfe_faiss.search.query import (
 _CHUNK = 1024
 _EXACTLY = Effort(exact=True)
 _ANY_LABEL = np.zeros(1, np.int64)
+# `SingleSearch.search`, the snapshot and data that it was prepared from, and whether D are distances
+_Prepared = tuple[Callable[..., Results | None], Snapshot, Derived, bool]
 
 
 class AnsweringMixin:
@@ -58,8 +60,8 @@ class AnsweringMixin:
     _metric: Metric = "cosine"
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
-    # Fast paths for one query, by the classes that it may find, until the index changes.
-    _single: dict[str, SingleSearch] | None = None
+    # Fast paths for one query, by the arguments of `_prepare_single`, until the index changes.
+    _single: dict[tuple[str, bool], _Prepared] | None = None
     _state: Snapshot | None = None
     routing: str = ""  # no lists to rank
     # Checksums of mapped lists, and the assignment of checksums to lists.
@@ -147,84 +149,94 @@ class AnsweringMixin:
     # --- evidence search --------------------------------------------------------------------------
 
     def answer_single(
-        self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
+        self,
+        xq: Any,
+        labels_q: Any,
+        k: Any,
+        nprobe: Any,
+        recall: Any,
+        rules: Rules | None = None,
+        sel: Any = None,
     ) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply.
 
-        This is :func:`search_evidence` without copies, conversions and temporary objects, which
+        This is :meth:`search_evidence` without copies and conversions, which
         would take longer than the search of a small index. It raises the errors of invalid rules
-        only.
+        and selections only.
         """
-        if self.routing != "evidence" or (recall is not None and rules is not None):
+        takes_recall = recall is None or (type(recall) is float and sel is None)
+        if self.routing != "evidence" or not takes_recall:
             return None
         neighbors = "other" if rules is None else rules.neighbors
-        kind = neighbors if recall is None else "recall"
-        searches = self._single  # read before the state: one of an older state refuses
-        single = None if searches is None else searches.get(kind)
-        state = self._state
-        if single is None or state is None:
+        kind = neighbors, recall is not None
+        searches = self._single
+        prepared = None if searches is None else searches.get(kind)
+        if prepared is None:
             if not is_single(xq, _ANY_LABEL, k, self.d):
                 return None
-            single, state = self._prepare_single(kind)
-            if single is None:
+            prepared = self._prepare_single(*kind)
+            if prepared is None:
                 return None
-        if neighbors != "any":
-            label = _label_of_single(state, labels_q)
-        elif labels_q is None or is_single(xq, labels_q, k, self.d):
-            label = np.array([state.absent_label])  # no row has it, as in `Query.bind`
-        else:
+        search, snapshot, derived, negates = prepared  # of an older state: the core refuses
+        label = labels_q
+        if neighbors == "any":
+            if labels_q is not None and not is_single(xq, labels_q, k, snapshot.d):
+                return None
+            label = np.array([snapshot.absent_label])  # no row has it, as in `Query.bind`
+        elif snapshot.label_keys is not None:
+            label = _label_of_single(snapshot, snapshot.label_keys, labels_q)
+        has_rules = rules is not None or sel is not None
+        if (has_rules or recall is not None) and not is_single(xq, label, k, snapshot.d):
             return None
+        bound = (rules or Rules()).bind(snapshot, 1) if has_rules else None
         if recall is not None:
-            nprobe = self._calibrated_nprobe(state, label, k, recall)
-            if nprobe == state.lists and Derived.of(state).estimates:
-                return None  # all lists are not searched by estimates
+            width = k
+            target = recall
+            if bound is not None:
+                width, target = answers.calibrated_for(k, recall, bound)
+            nprobe = derived.nprobe_for(width, target, label.item(), self.complete, bound)
+            if nprobe is None or (nprobe == snapshot.lists and derived.estimates):
+                return None  # not calibrated; or all lists, which are not searched by estimates
+        elif neighbors == "own" and label.item() not in derived.large_classes:
+            nprobe = snapshot.lists  # small classes are searched exactly
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
-        bound = None
-        if rules is not None:
-            if not is_single(xq, label, k, self.d):
-                return None
-            bound = rules.bind(state, 1).native()
-            if neighbors == "own" and label.item() not in Derived.of(state).large_classes:
-                nprobe = state.lists  # small classes are searched exactly
+        conditions = None if bound is None else self._native_rules(snapshot, bound, sel)
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(
-            xq, label, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound
-        )
-        # The index has changed; or the call is a batch, or needs a conversion or a calibration. The
-        # core does not say which. The next single query makes such an object again, which takes the
-        # time of a few queries.
+        ntotal = get_ntotal(pointer_to(self))
+        found = search(xq, label, k, nprobe, self.complete, ntotal, conditions)
+        # The index has changed; or the call is a batch, or needs a conversion. The core does not
+        # say which. The next single query makes such an object again, which takes the time of a few
+        # queries.
         if found is None:
             self._single = None
-        elif is_distance(self.metric):
+        elif negates:
             return flipped(found[0], self.metric), found[1]
         return found
 
-    def _prepare_single(self, kind: str) -> tuple[SingleSearch | None, Snapshot]:
-        """Return and keep the search of single queries, None without one; and the snapshot.
+    def _native_rules(self, snapshot: Snapshot, bound: Rules, sel: Any) -> Filter:
+        """Return bound rules and a selection of one query for the core."""
+        if sel is None:
+            return bound.native()
+        with self.holding() as current:  # a selection reads ids
+            allowed = selected(sel, current)
+        # A mask of a changed index may have another length; then the core refuses the search.
+        return bound.native(None, allowed if current is snapshot else np.ones(snapshot.n, bool))
 
-        ``kind``: the classes that they may find, or "recall" for others at a target recall.
+    def _prepare_single(self, neighbors: str, by_recall: bool) -> _Prepared | None:
+        """Return and keep the search of single queries; None without one.
+
+        ``neighbors``: the classes that they may find; ``by_recall``: at a target recall.
         """
-        by_recall = kind == "recall"
-        neighbors = "other" if by_recall else kind
         with self.holding() as snapshot:
             derived = Derived.of(snapshot)
             searcher = derived.searcher(neighbors, by_recall=by_recall) if snapshot.n else None
             if searcher is None:
-                return None, snapshot
-            single = SingleSearch(self._lock, searcher)
-            self._single = {**(self._single or {}), kind: single}
-            return single, snapshot
-
-    def _calibrated_nprobe(self, state: Snapshot, label: Any, k: Any, recall: Any) -> int | None:
-        """Return the number of lists that reaches a recall; None if it is not known yet."""
-        if type(k) is not int or type(recall) is not float:
-            return None
-        if type(label) is not np.ndarray or label.size != 1:
-            return None
-        return Derived.of(state).nprobe_for(
-            min(k, state.n), recall, label.item(), complete=self.complete
-        )
+                return None
+            search = SingleSearch(self._lock, searcher).search
+            prepared = search, snapshot, derived, is_distance(self.metric)
+            self._single = {**(self._single or {}), (neighbors, by_recall): prepared}
+            return prepared
 
     def answer_range(self, query: Query) -> Ranges:
         """Return lims, D and I of a query with a threshold."""
@@ -408,6 +420,8 @@ class AnsweringMixin:
         self, recall: float, k: int = 10, *, queries: int | None = None
     ) -> dict[Any, float]:
         """Return the recall@k of each stored class: 1, as an index without lists is exact."""
+        as_count("k", k)
+        as_number("recall", recall, 0, 1, is_open=True)
         with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
 
@@ -453,20 +467,14 @@ class AnsweringMixin:
         return Excluding(self, label)
 
 
-def _label_of_single(state: Snapshot, labels: Any) -> Any:
-    """Return the code of the label of one query, (1,); None if it needs a conversion.
-
-    A label that is its own code is returned as it is: the core checks it.
-    """
-    table = state.label_keys
-    if table is None:
-        return labels
+def _label_of_single(snapshot: Snapshot, table: LabelKeys, labels: Any) -> Any:
+    """Return the code of the label of one query, (1,); None if it needs a conversion."""
     if type(labels) is not np.ndarray or labels.shape != (1,) or labels.item() == "":
         return None
     code = table.code_of(labels.item())  # `encode` takes ten times as long
     if code is None:
         return None
-    return np.array([state.absent_label if code == NOT_STORED else code], np.int32)
+    return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
 
 
 class ListAnsweringMixin(AnsweringMixin):

@@ -318,8 +318,8 @@ class EvidenceMixin(AnsweringMixin):
     @contextmanager
     def _unchanged(self, snapshot: Snapshot) -> Iterator[None]:
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
-        with self.holding() as now:
-            if now.native is not snapshot.native:
+        with self.holding() as current:
+            if current.native is not snapshot.native:
                 raise RuntimeError(
                     "the index has changed since storage() was called; call it again"
                 )
@@ -484,12 +484,12 @@ class EvidenceMixin(AnsweringMixin):
         >>> index.search_evidence([[1, 0]], [0], k=2)[1]
         array([[1, 2]])
         """
-        given = as_ids("ids", ids)
+        row_ids = as_ids("ids", ids)
         X = as_rows("x", x, self.d, self.metric)
-        check_shape("x", X, (len(given), self.d), "one vector per id")
+        check_shape("x", X, (len(row_ids), self.d), "one vector per id")
         with self.changing() as transaction:
             codes, steps = (None, []) if labels is None else transaction.encode(labels, len(X))
-            transaction.replace(given, X, codes, given, steps)
+            transaction.replace(row_ids, X, codes, row_ids, steps)
 
     def drift(self) -> float:
         """Return the share of vectors that fit another list better than their list.
@@ -543,9 +543,9 @@ class EvidenceMixin(AnsweringMixin):
         """
         self.check_compatible_for_merge(otherIndex)
         indexes = [one for one in (self, otherIndex) if isinstance(one, EvidenceMixin)]
-        with ExitStack() as held:
+        with ExitStack() as locks:
             for index in sorted(indexes, key=id):  # one global lock order prevents deadlocks
-                held.enter_context(index.changing())
+                locks.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
                 other = otherIndex.snapshot()
                 X, ids = other.copied(np.arange(other.n))
@@ -654,9 +654,9 @@ class EvidenceMixin(AnsweringMixin):
         TypeError, ValueError
             If ``label`` is invalid.
         """
-        wanted = as_labels("label", [label], 1)
+        labels = as_labels("label", [label], 1)
         with self.holding() as snapshot:
-            return self._stock_of(snapshot, int(snapshot.encode("label", wanted)[0]))
+            return self._stock_of(snapshot, int(snapshot.encode("label", labels)[0]))
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
         """Return a plain FAISS index with the rows of a class, for holders of the read lock."""
@@ -699,14 +699,14 @@ class EvidenceMixin(AnsweringMixin):
         TypeError, ValueError
             If an argument is invalid. The index is then unchanged.
         """
-        given = as_array("codes", codes)
+        array = as_array("codes", codes)
         size = self.sa_code_size()
-        if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
+        if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != size:
             raise ValueError(
-                f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape "
-                f"{given.shape}"
+                f"codes must be uint8 of shape (n, {size}), got {array.dtype} of shape "
+                f"{array.shape}"
             )
-        X = as_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d, self.metric)
+        X = as_rows("codes", self.sa_decode(np.ascontiguousarray(array)), self.d, self.metric)
         self._add(X, None, ids)
 
     # --- unsupported: would lose labels -----------------------------------------------------------

@@ -169,9 +169,9 @@ def _inverted_file(
     product = _PQ.fullmatch(kind)
     if product is None:
         if kind != "Flat" and kind not in SCALAR:
-            known = "".join(f"',{name}', " for name in SCALAR)
+            scalar_codecs = "".join(f"',{name}', " for name in SCALAR)
             raise ValueError(
-                f"description must go on with ',Flat', {known}or ',PQ<M>,RFlat' after {head!r}, "
+                f"description must go on with ',Flat', {scalar_codecs}or ',PQ<M>,RFlat' after {head!r}, "
                 f"got {kind!r}"
             )
         if further:
@@ -359,16 +359,16 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
         With ``EvidenceParameters``, evidence.
         """
-        found = self.evidence.search(self._transform("x", x), k, params=_inner(params))
-        return hand_out(x, found, D=D, I=I)
+        results = self.evidence.search(self._transform("x", x), k, params=_inner(params))
+        return hand_out(x, results, D=D, I=I)
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
         """Return lims, D, I as ``faiss.IndexPreTransform.range_search``.
 
         With ``EvidenceParameters``, evidence.
         """
-        found = self.evidence.range_search(self._transform("x", x), thresh, params=_inner(params))
-        return hand_out(x, found, lims=None, D=None, I=None)
+        results = self.evidence.range_search(self._transform("x", x), thresh, params=_inner(params))
+        return hand_out(x, results, lims=None, D=None, I=None)
 
     def search_and_reconstruct(
         self,
@@ -381,11 +381,11 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         R: Any = None,
     ) -> Any:
         """Return the results of :meth:`search` and their vectors, (nq, k, d), transformed back."""
-        *found, Y = self.evidence.search_and_reconstruct(
+        *results, Y = self.evidence.search_and_reconstruct(
             self._transform("x", x), k, params=_inner(params)
         )
         vectors = self._reverse(Y.reshape(-1, Y.shape[2])).reshape(*Y.shape[:2], self.d)
-        return hand_out(x, (*found, vectors), D=D, I=I, R=R)
+        return hand_out(x, (*results, vectors), D=D, I=I, R=R)
 
     def assign(self, x: ArrayLike, k: int, labels: Any = None) -> Any:
         """Return the ids of the k nearest vectors."""

@@ -274,7 +274,7 @@ class IndexEvidenceIVFScalarQuantizer(
         check_type(
             "ivf must be a faiss.IndexIVFScalarQuantizer", ivf, faiss.IndexIVFScalarQuantizer
         )
-        chosen = metric_of("ivf", ivf, metric)
+        metric_name = metric_of("ivf", ivf, metric)
         if not ivf.is_trained:
             raise ValueError("ivf must be trained, got an untrained index")
         if ivf.sq.qtype not in codecs.SCALAR_BY_TYPE or ivf.by_residual:
@@ -282,7 +282,7 @@ class IndexEvidenceIVFScalarQuantizer(
                 f"ivf must be of type {codecs.TYPE_NAMES} with by_residual False, got qtype "
                 f"{ivf.sq.qtype}, by_residual {ivf.by_residual}"
             )
-        index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
+        index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=metric_name)
         index.sq = ivf.sq
         return index._adopt(ivf, labels, nprobe, stock_codes(ivf)[0])
 
@@ -294,8 +294,8 @@ class IndexEvidenceIVFScalarQuantizer(
         return f"partitions={self.partitions}, qtype={self._scalar.type_name}"
 
     def _construct(self, stock: Any) -> None:
-        given = stock.d, stock.nlist, stock.sq.qtype, stock.metric_type, False
-        faiss.IndexIVFScalarQuantizer.__init__(self, stock.quantizer, *given)
+        settings = stock.d, stock.nlist, stock.sq.qtype, stock.metric_type, False
+        faiss.IndexIVFScalarQuantizer.__init__(self, stock.quantizer, *settings)
         self.sq = stock.sq
 
     # --- codes ------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             If an argument is invalid.
         """
         ivf, flat = _parts(refine)
-        chosen = metric_of("refine", ivf, metric)
+        metric_name = metric_of("refine", ivf, metric)
         if not ivf.is_trained:
             raise ValueError("refine must be trained, got an untrained index")
         nbits = ivf.pq.nbits
@@ -432,7 +432,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
                 f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = "
                 f"{by_residual}"
             )
-        index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor), metric=chosen)
+        index = cls(
+            ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor), metric=metric_name
+        )
         index.pq = ivf.pq
         codes, ids = stock_codes(ivf)
         if not np.array_equal(np.sort(ids), np.arange(flat.ntotal)):

@@ -322,13 +322,13 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
             return self._all_centroids()
 
     def _all_centroids(self) -> Floats:
-        known = self._centroids
-        if known is None:
+        centroids = self._centroids
+        if centroids is None:
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
-            self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[
-                0
-            ]
-        return known
+            self._centroids = centroids = read_only(
+                np.concatenate([first[None], self._supplementary])
+            )[0]
+        return centroids
 
     def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
         """Replace quantizer and centroids by equal ones that other indexes share.
@@ -430,7 +430,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         Parameters
         ----------
         x
-            Vectors, (n, d), n >= nlist; normalised in a copy. Training samples at most
+            Vectors, (n, d), n >= nlist; for "cosine" normalised in a copy. Training samples at most
             ``cp.max_points_per_centroid`` vectors per list.
         numeric_type
             FAISS's: the type to which values are rounded first.
@@ -654,8 +654,8 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
         # Stored, so that the first search of a mapped index need not read every vector.
         routed = self.routing == "evidence" and n
         arrays |= (Derived.of(snapshot).routes_for() if routed else Routes.none(self.d)).arrays()
-        known = Derived.of(snapshot).calibrations if self._pinned else {}
-        arrays |= calibration_arrays(known, self.default_effort())
+        calibrations = Derived.of(snapshot).calibrations if self._pinned else {}
+        arrays |= calibration_arrays(calibrations, self.default_effort())
         return self._in_memory(), parameters, arrays
 
     def _choice_in_file(self) -> str:
@@ -742,7 +742,7 @@ class EvidenceIVFMixin(ListAnsweringMixin, EvidenceMixin):
 def _lists_of(index: Any) -> tuple[Floats, Int32s]:
     """Return the centroids of an index, (partitions, nlist, d), and the lists of its rows.
 
-    None for other kinds.
+    Both are empty for other kinds.
     """
     if isinstance(index, EvidenceIVFMixin):
         return index._all_centroids(), index.snapshot().lists_by_row()

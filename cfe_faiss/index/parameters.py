@@ -120,13 +120,15 @@ class EvidenceParameters:
 
     def query(self, X: Floats, **many: Any) -> Query:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
-        given = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
-        labels = as_labels("params.labels", given, len(X), unknown=self.neighbors == "any")
-        same = {
+        label_values = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
+        labels = as_labels("params.labels", label_values, len(X), unknown=self.neighbors == "any")
+        shared_options = {
             name: getattr(self, name)
             for name in ("sel", "targets", "where", "attributes", "graph", "queries")
         }
-        return Query(X=X, labels=labels, name="params.", rules=self._rules, **same, **many)
+        return Query(
+            X=X, labels=labels, name="params.", rules=self._rules, **shared_options, **many
+        )
 
     @property
     def _rules(self) -> Rules | None:
@@ -232,11 +234,11 @@ def lock_method(name: str) -> Callable[..., Any]:
 def part_of(params: Any, name: str) -> Any:
     """Return the parameters inside of others, as the object given, if FAISS keeps it."""
     part = getattr(params, name)
-    given = (
+    parts = (
         *getattr(params, "_sp_field_refs", {}).values(),
         *getattr(params, "referenced_objects", ()),
     )
-    return next((one for one in given if part is not None and is_same(one, part)), part)
+    return next((one for one in parts if part is not None and is_same(one, part)), part)
 
 
 def as_numeric(x: Any, numeric_type: int) -> Any:

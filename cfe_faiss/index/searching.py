@@ -18,10 +18,12 @@ from cfe_faiss.base.values import as_labels
 from cfe_faiss.rows.ids_and_labels import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
+from cfe_faiss.search.conditions import calls_python
 from cfe_faiss.search.derived import Element
 from cfe_faiss.search.query import (
     Certified,
     Effort,
+    OptionsWithoutRecall,
     Queries,
     Query,
     Ranges,
@@ -33,8 +35,6 @@ from cfe_faiss.search.query import (
 
 if TYPE_CHECKING:
     from cfe_faiss.index.base import Transaction
-
-_EFFORT_OPTIONS = frozenset({"recall", "exact", "memory", "progress"})
 
 
 class EvidenceSearcher(Protocol):
@@ -67,7 +67,9 @@ class EvidenceSearcher(Protocol):
         labels_q: ArrayLike | None,
         k: int,
         nprobe: int | None = None,
-        **options: Unpack[SearchOptions],
+        *,
+        recall: float | None = None,
+        **options: Unpack[OptionsWithoutRecall],
     ) -> Results:
         """Return the k most similar stored vectors of other classes than the queries'.
 
@@ -77,7 +79,7 @@ class EvidenceSearcher(Protocol):
         Parameters
         ----------
         xq
-            Query vectors, (nq, d); normalised in a copy.
+            Query vectors, (nq, d); for "cosine" normalised in a copy.
         labels_q
             Predicted class of each query, (nq,). If it is not stored, all classes are others.
         k
@@ -127,18 +129,21 @@ class EvidenceSearcher(Protocol):
         TypeError, ValueError
             If an argument is invalid.
         """
-        rules = _rules_of("search_evidence", options)
-        sel = options.get("sel")
-        recall = options.get("recall")
-        no_conflict = recall is None or nprobe is None
-        if (
-            no_conflict
-            and sel is None
-            and not options.get("exact")
-            and options.get("memory") is None
-            and (rules is None or rules.take_one_search)
-        ):
-            found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
+        rules = None
+        may_be_single = recall is None or nprobe is None
+        sel = None
+        if options:
+            rules = _rules_of("search_evidence", options)
+            sel = options.get("sel")
+            may_be_single = (
+                may_be_single
+                and not calls_python(sel)
+                and not options.get("exact")
+                and options.get("memory") is None
+                and (rules is None or rules.take_one_search)
+            )
+        if may_be_single:
+            found = self.answer_single(xq, labels_q, k, nprobe, recall, rules, sel)
             if found is not None:
                 return found
         X = as_rows("xq", xq, self.d, self.metric)
@@ -149,7 +154,8 @@ class EvidenceSearcher(Protocol):
             sel=sel,
             rules=rules,
         )
-        return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
+        effort = _effort_of(nprobe, recall, options)
+        return self.answer(query, effort, options.get("progress", False))
 
     def search_stored(
         self,
@@ -181,7 +187,8 @@ class EvidenceSearcher(Protocol):
         """
         rules = _rules_of("search_stored", options)
         query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
-        return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
+        effort = _effort_of(nprobe, options.get("recall"), options)
+        return self.answer(query, effort, options.get("progress", False))
 
     def search_certified(
         self,
@@ -197,8 +204,8 @@ class EvidenceSearcher(Protocol):
         Parameters
         ----------
         ids, k, nprobe, **options
-            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and
-            ``neighbors`` the search is always exact.
+            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within``,
+            ``neighbors`` and ``per_group`` the search is always exact.
 
         Returns
         -------
@@ -222,9 +229,8 @@ class EvidenceSearcher(Protocol):
         """
         rules = _rules_of("search_certified", options)
         query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
-        return self.answer_certified(
-            query, _effort_of(nprobe, options), options.get("progress", False)
-        )
+        effort = _effort_of(nprobe, options.get("recall"), options)
+        return self.answer_certified(query, effort, options.get("progress", False))
 
     def range_search_evidence(
         self,
@@ -337,9 +343,7 @@ class EvidenceSearcher(Protocol):
 
     # --- answers, for callers with a Query --------------------------------------------------------
 
-    def answer_single(
-        self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
-    ) -> Results | None:
+    def answer_single(self, *args: Any, **kwargs: Any) -> Results | None:
         """Search one query that needs no conversion.
 
         Return None if this fast path does not apply.
@@ -492,15 +496,12 @@ def _rules_of(
     method: str, options: RowOptions, known: type[RowOptions] = SearchOptions
 ) -> Rules | None:
     """Return the rules among the options of a search; raise TypeError for an unknown option."""
-    if not options or (known is SearchOptions and options.keys() <= _EFFORT_OPTIONS):
-        return None
-    unknown = options.keys() - known.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
+    names = known.__annotations__.keys()
+    if not options.keys() <= names:
+        unknown = min(options.keys() - names)
+        raise TypeError(f"{method}() got an unexpected keyword argument {unknown!r}")
     return Rules.of(options)
 
 
-def _effort_of(nprobe: int | None, options: SearchOptions) -> Effort:
-    return Effort.of(
-        nprobe, options.get("recall"), options.get("exact", False), options.get("memory")
-    )
+def _effort_of(nprobe: int | None, recall: float | None, options: OptionsWithoutRecall) -> Effort:
+    return Effort.of(nprobe, recall, options.get("exact", False), options.get("memory"))

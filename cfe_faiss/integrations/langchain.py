@@ -11,6 +11,7 @@ import numpy as np
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_list
 from cfe_faiss.integrations.adapter import checked_store, diversify, in_thread, put, refuse, rows_of
 from cfe_faiss.store import EvidenceStore, Hits, Rows, Watch
 from cfe_faiss.store.filters import check_depth
@@ -222,7 +223,7 @@ class EvidenceVectorStore(VectorStore):
             If ``watch`` refuses the texts. Nothing is stored then.
         """
         refuse("add_texts", kwargs, _BATCH_SIZE, "watch")
-        texts = list(texts)
+        texts = as_list("texts", texts)
         vectors = self.embedding.embed_documents(texts) if texts else []
         return self._add(texts, vectors, metadatas, ids, kwargs.get("watch"))
 
@@ -231,7 +232,7 @@ class EvidenceVectorStore(VectorStore):
     ) -> list[str]:
         """Call :meth:`add_texts`, awaiting the embedding."""
         refuse("aadd_texts", kwargs, _BATCH_SIZE, "watch")
-        texts = list(texts)
+        texts = as_list("texts", texts)
         vectors = await self.embedding.aembed_documents(texts) if texts else []
         watch = kwargs.get("watch")
         return await run_in_executor(None, self._add, texts, vectors, metadatas, ids, watch)
@@ -445,8 +446,8 @@ class EvidenceVectorStore(VectorStore):
     ) -> Scored:
         """Call :meth:`evidence_search_with_score`, awaiting the embedding."""
         new = self._new_query(query)
-        asked = (await self.embedding.aembed_documents([new[0]]))[0] if new else query
-        return await run_in_executor(None, self._evidence, asked, k, new, filter)
+        embedded_query = (await self.embedding.aembed_documents([new[0]]))[0] if new else query
+        return await run_in_executor(None, self._evidence, embedded_query, k, new, filter)
 
     def evidence_search_by_vector(
         self, embedding: Sequence[float], k: int = 4, *, label: str | int, filter: Filter = None

@@ -13,6 +13,7 @@ import numpy as np
 
 from cfe_faiss.base.checks import as_count, check_type
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_list
 from cfe_faiss.integrations import adapter
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
@@ -189,7 +190,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         Without filters they keep the order of the ids, else the order in which they were added.
         """
         if node_ids is not None and filters is None:
-            return self._nodes(self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True))
+            names = dict.fromkeys(as_list("node_ids", node_ids))
+            return self._nodes(self._store.get(list(names), skip_missing=True))
         where = adapter.join_filters(_among("$id", node_ids), self._matching(filters))
         return self._nodes(self._store.get(where=where))
 
@@ -367,7 +369,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
 
 def _among(field: str, values: list[str] | None) -> dict[str, Any] | None:
-    return None if values is None else {field: {"$in": list(values)}}
+    return None if values is None else {field: {"$in": as_list("node_ids and doc_ids", values)}}
 
 
 def _folder(persist_path: str) -> Path:

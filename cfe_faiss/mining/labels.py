@@ -146,16 +146,16 @@ def label_errors(
     labels = as_values("y", y)
     check_shape("y", labels, (n,), "one label for each row")
     (groups_of,) = group_numbers(("groups", np.arange(n) if groups is None else groups, n))
-    known = np.flatnonzero([label is not None for label in labels.tolist()])
-    if not len(known):
+    labelled_rows = np.flatnonzero([label is not None for label in labels.tolist()])
+    if not len(labelled_rows):
         raise ValueError(f"y must hold a known label, got none in {n:,} rows")
-    first, numbers = distinct(labels[known])
+    first, numbers = distinct(labels[labelled_rows])
     codes = np.full(n, -1)
-    codes[known] = numbers
-    rows = GroupedRows(matrix[known], groups_of[known], metric)
-    D, I = rows.nearest(matrix, groups_of, min(k, len(known)))
+    codes[labelled_rows] = numbers
+    rows = GroupedRows(matrix[labelled_rows], groups_of[labelled_rows], metric)
+    D, I = rows.nearest(matrix, groups_of, min(k, len(labelled_rows)))
     score, best = _judge(D**2 if metric == "l2" else D, I, codes, groups_of)
-    suggested = np.array([*labels[known][first].tolist(), None], object)[best]
+    suggested = np.array([*labels[labelled_rows][first].tolist(), None], object)[best]
     evidence = _nearest_of_label(matrix, codes, groups_of, best, metric)
     support = _nearest_of_label(matrix, codes, groups_of, codes, metric)
     suggested = suggested.astype(labels.dtype if best.min() >= 0 else object)
@@ -169,25 +169,29 @@ def _judge(squares: Doubles, I: Ints, codes: Ints, groups: Ints) -> tuple[Double
     """
     from scipy.sparse import csr_array  # would slow down the start of every command
 
-    known = np.flatnonzero(codes >= 0)
+    labelled_rows = np.flatnonzero(codes >= 0)
     width = int(codes.max()) + 1
     row, place = np.nonzero(I >= 0)
-    voters = codes[known[I[row, place]]]
+    voters = codes[labelled_rows[I[row, place]]]
     last = np.where(I >= 0, squares, 0).max(axis=1)
     ratios = squares[row, place] / np.where(last > 0, last, 1)[row]
     # Voters' labels are counted without the rows of the judged row's group.
-    keys, counts = np.unique((groups * width + codes)[known], return_counts=True)
-    asked = groups[row] * width + voters
-    found = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    inside = np.where(keys[found] == asked, counts[found], 0)
-    weights = np.exp(-_STEEPNESS * ratios) / np.sqrt(np.bincount(codes[known])[voters] - inside)
+    keys, counts = np.unique((groups * width + codes)[labelled_rows], return_counts=True)
+    wanted_keys = groups[row] * width + voters
+    places = np.minimum(np.searchsorted(keys, wanted_keys), len(keys) - 1)
+    inside = np.where(keys[places] == wanted_keys, counts[places], 0)
+    weights = np.exp(-_STEEPNESS * ratios) / np.sqrt(
+        np.bincount(codes[labelled_rows])[voters] - inside
+    )
     votes = csr_array((weights, (row, voters)), shape=(len(codes), width))
     totals: Doubles = votes.sum(axis=1)
     votes.data = (votes.data / np.repeat(totals, np.diff(votes.indptr))).round(_DIGITS)
-    is_given = csr_array((np.ones(len(known)), (known, codes[known])), shape=votes.shape)
-    given = votes.multiply(is_given)
-    others = (votes - given).tocsr()
-    lead = given.sum(axis=1) - others.max(axis=1).toarray().ravel()
+    is_given = csr_array(
+        (np.ones(len(labelled_rows)), (labelled_rows, codes[labelled_rows])), shape=votes.shape
+    )
+    votes_for_label = votes.multiply(is_given)
+    others = (votes - votes_for_label).tocsr()
+    lead = votes_for_label.sum(axis=1) - others.max(axis=1).toarray().ravel()
     best = np.where(lead >= 0, codes, others.argmax(axis=1).ravel())
     is_judged = (totals > 0) & (codes >= 0)
     return np.where(is_judged, (1 + lead) / 2, np.nan), np.where(is_judged, best, -1)
@@ -201,10 +205,10 @@ def _nearest_of_label(
     D = np.full(len(codes), np.nan)
     for code in np.unique(wanted[wanted >= 0]).tolist():
         members = np.flatnonzero(codes == code)
-        asked = np.flatnonzero(wanted == code)
+        queries_of_label = np.flatnonzero(wanted == code)
         stored = GroupedRows(X[members], groups[members], metric)
-        distances, places = stored.nearest(X[asked], groups[asked], 1)
+        distances, places = stored.nearest(X[queries_of_label], groups[queries_of_label], 1)
         has_one = places[:, 0] >= 0
-        rows[asked[has_one]] = members[places[has_one, 0]]
-        D[asked[has_one]] = distances[has_one, 0]
+        rows[queries_of_label[has_one]] = members[places[has_one, 0]]
+        D[queries_of_label[has_one]] = distances[has_one, 0]
     return rows, D if metric == "l2" else 1 - D

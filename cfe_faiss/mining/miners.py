@@ -416,16 +416,20 @@ def trust_scores(
     itself = _itself(queries, vectors)
     own_distance = np.empty(len(queries))
     for number in np.unique(predicted).tolist():
-        asked = np.flatnonzero(predicted == number)
+        rows_of_class = np.flatnonzero(predicted == number)
         members = np.flatnonzero(codes == number)
         if not len(members):
-            wrong = as_list("y_pred", y_pred)[asked[0]]
-            raise ValueError(f"y_pred must hold classes of y, got {wrong!r} at position {asked[0]}")
+            wrong = as_list("y_pred", y_pred)[rows_of_class[0]]
+            raise ValueError(
+                f"y_pred must hold classes of y, got {wrong!r} at position {rows_of_class[0]}"
+            )
         place_of = np.full(len(codes), -1)
         place_of[members] = np.arange(len(members))
-        places = None if itself is None else place_of[asked][:, None]
+        places = None if itself is None else place_of[rows_of_class][:, None]
         of_class = GroupedRows(vectors[members], None, metric)
-        own_distance[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
+        own_distance[rows_of_class] = of_class.nearest(queries[rows_of_class], None, 1, places)[0][
+            :, 0
+        ]
     other = GroupedRows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
     scores = np.zeros(len(queries))
     is_near = np.isfinite(own_distance)
@@ -478,7 +482,7 @@ def batch_balanced_neighbors(
     k = as_count("k", k)
     (codes,) = group_numbers(("batches", batches, len(vectors)))
     distances = []
-    found = []
+    results = []
     for batch in range(codes.max(initial=-1) + 1):
         members = np.flatnonzero(codes == batch)
         if len(members) < k:
@@ -488,9 +492,9 @@ def batch_balanced_neighbors(
             )
         D, I = GroupedRows(vectors[members], None, metric).nearest(vectors, None, k)
         distances.append(D)
-        found.append(members[I])
+        results.append(members[I])
     D = np.hstack(distances)
-    I = np.hstack(found)
+    I = np.hstack(results)
     order = np.lexsort((I, D))
     return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
@@ -515,9 +519,9 @@ class GroupedRows:
     def nearest(
         self, queries: Floats, groups_q: Ints | None, k: int, exclude: Ints | None = None
     ) -> tuple[Doubles, Ints]:
-        """Return distances and rows, (nq, k), for groups of queries.
+        """Return distances and rows, (nq, k), for queries of some groups.
 
-        None for queries outside of all groups.
+        ``groups_q`` is None for queries outside of all groups.
 
         ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have
         distance infinity and row -1.
@@ -555,11 +559,11 @@ class GroupedRows:
         differences = self.X[I].astype(np.float64) - queries[:, None]
         D = np.where(I < 0, np.inf, np.einsum("ijk,ijk->ij", differences, differences))
         order = np.lexsort((I, D))[:, :k]
-        found = np.take_along_axis(D, order, axis=1)
+        sorted_scores = np.take_along_axis(D, order, axis=1)
         # All other rows are farther, but for rounding and, where rows were scaled, underflow.
         farther = rounded[:, -1] * (1 - 2.0**-22) - self.X.shape[1] * 2.0**-120
-        beyond = farther > found[:, -1] * float(self.scale) ** 2
-        return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
+        beyond = farther > sorted_scores[:, -1] * float(self.scale) ** 2
+        return sorted_scores, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
 
 
 def _grouped(X: ArrayLike, y: Any, metric: BoundedMetric) -> GroupedRows:

@@ -148,9 +148,9 @@ def verdict_conflicts(
     matrix = as_rows("X", X, None, metric)
     items, repeats = as_lists("verdicts", verdicts, len(matrix))
     values = as_values("verdicts", items)
-    known = np.flatnonzero([verdict is not None for verdict in values.tolist()])
-    inputs = np.repeat(np.arange(len(matrix)), repeats)[known]
-    codes = distinct(values[known])[1]
+    judged_places = np.flatnonzero([verdict is not None for verdict in values.tolist()])
+    inputs = np.repeat(np.arange(len(matrix)), repeats)[judged_places]
+    codes = distinct(values[judged_places])[1]
     counts = np.zeros((len(matrix), int(codes.max(initial=-1)) + 1), np.int64)
     np.add.at(counts, (inputs, codes), 1)
     judged = np.flatnonzero(counts.sum(axis=1) >= 2)

@@ -282,8 +282,8 @@ class Training:
                 optimizer.zero_grad()
         with torch.no_grad(), seeded(seed, device):
             right = logits_of(model, self.data).argmax(dim=1) == self.data.y
-        known = self.data.y >= 0
-        accuracies = (float(right[self.data[name] & known].double().mean()) for name in _MASKS)
+        has_class = self.data.y >= 0
+        accuracies = (float(right[self.data[name] & has_class].double().mean()) for name in _MASKS)
         return TrainingReport(state.epoch, state.best_epoch, state.best_loss, *accuracies)
 
     def _next(self, state: "_State") -> "_State":
@@ -538,15 +538,15 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     (142, 1.0, ())
     """
     n = len(data.y)
-    given = as_array("mask", data.test_mask if mask is None else mask)
-    if given.shape != (n,) or not np.isin(given, (0, 1)).all():
+    mask_values = as_array("mask", data.test_mask if mask is None else mask)
+    if mask_values.shape != (n,) or not np.isin(mask_values, (0, 1)).all():
         raise ValueError(
-            f"mask must be bool of shape ({n},), or 0 and 1, got {given.dtype} {given.shape}"
+            f"mask must be bool of shape ({n},), or 0 and 1, got {mask_values.dtype} {mask_values.shape}"
         )
-    if not given.any():
+    if not mask_values.any():
         raise ValueError(f"mask must hold at least one node, got none of {n}")
     true = as_labels("data.y", data.y, n, unknown=True)
-    nodes = np.flatnonzero(given.astype(np.bool_) & (true != UNKNOWN))
+    nodes = np.flatnonzero(mask_values.astype(np.bool_) & (true != UNKNOWN))
     if not len(nodes):
         raise ValueError("mask must hold a node with a true class, got none")
     predictions = predictions_of(model, data, features)

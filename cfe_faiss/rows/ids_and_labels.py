@@ -122,12 +122,12 @@ def stock_contents(index: Any) -> tuple[Floats, Ints]:
 def metric_of(name: str, stock: Any, metric: Any) -> Metric:
     """Return the metric of an index made of a stock index: the given one, or its own."""
     stock_metric = OF_FAISS.get(stock.metric_type)
-    chosen = stock_metric if metric is None else as_metric("metric", metric)
-    if stock_metric is None or chosen is None:
+    metric_name = stock_metric if metric is None else as_metric("metric", metric)
+    if stock_metric is None or metric_name is None:
         raise ValueError(f"{name} must have metric {FAISS_NAMES}, got {stock.metric_type}")
-    if chosen not in (stock_metric, "cosine" if stock_metric == "ip" else stock_metric):
+    if metric_name not in (stock_metric, "cosine" if stock_metric == "ip" else stock_metric):
         raise ValueError(f"metric must fit that of {name}, {stock_metric!r}, got {metric!r}")
-    return chosen
+    return metric_name
 
 
 def _scalar(index: Any) -> bool:
@@ -158,10 +158,10 @@ def check_lists(ivf: Any) -> None:
         raise TypeError(
             f"the stock index must have whole vectors in its lists, got {type(ivf).__name__}"
         )
-    found = int(list_sizes(ivf).sum())
-    if found != ivf.ntotal:
+    number = int(list_sizes(ivf).sum())
+    if number != ivf.ntotal:
         raise ValueError(
-            f"the {type(ivf).__name__} must have its {ivf.ntotal} vectors in its lists, got {found}"
+            f"the {type(ivf).__name__} must have its {ivf.ntotal} vectors in its lists, got {number}"
         )
 
 
@@ -271,9 +271,9 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
         return None
     content = np.asarray(arrays["label_keys"]).tobytes()
     ends = arrays["label_ends"]
-    given: Any
+    values: Any
     if not len(ends):
-        given = np.frombuffer(content, np.int64)
+        values = np.frombuffer(content, np.int64)
     else:
         starts = np.append(0, ends[:-1])
         if (starts > ends).any() or ends[-1] != len(content) or len(ends) != len(codes):
@@ -284,11 +284,13 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
         )
         kinds = arrays.get("label_kinds", np.ones_like(ends))
         try:
-            given = [_READERS[kind](text) for kind, text in zip(kinds.tolist(), texts, strict=True)]
+            values = [
+                _READERS[kind](text) for kind, text in zip(kinds.tolist(), texts, strict=True)
+            ]
         except KeyError as error:
             raise ValueError(f"its labels are of no known kind: {error}") from error
     try:
-        keys = as_labels("its labels", given, len(codes))
+        keys = as_labels("its labels", values, len(codes))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the texts of its labels do not fit: {error}") from error
     keys = keys.astype(np.int64 if keys.dtype.kind == "i" else object)

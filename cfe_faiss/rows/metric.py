@@ -277,8 +277,7 @@ def score_at(threshold: float, metric: str) -> float:
     of them, and infinite thresholds need no special case.
     """
     score = -threshold if is_distance(metric) else threshold
-    largest = float(np.finfo(np.float32).max)
-    return float(np.float32(min(max(score, -largest), largest)))
+    return float(np.float32(min(max(score, -_LARGEST), _LARGEST)))
 
 
 def next_threshold(threshold: float, metric: str) -> float:
@@ -323,6 +322,7 @@ def relative_error(d: int) -> float:
     return (d + 16) * _ROUNDING
 
 
+_LARGEST = float(np.finfo(np.float32).max)
 PADDING = np.finfo(np.float32).min
 """What FAISS writes as the similarity of a place that holds no id (inner product)."""
 

@@ -130,7 +130,7 @@ class Snapshot:
 
     # --- lists ------------------------------------------------------------------------------------
 
-    @property
+    @derived
     def lists(self) -> int:
         """Number of lists in all partitions; 0 for an exact index."""
         partitions, nlist, _ = self.centroids.shape
@@ -324,6 +324,11 @@ class Snapshot:
         return _class_counts(self.labels)
 
     @derived
+    def known_codes(self) -> frozenset[int]:
+        """Labels of the rows, and the unknown label."""
+        return frozenset([UNKNOWN, *self.class_counts[0].tolist()])
+
+    @derived
     def absent_label(self) -> int:
         """A label that no row has: for it, all rows of known label are of another class."""
         classes = self.class_counts[0]
@@ -428,11 +433,11 @@ class GuardedSnapshot(Snapshot):
 
 
 def _find(name: str, ids: ArrayLike, rows_of: Callable[[Ints], Ints]) -> Ints:
-    wanted = as_ids(name, ids)
-    rows = rows_of(wanted)
+    row_ids = as_ids(name, ids)
+    rows = rows_of(row_ids)
     if (rows < 0).any():
         raise UnknownIdError(
-            f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not"
+            f"{name} must be in the index, got {row_ids[np.argmax(rows < 0)]}, which is not"
         )
     return rows
 

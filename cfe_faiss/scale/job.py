@@ -315,16 +315,16 @@ class Job:
     def _run_stage(
         self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool
     ) -> None:
-        left = [
+        blocks_left = [
             block for block in range(stage.blocks) if (stage.name, block) not in manifest.finished
         ]
-        threads, neighbours = share_of(executor, len(left))
+        threads, neighbours = share_of(executor, len(blocks_left))
         call = partial(
             perform, str(self.directory), stage.name, stage.run, memory // neighbours, threads
         )
         with tqdm(
             total=stage.blocks,
-            initial=stage.blocks - len(left),
+            initial=stage.blocks - len(blocks_left),
             desc=stage.name,
             disable=None if progress else True,  # None: unless standard error is a terminal
         ) as bar:
@@ -333,7 +333,7 @@ class Job:
                 manifest.enter(finished)
                 bar.update()
 
-            StageRun(stage.name, call, left, executor, enter, threads).run()
+            StageRun(stage.name, call, blocks_left, executor, enter, threads).run()
 
     # --- stages -----------------------------------------------------------------------------------
 
@@ -520,8 +520,8 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
 
     def check_arrays(fits: bool, expectation: str, *values: Array) -> None:
         if not fits:
-            given = " and ".join(f"{array.dtype} of shape {array.shape}" for array in values)
-            raise ValueError(f"{expectation}, got {given}")
+            arrays = " and ".join(f"{array.dtype} of shape {array.shape}" for array in values)
+            raise ValueError(f"{expectation}, got {arrays}")
 
     arrays = {name: source.array() for name, source in inputs.items()}
     x = arrays["features"]

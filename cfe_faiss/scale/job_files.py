@@ -196,16 +196,16 @@ class Manifest:
         if cls.exists(folder) or not folder.is_dir():
             return
         names = rf"{SPECIFICATION}|{DONE}|{_FOLDERS.pattern}"
-        taken = [path for path in folder.iterdir() if re.fullmatch(names, path.name)]
+        files = [path for path in folder.iterdir() if re.fullmatch(names, path.name)]
         for path in inputs:
-            if {path, *path.parents} & set(taken):
+            if {path, *path.parents} & set(files):
                 raise ValueError(
                     f"{path} is an input, and the job would write to this place: choose another "
                     f"folder"
                 )
-        if taken and not overwrite:
+        if files and not overwrite:
             raise ValueError(
-                f"{taken[0]} was not written by a job: choose another folder, or pass "
+                f"{files[0]} was not written by a job: choose another folder, or pass "
                 f"overwrite=True (--overwrite)"
             )
 
@@ -424,8 +424,8 @@ class Task:
 def write_job(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> None:
     """Make a job in a folder; ValueError if a setting is out of its range."""
     (folder / DONE).unlink(missing_ok=True)  # left by another job
-    given = {name: asdict(source) for name, source in inputs.items()}
-    _RECORD.write(folder, _VERSION, {"settings": asdict(settings), "inputs": given})
+    sources = {name: asdict(source) for name, source in inputs.items()}
+    _RECORD.write(folder, _VERSION, {"settings": asdict(settings), "inputs": sources})
 
 
 def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:

@@ -571,12 +571,12 @@ def owners_of(centroids: Floats, sizes: Ints, shards: int) -> NDArray[np.intp]:
             np.cov(X.T, aweights=sizes[lists] + 1e-9).reshape(X.shape[1], -1)
         )[1][:, -1]
         lists = lists[np.argsort(X @ direction, kind="stable")]
-        left = number // 2
+        lower = number // 2
         filled = np.flatnonzero(sizes[lists])
-        half = sizes[lists].sum() * left / number
+        half = sizes[lists].sum() * lower / number
         cut = int(np.searchsorted(np.cumsum(sizes[lists]), half)) + 1
-        cut = min(max(cut, filled[left - 1] + 1), filled[len(filled) - (number - left)])
-        runs += [(lists[cut:], number - left), (lists[:cut], left)]
+        cut = min(max(cut, filled[lower - 1] + 1), filled[len(filled) - (number - lower)])
+        runs += [(lists[cut:], number - lower), (lists[:cut], lower)]
     return owners
 
 

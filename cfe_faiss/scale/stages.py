@@ -581,8 +581,8 @@ def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) ->
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(columns=list(columns)):
             source, target, similarity = (batch.column(name).to_numpy() for name in columns)
-            chosen = np.flatnonzero(similarity >= threshold())
-            yield source[chosen], target[chosen], similarity[chosen]
+            places = np.flatnonzero(similarity >= threshold())
+            yield source[places], target[places], similarity[places]
 
 
 def sketch(task: Task, groups: int) -> None:
@@ -609,8 +609,8 @@ def _rows_between(snapshot: Snapshot, lists: Ints, first: int, stop: int) -> Int
     sizes = np.diff(snapshot.starts)[lists]
     ends = np.cumsum(sizes)
     shifts = snapshot.starts[lists] - (ends - sizes)
-    taken = np.diff(np.clip(ends, first, stop), prepend=first)
-    return np.sort(np.arange(first, stop) + np.repeat(shifts, taken))
+    counts = np.diff(np.clip(ends, first, stop), prepend=first)
+    return np.sort(np.arange(first, stop) + np.repeat(shifts, counts))
 
 
 # --- pairs of groups ------------------------------------------------------------------------------

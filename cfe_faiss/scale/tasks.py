@@ -177,7 +177,7 @@ class StageRun:
 
     def _check_times(self) -> None:
         """Start stragglers once more on idle workers, and raise JobError for tasks that hang."""
-        now = time.monotonic()
+        time_now = time.monotonic()
         patience = float("inf")
         if self.seconds:
             patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
@@ -185,7 +185,7 @@ class StageRun:
         unfinished = self._unfinished()
         copies = Counter(attempt.block for attempt in unfinished)
         for attempt in unfinished:
-            seconds = now - attempt.start
+            seconds = time_now - attempt.start
             if seconds > limit:
                 raise self._error(attempt.block, f"nothing came back for {limit:.0f} s")
             if (

@@ -41,7 +41,7 @@ _PASSES = 8  # passes of one query over all rows take about as long as building 
 def search(
     queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None
 ) -> Results:
-    """Return the D, I of the queries, both (nq, k), best first.
+    """Return the D, I of the queries, both (nq, k), best first; (nq, classes, k) for each class.
 
     ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part
     of a larger set, ``nq`` is the size of that set. It selects the engine, so that a part is
@@ -286,28 +286,35 @@ def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
     )
 
 
-def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
-    """Return the k and the effort whose calibration holds for the k best results under rules.
+def calibrated_for(
+    k: int, target: float, rules: Rules, *, excludes_itself: bool = False
+) -> tuple[int, float | None]:
+    """Return the k and the recall whose calibration holds for the k best results under rules.
+
+    None for an exact search. ``excludes_itself``: whether the first excluded id of each query is
+    its own, which the calibration excludes, too.
 
     With w results, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall of
     at least r in the rest: at worst, all missing results are among these. It says nothing if whole
     classes are excluded.
     """
-    k = queries.k
-    rules = queries.rules
-    if rules is None or effort.recall is None:
-        return k, effort
     if rules.excluded_labels is not None:
-        return k, effort._replace(recall=None, exact=True)
-    most = 0 if rules.excluded_ids is None else rules.excluded_ids.shape[1]
-    if queries.stored and rules.neighbors == "any":
-        most -= 1  # the query itself, which the calibration excludes, too
+        return k, None
+    most = (0 if rules.excluded_ids is None else rules.excluded_ids.shape[1]) - excludes_itself
     # few widths, as each is calibrated once
     width = k + (1 << (most - 1).bit_length() if most > 0 else 0)
-    missing = (1 - effort.recall + recall.CLASS_SLACK) * k / width - recall.CLASS_SLACK
-    return width, effort._replace(recall=1 - missing) if missing > 0 else effort._replace(
-        recall=None, exact=True
-    )
+    missing = (1 - target + recall.CLASS_SLACK) * k / width - recall.CLASS_SLACK
+    return width, 1 - missing if missing > 0 else None
+
+
+def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
+    """Return the k and the effort of :func:`calibrated_for`."""
+    rules = queries.rules
+    if rules is None or effort.recall is None:
+        return queries.k, effort
+    itself = queries.stored and rules.neighbors == "any"
+    k, target = calibrated_for(queries.k, effort.recall, rules, excludes_itself=itself)
+    return k, effort._replace(recall=target, exact=target is None)
 
 
 def _pays_exactly(queries: Queries, plan: Plan) -> bool:

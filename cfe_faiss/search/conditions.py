@@ -112,8 +112,8 @@ class Surroundings:
             pairs = order[slice(*np.searchsorted(places, [first, first + step], sorter=order))]
             near = self(sources[first : first + step]).tocoo()
             n = self.adjacency.shape[0]
-            taken = near.row.astype(np.int64) * n + near.col
-            result[pairs] = ~np.isin((places[pairs] - first) * n + target[pairs], taken)
+            excluded_pairs = near.row.astype(np.int64) * n + near.col
+            result[pairs] = ~np.isin((places[pairs] - first) * n + target[pairs], excluded_pairs)
         return result
 
 
@@ -263,10 +263,10 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
         return None
     if attributes is None:
         raise ValueError(f"attributes must be given for {where!r}, got None")
-    known = as_attributes(attributes, "attributes")
+    table = as_attributes(attributes, "attributes")
     for name, argument in where.named().items():
-        known.known(f"where.{argument}", name)
-    named = known if where.max_changed is not None else known.select(where.named())
+        table.known(f"where.{argument}", name)
+    named = table if where.max_changed is not None else table.select(where.named())
     rows = named.take(ids)
     return (
         rows if queries is None else rows.followed_by(as_attributes(queries, "queries"), "queries")
@@ -310,9 +310,9 @@ def _narrow(name: str, limits: Limits, limit: float) -> Limits:
 
 
 def _deviation(name: str, numbers: Array) -> float:
-    known = numbers[~np.isnan(numbers)].astype(np.float64)
-    deviation = float(known.std(ddof=1)) if len(known) > 1 else 0.0
-    if not (known != known[:1]).any():
+    values = numbers[~np.isnan(numbers)].astype(np.float64)
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    if not (values != values[:1]).any():
         raise ValueError(
             f"where.std_caliper must name attributes that vary, got {name!r}, which does not"
         )
@@ -351,15 +351,15 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
             )
         return (column.numbers >= values[0]) & (column.numbers <= values[1])
     if column.numbers is None:
-        wanted = {str(value) for value in values}
-        unknown = sorted(wanted - set(column.values))
+        permitted = {str(value) for value in values}
+        unknown = sorted(permitted - set(column.values))
         if unknown:
             shown = ", ".join(column.values[:20])
             raise ValueError(
                 f"{argument} must hold values of the attribute ({shown}), got {unknown[0]!r}"
             )
-        chosen = np.array([value in wanted for value in column.values] + [False])
-        return chosen[column.codes]
+        is_permitted = np.array([value in permitted for value in column.values] + [False])
+        return is_permitted[column.codes]
     for value in values:
         if isinstance(value, str) or not hasattr(type(value), "__float__"):
             raise TypeError(f"{argument} must hold numbers, as the attribute has, got {value!r}")
@@ -373,10 +373,10 @@ def _mask_target(target: Any, snapshot: Snapshot) -> Bools:
     codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
     absent = ~np.isin(codes, snapshot.class_counts[0])
     if absent.any():
-        known = ", ".join(map(str, snapshot.label_names[:20].tolist()))
+        names = ", ".join(map(str, snapshot.label_names[:20].tolist()))
         wrong = target[int(np.argmax(absent))]
         raise ValueError(
-            f"where.target must be predicted classes of nodes in the index ({known}), got {wrong!r}"
+            f"where.target must be predicted classes of nodes in the index ({names}), got {wrong!r}"
         )
     return np.isin(snapshot.labels, codes)
 
@@ -386,16 +386,18 @@ def _surroundings(where: Constraints, ids: Ints, graph: Any) -> Surroundings | N
         return None
     if graph is None:
         raise ValueError(f"graph must be given for {where!r}, got None")
-    known = as_graph(graph)
+    surroundings = as_graph(graph)
     least = int(ids.max(initial=0)) + 1
-    if known.num_nodes < least and not hasattr(graph, "edge_index"):
-        known = as_graph(graph, least)  # an edge_index does not show trailing nodes without edges
-    if known.num_nodes < least:
+    if surroundings.num_nodes < least and not hasattr(graph, "edge_index"):
+        surroundings = as_graph(
+            graph, least
+        )  # an edge_index does not show trailing nodes without edges
+    if surroundings.num_nodes < least:
         raise ValueError(
-            f"graph must have the nodes of the index, got {known.num_nodes} nodes and the id "
+            f"graph must have the nodes of the index, got {surroundings.num_nodes} nodes and the id "
             f"{least - 1}"
         )
-    return Surroundings.of(known, where)
+    return Surroundings.of(surroundings, where)
 
 
 # --- selectors ------------------------------------------------------------------------------------
@@ -435,10 +437,10 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
         return values[snapshot.members.places]
     if values.ndim != 1:
         raise ValueError(f"{name} must have shape (m,) as ids, got {values.shape}")
-    chosen = np.zeros(snapshot.n, np.bool_)
+    is_selected = np.zeros(snapshot.n, np.bool_)
     rows = snapshot.rows_of(_as_ids(values))
-    chosen[rows[rows >= 0]] = True
-    return chosen
+    is_selected[rows[rows >= 0]] = True
+    return is_selected
 
 
 def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> Ints:
@@ -489,8 +491,8 @@ def with_ids(params: Any, ids: Ints) -> Any:
         if isinstance(getattr(cls, name), property) and name not in ("sel", "thisown")
     ]
     values = {name: getattr(params, name) for name in names}
-    given = {name: value for name, value in values.items() if value is not None}
-    return cls(sel=faiss.IDSelectorBatch(ids), **given)
+    fields = {name: value for name, value in values.items() if value is not None}
+    return cls(sel=faiss.IDSelectorBatch(ids), **fields)
 
 
 def _as_values(sel: Any, name: str) -> Array:
@@ -519,7 +521,7 @@ def _by_selector(sel: Any, ids: Ints, name: str) -> Bools:
     # In Python a selector tests one id per call. A range search over all ids tests them in C++.
     everything = faiss.IndexIDMap(faiss.IndexFlatIP(1))
     everything.add_with_ids(np.zeros((len(ids), 1), np.float32), ids)
-    _, _, found = everything.range_search(
+    _, _, selected_ids = everything.range_search(
         np.zeros((1, 1), np.float32), -1.0, params=faiss.SearchParameters(sel=sel)
     )
-    return np.isin(ids, found)
+    return np.isin(ids, selected_ids)

@@ -4,7 +4,7 @@
 is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds, and
 rows whose bound does not decide are scored again from the vectors. With few dimensions the products
 of groups are cheap, and floats are faster. A single query is bound by memory, and bytes are faster.
-``benchmarks/block_elements.py`` measured both on several data sets at each instruction set and
+``benchmarks/block_elements.py`` measured both on several data sets with AVX2 and AVX-512 and
 fitted the rule. The element type does not change results.
 
 From 96 dimensions on, and from 64 on if there are many rows, queries with a target recall that are
@@ -31,7 +31,7 @@ from cfe_faiss.base.threads import derived, num_threads, once, single_threaded_b
 from cfe_faiss.coarse.routes import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
-from cfe_faiss.search.query import MEMORY, NO_BOOLS, Calibration, Effort
+from cfe_faiss.search.query import MEMORY, NO_BOOLS, Calibration, Effort, Rules
 
 Element = Literal["float", "byte", "bit"]
 
@@ -162,8 +162,7 @@ class Derived:
         Means of lists, and the same in the layout of the core, by the classes that queries may
         find.
     pinned
-        Element types that the index prescribes. None: :func:`choose` sets
-        them.
+        Element types that the index prescribes. None: :func:`choose` sets them.
     """
 
     def __init__(
@@ -188,8 +187,8 @@ class Derived:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Derived:
         """Return the derived data of a snapshot."""
-        known: Derived | None = snapshot.cache.get(_CACHE_KEY)
-        return known or once(snapshot.cache, _CACHE_KEY, lambda: cls(snapshot))
+        cached: Derived | None = snapshot.cache.get(_CACHE_KEY)
+        return cached or once(snapshot.cache, _CACHE_KEY, lambda: cls(snapshot))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -312,7 +311,7 @@ class Derived:
         )
 
     def prepare(self) -> Choice:
-        """Compute all derived data now, and return the element types."""
+        """Compute what queries for other classes need now, and return the element types."""
         for by_recall in (False, True):
             self.searcher("other", by_recall=by_recall)
         _ = self.blocks, self.snapshot.members
@@ -334,15 +333,20 @@ class Derived:
         """Return the key of the calibration for the k best results of single or grouped queries."""
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
-    def nprobe_for(self, k: int, recall: float, label: int, *, complete: bool) -> int | None:
-        """Return the number of lists that a single query must probe for a recall@k.
+    def nprobe_for(
+        self, k: int, recall: Any, label: int, complete: bool, rules: Rules | None = None
+    ) -> int | None:
+        """Return the number of lists that a single query must probe for a recall@k under rules.
 
         None if not calibrated yet.
 
         The key equals :meth:`calibration_key`, without an ``Effort``: building one takes a tenth of
         a query's time.
         """
-        calibration = self.calibrations.get((k, recall, False, complete, "evidence", None))
+        key: tuple[Any, ...] = (k, recall, False, complete, "evidence", None)
+        if rules is not None:
+            key = min(k, self.snapshot.n), *key[1:], *rules.calibration_key
+        calibration = self.calibrations.get(key)
         return None if calibration is None else calibration.nprobe.get(label, calibration.other)
 
     def with_routes(self, neighbors: str, routes: Routes) -> Snapshot:

@@ -153,9 +153,9 @@ def _collect(
     margin = x.margin(y)
     row = 0
     while row < len(S):
-        wanted = np.float32(threshold())
+        least_score = np.float32(threshold())
         count, row = _native.collect_tile(
-            metric, S, *sides, wanted, margin, row, rows, columns, scores, *filters
+            metric, S, *sides, least_score, margin, row, rows, columns, scores, *filters
         )
         if count:
             yield rows[:count], columns[:count], scores[:count]
@@ -197,10 +197,14 @@ def search_range(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: query q has the results lims[q]:lims[q + 1]."""
     if queries.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used in a range search")
-    found = [NOTHING]
+    parts_of_pairs = [NOTHING]
     work = estimate_work(queries.snapshot, len(queries))
-    run(lambda find: found.extend(find(lambda: threshold)), scans_of_queries(queries), work=work)
-    query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    run(
+        lambda find: parts_of_pairs.extend(find(lambda: threshold)),
+        scans_of_queries(queries),
+        work=work,
+    )
+    query, ids, scores = (np.concatenate(parts) for parts in zip(*parts_of_pairs, strict=True))
     order = np.lexsort((ids, -scores, query))
     lims = np.searchsorted(query, np.arange(len(queries) + 1), sorter=order).astype(np.int64)
     return lims, scores[order], ids[order]
@@ -249,7 +253,7 @@ def run_until_full(
 
     Return the pairs, best first, and the unfinished scans.
     """
-    found = [NOTHING]
+    candidates = [NOTHING]
     over = np.zeros(len(pending), bool)
     count = 0
 
@@ -260,11 +264,11 @@ def run_until_full(
             if pairs is None:
                 over[place] = True
                 return
-            found.append(pairs)
+            candidates.append(pairs)
             count += len(pairs[2])  # a race between threads adds at most a few more pairs
 
     run(go_on, range(len(pending)), work=work)
-    pairs = select_best(found, max(1, sum(len(part[2]) for part in found)))
+    pairs = select_best(candidates, max(1, sum(len(part[2]) for part in candidates)))
     return pairs, [pending[place] for place in np.flatnonzero(~over)]
 
 
@@ -331,24 +335,24 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
     Pairs are requested in batches, among nodes with remaining capacity. The first new pair of a
     batch is always chosen, so the loop ends. Batches grow, so it ends soon.
     """
-    left = capacity.copy()
+    uses_left = capacity.copy()
     size = len(capacity)
     chosen = NOTHING
     number = max(_FIRST, min(_MOST, 4 * wanted))
     while len(chosen[2]) < wanted:
-        free = left > 0
+        free = uses_left > 0
         again = free[chosen[0]] & free[chosen[1]]
         most = number + int(again.sum())
-        found = find(most, free)
+        best = find(most, free)
         known = chosen[0][again] * size + chosen[1][again]
-        new = np.flatnonzero(~np.isin(found[0] * size + found[1], known))
-        taken = new[_take(found[0][new], found[1][new], left, wanted - len(chosen[2]))]
-        picked = found[0][taken], found[1][taken], found[2][taken]
+        new = np.flatnonzero(~np.isin(best[0] * size + best[1], known))
+        places = new[_take(best[0][new], best[1][new], uses_left, wanted - len(chosen[2]))]
+        picked = best[0][places], best[1][places], best[2][places]
         one, other, scores = (
             np.concatenate(parts) for parts in zip(*[chosen, picked], strict=True)
         )
         chosen = one, other, scores
-        if len(found[2]) < most:
+        if len(best[2]) < most:
             break
         number = min(2 * number, _MOST)
     return chosen
@@ -356,18 +360,18 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
 
 def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
     """Return the chosen pairs, in order, and reduce the capacity ``left`` of their nodes."""
-    taken = []
+    places = []
     nodes = np.union1d(source, target)
     remaining = dict(zip(nodes.tolist(), left[nodes].tolist(), strict=True))
     for place, (a, b) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
         if remaining[a] and remaining[b]:
             remaining[a] -= 1
             remaining[b] -= 1
-            taken.append(place)
-            if len(taken) == wanted:
+            places.append(place)
+            if len(places) == wanted:
                 break
     left[nodes] = list(remaining.values())
-    return np.array(taken, np.int64)
+    return np.array(places, np.int64)
 
 
 def search_greedily(queries: Queries, progress: str | None) -> Results:
@@ -381,14 +385,14 @@ def search_greedily(queries: Queries, progress: str | None) -> Results:
 
     def find(number: int, free: Bools) -> Found:
         free_queries = replace(queries.among(free[nq:]), usable=queries.usable & free[:nq])
-        query, found, scores = find_best(
+        query, evidence_ids, scores = find_best(
             scans_of_queries(free_queries),
             number,
             work=estimate_work(snapshot, nq),
             progress=progress,
             select=select_directed,
         )
-        return query, nq + snapshot.members.rows_of(found), scores
+        return query, nq + snapshot.members.rows_of(evidence_ids), scores
 
     most = min(nq * queries.k, int(capacity[nq:].sum()))
     query, place, scores = greedy(find, capacity, most)

@@ -137,17 +137,17 @@ class JoinBlocks:
         near = self._blocks_near(others, threshold)
         step = min(128, -(-len(near) // 4))
         sample = near[step // 2 :: max(1, step)]
-        seen = np.zeros((len(sample), 4), np.int64)
+        counts = np.zeros((len(sample), 4), np.int64)
 
         def count(place: int) -> None:
             for _ in self._candidates(
-                others or self, sample[place], lambda: threshold, seen[place]
+                others or self, sample[place], lambda: threshold, counts[place]
             ):
                 pass
 
         run(count, range(len(sample)))
         prices = np.array([_ROW_TEST, _COARSE_PAIR, _FINE_PAIR, _SCORED_PAIR], float)
-        return float(seen.sum(axis=0) @ prices) * len(near) / max(1, len(sample))
+        return float(counts.sum(axis=0) @ prices) * len(near) / max(1, len(sample))
 
     def _blocks_near(self, others: "JoinBlocks | None", threshold: float) -> Sequence[int]:
         """Return the blocks that may have pairs up to a threshold with rows of another tree."""
@@ -162,7 +162,7 @@ class JoinBlocks:
         return numbers
 
     def _candidates(
-        self, others: "JoinBlocks", i: int, threshold: Threshold, seen: Ints
+        self, others: "JoinBlocks", i: int, threshold: Threshold, counts: Ints
     ) -> Iterator[tuple[float, Ints, Ints]]:
         """Yield threshold and rows of the pairs of block i that may reach it, in parts.
 
@@ -170,13 +170,13 @@ class JoinBlocks:
         sketches, and scored.
         """
         join = BlockJoin(self._tree, i, others._tree)
-        found = np.empty((2, max(_BUFFER, join.least_room)), np.int64)
+        pairs = np.empty((2, max(_BUFFER, join.least_room)), np.int64)
         while not join.done:
-            wanted = threshold()
-            count = join.find(*self._screens(others, wanted), found)
-            seen[:] = join.counts
+            least_score = threshold()
+            count = join.find(*self._screens(others, least_score), pairs)
+            counts[:] = join.counts
             if count:
-                yield wanted, found[0, :count], found[1, :count]
+                yield least_score, pairs[0, :count], pairs[1, :count]
 
     def _screens(self, others: "JoinBlocks", threshold: float) -> tuple[np.float32, float]:
         """Return the smallest inner product and the largest distance of sketches that pass."""
@@ -193,17 +193,17 @@ class JoinBlocks:
     def _pairs_of_block(
         self, others: "JoinBlocks", i: int, threshold: Threshold
     ) -> Iterator[Found]:
-        seen = np.zeros(4, np.int64)
+        counts = np.zeros(4, np.int64)
         start, stop = self.starts[i : i + 2]
-        for wanted, first, second in self._candidates(others, i, threshold, seen):
+        for least_score, first, second in self._candidates(others, i, threshold, counts):
             X, ids = self.snapshot.rows(self.rows[start:stop])
             for part in slices(len(first), max(_BLOCK, _FLOATS // self.snapshot.d)):
-                found, places = np.unique(second[part], return_inverse=True)
-                Y, other_ids = others.snapshot.rows(others.rows[found])
+                rows_of_others, places = np.unique(second[part], return_inverse=True)
+                Y, other_ids = others.snapshot.rows(others.rows[rows_of_others])
                 block_rows = first[part] - start
                 scores = np.empty(len(block_rows), np.float32)
                 row_scores(self.snapshot.native.metric, X, Y, block_rows, places, scores)
-                good = np.flatnonzero(scores >= wanted)
+                good = np.flatnonzero(scores >= least_score)
                 if len(good):
                     yield ids[block_rows[good]], other_ids[places[good]], scores[good]
 

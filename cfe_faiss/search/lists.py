@@ -1,7 +1,7 @@
 """Search of the lists that are nearest to each query, or to the mean of a group of queries.
 
-**One by one.** The lists of each query are ranked and scanned, then further lists while its row is
-incomplete.
+**One by one.** The lists of each query are ranked, of several queries at once, and scanned, then
+further lists while its row is incomplete. Queries that are nearest to one list follow each other.
 
 **In groups.** Queries near each other share routing, memory reads and multiplications. Queries of
 one list are split into small groups. The mean of a group is routed to the lists whose other-class
@@ -132,7 +132,7 @@ def _search_lists(
     work = float(nq) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
     cuts = slices(nq, max(1, min(_CHUNK, -(-nq // num_threads(work)))))
     chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
-    run(probe, chunks, work=work, progress=progress)
+    run(probe, chunks, work=work, progress=progress, blas=searcher is None)
 
 
 def rank_lists(

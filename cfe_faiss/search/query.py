@@ -31,6 +31,8 @@ Certified = tuple[Floats, Ints, Bools]
 NO_VECTORS = np.empty((0, 0), np.float32)
 NO_ROWS = np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
+_PAIRS = tuple, list
+_FEW_LABELS = 64  # a set of Python finds these sooner than NumPy sorts them
 
 
 class Effort(NamedTuple):
@@ -175,14 +177,19 @@ class RowOptions(TypedDict, total=False):
     neighbors: Neighbors
 
 
-class SearchOptions(RowOptions, total=False):
-    """Options of searches; see ``search_evidence``."""
+class OptionsWithoutRecall(RowOptions, total=False):
+    """Options of ``search_evidence``, which has an argument ``recall``: reading it is quicker."""
 
-    recall: float | None
     exact: bool
     memory: int | None
     progress: bool
     per_group: int | None
+
+
+class SearchOptions(OptionsWithoutRecall, total=False):
+    """Options of searches; see ``search_evidence``."""
+
+    recall: float | None
 
 
 class Rules(NamedTuple):
@@ -227,13 +234,19 @@ class Rules(NamedTuple):
         if neighbors not in NEIGHBORS:
             raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
         limit = None if per_group is None else as_count(f"{name}per_group", per_group)
-        ends = _as_range(f"{name}within", within)
-        return cls(neighbors, exclude_labels, exclude, ends, per_group=limit)
+        ends = None if within is None else _as_range(f"{name}within", within)
+        return cls(neighbors, exclude_labels, exclude, ends, False, limit)
 
     @property
     def take_one_search(self) -> bool:
         """Whether one search applies all rules: none depends on the other results of a query."""
         return self.per_group is None
+
+    @property
+    def calibration_key(self) -> tuple[Any, ...]:
+        """The part of the key of a calibration that depends on rules; a file holds none."""
+        has_default = self.neighbors == "other" and self.within is None
+        return () if has_default else (self.neighbors, self.within)
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
         """Return rules with excluded classes and ids of ``nq`` queries as checked arrays.
@@ -244,8 +257,9 @@ class Rules(NamedTuple):
         ids = self.excluded_ids
         within = self.within
         if within is not None:
-            low, high = sorted(score_at(end, snapshot.metric) for end in within)
-            within = low, high
+            low, high = within
+            ends = score_at(low, snapshot.metric), score_at(high, snapshot.metric)
+            within = min(ends), max(ends)
         if labels is not None:
             labels = _excluded_codes(f"{name}exclude_labels", labels, nq, snapshot)
         if ids is not None:
@@ -254,18 +268,17 @@ class Rules(NamedTuple):
         if len(rows) and self.neighbors != "other":
             query_ids = snapshot.row_ids[rows][:, None]
             ids = query_ids if ids is None else np.column_stack([query_ids, ids])
-        return self._replace(excluded_labels=labels, excluded_ids=ids, within=within)
+        # `_replace` takes four times as long.
+        return Rules(self.neighbors, labels, ids, within, self.per_label, self.per_group)
 
-    def native(
-        self, chosen: Any = slice(None), allowed: Bools | None = None, *pairs: Any
-    ) -> Filter:
-        """Return the bound rules of some queries for the core.
+    def native(self, chosen: Any = None, allowed: Bools | None = None, *pairs: Any) -> Filter:
+        """Return the bound rules of some queries, or of all (None), for the core.
 
         ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions
         on pairs.
         """
         low, high = self.within or (-math.inf, math.inf)
-        rules = self.subset(chosen)
+        rules = self if chosen is None else self.subset(chosen)
         excluded = rules.excluded_labels, rules.excluded_ids
         return Filter(NEIGHBORS.index(self.neighbors), *excluded, low, high, allowed, *pairs)
 
@@ -283,20 +296,20 @@ def _excluded_codes(name: str, labels: Any, nq: int, snapshot: Snapshot) -> Int3
     values, lengths = as_lists(name, labels, nq)
     known = as_labels(name, values, len(values), unknown=True)
     codes = snapshot.encode(name, known)
-    stored = snapshot.class_counts[0]  # ascending; `np.isin` takes ten times as long for one query
-    absent = (codes != UNKNOWN) & (codes != np.append(stored, UNKNOWN)[stored.searchsorted(codes)])
-    if absent.any():
-        raise ValueError(f"{name} must hold stored labels, got {known[absent].tolist()[0]!r}")
-    return padded(codes, lengths).astype(np.int32)
+    distinct = codes if len(codes) <= _FEW_LABELS else np.unique(codes)
+    if not snapshot.known_codes.issuperset(distinct.tolist()):
+        absent = [code not in snapshot.known_codes for code in codes.tolist()].index(True)
+        label = known[absent : absent + 1].tolist()[0]
+        raise ValueError(f"{name} must hold stored labels, got {label!r}")
+    return padded(codes, lengths)
 
 
 def _as_range(name: str, within: Any) -> tuple[float, float] | None:
     """Return the ends of a range, checked; None if it holds every number."""
-    if within is None:
-        return None
-    if not isinstance(within, tuple | list) or len(within) != 2:
+    if not isinstance(within, _PAIRS) or len(within) != 2:
         raise TypeError(f"{name} must be two numbers, (low, high), got {within!r}")
-    low, high = (as_number(name, end, -math.inf, math.inf) for end in within)
+    low = as_number(name, within[0], -math.inf, math.inf)
+    high = as_number(name, within[1], -math.inf, math.inf)
     if low > high:
         raise ValueError(f"{name} must be (low, high) with low <= high, got {within!r}")
     return None if (low, high) == (-math.inf, math.inf) else (low, high)
@@ -369,8 +382,8 @@ class Queries:
         """Which classes the queries may find."""
         return "other" if self.rules is None else self.rules.neighbors
 
-    def filter(self, chosen: Any = slice(None), *pairs: Any, masked: bool = True) -> Filter | None:
-        """Return the rules of some queries for the core; None for the default.
+    def filter(self, chosen: Any = None, *pairs: Any, masked: bool = True) -> Filter | None:
+        """Return the rules of some queries, or of all, for the core; None for the default.
 
         ``masked``: with the mask of rows, if not only allowed rows are compared; ``pairs``: see
         :meth:`Rules.native`.

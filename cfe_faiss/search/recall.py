@@ -106,10 +106,8 @@ def calibration(
     """
     known = Derived.of(snapshot).calibrations if allowed is None else {}
     plan = Plan("groups" if batched else "lists", snapshot.lists, effort._replace(memory=MEMORY))
-    key = Derived.calibration_key(k, effort, batched=batched)
     counting = Rules() if rules is None else Rules(rules.neighbors, within=rules.within)
-    if counting != Rules():
-        key = (*key, counting.neighbors, counting.within)  # no file holds it
+    key = Derived.calibration_key(k, effort, batched=batched) + counting.calibration_key
     return once(known, key, lambda: _Calibrator(snapshot, k, plan, allowed, counting).calibrate())
 
 

@@ -354,10 +354,10 @@ def _sorting_number(conditions: Conditions, columns: Doubles) -> list[Doubles]:
         if most < np.inf and len(numbers):
             ordered = np.sort(numbers)
             ends = np.searchsorted(ordered, ordered + most, side="right")
-            left = 2 * float((ends - np.arange(len(ordered))).mean()) / len(ordered)
-            if left < share:
+            share_left = 2 * float((ends - np.arange(len(ordered))).mean()) / len(ordered)
+            if share_left < share:
                 best = [numbers]
-                share = left
+                share = share_left
     return best
 
 

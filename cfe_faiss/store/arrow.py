@@ -107,8 +107,8 @@ _SCHEMA = pa.schema(
 )
 
 
-def _damage(folder: Path, said: str) -> ValueError:
-    return ValueError(f"{folder} is damaged: {said}")
+def _damage(folder: Path, fault: str) -> ValueError:
+    return ValueError(f"{folder} is damaged: {fault}")
 
 
 def write(
@@ -469,11 +469,13 @@ def _are_of_one_kind(values: Iterable[Any]) -> bool:
     It takes a datetime for a date, a text for bytes, and drops time zones. No type of Arrow holds
     the zone of a time.
     """
-    held = [value for value in values if value is not None]
-    kinds = set(map(kind_of, held))
+    present = [value for value in values if value is not None]
+    kinds = set(map(kind_of, present))
     if kinds == {Kind.LIST}:
-        return _are_of_one_kind(chain.from_iterable(held))
+        return _are_of_one_kind(chain.from_iterable(present))
     if kinds == {Kind.MAPPING}:
-        keys = set(chain.from_iterable(held))
-        return all(_are_of_one_kind(mapping.get(key) for mapping in held) for key in keys)
-    return len(kinds) < 2 and (kinds != {Kind.TIME} or all(value.tzinfo is None for value in held))
+        keys = set(chain.from_iterable(present))
+        return all(_are_of_one_kind(mapping.get(key) for mapping in present) for key in keys)
+    return len(kinds) < 2 and (
+        kinds != {Kind.TIME} or all(value.tzinfo is None for value in present)
+    )

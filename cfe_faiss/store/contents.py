@@ -269,8 +269,8 @@ class Classes:
         """
         number = UNKNOWN if label is None else self._keys.code_of(label)
         if number is None or number == NOT_STORED:
-            known = ", ".join(map(repr, self.names[:20])) or "there is none yet"
-            raise ValueError(f"label must be a known class ({known}), got {label!r}")
+            names = ", ".join(map(repr, self.names[:20])) or "there is none yet"
+            raise ValueError(f"label must be a known class ({names}), got {label!r}")
         return number
 
     def numbers(self, labels: list[Label]) -> Int32s:
@@ -282,8 +282,8 @@ class Classes:
 
         TypeError for classes of another kind.
         """
-        given = as_objects(labels)
-        new = given[self._keys.find("labels", given) == NOT_STORED]
+        values = as_objects(labels)
+        new = values[self._keys.find("labels", values) == NOT_STORED]
         return Classes((*self.names, *new[np.sort(distinct(new)[0])])) if len(new) else self
 
 
@@ -432,8 +432,8 @@ class Table:
         for name, column in self.columns.items():
             if name not in (ID, LABEL, DOCUMENT):
                 codes = column.dictionary.encode(values_of(metadata, name))
-                known = rows < len(column.codes)
-                steps.append(_writing(column.codes, rows[known], codes[known]))
+                is_stored = rows < len(column.codes)
+                steps.append(_writing(column.codes, rows[is_stored], codes[is_stored]))
         return replace(self), steps
 
 

@@ -140,9 +140,9 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
             raise ValueError(f"where: {key} must have one condition at least, got none")
         return reduce(np.logical_and if key == "$and" else np.logical_or, masks)
     if key.startswith("$") and key not in _FIELDS:
-        known = ", ".join(("$and", "$or", "$not", *_FIELDS))
+        operators = ", ".join(("$and", "$or", "$not", *_FIELDS))
         raise ValueError(
-            f"where: unknown operator {key!r} where a key or one of {known} was expected"
+            f"where: unknown operator {key!r} where a key or one of {operators} was expected"
         )
     column = table.column(key)
     if callable(value):
@@ -165,21 +165,21 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
 def _compare(key: str, name: Any, value: Any, column: Column) -> Mask:
     """Return the rows whose value satisfies an operator."""
     mask: Mask
-    said = f"where: {key!r} {name}"
+    place = f"where: {key!r} {name}"
     if name in ("$eq", "$ne"):
-        mask = _find_values(said, [value], column)
+        mask = _find_values(place, [value], column)
     elif name in ("$in", "$nin"):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-            raise TypeError(f"{said} must have a list of values, got {value!r}")
-        mask = _find_values(said, as_list(said, value), column)
+            raise TypeError(f"{place} must have a list of values, got {value!r}")
+        mask = _find_values(place, as_list(place, value), column)
     elif name == "$exists":
         if not isinstance(value, bool | np.bool_):
-            raise TypeError(f"{said} must be True or False, got {value!r}")
+            raise TypeError(f"{place} must be True or False, got {value!r}")
         mask = (column.codes != 0) == bool(value)
     elif name == "$contains":
-        mask = _find_contents(said, plain_value(said, value), column)
+        mask = _find_contents(place, plain_value(place, value), column)
     elif name in _ORDERINGS:
-        mask = _find_ordered(said, _ORDERINGS[name], plain_value(said, value), column)
+        mask = _find_ordered(place, _ORDERINGS[name], plain_value(place, value), column)
     else:
         raise ValueError(
             f"where: unknown operator {name!r} of {key!r}; known are {', '.join(_OPERATORS)}"
@@ -187,20 +187,20 @@ def _compare(key: str, name: Any, value: Any, column: Column) -> Mask:
     return ~mask if name in ("$ne", "$nin") else mask
 
 
-def _find_values(said: str, values: list[Any], column: Column) -> Mask:
-    plain = [plain_value(said, value) for value in values]
-    _check_kinds(said, {kind_of(value) for value in plain}, column)
+def _find_values(place: str, values: list[Any], column: Column) -> Mask:
+    plain = [plain_value(place, value) for value in values]
+    _check_kinds(place, {kind_of(value) for value in plain}, column)
     codes = [code for value in plain if (code := column.dictionary.code(value)) is not None]
     if None in plain:  # a missing key counts as None
         codes.append(0)
-    chosen = np.zeros(len(column.dictionary.values), bool)
-    chosen[codes] = True
-    return column.codes == codes[0] if len(codes) == 1 else chosen.take(column.codes)
+    has_value = np.zeros(len(column.dictionary.values), bool)
+    has_value[codes] = True
+    return column.codes == codes[0] if len(codes) == 1 else has_value.take(column.codes)
 
 
-def _find_contents(said: str, element: Any, column: Column) -> Mask:
+def _find_contents(place: str, element: Any, column: Column) -> Mask:
     kinds = {Kind.LIST, Kind.TEXT} if isinstance(element, str) else {Kind.LIST}
-    _check_kinds(said, kinds, column)
+    _check_kinds(place, kinds, column)
     key = key_of(element)
 
     def contains(stored: Any) -> bool:
@@ -210,23 +210,23 @@ def _find_contents(said: str, element: Any, column: Column) -> Mask:
 
 
 def _find_ordered(
-    said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column
+    place: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column
 ) -> Mask:
     kind = kind_of(bound)
     if kind not in _ORDERED:
         raise TypeError(
-            f"{said} must compare with a number, text, date, time, duration or bytes, got {bound!r}"
+            f"{place} must compare with a number, text, date, time, duration or bytes, got {bound!r}"
         )
-    _check_kinds(said, {kind}, column)
-    chosen: Mask = column.dictionary.kinds == kind
+    _check_kinds(place, {kind}, column)
+    has_kind: Mask = column.dictionary.kinds == kind
     if kind != Kind.NUMBER:
-        return _rows_with(column, chosen, lambda stored: compare(stored, bound))
+        return _rows_with(column, has_kind, lambda stored: compare(stored, bound))
     numbers = column.dictionary.numbers
-    chosen &= (numbers == numbers) & (bound == bound)  # NaN is in no order
-    numbers = numbers[chosen]
+    has_kind &= (numbers == numbers) & (bound == bound)  # NaN is in no order
+    numbers = numbers[has_kind]
     # NumPy rounds a large integer to a float; Python compares the two exactly.
-    chosen[chosen] = compare(numbers if float_holds(bound) else numbers.astype(object), bound)
-    return chosen.take(column.codes)
+    has_kind[has_kind] = compare(numbers if float_holds(bound) else numbers.astype(object), bound)
+    return has_kind.take(column.codes)
 
 
 def _rows_with(column: Column, candidates: Mask, accepts: Callable[[Any], Any]) -> Mask:
@@ -235,13 +235,13 @@ def _rows_with(column: Column, candidates: Mask, accepts: Callable[[Any], Any]) 
     A missing value is None.
     """
     values = column.dictionary.values
-    chosen = np.zeros(len(values), bool)
+    is_accepted = np.zeros(len(values), bool)
     for code in np.flatnonzero(candidates).tolist():
-        chosen[code] = bool(accepts(values[code] if code else None))
-    return chosen.take(column.codes)
+        is_accepted[code] = bool(accepts(values[code] if code else None))
+    return is_accepted.take(column.codes)
 
 
-def _check_kinds(said: str, asked: Set[int], column: Column) -> None:
+def _check_kinds(place: str, asked: Set[int], column: Column) -> None:
     """Raise TypeError if a key has values, none of them of a kind that the filter compares with."""
     asked = asked - {Kind.NULL}
     stored = column.kinds - {Kind.NO_VALUE, Kind.NULL}
@@ -251,5 +251,5 @@ def _check_kinds(said: str, asked: Set[int], column: Column) -> None:
             " or ".join(KINDS[kind] for kind in sorted(kinds)) for kinds in (asked, stored)
         )
         raise TypeError(
-            f"{said} compares with {asked_kinds}, but the key holds {stored_kinds}{hint}"
+            f"{place} compares with {asked_kinds}, but the key holds {stored_kinds}{hint}"
         )

@@ -351,12 +351,12 @@ class EvidenceStore:
                 )
             new = self._contents.new_rows(names, classes, metadata, documents)
             if watch is not None:
-                found = evidence_against(self._contents, new, X, old[stored], watch)
+                evidence = evidence_against(self._contents, new, X, old[stored], watch)
             if names:
                 self._contents.insert(new, X, old[stored])
             if watch is None:
                 return None
-            report = self._hits(*found, page, False)
+            report = self._hits(*evidence, page, False)
         if watch.tell is not None:
             watch.tell(report)
         return report

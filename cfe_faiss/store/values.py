@@ -215,8 +215,8 @@ def check_ids(ids: Any) -> list[str]:
 
 def check_labels(name: str, labels: Any, n: int) -> list[Label]:
     """Return n predicted classes as texts, integers, booleans, or None if unknown."""
-    given = _one_each(name, "predicted classes, one for each row", labels, n)
-    listed: list[Any] = as_values(name, given).tolist()
+    labels_of_rows = _one_each(name, "predicted classes, one for each row", labels, n)
+    listed: list[Any] = as_values(name, labels_of_rows).tolist()
     if _are_plain(listed):
         return listed
     for position, label in enumerate(listed):

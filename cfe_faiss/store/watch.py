@@ -138,7 +138,7 @@ def evidence_against(
     is_coded = not index.keeps_vectors
     if is_coded and index.is_trained:
         X = index.sa_decode(index.sa_encode(X))
-    known = np.flatnonzero(new.labels != UNKNOWN)
+    labelled = np.flatnonzero(new.labels != UNKNOWN)
     searches = []
     if len(stored) > len(replaced):
         effort = Effort(exact=True)
@@ -147,10 +147,10 @@ def evidence_against(
         # The public search would normalise vectors of codes.
         search = partial(contents.evidence, mask=None)
         searches.append(partial(index.answer if is_coded else search, effort=effort))
-    if len(known) > 1 or not searches:
+    if len(labelled) > 1 or not searches:
         normalises = index.metric == "cosine" and is_coded
         batch = IndexEvidenceIDMap2(X.shape[1], "ip" if normalises else index.metric)
-        batch.add_with_labels(X[known], new.labels[known], new.keys[known])
+        batch.add_with_labels(X[labelled], new.labels[labelled], new.keys[labelled])
         searches.append(partial(batch.answer, effort=UNSET))
     codes = None
     if watch.group is not None:
@@ -159,8 +159,8 @@ def evidence_against(
     has_rules = codes is not None or len(replaced) > 0
     k = min(watch.k, len(stored) + len(X))
     D, I = make_results(len(X), k)
-    for part in slices(len(known), _QUERIES if has_rules else max(1, len(X))):
-        rows = known[part]
+    for part in slices(len(labelled), _QUERIES if has_rules else max(1, len(X))):
+        rows = labelled[part]
         rules = _rules(longer.keys, len(stored.keys) + rows, replaced, codes) if has_rules else None
         query = Query(k, X=X[rows], labels=new.labels[rows], rules=rules)
         values, keys = map(np.hstack, zip(*(search(query) for search in searches), strict=True))

@@ -1,4 +1,5 @@
 import pickle
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from torch_geometric.data import Data
 
 import cfe_faiss as cfe
 from cfe_faiss import Constraints
+from cfe_faiss import pairs as module
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.graph import as_graph
-from cfe_faiss.search import exact, tiles
+from cfe_faiss.search import conditions, exact, join, tiles
 
 
 def indexes(case):
@@ -35,6 +37,29 @@ def finder_of(case, index):
     return cfe.EvidenceFinder(case.stored.X, labels, index, graph, as_attributes(case.frame))
 
 
+@contextmanager
+def small_steps():
+    """Let a search take a few rows or pairs at a time, however few there are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "_FIRST", 1)
+        patch.setattr(exact, "_MOST", 3)
+        patch.setattr(tiles, "CHUNK", 16)
+        patch.setattr(tiles, "TILE", 16 * 16)
+        patch.setattr(conditions, "_SURROUNDINGS", 100)
+        yield
+
+
+@contextmanager
+def joined():
+    """Let all pairs be found by the join, whatever it costs."""
+    with small_steps(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WORTH_BLOCKS", -1)
+        patch.setattr(join, "_BLOCK", 6)
+        for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
+            patch.setattr(join, price, 0)
+        yield
+
+
 def listed(pairs):
     return list(zip(pairs.source.tolist(), pairs.target.tolist(), pairs.similarity, strict=True))
 
@@ -42,66 +67,50 @@ def listed(pairs):
 # --- equal to brute force ---------------------------------------------------------------------------------------------
 
 
-@given(cases(), st.integers(0, 2**32 - 1))
-def test_local_equals_brute_force(case, seed):
+@pytest.mark.parametrize("steps", [nullcontext, small_steps])
+@given(st.one_of(cases(), cases(reuse=True)), st.integers(0, 2**32 - 1))
+def test_local_equals_brute_force(steps, case, seed):
     n, k = len(case.stored.ids), case.stored.k
     some = np.random.default_rng(seed).integers(0, n, 7)
     expected = [(None, best_rows(case, np.arange(n), k)), (some, best_rows(case, some, k))]
     for index in indexes(case):
         finder = finder_of(case, index)
         for nodes, (D, I) in expected:
-            found = finder.local(nodes, k, where=case.given["where"])
+            with steps():
+                found = finder.local(nodes, k, where=case.given["where"])
             assert_array_equal(found.evidence, I)
             assert_array_equal(found.similarity, D)
             assert found.recall == 1.0
 
 
+@pytest.mark.parametrize("steps", [nullcontext, small_steps, joined])
 @given(st.one_of(cases(), cases(graph=False)))
-def test_pairs_equal_brute_force(case):
+def test_pairs_equal_brute_force(steps, case):
     expected = ranked_pairs(case)
     for index in indexes(case):
-        wanted = expected[: case.stored.k]
-        assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
-        for threshold in (-1, 0.5):
-            found = [
-                pair
-                for pairs in cfe.evidence_pairs(index, threshold, block=7, **case.given)
-                for pair in listed(pairs)
-            ]
-            assert sorted(found) == sorted(pair for pair in expected if pair[2] >= threshold)
-
-
-@given(st.one_of(cases(reuse=True), cases(graph=False, reuse=True)))
-def test_limited_pairs_equal_brute_force(case):
-    expected = ranked_pairs(case)
-    for index in indexes(case):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(exact, "_FIRST", 1)
-            patch.setattr(exact, "_MOST", 3)
+        with steps():
             wanted = expected[: case.stored.k]
             assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
-        found = [
-            pair
-            for pairs in cfe.evidence_pairs(index, 0.25, **case.given)
-            for pair in listed(pairs)
-        ]
-        assert found == [pair for pair in expected if pair[2] >= np.float32(0.25)]
+            for threshold in (-1, 0.5):
+                found = [
+                    pair
+                    for pairs in cfe.evidence_pairs(index, threshold, block=7, **case.given)
+                    for pair in listed(pairs)
+                ]
+                assert sorted(found) == sorted(pair for pair in expected if pair[2] >= threshold)
 
 
-@given(cases(reuse=True), st.integers(0, 2**32 - 1))
-def test_limited_local_equals_brute_force(case, seed):
-    n, k = len(case.stored.ids), case.stored.k
-    some = np.random.default_rng(seed).integers(0, n, 7)
-    expected = [(None, best_rows(case, np.arange(n), k)), (some, best_rows(case, some, k))]
+@pytest.mark.parametrize("steps", [small_steps, joined])
+@given(st.one_of(cases(reuse=True), cases(graph=False, reuse=True)))
+def test_limited_pairs_equal_brute_force(steps, case):
+    expected = ranked_pairs(case)
     for index in indexes(case):
-        finder = finder_of(case, index)
-        for nodes, (D, I) in expected:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(exact, "_FIRST", 1)
-                patch.setattr(exact, "_MOST", 3)
-                found = finder.local(nodes, k, where=case.given["where"])
-            assert_array_equal(found.evidence, I)
-            assert_array_equal(found.similarity, D)
+        with steps():
+            wanted = expected[: case.stored.k]
+            assert listed(cfe.global_evidence(index, case.stored.k, **case.given)) == wanted
+        blocks = cfe.evidence_pairs(index, 0.25, **case.given)
+        found = [pair for pairs in blocks for pair in listed(pairs)]
+        assert found == [pair for pair in expected if pair[2] >= np.float32(0.25)]
 
 
 @given(cases(graph=False))
@@ -141,83 +150,6 @@ def test_parameters_of_an_index_equal_brute_force(case, as_table, threshold):
         assert_array_equal(np.diff(lims), reached.sum(axis=1))
         assert_array_equal(range_I, every_I[reached])
         assert_array_equal(range_D, every_D[reached])
-
-
-def test_many_chunks(monkeypatch):
-    """Chunks of a few rows, of one and of several groups, ruled out and not: the same as without chunks."""
-    n = 250
-    X, labels = clustered(n, 8, 3)
-    rng = np.random.default_rng(0)
-    table = {
-        "group": rng.integers(0, 5, n),
-        "age": rng.normal(40, 10, n),
-        "town": rng.integers(0, 200, n),
-    }
-    edges = rng.integers(0, n, (2, 750))
-    index = with_rows(cfe.IndexEvidenceIDMap2(8), X, labels)
-    finder = cfe.EvidenceFinder(
-        X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table)
-    )
-    for where in (
-        Constraints(exact="group", antiexact="town"),
-        Constraints(exact=["group", "town"]),
-        Constraints(caliper={"age": 2}, antiexact="group"),
-        Constraints(caliper={"age": -20}, min_hops=3),
-        Constraints(exact="group", permitted={"age": (30, 50)}, max_changed=1),
-        Constraints(common_neighbors=False, target=1),
-    ):
-        expected = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
-        assert len(expected[1])
-        with monkeypatch.context() as patch:
-            patch.setattr(tiles, "CHUNK", 16)
-            patch.setattr(tiles, "TILE", 16 * 16)
-            patch.setattr("cfe_faiss.search.conditions._SURROUNDINGS", n * 3)
-            found, pairs = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
-        assert_array_equal(found.evidence, expected[0].evidence)
-        assert_array_equal(found.similarity, expected[0].similarity)
-        assert listed(pairs) == listed(expected[1])
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        {"exact": ["sex"], "antiexact": ["town"]},
-        {"caliper": {"age": 2}, "permitted": {"income": (0, 1)}},
-        {"min_hops": 2, "common_neighbors": False},
-        {"antiexact": ["sex"], "replace": False},
-    ],
-)
-def test_pairs_found_by_the_join(where, monkeypatch):
-    rng = np.random.default_rng(1)
-    X, labels = clustered(250, 6, 3)
-    table = {
-        "sex": rng.choice(["f", "m"], 250),
-        "town": rng.choice(list("abcdefgh"), 250),
-        "age": rng.integers(0, 9, 250),
-        "income": rng.random(250),
-    }
-    given = {
-        "where": Constraints(**where),
-        "attributes": table,
-        "graph": rng.integers(0, 250, (2, 560)),
-    }
-    index = with_rows(cfe.IndexEvidenceIDMap2(6), X, labels)
-    expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
-    above = sorted(
-        pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs)
-    )
-    from cfe_faiss import pairs as module
-    from cfe_faiss.search import join
-
-    monkeypatch.setattr(module, "_WORTH_BLOCKS", -1)
-    monkeypatch.setattr(join, "_BLOCK", 6)
-    for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
-        monkeypatch.setattr(join, price, 0)
-    assert [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)] == expected
-    assert (
-        sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs))
-        == above
-    )
 
 
 @pytest.mark.parametrize(
@@ -299,11 +231,8 @@ def test_target_by_name():
     finder = cfe.EvidenceFinder.from_data(data, ["no", "yes", "open", "open"])
     by_name, by_number = Constraints(target="open"), Constraints(target=1)
     assert_array_equal(finder.local(where=by_name).evidence, finder.local(where=by_number).evidence)
-    assert (
-        listed(finder.top_pairs(9, where=by_name))
-        == listed(finder.top_pairs(9, where=by_number))
-        != []
-    )
+    pairs = listed(finder.top_pairs(9, where=by_name))
+    assert pairs == listed(finder.top_pairs(9, where=by_number)) != []
     with pytest.raises(ValueError, match=r"target .*got 'maybe'"):
         finder.local(where=Constraints(target="maybe"))
     numbered = cfe.EvidenceFinder.from_vectors(np.eye(4) + 1, ["1", "2", "3", "3"])
@@ -314,22 +243,10 @@ def test_target_by_name():
         cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
 
 
-def test_a_pair_needs_one_node_that_is_permitted_and_of_the_target(small):
-    where = Constraints(permitted={"age": (30, 34)}, target=1)
-    table = {"age": [30, 34, 31, 36]}
-    # 3 is of the target, but not permitted; 0 and 2 are permitted, but not of the target
-    allowed = {(0, 1), (1, 2)}
-    assert {
-        pair[:2] for pair in listed(cfe.global_evidence(small, 9, where=where, attributes=table))
-    } == allowed
-
-
 def test_an_empty_index():
     index = cfe.IndexEvidenceIDMap2(2)
-    assert (
-        len(cfe.global_evidence(index, 3, where=Constraints(exact="a"), attributes={"a": [1.0]}))
-        == 0
-    )
+    where = Constraints(exact="a")
+    assert len(cfe.global_evidence(index, 3, where=where, attributes={"a": [1.0]})) == 0
     assert not list(cfe.evidence_pairs(index, 0, where=Constraints(replace=False)))
     params = cfe.EvidenceParameters(
         0, where=Constraints(exact="a"), attributes={"a": [1.0]}, queries={"a": [1.0]}
@@ -455,6 +372,13 @@ def test_arguments_that_where_needs_or_excludes(small):
     labels = np.array([0, 1, 0, 1], np.int32)
     finder = cfe.EvidenceFinder(np.eye(4, 2), labels, small, attributes=as_attributes(TABLE))
     bare = cfe.EvidenceFinder(np.eye(4, 2), labels, small)
+    alone, far = Constraints(replace=False), Constraints(min_hops=2)
+    few = {"sex": ["f", "m"]}
+    given = {"where": where, "attributes": TABLE}
+
+    def searched(**options):
+        return small.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **options))
+
     for call, error, message in (
         (lambda: bare.local(where=where), ValueError, "attributes must be given"),
         (lambda: bare.top_pairs(where=where), ValueError, "attributes must be given"),
@@ -463,52 +387,26 @@ def test_arguments_that_where_needs_or_excludes(small):
         (lambda: finder.local(where=where, nprobe=3), ValueError, "nprobe must be left out"),
         (lambda: finder.local(where=where, exact=False), ValueError, "exact must be left out"),
         (lambda: finder.top_pairs(where=where, exact=False), ValueError, "exact=False, nprobe"),
-        (
-            lambda: finder.top_pairs(where=Constraints(replace=False), per_node=True),
-            ValueError,
-            "per_node=True",
-        ),
+        (lambda: finder.top_pairs(where=alone, per_node=True), ValueError, "per_node=True"),
         (lambda: cfe.global_evidence(small, 3, attributes=TABLE), ValueError, "attributes must"),
         (lambda: cfe.evidence_pairs(small, 0, graph=[[0], [1]]), ValueError, "graph must be left"),
         (lambda: cfe.EvidenceParameters(0, queries=[1]), ValueError, "params.queries must be left"),
         (lambda: cfe.EvidenceParameters(0, 3, where=where), ValueError, "params.nprobe must"),
-        (lambda: searched(small, where=where, attributes=TABLE), ValueError, "params.queries must"),
+        (lambda: searched(**given), ValueError, "params.queries must"),
+        (lambda: searched(**given, queries=[0, 1]), ValueError, "describe 1 queries"),
+        (lambda: searched(**given, queries=[9]), ValueError, "params.queries must be in"),
+        (lambda: searched(**given, queries={"a": [1]}), ValueError, "must have the attr"),
+        (lambda: searched(**given, queries={"sex": [1]}), TypeError, "must hold texts"),
         (
-            lambda: searched(small, where=where, attributes=TABLE, queries=[0, 1]),
-            ValueError,
-            "describe 1 queries",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE, queries=[9]),
-            ValueError,
-            "params.queries must be in",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE, queries={"a": [1]}),
-            ValueError,
-            "must have the attr",
-        ),
-        (
-            lambda: searched(small, where=where, attributes=TABLE, queries={"sex": [1]}),
-            TypeError,
-            "must hold texts",
-        ),
-        (
-            lambda: searched(
-                small, where=Constraints(min_hops=2), graph=[[0], [1]], queries={"sex": ["f"]}
-            ),
+            lambda: searched(where=far, graph=[[0], [1]], queries={"sex": ["f"]}),
             ValueError,
             "must be stored ids",
         ),
         (
-            lambda: cfe.global_evidence(small, 3, where=where, attributes={"sex": ["f", "m"]}),
+            lambda: cfe.global_evidence(small, 3, where=where, attributes=few),
             ValueError,
-            "attributes must describe every node, got no row for 2",
+            "got no row for 2",
         ),
     ):
         with pytest.raises(error, match=message):
             call()
-
-
-def searched(index, **given):
-    return index.search(np.eye(1, 2), 1, params=cfe.EvidenceParameters(0, **given))

@@ -44,6 +44,44 @@ def test_every_table_gives_the_same(kind):
     assert flags.numbers.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("kind", ["mapping", "pandas", "polars", "arrow"])
+def test_integers_that_floats_do_not_tell_apart_are_texts(kind, missing):
+    numbers = [2**60, 2**60 + 1, 2**60, None if missing else -(2**60)]
+    table = {
+        "mapping": lambda: {"id": pd.array(numbers, "Int64") if missing else numbers},
+        "pandas": lambda: pd.DataFrame({"id": pd.array(numbers, "Int64")}),
+        "polars": lambda: pl.DataFrame({"id": numbers}),
+        "arrow": lambda: pl.DataFrame({"id": numbers}).to_arrow(),
+    }[kind]()
+    column = as_attributes(table)["id"]
+    assert column.numbers is None
+    assert [column.of(row) for row in range(3)] == [str(number) for number in numbers[:3]]
+    assert column.missing.tolist() == [False, False, False, missing]
+    assert as_attributes({"id": [2**53, 0]})["id"].numbers.tolist() == [2**53, 0]
+
+
+@pytest.mark.parametrize("values", [[1.5, 2.0, 3.0], [1, 2, 3], ["a", "b", "c"]])
+def test_masked_values_are_missing(values):
+    masked = np.ma.masked_array(values, mask=[False, True, False])
+    column = as_attributes({"m": masked})["m"]
+    assert column.missing.tolist() == [False, True, False]
+    assert column.of(2) == values[2]
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(TypeError, match=r"features\['c'\] must hold numbers.*got complex128"):
+        as_attributes({"c": np.arange(3) * 1j})
+
+
+def test_a_number_beside_the_same_text_is_refused():
+    with pytest.raises(
+        ValueError, match=r"features\['m'\] must hold numbers or texts, got 1 and '1'"
+    ):
+        as_attributes({"m": np.array([1, "1", "a"], object)})
+    assert as_attributes({"m": np.array([1, "a", True], object)})["m"].values == ("1", "True", "a")
+
+
 def test_data_of_pyg_with_a_sensitive_attribute():
     data = SimpleNamespace(
         x=torch.zeros(2, 2), x_raw=torch.tensor([[1.5, 2], [0.1, 2]]), feature_names=["a", "b"],

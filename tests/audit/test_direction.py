@@ -65,37 +65,6 @@ def test_the_other_group_is_advantaged_with_the_same_strength():
     assert repr(f) == f"DirectionTest(sex = f: disadvantaged, p={f.p_value:.2g})"
 
 
-def test_the_order_of_rows_does_not_matter():
-    people = simulated(2, 600, harm=0.3)
-    rng = np.random.default_rng(0)
-    one = direction(finder_of(people))
-    for order in (
-        rng.permutation(600),
-        np.argsort(people["carries"], kind="stable"),
-        np.arange(600)[::-1],
-    ):
-        other = direction(finder_of(people, order))
-        expected = (one.statistic, one.p_value, one.gamma)
-        assert (other.statistic, other.p_value, other.gamma) == expected
-        assert order[other.pairs["unfavourable"]].tolist() == one.pairs["unfavourable"].tolist()
-
-
-def test_ids_and_class_names_are_the_users():
-    people = simulated(3, 300)
-    finder = cfe.EvidenceFinder.from_vectors(
-        people["X"],
-        np.array(["refused", "granted"])[people["labels"]],
-        features={"sex": np.where(people["carries"], "f", "m")},
-        ids=[f"person {i}" for i in range(300)],
-    )
-    test = audit.direction_test(finder, attribute="sex", value="f", unfavourable="refused")
-    by_number = direction(finder_of(people))
-    assert test.statistic == by_number.statistic
-    assert test.unfavourable == ("refused",)
-    expected = [f"person {i}" for i in by_number.pairs["unfavourable"]]
-    assert test.pairs["unfavourable"].tolist() == expected
-
-
 def test_unknown_values_are_left_out_before_anything_else():
     people = simulated(5, 600)
     sex = np.where(people["carries"], "f", "m").astype(object)
@@ -108,23 +77,6 @@ def test_unknown_values_are_left_out_before_anything_else():
     assert test.statistic == alone.statistic
     among = direction(finder, nodes=known)
     assert among.statistic == alone.statistic
-
-
-def test_values_may_be_several_numbers_bins_or_intersections():
-    people = simulated(6, 600)
-    age = np.random.default_rng(0).integers(18, 80, 600)
-    finder = finder_of(people, age=age, level=np.arange(600) % 3)
-    sex = people["carries"]
-    for attribute, value, carries in (
-        ("level", 2, np.arange(600) % 3 == 2),
-        ("level", [0, 2.0], np.arange(600) % 3 != 1),
-        ("age", "> 65", age > 65),
-        (["sex", "age"], "f & 18-65", sex & (age >= 18) & (age <= 65)),
-    ):
-        test = audit.direction_test(
-            finder, attribute=attribute, value=value, unfavourable=REFUSED, bins={"age": [18, 65]}
-        )
-        assert test.n_carriers == carries.sum()
 
 
 def test_it_cannot_tell():
@@ -143,7 +95,7 @@ def test_it_cannot_tell():
             {"X": rng.standard_normal((400, 41))},
             people["carries"],
             {},
-            "41 dimensions are more than a tenth of 400 people: use fewer (leave columns out",
+            "41 dimensions are more than a tenth of 400",
         ),
         ({"X": np.ones((400, 3))}, people["carries"], {}, "all vectors are alike"),
         (with_sex, people["carries"], {}, "decisive carriers"),

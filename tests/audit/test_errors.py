@@ -74,18 +74,6 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells():
         assert (row["expected_low"], row["expected_high"]) == expected
 
 
-def test_errors_at_the_border_are_above_their_range():
-    X = np.random.default_rng(0).normal(size=(600, 3))
-    index = with_rows(cfe.IndexEvidenceIDMap2(3), X, (X[:, 0] > 0).astype(int))
-    shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[
-        0
-    ]
-    assert shifted["accuracy"] < shifted["overall_low"]
-    anywhere = (X[:, 0] > 0) ^ (np.random.default_rng(1).random(600) < 0.2)
-    row = curve(index, anywhere.astype(int), ks=[100]).loc[0]
-    assert row["expected_low"] <= row["accuracy"] <= row["expected_high"]
-
-
 def test_ways_to_find_the_pairs():
     X, labels = clustered(300, 6, 3)
     y = np.where(np.arange(300) % 7, labels, 0)

@@ -125,12 +125,6 @@ def test_random_classes_of_copies_are_as_expected(copies):
     assert found["expected"] == pytest.approx(found["share"], abs=0.1)
 
 
-def test_equal_rows_have_no_direction():
-    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.ones((50, 2)), np.arange(50) % 2)
-    expected = [0, 0, 0, 50]
-    assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == expected
-
-
 def test_level_and_power():
     """Random classes are above the range in about 2.5 % of samples, pairs of copies with different classes always."""
     above = 0
@@ -146,13 +140,6 @@ def test_level_and_power():
     row = shares(index).loc[0]
     assert row["share"] == 1
     assert row["expected_high"] < 0.8
-
-
-def test_classes_with_a_border_are_consistent():
-    X = np.random.default_rng(0).normal(size=(600, 4))
-    index = with_rows(cfe.IndexEvidenceIDMap2(4), X, (X[:, 0] > 0).astype(int))
-    row = shares(index).loc[0]
-    assert row["share"] < row["expected_low"] < 0.25
 
 
 def test_faults():

@@ -56,9 +56,8 @@ def test_all_values_and_intersections_are_tested_twice(effects):
         *(("town", value) for value in "abc"),
         *(("sex & age", value) for value in crossed),
     }
-    assert table.groupby(["attribute", "value"])["test"].apply(list).map(sorted).map(
-        tuple
-    ).unique().tolist() == [("direction", "situation")]
+    tests = table.groupby(["attribute", "value"])["test"].apply(sorted)
+    assert tests.map(tuple).unique().tolist() == [("direction", "situation")]
     in_towns = table[table["attribute"] == "town"]["n_carriers"].sum() // 2
     assert effects.unknown == {"sex": 0, "town": 800 - in_towns, "sex & age": 0}
     assert effects.n == 800
@@ -172,12 +171,8 @@ def test_one_cause_is_one_finding(planted, findings):
     race = rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1])
     sex = rng.choice(["f", "m"], n)
     region = np.where(rng.random(n) < np.where(race == "black", 0.95, 0.2), "south", "north")
-    people = {
-        "race": race,
-        "sex": sex,
-        "region": region,
-        "race & sex": np.char.add(np.char.add(race, " & "), sex),
-    }
+    people = {"race": race, "sex": sex, "region": region}
+    people["race & sex"] = np.char.add(np.char.add(race, " & "), sex)
     score = X[:, 0] + 0.3 * rng.normal(size=n)
     for attribute, value in planted:
         score -= (0.9 if "&" in attribute else 0.6) * (people[attribute] == value)

@@ -133,9 +133,8 @@ def test_evidence_as_validation_nodes_chooses_the_weights(data, model, pairs):
     found = runs.loc[0, "after"]
     assert found == pytest.approx((predict(tuned, data) == data.y.numpy())[remaining].mean())
     as_training = tuned_by(model, data, pairs, seeds=[0], **SHORT).runs
-    assert runs.loc[0, ["tuned", "nodes", "control"]].equals(
-        as_training.loc[0, ["tuned", "nodes", "control"]]
-    )
+    names = ["tuned", "nodes", "control"]
+    assert runs.loc[0, names].equals(as_training.loc[0, names])
 
 
 def test_no_pairs_and_no_remaining_nodes(data, model):

@@ -60,11 +60,19 @@ def naive(model, data, nodes, values=None, column=0):
         for value in sorted(scaled) if values is None else values:
             if value == raw[node]:
                 continue
-            changed = copy.copy(data)
-            changed.x = data.x.clone()
-            changed.x[node, column] = scaled[value]
+            values_of = data.x[:, column].clone()
+            values_of[node] = scaled[value]
+            changed = with_column(data, column, values_of)
             found.append((int(node), value, int(models.predict(model, changed)[node])))
     return found
+
+
+def with_column(data, column, values):
+    """Return the data with values in a column of the features."""
+    changed = copy.copy(data)
+    changed.x = data.x.clone()
+    changed.x[:, column] = values
+    return changed
 
 
 def entries(test):
@@ -150,9 +158,7 @@ def test_all_at_once_exchanges_two_values():
     model = models.gcn(data, seed=2)
     test = flip(model, data, "sex", at_once=True)
     low, high = data.x[:, 0].min(), data.x[:, 0].max()
-    changed = copy.copy(data)
-    changed.x = data.x.clone()
-    changed.x[:, 0] = torch.where(data.x[:, 0] == low, high, low)
+    changed = with_column(data, 0, torch.where(data.x[:, 0] == low, high, low))
     np.testing.assert_array_equal(test.after, models.predict(model, changed))
     np.testing.assert_array_equal(test.flipped, 1 - data.x_raw[:, 0].numpy())
     assert repr(test) == f"FlipTest(sex, all at once: {test.changed.sum()} of 100 nodes change)"
@@ -173,10 +179,8 @@ def test_more_values_and_some_nodes():
     some = flip(model, data, "b", values=[30, 10])
     assert entries(some) == naive(model, data, range(80), [10.0, 30.0], column=2)
     at_once = flip(model, data, "b", values=[10], at_once=True)
-    changed = copy.copy(data)
-    changed.x = data.x.clone()
-    changed.x[:, 2] = (10 - 20) / 8
-    np.testing.assert_array_equal(at_once.after, models.predict(model, changed)[at_once.node])
+    expected = models.predict(model, with_column(data, 2, (10 - 20) / 8))[at_once.node]
+    np.testing.assert_array_equal(at_once.after, expected)
     assert (data.x_raw[at_once.node, 2] != 10).all()
     with pytest.raises(ValueError, match="values must be given"):
         flip(model, data, "a")

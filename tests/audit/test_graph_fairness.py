@@ -24,18 +24,6 @@ def random_graph(rng, n):
     return matrix + matrix.T
 
 
-def test_individual_bias_by_hand():
-    # Pairs 0-1: .5 * 2, 0-3: .2 * 1, 1-2: .8 * .5
-    found = audit.individual_bias(Y, S)
-    assert found.bias == pytest.approx(1.0 + 0.2 + 0.4)
-    assert (found.nodes, found.pairs) == (4, 3)
-    assert found.weight == pytest.approx(1.5)
-    assert found.per_weight == pytest.approx(1.6 / 1.5)
-    distances = [((Y[i] - Y[j]) ** 2).sum() for i in range(4) for j in range(i)]
-    assert found.expected == pytest.approx(np.mean(distances))
-    assert found.low <= found.per_weight <= found.high
-
-
 @given(n=st.integers(2, 25), seed=st.integers(0, 10**6))
 def test_individual_bias_is_the_trace(n, seed):
     rng = np.random.default_rng(seed)
@@ -45,7 +33,13 @@ def test_individual_bias_is_the_trace(n, seed):
     sparse = scipy.sparse.csc_matrix(graph + np.diag(rng.random(n)))
     found = audit.individual_bias(outputs, sparse)
     assert found.bias == pytest.approx(np.trace(outputs.T @ laplacian @ outputs), abs=1e-9)
-    assert found.pairs == (graph > 0).sum() / 2
+    assert (found.nodes, found.pairs) == (n, (graph > 0).sum() / 2)
+    assert found.weight == pytest.approx(graph.sum() / 2)
+    if found.pairs:
+        assert found.per_weight == pytest.approx(found.bias / found.weight)
+        assert found.low <= found.per_weight <= found.high
+    distances = [((outputs[i] - outputs[j]) ** 2).sum() for i in range(n) for j in range(i)]
+    assert found.expected == pytest.approx(np.mean(distances))
 
 
 def test_interval_of_individual_bias_equals_direct_code():
@@ -188,7 +182,7 @@ def test_a_finder_gives_its_own_similarities():
     [
         (
             lambda: audit.individual_bias([[0.0], [1.0]], [[0, 1, 0], [1, 0, 0]]),
-            r"similarity must have shape \(n, n\)",
+            "similarity must have",
         ),
         (lambda: audit.individual_bias([[0.0], [1.0]], [[0, -1], [-1, 0]]), "numbers >= 0"),
         (lambda: audit.individual_bias([[0.0], [1.0]], [[0, np.nan], [np.nan, 0]]), "finite"),

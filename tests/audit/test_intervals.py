@@ -369,11 +369,6 @@ def test_bounds_are_sharp(known, unknown_selected, fails, data):
     np.testing.assert_allclose(np.stack([low, high], axis=1), expected, rtol=1e-12)
 
 
-def test_nothing_unknown_leaves_the_ratio():
-    least, most = ratio_bounds(np.array([1, 3]), np.array([4, 4]), 0, 0, 1)
-    assert least.tolist() == most.tolist() == pytest.approx([1 / 3, 1])
-
-
 def test_a_group_that_nobody_is_known_to_belong_to_has_no_bounds():
     least, most = ratio_bounds(np.array([1, 0]), np.array([4, 0]), 1, 2, 0)
     assert np.isnan([least[1], most[1]]).all()

@@ -1,3 +1,6 @@
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,13 +163,8 @@ def test_a_model_that_harms_a_group_is_named():
     assert (verdicts.loc["sex", "f"] == "disadvantaged").all()
     assert verdicts.loc["sex", "m", "rates"] == "cannot tell", "no man is decided otherwise"
     assert verdicts.loc["sex", "m", "situation"] == "advantaged"
-    back = audit.compare_models(
-        finder_of(harmed),
-        {"v2": clean["labels"]},
-        sensitive=["sex"],
-        unfavourable=REFUSED,
-        baseline="new",
-    )
+    options = {"sensitive": ["sex"], "unfavourable": REFUSED, "baseline": "new"}
+    back = audit.compare_models(finder_of(harmed), {"v2": clean["labels"]}, **options)
     assert (
         back.table.set_index(["value", "test"])["verdict"].sort_index().loc["f"] == "advantaged"
     ).all()
@@ -215,7 +213,7 @@ def test_errors():
     finder, labels = finder_of(people), people["labels"]
     named = cfe.EvidenceFinder.from_vectors(people["X"], np.where(labels == 1, "yes", "no"))
     wrong = labels.astype(float)
-    wrong[3] = np.nan
+    wrong[3] = 0.5
     for own, models, options, error, message in (
         (finder, [labels], {}, TypeError, "predictions .*got list"),
         (finder, {}, {}, ValueError, "predictions must hold another model at least, got none"),
@@ -225,10 +223,11 @@ def test_errors():
         (finder, {"2.0": labels}, {}, ValueError, "names in predictions must be neither empty nor"),
         (finder, {" ": labels}, {}, ValueError, "names in predictions must be neither empty"),
         (finder, {"v2": labels[:50]}, {}, ValueError, r"predictions\['v2'\] .*got shape \(50,\)"),
-        (finder, {"v2": wrong}, {}, ValueError, r"predictions\['v2'\] must hold .* none for node"),
-        (finder, {"v2": np.column_stack([wrong, wrong])}, {}, ValueError, r"predictions\['v2'\]"),
+        (finder, {"v2": wrong}, {}, TypeError, r"predictions\['v2'\] must be integers.*got 0.5"),
+        (finder, {"v2": np.full((60, 2), np.nan)}, {}, ValueError, r"predictions\['v2'\]"),
+        (finder, {"v2": [None] * 60}, {}, ValueError, "a predicted class of every model, got none"),
         (finder, {"v2": labels + 1}, {}, ValueError, r"predictions\['v2'\] .*got 2"),
-        (finder, {"v2": labels - 1}, {}, ValueError, r"predictions\['v2'\]"),
+        (finder, {"v2": labels - 2}, {}, ValueError, r"predictions\['v2'\]"),
         (finder, {"v2": ["a"] * 60}, {}, ValueError, r"predictions\['v2'\] must be numbers"),
         (named, {"v2": ["maybe"] * 60}, {}, ValueError, r"predictions\['v2'\] must be among"),
         (finder, {"v2": labels}, {"k": 0}, ValueError, "k must be at least 1"),
@@ -242,7 +241,7 @@ def test_errors():
             {"v2": labels},
             {"sensitive": ["sx"], "unfavourable": 0},
             ValueError,
-            "did you mean 'sex'",
+            "mean 'sex'",
         ),
         (finder, {"v2": labels}, {"unfavourable": "bad"}, ValueError, "unfavourable must be among"),
         (
@@ -250,17 +249,62 @@ def test_errors():
             {"v2": labels},
             {"unfavourable": 0, "sensitive": ["sex"]},
             ValueError,
-            "finder must know attributes",
+            "finder must",
         ),
     ):
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=message), warnings.catch_warnings(action="ignore"):
             audit.compare_models(own, models, **options)
+
+
+@pytest.mark.filterwarnings("ignore:no predicted class:cfe_faiss.InputWarning")
+@pytest.mark.parametrize("threshold", [None, 0.2])
+@pytest.mark.parametrize("way", ["numbers", "texts", "table"])
+def test_rows_without_a_class_in_a_model_are_left_out(way, threshold, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    names = np.array([0, 1, None] if way == "numbers" else ["no", "yes", None], object)
+    v1, v2, v3 = rng.integers(0, 2, (3, 90))
+    v1[:6], v2[3:10], v3[10:12] = -1, -1, -1
+    is_known = np.arange(90) >= 12
+
+    def compared(*models, **options):
+        own, *others = (names[labels] for labels in models)
+        features = {"sex": np.arange(90) % 3 // 2}
+        if way == "table":
+            finder = cfe.EvidenceFinder.from_table(
+                {**dict(zip("abc", X.T, strict=True)), **features},
+                own,
+                sensitive=["sex"],
+                **options,
+            )
+            threshold_option = {"threshold": None if threshold is None else 1.0}
+        else:
+            options |= {"features": features, "sensitive": ["sex"]}
+            finder = cfe.EvidenceFinder.from_vectors(X, own, **options)
+            threshold_option = {"threshold": threshold}
+        given_models = dict(zip(("v2", "v3"), others, strict=True))
+        bad = names[0]
+        if threshold is None:
+            page = tmp_path / "r.html"
+            options = {"favourable": names[1], "compare": given_models, "overwrite": True}
+            assert audit.report(finder, page, **options).outcome
+            left_out = re.findall(
+                r"(\d+) \w+ without a class by one of the models", page.read_text()
+            )
+            assert sum(map(int, left_out)) == len(finder.index.members().ids) - 78
+        found = audit.compare_models(finder, given_models, unfavourable=bad, **threshold_option)
+        return [repr(one.to_dict()) for one in (found.models, found.table, found.pairs)]
+
+    with pytest.warns(cfe.InputWarning, match="class of another model for 6 of 84 rows"):
+        partly = compared(v1, v2, v3)
+    filled = (np.where(labels < 0, 1, labels) for labels in (v1, v2, v3))
+    assert partly == compared(*filled, nodes=is_known)
 
 
 @pytest.mark.parametrize(
     "as_given", [np.asarray, list, lambda v: v.astype(float), lambda v: pd.Series(v)[::-1]]
 )
-def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given, tmp_path):
+def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"income": rng.normal(size=90), "sex": rng.choice(["f", "m"], 90)})
     decisions = np.arange(90) % 3 + 1
@@ -268,16 +312,3 @@ def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given, tm
     other = {"v2": as_given(np.minimum(decisions, 2))}
     expected = [{"model": "v2", "before": "3", "after": "2", "count": 30, "share": 1 / 3}]
     assert audit.compare_models(finder, other).directions.to_dict("records") == expected
-    report = audit.report(
-        finder, tmp_path / "r.html", compare=other, favourable=1, pairs=5, cases=5, progress=False
-    )
-    (section,) = [part for part in report.numbers["sections"] if part["id"] == "models"]
-    (rows,) = [one["rows"] for one in section["tables"] if one["id"] == "model_directions"]
-    assert [(row["before"], row["after"], row["count"]) for row in rows] == [("3", "2", 30)]
-
-
-def test_truth_values_are_names_in_a_table():
-    table = pd.DataFrame({"income": np.arange(4.0)})
-    finder = cfe.EvidenceFinder.from_table(table, [True] * 4, truth=[True, True, False, False])
-    moved = audit.compare_models(finder, {"v2": np.array([True, True, True, False])}).directions
-    assert moved[["before", "after", "count"]].values.tolist() == [["True", "False", 1]]

@@ -69,9 +69,8 @@ def test_a_report_calls_rows_rows_and_persons_people(tmp_path):
         finder, tmp_path / "r.html", person="person", progress=False, **options
     ).numbers
     assert f"Audited: the decisions about {2 * N} rows." in numbers["scope"][0]
-    assert any(
-        re.search(r"sex = f: people of this group \(n = \d+\)", line) for line in numbers["named"]
-    )
+    pattern = r"sex = f: people of this group \(n = \d+\)"
+    assert any(re.search(pattern, line) for line in numbers["named"])
 
 
 def test_a_person_is_named_by_an_attribute_or_one_value_per_row():
@@ -101,12 +100,8 @@ def test_rates_of_people_who_repeat_have_the_intervals_of_single_people():
         y_true=true, y_pred=predicted, sensitive_features={"sex": sex}, favourable=1
     )
     rows = rng.permutation(np.repeat(np.arange(300), 3))
-    given = {
-        "y_true": true[rows],
-        "y_pred": predicted[rows],
-        "sensitive_features": {"sex": sex[rows]},
-        "favourable": 1,
-    }
+    given = {"y_true": true[rows], "y_pred": predicted[rows], "favourable": 1}
+    given["sensitive_features"] = {"sex": sex[rows]}
     thrice = audit.group_metrics(**given, person=rows)
     counts = {"count", "selected", "judged", "TP", "FP", "TN", "FN"}
     for name in ("table", "summary"):

@@ -21,15 +21,9 @@ def test_the_table_is_that_of_brute_force(k):
     sex = rng.choice(np.array(["f", "m", "d", None], dtype=object), n, p=[0.35, 0.4, 0.1, 0.15])
     nodes = np.flatnonzero(rng.random(n) < 0.8)
     finder = finder_of(people, given=sex)
-    test = audit.situation_test(
-        finder,
-        attribute="given",
-        protected=["f", "d"],
-        unfavourable=[0, 2],
-        k=k,
-        nodes=nodes,
-        threshold=0.2,
-    )
+    values = {"protected": ["f", "d"], "unfavourable": [0, 2]}
+    options = {"k": k, "nodes": nodes, "threshold": 0.2}
+    test = audit.situation_test(finder, attribute="given", **values, **options)
     groups = {
         "protected": [v for v in nodes if sex[v] in ("f", "d")],
         "rest": [v for v in nodes if sex[v] == "m"],

@@ -6,17 +6,12 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
-import faiss
 import numpy as np
 import pytest
 from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.base.threads import derived, once
-from cfe_faiss.coarse.routes import Routes
-from cfe_faiss.rows import snapshot
-from cfe_faiss.search import derived as search_derived
-from cfe_faiss.search import recall
 
 
 class Object:
@@ -62,50 +57,6 @@ def test_an_error_is_not_kept():
     assert once(values, "a", lambda: 5) == 5
     assert once(values, "a", lambda: 6) == 5
     assert values == {"a": 5}
-
-
-@pytest.mark.parametrize(
-    "kind", ["EvidenceFlat", "EvidenceIVF30,Flat", "EvidenceIVF30x2,Flat", "EvidenceIVF30,SQ8"]
-)
-def test_first_searches_side_by_side_prepare_once(kind, monkeypatch):
-    X, labels = clustered(3000, 16, 4)
-    index = cfe.index_factory(16, kind)
-    if kind != "EvidenceFlat":
-        index.train(X)
-    index.add_with_labels(X, labels)
-    calls = []
-
-    def count(owner, name):
-        real = getattr(owner, name)
-
-        def call(*args, **kwargs):
-            calls.append(f"{owner.__name__}.{name}")
-            time.sleep(0.01)  # the others come in meanwhile
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, call)
-
-    for owner, name in (
-        (snapshot, "rows_by_id"),
-        (type(index), "_new_snapshot"),
-        (Routes, "of"),
-        (recall, "_strata"),
-    ):
-        count(owner, name)
-    count(search_derived, "blocks_of")
-
-    def search():
-        index.search_evidence(X[:1], labels[:1], 5)
-        index.search_stored(k=3)
-        if isinstance(index, faiss.IndexIVF):
-            index.search_stored([5], k=3, recall=0.9)
-
-    at_once(search)
-    # floats and bytes
-    most = {"cfe_faiss.search.derived.blocks_of": 2, "cfe_faiss.search.recall._strata": 4}
-    for name in set(calls):
-        assert calls.count(name) <= most.get(name, 1), name
-    assert len(set(calls)) >= 2
 
 
 def test_an_index_that_was_searched_is_freed_at_once():

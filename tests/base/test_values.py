@@ -9,7 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfe_faiss import IndexEvidenceFlat
 from cfe_faiss.base import values
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.values import (
     NOT_STORED,
     LabelKeys,
@@ -48,6 +50,11 @@ def columns(items):
     }
     kinds = {bool: "boolean", int: "Int64", str: "string"}
     if known:
+        mask = [one is None for one in items]
+        forms["masked array"] = np.ma.array(
+            np.array([known[0] if one is None else one for one in items]), mask=mask
+        )
+        forms["masked entries"] = list(forms["masked array"])
         forms["nullable"] = pd.array(items, dtype=kinds[type(known[0])])
         forms["series of arrow"] = pd.Series(
             pd.array(items, dtype=pd.ArrowDtype(pa.array(items).type))
@@ -140,7 +147,11 @@ WRONG = [
     (np.array(["2020", "2021"], "M8[D]"), TypeError, "y must be .*got dtype datetime64"),
     ([0, pd.Timestamp(0)], TypeError, "y must be .*Timestamp.* at position 1"),
     (np.array([1j, 2]), TypeError, "y must be .*got dtype complex128"),
-    ([2, -1], ValueError, "y must lie in 0..2\\*\\*63-1, got -1 at position 1"),
+    (
+        [2, -1],
+        ValueError,
+        "y must lie in 0..2\\*\\*63-1, got -1 at position 1.*by add, or by relabel",
+    ),
     (np.array([2, 2**63], np.uint64), ValueError, "y .*got 9223372036854775808 at position 1"),
     ([2**70, "a"], ValueError, "y .*got 1180591620717411303424 at position 0"),
     ([1, 2, 3], ValueError, "y must have shape \\(2,\\), one label per vector, got \\(3,\\)"),
@@ -149,7 +160,7 @@ WRONG = [
     ([[1], [2, 3]], ValueError, "y must be an array of values, got list"),
     (["a", ""], ValueError, "y must hold no empty text, got '' at position 1"),
     (["a\0", 1], ValueError, "y must hold no text that ends in a zero, got .* at position 0"),
-    (["a", None], ValueError, "y must hold a label for each vector, got None at position 1"),
+    (["a", None], ValueError, "y must hold a label.*got None at position 1.*by add, or by relabel"),
 ]
 
 
@@ -220,6 +231,16 @@ def test_nodes_are_numbers_or_a_mask():
     for odd in ([0.5], ["a"], pd.array([True, pd.NA, True], dtype="boolean")):
         with pytest.raises(TypeError, match="nodes must"):
             as_nodes("nodes", odd, 3)
+
+
+def test_masked_numbers_are_nan():
+    masked = np.ma.array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]])
+    assert str(as_array("X", masked).tolist()) == "[[1.0, nan], [3.0, 4.0]]"
+    assert as_array("X", np.ma.array([1, 2])).tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"x must be finite.*nan.* in row 0"):
+        IndexEvidenceFlat(2).add_with_labels(masked, [0, 1])
+    with pytest.raises(TypeError, match="nodes must be integers, got None at position 1"):
+        as_nodes("nodes", masked[0], 3)
 
 
 def test_lists_of_plain_values():

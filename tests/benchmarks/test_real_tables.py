@@ -3,10 +3,7 @@
 Tests of tables are skipped where these were not downloaded. `make test` downloads ten.
 """
 
-import argparse
 import importlib
-import shlex
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -107,52 +104,6 @@ def test_rates_and_errors_of_groups_are_fairlearns(compas, sensitive):
             assert found[name] == pytest.approx(row[name], abs=1e-12), (group, name)
 
 
-def test_golden_rates_of_the_command_are_fairlearns(benchmark, arrests):
-    metrics = pytest.importorskip("fairlearn.metrics", reason="needs fairlearn")
-    golden = benchmark("golden").load("arrests")["groups"]
-    frame = arrests[["colour", "sex"]]
-    released = arrests.released == "Yes"
-    for columns in (["colour"], ["sex"], ["colour", "sex"]):
-        theirs = metrics.MetricFrame(
-            metrics=metrics.selection_rate,
-            y_true=released,
-            y_pred=released,
-            sensitive_features=frame[columns],
-        )
-        for group, rate in theirs.by_group.items():
-            values = group if isinstance(group, tuple) else (group,)
-            pairs = zip(columns, values, strict=True)
-            name = ", ".join(f"{column} = {value}" for column, value in pairs)
-            assert golden[name]["rate"] == pytest.approx(rate, rel=1e-4), name
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_rates_are_those_of_plain_pandas(benchmark, original, name):
-    recorded = benchmark("golden").load(name)
-    if recorded is None:
-        pytest.skip(f"{name} has no golden numbers")
-    path, table = original(name), benchmark("files").tables()[name]
-    frame = pd.read_csv(path, **table.read)
-    options = argparse.ArgumentParser(allow_abbrev=False)
-    options.add_argument("--predictions")
-    options.add_argument("--favourable", nargs="+")
-    options.add_argument("--sensitive", nargs="+")
-    roles = options.parse_known_args(shlex.split(table.command))[0]
-    decision = roles.predictions.removeprefix(f"{table.file}:")
-    favourable = frame[decision].astype(str).isin(roles.favourable)
-    compared = 0
-    for column in roles.sensitive:
-        for value, members in favourable.groupby(frame[column].astype(str)):
-            if len(members) < 10:
-                continue  # such groups are not listed
-            group = recorded["groups"][f"{column} = {value}"]
-            assert group["count"] == len(members)
-            assert group["selected"] == members.sum()
-            assert group["rate"] == pytest.approx(members.mean(), rel=1e-4)
-            compared += len(members)
-    assert compared > 0.9 * len(frame)
-
-
 @pytest.mark.parametrize(
     ("table", "target", "name"),
     [
@@ -220,28 +171,6 @@ def evidence_by_loop(finder, labels, k):
         order = np.lexsort((others, near[others].astype(np.float32)))[:k]
         pairs |= {(row, other) for other in others[order].tolist()}
     return pairs
-
-
-def test_a_file_and_a_frame_mean_the_same(original, arrests, tmp_path):
-    path = tmp_path / "arrests.csv"
-    with zipfile.ZipFile(original("arrests")) as archive:
-        path.write_bytes(archive.read(archive.namelist()[0]))
-    from_path = cfe.EvidenceFinder.from_table(path, "released", sensitive=["colour"])
-    from_frame = cfe.EvidenceFinder.from_table(arrests, "released", sensitive=["colour"])
-    np.testing.assert_array_equal(from_path.vectors, from_frame.vectors)
-    np.testing.assert_array_equal(from_path.labels, from_frame.labels)
-
-
-def test_every_table_has_a_pinned_package_and_a_license(benchmark):
-    files = benchmark("files")
-    tables, pins = files.tables(), files.pins()
-    assert len(tables) >= 10
-    for table in tables.values():
-        assert table.package in pins
-        assert table.license
-        assert len(table.sha256) == 64
-        for options in (table.first, table.command):
-            assert not options or table.file in options
 
 
 @pytest.mark.slow

@@ -72,13 +72,9 @@ def error(capsys):
 def people(folder):
     """Attributes of the nodes of the index files, and in ``people.csv``."""
     rng = np.random.default_rng(1)
-    people = pd.DataFrame(
-        {
-            "sex": rng.choice(["f", 'm, "or" so'], 10 * N),
-            "age": rng.integers(18, 80, 10 * N),
-            "zero": np.zeros(10 * N, int),
-        }
-    )
+    people = pd.DataFrame({"sex": rng.choice(["f", 'm, "or" so'], 10 * N)})
+    people["age"] = rng.integers(18, 80, 10 * N)
+    people["zero"] = 0
     people.to_csv(folder / "people.csv", index=False)
     return people
 
@@ -135,11 +131,8 @@ def own_folder(tmp_path_factory):
     source, target = data.edge_index.numpy()
     pd.DataFrame({"from": ids[source], "to": ids[target]}).to_csv(path / "edges.csv", index=False)
     order = rng.permutation(n)
-    columns = {
-        "patient": ids,
-        "malignant, sure": probabilities[:, 0],
-        "benign": probabilities[:, 1],
-    }
+    columns = {"patient": ids, "malignant, sure": probabilities[:, 0]}
+    columns["benign"] = probabilities[:, 1]
     pd.DataFrame(columns).iloc[order].to_csv(path / "pred.csv", index=False)
     parts = np.where(data.train_mask, "train", np.where(data.val_mask, "val", "test"))
     pd.DataFrame({"patient": ids, "part": parts}).iloc[order].to_csv(

@@ -89,10 +89,9 @@ def test_text_holds_the_results_of_the_api(shown, tmp_path, nodes, seed):
 
     words = " ".join(text.split())
     searched = "142 test nodes" if nodes == "test" else "all 569 nodes"
-    assert "Data set patients: 569 nodes, 2,168 edges, 30 features, 2 classes." in words
-    assert f"right for {true.report.test_accuracy:.1%} of the 142 test nodes" in words
-    assert f"among {searched}, the 3 most similar pairs of one true class" in words
-    assert "in their own units" in words
+    assert "569 nodes, 2,168 edges, 30 features, 2 classes" in words
+    assert f"{true.report.test_accuracy:.1%} of the 142 test nodes" in words
+    assert f"among {searched}" in words
     assert max(map(len, text.splitlines()[:-1])) <= 80
     table = [line for line in text.splitlines() if line.startswith(("Pair", "  "))]
     assert len({len(line) for line in table}) == 1

@@ -37,68 +37,54 @@ VECTORS = "build out --vectors x.npy --predictions y.npy"
         ("info flat.cfe --csv", "unrecognized arguments: --csv; other commands have this option"),
         ("local flat.cfe --nodes a", "--nodes must be node numbers or a file, got a"),
         ("local flat.cfe --nodes 3", "nodes must be in the index, got 3, which is not"),
-        ("local flat.cfe --nodes -1", r"nodes must lie in 0\.\.2\*\*63-2, got -1"),
-        ("local flat.cfe -k 0", "k must be at least 1, got 0"),
         ("local flat.cfe --json --csv", "argument --csv: not allowed with argument --json"),
         ("local flat.cfe --nprobe 2", "--nprobe has no effect with an exact index"),
-        ("local ivf.cfe --nprobe 0", "nprobe must be at least 1, got 0"),
         ("global ivf.cfe --nprobe 2", "--nprobe has no effect without --approximate"),
         ("build out", "one of the arguments --dataset --features --vectors is required"),
         ("build out --dataset x", "invalid choice: 'x'"),
         ("build out --dataset patients --vectors x.npy", "not allowed with argument"),
         ("build out --dataset patients --edges e.npy", "--edges has no effect without --features"),
         ("build out --dataset german --data-root nowhere", "files german.csv, german_edges.txt"),
-        ("build out --dataset patients --seed -1", "seed must be at least 0, got -1"),
         ("build out --dataset patients --predictions y.npy", r"y\.npy .*got 300"),
         ("build out --features x.npy --predictions y.npy --layers 2", "effect without --dataset"),
         ("bulid out", "did you mean 'build'"),
-        (
-            "audit data.csv",
-            r"unrecognized arguments: data\.csv; did you mean --features data\.csv\? "
-            r"\(see cfe-faiss audit --help\)$",
-        ),
+        ("audit data.csv", r"data\.csv; did you mean --features data\.csv\? \(see cfe-faiss audit"),
         ("audit --out a.html x.npy", r"arguments: x\.npy; did you mean --features x\.npy\?"),
-        (
-            "audit --features x.npy other.csv",
-            r"unrecognized arguments: other\.csv \(see cfe-faiss audit --help\)$",
-        ),
+        ("audit --features x.npy other.csv", r"arguments: other\.csv \(see cfe-faiss"),
         ("build x.npy out", r"unrecognized arguments: out; did you mean --features x\.npy\?"),
         ("build out --fetures x.npy", "did you mean '--features'"),
         ("local flat.cfe t.parquet", r"t\.parquet; did you mean --features t\.parquet\?"),
         ("info flat.cfe t.csv", r"unrecognized arguments: t\.csv \(see cfe-faiss info --help\)$"),
         ("scale run x.npy job", r"arguments: job; did you mean --features x\.npy\?"),
-        ("build out --fetures x.npy --dataset patients", "did you mean '--features'"),
         ("build out --features x.npy --predictions y.npy --encoding latin-99", "encoding must"),
         ("local flat.cfe --exact sex", "--exact has no effect without --features"),
         (GRAPH, "--features needs --predictions"),
-        ("build out --features x.npy --edges x.npy --predictions y.npy", "edge_index must"),
         (f"{GRAPH} --predictions x.npy", r"row 1: probabilities must lie in \[0, 1\]"),
-        (f"{GRAPH} --predictions y.npy --alpha 2", r"alpha must lie in \[0, 1\]"),
         (f"{GRAPH} --predictions y.npy --nodes all", "--nodes has no effect"),
         ("build out --vectors x.npy", "--vectors needs --predictions"),
         (f"{VECTORS} --layers 2", "--layers has no effect without --dataset or"),
         ("build out --vectors y.npy --predictions y.npy", r"y\.npy must hold a matrix of shape"),
-        (f"{VECTORS} --index HNSW", "description must begin with"),
-        (f"{VECTORS} --index EvidenceIVF999,Flat", "at least nlist = 999"),
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
         ("build . --dataset patients", "is a folder"),
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
-        (
-            "audit --features x.csv --model loan",
-            r"invalid choice: 'loan' .*; --model: the model to train, .*\(--predictions names",
-        ),
+        ("audit --features x.csv --model loan", "choice: 'loan' .*--predictions names"),
         (
             "build out --features x.csv --edges e.npy --predictions x.csv:clas",
-            r"--predictions must name a column of x\.csv .*'clas'",
+            "--predictions .*'clas'",
         ),
         (
             "build out --features x.csv --edges e.npy --predictions y.npy --truth x.csv tru",
-            r"--truth must name a column of x\.csv .*'tru'",
+            "--truth .*'tru'",
         ),
         ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect"),
         (f"{VECTORS} --model gcn", "--model has no effect with --"),
-        ("demo --pairs 0", "pairs must be at least 1"),
-        ("demo --dataset german --data-root nowhere --out new", "needs the files german.csv"),
+        ("local flat.cfe --nodes -1", r"nodes must lie in 0\.\.2\*\*63-2, got -1"),
+        ("local flat.cfe -k 0", "k must be at least 1, got 0"),
+        ("local ivf.cfe --nprobe 0", "nprobe must be at least 1, got 0"),
+        ("build out --dataset patients --seed -1", "seed must be at least 0, got -1"),
+        (f"{GRAPH} --predictions y.npy --alpha 2", r"alpha must lie in \[0, 1\]"),
+        (f"{VECTORS} --index HNSW", "description must begin with"),
+        (f"{VECTORS} --index EvidenceIVF999,Flat", "at least nlist = 999"),
         ("demo --out x.npy", r"x\.npy is a file that cfe_faiss has not written"),
     ],
 )
@@ -131,14 +117,8 @@ def test_search_loads_nothing_heavy(folder):
 
 def test_missing_extra_is_named(tmp_path):
     script = "import sys; sys.modules['torch'] = None; from cfe_faiss.cli import main; sys.exit(main(['demo']))"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=tmp_path,
-    )
+    command_line = [sys.executable, "-c", script]
+    done = subprocess.run(command_line, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == 'cfe-faiss: error: torch is missing: pip install "cfe-faiss[gnn]"\n'
 

@@ -200,9 +200,3 @@ def test_wrong_input_is_exit_code_2_and_writes_nothing(people, capsys, line, mes
     assert message in captured.err.splitlines()[-1]
     assert {path.name for path in Path().iterdir()} == before
     assert Path("mine.csv").read_text() == "mine"
-
-
-def test_pictures_are_replaced(people):
-    for line in (LABELS, LEAKS):
-        for _ in range(2):
-            assert main([*line, "--picture", "histogram.png"]) == 1

@@ -34,11 +34,8 @@ def test_own_files(inside, tmp_path, capsys):
     assert captured.err == ""
     files = [tmp_path / f"report.{kind}" for kind in ("html", "json", "xml", "csv")]
     assert captured.out.splitlines()[:4] == [str(path) for path in files]
-    assert re.search(
-        r"^(pass|cannot tell): impact_ratio\[sex\] >= 0\.5, sex = female: 0\.\d{4} \(n = \d+",
-        captured.out,
-        re.M,
-    )
+    line = r"^(pass|cannot tell): impact_ratio\[sex\] >= 0\.5, sex = female: 0\.\d{4} \(n = \d+"
+    assert re.search(line, captured.out, re.M)
     page, numbers = files[0].read_text(), files[1].read_text()
     found = shlex.join(["cfe-faiss", *arguments])
     assert found in json.dumps(json.loads(numbers), ensure_ascii=False).replace('\\"', '"')
@@ -77,12 +74,8 @@ def test_a_condition_that_fails_is_status_1(table, tmp_path, capsys):
 def test_a_data_set_whose_model_is_trained(tmp_path, capsys):
     out = tmp_path / "r.html"
     figures = tmp_path / "figures"
-    assert (
-        main(
-            ["audit", "--dataset", "patients", "--out", str(out), "--figures", str(figures), *SMALL]
-        )
-        == 0
-    )
+    files = ["--out", str(out), "--figures", str(figures)]
+    assert main(["audit", "--dataset", "patients", *files, *SMALL]) == 0
     errors = capsys.readouterr().err
     assert "--favourable" in errors
     assert errors.count("\n") == 1
@@ -123,24 +116,20 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
     ("line", "expected"),
     [
         (f"{OWN} --require impact_ratio", "a condition must read like impact_ratio>=0.8"),
-        (f"{OWN} --require fairness>=1", "metric must be one of"),
         (f"{OWN} --strict", "--strict has no effect without --require"),
         (f"{OWN} --min-cases 5", "--min-cases has no effect without --require"),
         (f"{OWN} --sensitive race", "race"),
         (f"{OWN} --without race", "--without must name a column of people.csv"),
-        (f"{OWN} --favourable good", "--favourable .*got 'good'"),
         (f"{OWN} --target good", "--target must be among the classes"),
         (f"{OWN} --caliper sex", "--caliper must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --permitted sex=", "permitted"),
         (f"{OWN} --exact race", "race"),
-        (f"{OWN} --max-changed -1", "max_changed must be at least 0"),
         (f"{OWN} --out nowhere/r.html", "nowhere: there is no such folder to write"),
         (f"{OWN} --out r.txt", r"must end in \.html"),
         (f"{OWN} --cut radius=1", "--cut must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --bins 3 --cut age=25,65", "argument --cut: not allowed with argument --bins"),
         (f"{OWN} --sensitive Sex", "did you mean 'sex'"),
         ("--features people.csv --id patient --edges edges.csv", "--features needs --predictions"),
-        ("--dataset german --data-root nowhere", "needs the files german.csv"),
     ],
 )
 def test_errors_are_one_line(inside, tmp_path, error, line, expected):
@@ -225,17 +214,13 @@ def test_a_page_about_one_patient(inside, tmp_path, output):
     ("line", "expected"),
     [
         (f"audit {OWN} --compare second.csv --require evidence_pairs<=v3", "require .*got 'v3'"),
-        (f"audit {OWN} --require evidence_pairs<=v1", "evidence_pairs must come with models"),
-        (f"audit {OWN} --require overall_accuracy>=v1", "a condition must read like"),
         (f"audit {OWN} --compare a=second.csv --compare a=pred.csv", "--compare .*got 'a' again"),
         (f"audit {OWN} --compare v1=second.csv", "--compare .*got 'v1' again"),
         (f"audit {OWN} --compare 7=second.csv", "names in compare .*got '7'"),
         (f"audit {OWN} --compare nowhere.csv", "nowhere.csv: No such file"),
-        (f"audit {OWN} --compare people.csv:clinic", r"compare\['v2'\] must be among"),
-        (f"audit {OWN} --compare list.csv", "list.csv"),
+        (f"audit {OWN} --compare people.csv:clinic", r"--compare v2 must be among"),
         (f"audit {OWN} --compare second.csv --out second.html", "second.csv is an input"),
         (f"case P-9999 {OWN}", "NODE .*got 'P-9999'; did you"),
-        (f"case P-001 {OWN} -k 0", "k must be at least 1"),
         (f"case P-001 {OWN} --out people.csv", "people.csv is an input of this call"),
         (f"case P-001 {OWN} --exact race", "race"),
     ],
@@ -249,13 +234,9 @@ def test_errors_of_comparisons_and_cases(inside, second, error, line, expected):
 def test_options_of_the_audit(tmp_path, capsys):
     """Reference, better ends, persons and skipped sections reach the report; the last line is the outcome."""
     rng, n = np.random.default_rng(0), 400
-    frame = pd.DataFrame(
-        {
-            "who": [f"w{row // 2}" for row in range(n)],
-            "income": rng.normal(size=n),
-            "debt": rng.normal(size=n),
-        }
-    )
+    frame = pd.DataFrame({"who": [f"w{row // 2}" for row in range(n)]})
+    for name in ("income", "debt"):
+        frame[name] = rng.normal(size=n)
     frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
     frame["loan"] = np.where(
         frame["income"] - frame["debt"] - (frame["sex"] == "f") > 0, "yes", "no"
@@ -267,11 +248,8 @@ def test_options_of_the_audit(tmp_path, capsys):
     given += ["--better", "income=high", "debt=low", "--skip", "sensitivity"]
     given += ["--out", page, "--overwrite"]
     assert main([*given, "--reference", "sex=m", "--require", "impact_ratio[sex]>=0.8"]) == 1
-    assert (
-        capsys.readouterr()
-        .out.splitlines()[-1]
-        .startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
-    )
+    outcome = capsys.readouterr().out.splitlines()[-1]
+    assert outcome.startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
     assert main(given) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "no conditions"
     for wrong in (

@@ -28,19 +28,8 @@ def inputs(tmp_path):
 
 def test_a_job_is_run_looked_at_and_resumed(inputs, tmp_path, capsys):
     folder = str(tmp_path / "job")
-    options = [
-        "-k",
-        "3",
-        "--exact",
-        "--nlist",
-        "10",
-        "--pairs",
-        "5",
-        "--workers",
-        "1",
-        "--memory",
-        "1GB",
-    ]
+    options = ["-k", "3", "--exact", "--nlist", "10", "--pairs", "5"]
+    options += ["--workers", "1", "--memory", "1GB"]
     assert main(["scale", "run", folder, *inputs, *options]) == 0
     assert "is finished: evidence in" in capsys.readouterr().err
     job = Job(folder)

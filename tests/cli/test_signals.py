@@ -19,15 +19,8 @@ def start(*arguments, **options):
     # A parent that ignores interrupts would pass that on.
     restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     command = [sys.executable, "-m", "cfe_faiss", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        stdout=-1,
-        stderr=-1,
-        text=True,
-        start_new_session=True,
-        preexec_fn=restore,
-        **options,
-    )
+    options |= {"stdout": -1, "stderr": -1, "text": True, "start_new_session": True}
+    return subprocess.Popen(command, preexec_fn=restore, **options)
 
 
 def assert_interrupted(process, wait):
@@ -107,13 +100,8 @@ def test_a_closed_stream_is_no_traceback(command, closed, folder, tmp_path):
     out = tmp_path / "out.cfe"
     build = f"--vectors {folder / 'x.npy'} --predictions {folder / 'y.npy'}"
     line = command.format(flat=folder / "flat.cfe", out=out, build=build)
-    done = subprocess.run(
-        f"{sys.executable} -m cfe_faiss {line} {closed}",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shell = f"{sys.executable} -m cfe_faiss {line} {closed}"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True)
     expected = 2 if "nowhere" in command else 0
     assert done.returncode == expected
     assert len(done.stderr.splitlines()) == (expected > 0 and "2>" not in closed)
@@ -124,11 +112,7 @@ def test_a_closed_stream_is_no_traceback(command, closed, folder, tmp_path):
 @pytest.mark.parametrize("command", ["--help", "local {flat} -k 50", "global {flat} -k 9 2>&1"])
 def test_a_reader_that_leaves_early_is_no_traceback(command, folder):
     line = f"{sys.executable} -m cfe_faiss {command.format(flat=folder / 'flat.cfe')} | true"
-    done = subprocess.run(
-        ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shell = f"{line}; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout in ("141\n", "0\n")

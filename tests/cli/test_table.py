@@ -21,10 +21,8 @@ def people(tmp_path, monkeypatch):
     frame = pd.DataFrame(
         {"person": [f"p{i}" for i in range(n)], "income": rng.gamma(10, 4, n).round(1)}
     )
-    frame["job"], frame["sex"] = (
-        rng.choice(["cook", "smith", "clerk"], n),
-        rng.choice(["f", "m"], n),
-    )
+    frame["job"] = rng.choice(["cook", "smith", "clerk"], n)
+    frame["sex"] = rng.choice(["f", "m"], n)
     granted = frame["income"] - 8 * (frame["sex"] == "f") + rng.normal(0, 4, n) > 32
     frame["loan"] = np.where(granted, "granted", "refused")
     monkeypatch.chdir(tmp_path)
@@ -45,6 +43,45 @@ def test_from_csv_to_a_report_in_one_command(people, capsys):
     masked = ["--mask-ids", "--cut", "income=30,50", "--out", "masked.html"]
     assert main(["audit", *NAMES, *options, *masked]) == 0
     assert re.search(rf"\b{best}\b", Path("masked.html").read_text()) is None
+
+
+def test_masked_reports_hold_no_ids_of_people(people, capsys):
+    people.assign(person=[f"secret{i // 2}" for i in range(300)]).to_csv("people.csv", index=False)
+    line = "--features people.csv --predictions people.csv:loan --favourable granted"
+    options = "--sensitive sex --without person --person person --pairs 20 --cases 2 --mask-ids"
+    assert main(["audit", *line.split(), *options.split()]) == 0
+    written = capsys.readouterr().out.split()
+    files = [Path(name) for name in written if name.endswith((".html", ".json", ".xml", ".csv"))]
+    assert len(files) == 4
+    assert not any("secret" in file.read_text() for file in files)
+
+
+def test_values_of_repeated_options_are_joined(people, output, capsys):
+    notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\n"
+    without = ["--without", "sex", "--without", "job"]
+    output(
+        "build", "my.index", *NAMES, *without, notes=f"{notes}cfe-faiss: note: left out: sex, job\n"
+    )
+    line = ["global", "my.index", *NAMES, "-k", 5, "--csv"]
+    both = ["--caliper", "income=1", "--exact", "job", "--exact", "sex"]
+    assert output(*line, *both) == output(*line, *both[:4], "sex")
+    assert main([*map(str, line), "--caliper", "income=1", "--caliper", "income=2"]) == 2
+    assert "--caliper must name 'income' once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cut", "income=50,30"], "--cut income must be"),
+        (["--scale", "income=-2"], "--scale income must lie in"),
+        (["--caliper", "job=5"], "--caliper must name"),
+        (["-k", "0"], "-k must be at least 1"),
+        (["--out", "r.pdf"], "--out must end in .html"),
+    ],
+)
+def test_errors_of_arguments_are_in_the_words_of_options(people, capsys, options, message):
+    assert main(["audit", *NAMES, "--sensitive", "sex", "--favourable", "granted", *options]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_an_index_and_its_evidence_in_the_users_ids(people, output):
@@ -79,10 +116,8 @@ def test_columns_of_any_name_and_problems_in_the_words_of_options(people, capsys
     )
     table.loc[4, "age"] = "?"
     table.to_csv("t.csv")
-    source = [
-        *["--features", "t.csv", "--id", "person", "--predictions", "t.csv"],
-        "loan, 2024: result",
-    ]
+    source = ["--features", "t.csv", "--id", "person"]
+    source += ["--predictions", "t.csv", "loan, 2024: result"]
     assert main(["build", "a.index", *source, "--without", "jobs"]) == 2
     (error,) = [line for line in capsys.readouterr().err.splitlines() if "note:" not in line]
     for part in ("--without must name a column", "did you mean 'job'", "--na '?'", "--ignore note"):
@@ -105,24 +140,14 @@ def test_suspicious_input_is_a_line_on_standard_error(people, capsys):
     lines = capsys.readouterr().err.splitlines()
     (warning,) = [line for line in lines if line.startswith("cfe-faiss: warning: ")]
     assert "'nr'" in warning
-    assert (
-        main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"])
-        == 0
-    )
+    named = ["--decimal", ",", "--encoding", "latin-1", "--id", "nr"]
+    assert main(["build", "b.index", *source, *named]) == 0
     assert "warning" not in capsys.readouterr().err
     table.drop(columns="rate").assign(
         truth=people["loan"].map({"granted": "yes", "refused": "no"})
     ).to_csv("t.csv", index=False)
-    source = [
-        "--features",
-        "t.csv",
-        "--predictions",
-        "t.csv:loan",
-        "--truth",
-        "t.csv:truth",
-        "--id",
-        "nr",
-    ]
+    source = ["--features", "t.csv", "--predictions", "t.csv:loan"]
+    source += ["--truth", "t.csv:truth", "--id", "nr"]
     assert main(["audit", *source]) == 2
     assert "predictions and truth must have a class in common" in capsys.readouterr().err
 

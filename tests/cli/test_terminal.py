@@ -69,7 +69,5 @@ def test_many_rows_end_with_a_note(capsys, monkeypatch):
     captured = capsys.readouterr()
     assert "999" in captured.out
     assert "1000" not in captured.out
-    assert (
-        captured.err
-        == "cfe-faiss: note: the first 1,000 of 1,500 rows; --csv or --json writes all of them\n"
-    )
+    note = "cfe-faiss: note: the first 1,000 of 1,500 rows; --csv or --json writes all of them\n"
+    assert captured.err == note

@@ -177,32 +177,26 @@ def test_node_weights(cosines, d, theta):
     assert ((weights >= 0) & (weights <= 1)).all()
 
 
-@pytest.mark.parametrize("theta", [0, -1, 1.58, math.nan])
-def test_theta_out_of_range(theta):
-    for call in (
-        lambda: cap_weight(0.1, 3, theta),
-        lambda: node_weights([1], 3, theta),
-    ):
-        with pytest.raises(ValueError, match="theta must lie in"):
-            call()
-
-
-@pytest.mark.parametrize("phi", [-0.1, 3.2, math.nan, math.inf])
-def test_phi_out_of_range(phi):
-    with pytest.raises(ValueError, match=r"phi must lie in \[0, pi\]"):
-        cap_weight([0.1, phi], 3)
-
-
-def test_other_faults():
-    with pytest.raises(ValueError, match="d must be at least 2, got 1"):
-        cap_weight(0.1, 1)
-    with pytest.raises(ValueError, match="d must be at least 2, got 1"):
-        node_weights([1.0], 1)
-    with pytest.raises(TypeError, match="d must be an integer"):
-        node_weights([1.0], 2.5)
-    with pytest.raises(TypeError, match="theta must be a number"):
-        cap_weight(0.1, 3, "wide")
-    with pytest.raises(TypeError, match="phi must be an array of real numbers"):
-        cap_weight(["a"], 3)
-    with pytest.raises(ValueError, match="cosines must not be NaN, got NaN at position 1"):
-        node_weights([0.5, math.nan], 3)
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        *(
+            (lambda t=t: cap_weight(0.1, 3, t), ValueError, "theta must")
+            for t in (0, 1.58, math.nan)
+        ),
+        *((lambda t=t: node_weights([1], 3, t), ValueError, "theta must") for t in (-1, math.nan)),
+        *(
+            (lambda phi=phi: cap_weight([0.1, phi], 3), ValueError, r"phi must lie in \[0, pi\]")
+            for phi in (-0.1, 3.2, math.nan, math.inf)
+        ),
+        (lambda: cap_weight(0.1, 1), ValueError, "d must be at least 2, got 1"),
+        (lambda: node_weights([1.0], 1), ValueError, "d must be at least 2, got 1"),
+        (lambda: node_weights([1.0], 2.5), TypeError, "d must be an integer"),
+        (lambda: cap_weight(0.1, 3, "wide"), TypeError, "theta must be a number"),
+        (lambda: cap_weight(["a"], 3), TypeError, "phi must be an array of real numbers"),
+        (lambda: node_weights([0.5, math.nan], 3), ValueError, "cosines .*got NaN at position 1"),
+    ],
+)
+def test_faults_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

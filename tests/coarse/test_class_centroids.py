@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import (
-    Stored,
-    clustered,
-    lists_of_rows,
-    stored_vectors,
-    unit,
-    with_rows,
-)
+from reference import Stored, clustered, lists_of_rows, stored_vectors, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import routes as routing
@@ -35,10 +28,7 @@ def test_all_lists_of_the_first_partition_hold_every_vector() -> None:
 
 def built(stored: Stored, nlist: int, partitions: int) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF(stored.X.shape[1], nlist, partitions)
-    index.train(stored.X)
-    index.add_with_ids(stored.X, stored.ids)
-    index.relabel(stored.labels, stored.ids)
-    return index
+    return with_rows(index, stored.X, stored.labels, stored.ids)
 
 
 def class_excluded_means(
@@ -84,12 +74,6 @@ def test_routes_rank_lists_by_their_members_of_other_classes(
             assert_allclose(scores[q, found], np.sort(scores[q])[::-1][: len(found)], atol=1e-4)
 
 
-# --- a plain ranking --------------------------------------------------------------------------------------------------
-
-
-# --- an index that uses it --------------------------------------------------------------------------------------------
-
-
 def test_a_small_share_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(400, 6, 2)
     labels[:3] = 7
@@ -97,16 +81,6 @@ def test_a_small_share_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 7 not in built(stored, 2, 1).routes().labels
     monkeypatch.setattr(routing, "SMALL_SHARE", 0.0)
     assert 7 in built(stored, 2, 1).routes().labels
-
-
-def test_few_and_many_queries_take_the_same_routes() -> None:
-    X, labels = clustered(2000, 16, 4)
-    index = built(Stored(X, labels, np.arange(2000), X, labels, 1), 40, 2)
-    together = index.search_stored(np.arange(100), 10, nprobe=5)
-    for q in range(100):
-        one = index.search_stored([q], 10, nprobe=5)
-        for a, b in zip(one, together, strict=True):
-            assert_array_equal(a[0], b[q])
 
 
 def test_evidence_routing_finds_more_than_the_nearest_lists() -> None:
@@ -120,11 +94,6 @@ def test_evidence_routing_finds_more_than_the_nearest_lists() -> None:
         D, I = index.search_stored(few, 10, nprobe=6)
         recalls[way] = cfe.metrics.recall(I, exact_I, D, exact_D)
     assert recalls["evidence"] > recalls["nearest"]
-
-
-def test_routing_is_named_when_wrong() -> None:
-    with pytest.raises(ValueError, match="routing must be 'evidence' or 'nearest', got 'fast'"):
-        cfe.IndexEvidenceIVF(4, 2, routing="fast")
 
 
 def test_regions_find_nearly_the_lists_that_all_comparisons_find(tmp_path: Path) -> None:

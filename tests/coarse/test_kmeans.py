@@ -98,11 +98,6 @@ def test_nearest_centroids_by_distance_are_exact_for_short_and_long_vectors(
     assert_array_equal(nearest_numbers(rows[:3], others, distances=True), wanted[:3])
 
 
-def test_no_vectors() -> None:
-    found, numbers = nearest(np.empty((0, 40), np.float32), np.eye(40, dtype=np.float32))
-    assert found.shape == numbers.shape == (0,)
-
-
 # --- Lloyd's algorithm ------------------------------------------------------------------------------------------------
 
 

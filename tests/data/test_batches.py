@@ -140,11 +140,8 @@ def test_no_more_than_one_batch_is_held_and_the_model_is_left_as_it_was(graph):
 def test_random_loaders_draw_the_same_every_time(graph):
     def seen(*_):
         order = []
-        predict(
-            lambda batch: order.extend(batch.n_id.tolist()) or batch.x,
-            graph,
-            loader=all_neighbors(graph, 0, batch_size=32, shuffle=True),
-        )
+        loader = all_neighbors(graph, 0, batch_size=32, shuffle=True)
+        predict(lambda part: order.extend(part.n_id.tolist()) or part.x, graph, loader=loader)
         return order
 
     first = seen()
@@ -170,11 +167,8 @@ def test_batches_go_to_the_device_of_the_weights(graph):
         predict(Model(device), graph, loader=all_neighbors(graph, 1, batch_size=100))
     assert seen == [("meta", "meta")] * 2 + [("cpu", "cpu")] * 2
     assert graph.x.device.type == "cpu"
-    predict(
-        lambda x, edge_index: seen.append(x.device.type) or x,
-        graph,
-        loader=all_neighbors(graph, 1, batch_size=200),
-    )
+    loader = all_neighbors(graph, 1, batch_size=200)
+    predict(lambda x, edge_index: seen.append(x.device.type) or x, graph, loader=loader)
     assert seen[-1] == "cpu"
 
 

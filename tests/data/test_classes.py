@@ -140,6 +140,9 @@ def test_texts_come_back(texts):
         (pd.array(["a", None, "b", "a"], dtype="string"), ValueError, "p must hold a class .* got"),
         (pd.Categorical(["a", None, "b", "a"]), ValueError, "p must hold a class .* got none"),
         (pl.Series([0, 1, 2, None]), ValueError, "p .*got none for node 3"),
+        (np.ma.array([0, 1, 2, 0], mask=[0, 0, 0, 1]), ValueError, "p .*got none for node 3"),
+        (np.ma.array(TEXTS, mask=[0, 1, 0, 0]), ValueError, "p .*got none for node 1"),
+        (np.ma.array(SHARES, mask=SHARES > 0.75), ValueError, "p .*got NaN for node 1"),
         (np.where(SHARES > 0.75, np.nan, SHARES), ValueError, "p .*got NaN for node 1"),
         (pd.Series(CLASSES, index=[1, 2, 3, 4]), ValueError, "the index of p must hold the nodes"),
         (pd.Series(CLASSES, index=[0, 1, 1, 3]), ValueError, "the index of p must hold the nodes"),
@@ -271,6 +274,17 @@ def test_minus_one_is_a_class_beside_one_only(way, tmp_path):
     assert texts_of(finder, finder.truth) == [None if value < 0 else "1" for value in unlabelled]
 
 
+def test_a_single_text_is_no_list_of_values():
+    decisions = np.array(["no", "yes"])[HALF]
+    for unknown in ("no", b"no", 0):
+        with pytest.raises(TypeError, match="unknown must be a sequence"):
+            cfe.EvidenceFinder.from_table(table_of(), decisions, unknown=unknown)
+        with pytest.raises(TypeError, match="unknown must be a sequence"):
+            audit.group_metrics(y_pred=decisions, sensitive_features=HALF, unknown=unknown)
+    with pytest.raises(TypeError, match="class_names must be a sequence"):
+        cfe.EvidenceFinder.from_table(table_of(), HALF, class_names="ny")
+
+
 @pytest.mark.parametrize("way", [from_frame, from_arrays, from_path, from_files])
 def test_unknown_decides(way, tmp_path):
     codes = np.arange(N) % 3 - 1
@@ -279,6 +293,10 @@ def test_unknown_decides(way, tmp_path):
     assert finder.class_names == ("high", "low")
     assert (finder.labels == -1).sum() == 20
     assert len([note for note in notes if "20 of 60 rows" in note]) >= 1
+    if way is not from_files:  # options are texts
+        numbers = np.where(HALF, 9.0, np.arange(N) % 3)
+        finder, _ = warned(lambda: way(numbers, numbers, tmp_path, unknown=[9.0]))
+        assert (finder.labels == -1).sum() == (finder.truth == -1).sum() == 30
     if way is not from_arrays:
         finder, notes = warned(lambda: way(codes, codes, tmp_path, unknown=[""]))
         assert finder.class_names == ("-1", "0", "1")
@@ -368,7 +386,8 @@ def test_masks_of_any_type():
     mask = np.arange(N) >= 40
     rows = np.flatnonzero(mask)
     forms = [mask, mask.tolist(), *(mask.astype(kind) for kind in (np.uint8, int, float, object))]
-    forms += [pd.Series(mask), pd.Series(mask.astype(int), index=np.arange(N) + 5)]
+    forms += [pd.Series(mask), pd.Series(mask.astype(int)).sample(frac=1, random_state=0)]
+    forms += [pd.Series(mask, index=np.arange(N) + 100)]  # no label of a row: by position
     forms += [pd.array(mask, dtype="boolean"), pl.Series(mask)]
     forms += [torch.tensor(mask), torch.tensor(mask).to(torch.uint8), torch.tensor(mask).float()]
     table = table_of(d=HALF, id=[f"p{i}" for i in range(N)])
@@ -385,6 +404,50 @@ def test_masks_of_any_type():
         assert audit.consistency(everyone, nodes=form).iloc[0]["nodes"] == 20
     with pytest.raises(ValueError, match=r"nodes must have shape \(60,\) as a mask, got \(59,\)"):
         everyone.local(mask[:-1])
+    with pytest.raises(
+        ValueError, match=r"nodes must have the pandas index of the 60 rows.*arrays"
+    ):
+        everyone.local(pd.Series(mask, index=np.arange(N) + 5))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("way", ["table", "vectors", "table with ids"])
+def test_columns_of_pandas_belong_to_rows_by_their_index(way, seed):
+    """Any order of the rows of a column gives the result of the frame's own order."""
+    rng = np.random.default_rng(seed)
+    frame = table_of(d=HALF, e=rng.permutation(HALF), p=rng.permutation(np.repeat(range(20), 3)))
+    frame = frame.sample(frac=1, random_state=seed)
+    if seed == 2:
+        frame = frame.set_axis([f"r{row}" for row in range(N)])
+    other = frame.sample(frac=1, random_state=seed + 1)
+    columns, sensitive = frame[["a", "b"]], {"sensitive": ["a"], "unfavourable": 1}
+
+    def results(given):
+        if way == "vectors":
+            options = {
+                "features": given[["a"]],
+                "ids": given.index.astype(str).to_series(given.index),
+            }
+            nodes = given["a"] > 0
+            finder = cfe.EvidenceFinder.from_vectors(columns, given["d"], nodes=nodes, **options)
+        else:
+            ids = {"id": frame.index.astype(str)[::-1]} if way == "table with ids" else {}
+            finder = cfe.EvidenceFinder.from_table(columns, frame["d"], nodes=given["a"] > 0, **ids)
+        updated, changed = finder.updated(predictions=given["e"])
+        compared = audit.compare_models(finder, {"v2": given["e"]}, person=given["p"], **sensitive)
+        local = finder.local(given["a"] > 0.5, k=2)
+        return [
+            *(finder.index.members().ids, finder.labels, finder.names(range(N)), updated.labels),
+            *(changed, *(repr(one.to_dict()) for one in (compared.models, compared.table))),
+            local.to_frame(),
+        ]
+
+    for mine, theirs in zip(results(frame), results(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    expected = np.flatnonzero(frame["a"] > 0)
+    assert_array_equal(results(other)[0], expected)
+    assert_array_equal(results(other)[1], frame["d"])
+    assert_array_equal(results(other)[3], frame["e"])
 
 
 def test_ids_that_are_no_integers_are_errors():

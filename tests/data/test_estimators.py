@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cfe_faiss.data.predict import is_estimator, predictions_of
+from cfe_faiss import EvidenceFinder
+from cfe_faiss.data.predict import predictions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -22,12 +23,6 @@ Y = (X[:, 0] + X[:, 1] > 0).astype(int)
 NAMES = ["a", "b", "c"]
 FRAME = pd.DataFrame(X, columns=NAMES)
 DATA = SimpleNamespace(x=X, feature_names=NAMES)
-
-
-def test_an_estimator_predicts_and_is_not_called():
-    assert is_estimator(LogisticRegression())
-    for model in (torch.nn.Linear(2, 2), lambda x, edge_index: x, [0, 1]):
-        assert not is_estimator(model)
 
 
 def test_fitted_on_a_matrix():
@@ -39,12 +34,6 @@ def test_fitted_on_a_matrix():
         assert found.class_names is None
     with pytest.raises(ValueError, match=r"model .*got one fitted on 3"):
         predictions_of(model, SimpleNamespace(x=X[:, :2]))
-
-
-def test_columns_of_x_by_name():
-    model = LogisticRegression().fit(FRAME[["c", "a"]], Y)
-    found = predictions_of(model, DATA)
-    assert_array_equal(found.labels, model.predict(FRAME[["c", "a"]]))
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "mapping"])
@@ -104,3 +93,20 @@ def test_what_is_refused():
         predictions_of(LinearRegression().fit(X, Y), DATA)
     with pytest.raises(ValueError, match=r"the model's output must be classes of shape \(60,\)"):
         predictions_of(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)
+
+
+@pytest.mark.parametrize("classes", [[0.0, 1.0], [-1.0, 1.0], [2.0, 10.0], [0, 1], ["a", "b"]])
+def test_classes_of_whole_floats_are_those_of_the_truth(classes):
+    """A column that pandas reads as floats names the classes of a model as it names the truth."""
+    truth = np.array(classes)[Y]
+    model = DecisionTreeClassifier(max_depth=2).fit(FRAME, truth)
+    by_model = EvidenceFinder.from_table(FRAME, model, truth=truth)
+    by_array = EvidenceFinder.from_table(FRAME, model.predict(FRAME), truth=truth)
+    assert by_model.class_names == by_array.class_names
+    assert_array_equal(by_model.labels, by_array.labels)
+    assert np.mean(by_model.labels == by_model.truth) == model.score(FRAME, truth)
+    shares = pd.DataFrame(model.predict_proba(FRAME), columns=model.classes_)
+    by_shares = EvidenceFinder.from_table(FRAME, shares, truth=truth)
+    assert by_shares.class_names == by_array.class_names
+    named = EvidenceFinder.from_table(FRAME, model, class_names=model.classes_, truth=truth)
+    assert_array_equal(named.truth, by_array.truth)

@@ -18,12 +18,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.data.columns import Reading
-from cfe_faiss.data.read import as_table, read_graph, read_matrix, read_table
+from cfe_faiss.data.read import as_table, read_matrix, read_table
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own import OwnFiles, read_own
 
@@ -147,11 +147,7 @@ def test_files_as_people_have_them(tmp_path, data, name, options, expected):
 REFUSED = [
     ("", {}, "got an empty file"),
     ("a,b\n", {}, "must hold a row below its header"),
-    (
-        "a,b\n1,é\n".encode("latin-1"),
-        {},
-        r"must be UTF-8, got byte 0xe9 in line 2; encoding='latin-1'",
-    ),
+    ("a,b\n1,é\n".encode("latin-1"), {}, r"byte 0xe9 in line 2; encoding='latin-1'"),
     (b"a,b\n\0,x\n", {}, "must be a text file"),
     ("a,b,c\n1,2,3\n1,2\n\n1,2,3,4\n5,6,7\n", {}, "line 3 has 2, line 5 has 4"),
     ('a,b\n"1,2\n3,4\n', {}, "quotation mark"),
@@ -189,10 +185,7 @@ def test_files_with_several_meanings_are_refused(tmp_path, data, options, expect
         (b"(\xb5/\xfd" + os.urandom(99) + bytes(9), "t.csv.zst"),
         (b"[{'a': 1, 'b': 2},\n{'a': 3, 'b': 4}]\n", "t.json"),
         (b"<html>\n<p>a,b\n<p>1,2\n", "t.html"),
-        (
-            b"This table holds the data\nof adults, as was extracted\nfrom the census\n",
-            "adult.names",
-        ),
+        (b"This table holds\nof adults, the data\nfrom the census\n", "adult.names"),
     ],
 )
 def test_other_kinds_of_files_are_refused(tmp_path, data, name):
@@ -206,12 +199,8 @@ def test_other_kinds_of_files_are_refused(tmp_path, data, name):
 def test_problems_of_one_kind_are_one_sentence(tmp_path):
     n = 150
     names = [f"n{i}" for i in range(n)]
-    table = {
-        "age": np.arange(n).astype(str),
-        "debt": np.arange(n).astype(str),
-        "name": names,
-        "street": names[::-1],
-    }
+    numbers = np.arange(n).astype(str)
+    table = {"age": numbers, "debt": numbers, "name": names, "street": names[::-1]}
     frame = pd.DataFrame(table).assign(loan=["yes", "no"] * (n // 2))
     frame.loc[3, "age"] = "?"
     frame.loc[5, "debt"] = "none known"
@@ -354,6 +343,16 @@ def test_roles(tmp_path):
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars"])
+def test_long_integers_beside_missing_ones_stay_exact(tmp_path, kind):
+    frame = pl.DataFrame({"account": [2**60, 2**60 + 1, None], "x": [1, 2, 3]})
+    paths = {name: tmp_path / f"t.{name}" for name in ("csv", "parquet")}
+    frame.write_csv(paths["csv"])
+    frame.write_parquet(paths["parquet"])
+    values = as_table(paths.get(kind, frame), Reading()).values("account")
+    assert values.dropna().tolist() == [2**60, 2**60 + 1]
+
+
 def test_excel(tmp_path):
     frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
     frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
@@ -415,43 +414,28 @@ def test_matrices_and_tables(tmp_path):
         path = written(tmp_path, text, name)
         assert read_table(path).has_header == expected
     assert read_table(written(tmp_path, "1,2\n3,4\n"), Reading(header="none")).has_header
-    assert_array_equal(read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]])
-    assert_array_equal(
-        read_graph(written(tmp_path, "# from to\n0 1\n1 2\n", "e.txt")), [[0, 1], [1, 2]]
-    )
-    with pytest.raises(ValueError, match="must hold numbers"):
-        read_matrix(written(tmp_path, "a,b\n1,2\nx,y\n"))
 
 
 # --- damaged and hostile files ----------------------------------------------------------------------------------------
 
 
-def far_cell():
-    """An Excel file with a cell in row 99,999,999."""
-    buffer = io.BytesIO()
+def excel(change):
+    """An Excel file whose sheet, as XML, is changed."""
+    buffer, changed = io.BytesIO(), io.BytesIO()
     pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
-    changed = io.BytesIO()
     with (
         zipfile.ZipFile(buffer) as archive,
         zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as other,
     ):
         for name in archive.namelist():
             data = archive.read(name)
-            if name.endswith("sheet1.xml"):
-                row = b'<row r="99999999"><c r="A99999999" t="n"><v>3</v></c></row></sheetData>'
-                data = data.replace(b"</sheetData>", row)
-            other.writestr(name, data)
+            other.writestr(name, change(data) if name.endswith("sheet1.xml") else data)
     return changed.getvalue()
 
 
-def broken_sheet():
-    buffer = io.BytesIO()
-    pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
-    changed = io.BytesIO()
-    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(changed, "w") as other:
-        for name in archive.namelist():
-            other.writestr(name, archive.read(name)[: -40 if name.endswith("sheet1.xml") else None])
-    return changed.getvalue()
+def far_cell():
+    row = b'<row r="99999999"><c r="A99999999" t="n"><v>3</v></c></row></sheetData>'
+    return excel(lambda sheet: sheet.replace(b"</sheetData>", row))
 
 
 def bomb(name):
@@ -487,10 +471,10 @@ HOSTILE = [
     ("broken.xlsx", lambda: far_cell()[:-300], "must be an Excel file"),
     (
         "damaged.xlsx",
-        lambda: far_cell()[:1500] + b"zzzzzzzzz" + far_cell()[1509:],
+        lambda: far_cell()[:1500] + b"z" * 9 + far_cell()[1509:],
         "must be an Excel file",
     ),
-    ("sheet.xlsx", broken_sheet, "must be an Excel file"),
+    ("sheet.xlsx", lambda: excel(lambda sheet: sheet[:-40]), "must be an Excel file"),
     ("text.xlsx", lambda: b"a,b\n1,2\n", "must be an Excel file"),
     ("far.xlsx", far_cell, "must have 1,048,576 rows at most"),
     ("bomb.xlsx", lambda: bomb("xl/sharedStrings.xml"), "expand beyond measure"),

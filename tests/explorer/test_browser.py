@@ -88,10 +88,8 @@ def test_lines_are_the_pairs(seen: Seen, frame: pd.DataFrame) -> None:
     assert count(seen.page) == len(frame)
     assert [line[1] for line in lines] == frame["source"].head(10).tolist()
     assert [line[2] for line in lines] == frame["target"].head(10).tolist()
-    assert [line[3] for line in lines] == [
-        f"{a} → {b}"
-        for a, b in zip(frame["source_class"][:10], frame["target_class"][:10], strict=True)
-    ]
+    sides = zip(frame["source_class"][:10], frame["target_class"][:10], strict=True)
+    assert [line[3] for line in lines] == [f"{a} → {b}" for a, b in sides]
     assert [float(line[4]) for line in lines] == pytest.approx(frame["distance"][:10], rel=1e-4)
 
 

@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import assert_same_arrays, clustered, with_rows
+from reference import assert_same_arrays, clustered, output_of, with_rows
 
 import cfe_faiss as cfe
 
@@ -143,8 +141,5 @@ def test_files_keep_their_classes_across_processes(tmp_path: Path) -> None:
         "import sys, faiss, cfe_faiss as cfe; cfe.register(); "
         "index = faiss.read_index(sys.argv[1]); print(type(index).__name__, index.search_stored([0], 1)[1].shape)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "index"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "IndexEvidenceIVF (1, 1)\n"
+    assert output_of(code, tmp_path / "index") == "IndexEvidenceIVF (1, 1)\n"
     assert np.array_equal(cfe.read_index(tmp_path / "index").members().labels, LABELS)

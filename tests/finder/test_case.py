@@ -45,15 +45,7 @@ def test_text_and_page_hold_the_same(finder):
     case = finder.case(17, 4)
     text, page = str(case), case.to_html()
     assert text.startswith("17: decided '")
-    assert page.startswith(
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator"'
-    )
-    for part in (
-        *case.table.index,
-        *case.table.to_numpy().ravel(),
-        *case.agreeing,
-        "The same for all: ",
-    ):
+    for part in (*case.table.index, *case.table.to_numpy().ravel(), *case.agreeing):
         assert part[:20] in text
         assert part[:20] in page
     assert case._repr_html_() in page
@@ -62,12 +54,8 @@ def test_text_and_page_hold_the_same(finder):
 
 def test_hostile_texts_missing_values_and_probabilities():
     bad = "<b>\x1b[2J\u202e" + "x" * 100
-    people = {
-        "job": [bad, "b", None],
-        "age": [30.0, np.nan, 31.5],
-        "same": ["s"] * 3,
-        "Decision": ["p", "q", "p"],
-    }
+    people = {"job": [bad, "b", None], "age": [30.0, np.nan, 31.5]}
+    people |= {"same": ["s"] * 3, "Decision": ["p", "q", "p"]}
     shares = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]
     finder = cfe.EvidenceFinder.from_vectors(
         [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],

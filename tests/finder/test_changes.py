@@ -1,6 +1,7 @@
 """A finder after a change: graph, vectors, predictions and index; the old one stays as it is."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -85,13 +86,8 @@ class Mirror:
         }
         left |= set(map(tuple, (both(added) if is_both else added).T.tolist()))
         self.data = Data(x=torch.from_numpy(x), edge_index=torch.tensor(sorted(left)).T)
-        return {
-            "remove_nodes": leaves,
-            "x": changed,
-            "remove_edges": dropped,
-            "add_nodes": new,
-            "add_edges": added,
-        }
+        changes = {"x": changed, "remove_nodes": leaves, "remove_edges": dropped}
+        return changes | {"add_nodes": new, "add_edges": added}
 
     def expected(self):
         nodes = np.setdiff1d(np.arange(len(self.data.x)), self.gone)
@@ -258,6 +254,41 @@ def test_a_table_gets_new_predictions_and_loses_rows():
         finder.updated(x={"a": [1.0]}, predictions=["2", "2", "1", "2"])
     with pytest.raises(ValueError, match="predictions must be among the class names"):
         finder.updated(predictions=["2", "2", "1", "3"])
+
+
+@pytest.mark.filterwarnings("ignore:no predicted class:cfe_faiss.InputWarning")
+@pytest.mark.parametrize("index", KINDS)
+@pytest.mark.parametrize("way", ["graph", "vectors", "table"])
+def test_rows_lose_and_get_their_class(way, index):
+    rng = np.random.default_rng(0)
+    data = drawn_data(0)
+    if way == "table":
+        table = pd.DataFrame(data.x.numpy(), columns=list("abc"))
+        make = partial(cfe.EvidenceFinder.from_table, table, index="EvidenceFlat")
+    elif way == "vectors":
+        make = partial(cfe.EvidenceFinder.from_vectors, data.x, index=index)
+    else:
+        make = partial(cfe.EvidenceFinder.from_data, data, index=index)
+    versions = []
+    for share in (0.2, 0, 0.5, 0.3, 0):
+        labels = rng.integers(0, 2, N)
+        labels[rng.random(N) < share] = -1
+        versions.append(labels)
+    finder = make(versions[0])
+    part = make(np.abs(versions[0]), nodes=np.arange(20))
+    for labels in versions:
+        expected = make(labels)
+        changed_before = finder.labels != labels
+        finder, changed = finder.updated(predictions=labels)
+        assert_array_equal(changed, np.flatnonzero(changed_before))
+        assert_array_equal(finder.index.members().ids, expected.index.members().ids)
+        for name in ("ids", "labels"):
+            values = [getattr(one.index.members(), name) for one in (finder, expected)]
+            assert_array_equal(*values)
+        found = [one.local(k=4, exact=True).evidence for one in (finder, expected)]
+        assert_array_equal(*found)
+        part, _ = part.updated(predictions=labels)
+        assert part.index.members().ids.max() < 20
 
 
 @pytest.mark.parametrize(

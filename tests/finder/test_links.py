@@ -293,16 +293,6 @@ def test_audits_pictures_and_pages_of_links(trained, tmp_path):
     assert written.outcome == "no conditions"
 
 
-def test_unknown_classes_are_not_searched():
-    data, ends, labels = world(3)
-    labels = labels.astype(object)
-    labels[[2, 9]] = None
-    with pytest.warns(cfe.InputWarning, match="2"):
-        finder = cfe.EvidenceFinder.from_links(data, labels, ends)
-    assert not np.isin([2, 9], finder.index.members().ids).any()
-    assert not np.isin([2, 9], finder.local(k=40).evidence).any()
-
-
 def test_attributes_are_left_out_of_the_vectors():
     data, ends, labels = world(4)
     data.feature_names = [f"column {i}" for i in range(D)]
@@ -327,11 +317,7 @@ def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
     [
         (lambda: of(None), ValueError, "links must be given, or data have edge_label_index"),
         (lambda: of([]), ValueError, "links must hold at least one link"),
-        (
-            lambda: of([(0, 1), (2, 3), (0, 1)]),
-            ValueError,
-            "each pair once, in one .*got '0 - 1' more",
-        ),
+        (lambda: of([(0, 1), (2, 3), (0, 1)]), ValueError, "each pair once.*'0 - 1' more"),
         (lambda: of([(0, 1), (2, 2), (4, 5)]), ValueError, "links must join two different nodes"),
         (lambda: of([(0, 1), (2, 9), (4, 5)]), ValueError, r"links must lie in 0..5, got 9"),
         (lambda: of([(0, 1, 2)]), ValueError, "links must hold pairs of node ids"),
@@ -342,30 +328,14 @@ def of(links=((0, 1), (2, 3), (4, 5)), model=(0, 1, 0), **options):
         (lambda: of(model=None, scores=[1, 2]), ValueError, "scores"),
         (lambda: of(model=lambda x, edge_index: x), ValueError, "model must take edge_label_index"),
         (lambda: of(sensitive=["sex"]), ValueError, "sensitive must name attributes"),
-        (
-            lambda: of(features={"age": range(6)}, sensitive=["age", "sex"]),
-            ValueError,
-            "got 'sex'",
-        ),
+        (lambda: of(features={"age": range(6)}, sensitive=["age", "sex"]), ValueError, "got 'sex'"),
         (lambda: of().local([(0, 2)]), ValueError, "nodes must name rows .*got '0 - 2'"),
         (lambda: of().local(["0 - 2"]), ValueError, "nodes must name rows by their ids"),
         (lambda: of().local(recall=0.9), ValueError, "recall must be left out .*links"),
-        (
-            lambda: of().local(where=cfe.Constraints(min_hops=2)),
-            ValueError,
-            "where.min_hops must be",
-        ),
+        (lambda: of().local(where=cfe.Constraints(min_hops=2)), ValueError, "where.min_hops"),
         (lambda: of().updated(predictions=[0, 1, 1]), ValueError, "EvidenceFinder.from_links"),
-        (
-            lambda: of([(0, 1), (2, 3), (1, 0)]),
-            ValueError,
-            "in one order, unless directed=True .*got '0 - 1' more",
-        ),
-        (
-            lambda: of(features={"degree": range(6)}),
-            ValueError,
-            "must leave this name to the count .*rename it: degree",
-        ),
+        (lambda: of([(0, 1), (2, 3), (1, 0)]), ValueError, "directed=True .*'0 - 1' more"),
+        (lambda: of(features={"degree": range(6)}), ValueError, "must leave .*: degree"),
     ],
 )
 def test_wrong_arguments(use, error, message):

@@ -75,7 +75,10 @@ X = np.random.default_rng(1).normal(size=(5, D))
     ("use", "message"),
     [
         (lambda of: of(X, scores=[1, 2]), r"scores .*got \(2,\)"),
-        (lambda of: of(X, scores=[1, 2, 3, 4, np.nan]), "scores must be finite"),
+        (
+            lambda of: of(X, scores=[1, 2, 3, 4, np.nan]),
+            r"scores .*got nan in row 4 .*1 of 5 rows: ",
+        ),
         (lambda of: of(X, [0, 1, 0, 1, 0], scores=range(5)), "model must be left out with scores"),
         (lambda of: of(X), "model or scores must be given"),
         (lambda of: of(X, scores=np.arange(5)).local(), "min_gap .*got None"),

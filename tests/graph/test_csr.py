@@ -314,6 +314,23 @@ def test_weights_match_the_edge_list(edges, directed, seed):
     assert_array_equal(again.weights, graph.weights)
 
 
+@pytest.mark.parametrize("directed", [False, True])
+def test_sums_of_weights_do_not_depend_on_the_order_of_repeated_edges(directed):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 3, (2, 2000))
+    weights = rng.exponential(size=2000) * 10.0 ** rng.integers(-9, 9, 2000)
+    graph = as_graph(ends, edge_weight=weights, directed=directed)
+    order = rng.permutation(2000)
+    again = as_graph(ends[:, order], edge_weight=weights[order], directed=directed)
+    assert_array_equal(again.weights, graph.weights)
+
+
+@pytest.mark.parametrize("repeats", [255, 256, 257, 512])
+def test_an_edge_counts_once_however_often_it_is_repeated(repeats):
+    graph = as_graph([[0] * repeats + [1], [1] * repeats + [2]])
+    assert graph.indices.tolist() == [1, 0, 2, 1]
+
+
 def test_a_graph_keeps_its_weights_unless_they_are_refused():
     graph = as_graph(MESSY, edge_weight=WEIGHTS)
     assert as_graph(graph) is as_graph(graph, edge_weight=True) is graph
@@ -360,20 +377,21 @@ def test_wrong_weights_are_named(graph, edge_weight, message):
         as_graph(graph, edge_weight=edge_weight)
 
 
-@pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 1.0], [np.nan, 1.0], [1.0, np.inf]])
-def test_wrong_weights_of_a_graph_are_refused(weights):
-    with pytest.raises(ValueError, match="weights must be positive and finite, which those"):
-        Graph(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.array(weights, np.float32))
-
-
-def test_weights_that_do_not_fit_a_graph_are_refused():
-    arrays = np.array([0, 1, 2]), np.array([1, 0], np.int32)
-    with pytest.raises(ValueError, match="weights must have length 2, got 1"):
-        Graph(*arrays, np.ones(1, np.float32))
-    with pytest.raises(TypeError, match="weights must be an array of float32"):
-        Graph(*arrays, np.ones(2))
-    with pytest.raises(ValueError, match="weights must be one-dimensional"):
-        Graph(*arrays, np.ones((2, 1), np.float32))
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        *(
+            (np.array(pair, np.float32), ValueError, "weights must be positive and finite")
+            for pair in ([1, -1], [0, 1], [np.nan, 1], [1, np.inf])
+        ),
+        (np.ones(1, np.float32), ValueError, "weights must have length 2, got 1"),
+        (np.ones(2), TypeError, "weights must be an array of float32"),
+        (np.ones((2, 1), np.float32), ValueError, "weights must be one-dimensional"),
+    ],
+)
+def test_wrong_weights_of_a_graph_are_refused(weights, error, message):
+    with pytest.raises(error, match=message):
+        Graph(np.array([0, 1, 2]), np.array([1, 0], np.int32), weights)
 
 
 def test_what_is_for_the_model_only():

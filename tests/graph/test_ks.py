@@ -1,6 +1,4 @@
 import itertools
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import weight_matrix, weighted_ks_vectors
+from reference import output_of, weight_matrix, weighted_ks_vectors
 
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph
@@ -92,16 +90,6 @@ def test_small_graphs_match_the_reference(problem, num_layers, alpha, directed):
     assert np.abs(X - reference(x, edge_index, num_layers, alpha, directed)).max() < TOLERANCE
 
 
-@given(problems(), st.randoms(use_true_random=False))
-def test_numbering_of_the_nodes_does_not_matter(problem, random):
-    x, edge_index = problem
-    order = list(range(len(x)))
-    random.shuffle(order)
-    number = np.argsort(order)
-    X = ks_vectors(x, edge_index)
-    assert_allclose(ks_vectors(x[order], number[edge_index]), X[order], atol=TOLERANCE)
-
-
 @given(problems())
 def test_one_direction_means_both(problem):
     x, edge_index = problem
@@ -158,19 +146,6 @@ def test_scale_of_the_weights_does_not_matter(problem, power_of_two, factor):
     assert_array_equal(ks_vectors(x, edge_index, edge_weight=weights * power_of_two), X)
     scaled = weights.astype(np.float64) * factor
     assert_allclose(ks_vectors(x, edge_index, edge_weight=scaled), X, atol=TOLERANCE)
-
-
-@given(weighted_problems(), st.randoms(use_true_random=False))
-def test_order_of_nodes_and_edges_does_not_matter_with_weights(problem, random):
-    x, edge_index, weights = problem
-    order, edges = list(range(len(x))), list(range(len(weights)))
-    random.shuffle(order)
-    random.shuffle(edges)
-    X = ks_vectors(x, edge_index, edge_weight=weights)
-    assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=weights[edges]), X)
-    number = np.argsort(order)
-    moved = ks_vectors(x[order], number[edge_index], edge_weight=weights)
-    assert_allclose(moved, X[order], atol=TOLERANCE)
 
 
 def test_a_hub_is_as_exact_as_any_node():
@@ -321,10 +296,7 @@ def test_memory_is_bounded(tmp_path):
         tmp_path, x=rng.random((n, d), dtype=np.float32), indptr=graph.indptr, indices=graph.indices
     )
     np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(n, d)).flush()
-    run = subprocess.run(
-        [sys.executable, "-c", MEASURED, tmp_path], capture_output=True, text=True, check=True
-    )
-    assert int(run.stdout) < 40_000_000
+    assert int(output_of(MEASURED, tmp_path)) < 40_000_000
 
 
 def test_changes_to_a_copy_on_write_map_are_kept(tmp_path):
@@ -343,14 +315,6 @@ def test_work_files_are_removed_after_a_fault(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileNotFoundError, match="no folder"):
         ks_vectors(np.ones((3, 2)), [[0], [1]], workspace=tmp_path / "no folder")
-
-
-def test_progress_is_quiet_when_it_is_not_a_terminal(capfd, tmp_path):
-    x, edge_index = random_problem()
-    X = ks_vectors(x, edge_index)
-    assert_array_equal(ks_vectors(x, edge_index, progress=True), X)
-    assert_array_equal(ks_vectors(x, edge_index, progress=True, workspace=tmp_path), X)
-    assert capfd.readouterr() == ("", "")
 
 
 def bad(value):
@@ -379,7 +343,7 @@ read_only.flags.writeable = False
         (
             {"x": scipy.sparse.csr_array(np.ones((3, 2), dtype=complex))},
             TypeError,
-            "x must be a matrix of real numbers",
+            "x must be a matrix",
         ),
         ({"edge_index": [[0, 3], [1, 0]]}, ValueError, "edge_index .*got 3 in edge 1"),
         ({"edge_index": [[0], [-1]]}, ValueError, "edge_index .*got -1 in edge 0"),
@@ -466,3 +430,17 @@ def test_similarity_in_float64_is_1_for_equal_rows_only():
 def test_faults_of_a_pair_are_named(X, v, u, error, message):
     with pytest.raises(error, match=message):
         ks_similarity(X, v, u)
+
+
+@given(weighted_problems(), st.booleans(), st.randoms(use_true_random=False))
+def test_order_of_nodes_and_edges_does_not_matter(problem, weighted, random):
+    x, edge_index, weights = problem
+    order, edges = list(range(len(x))), list(range(len(weights)))
+    random.shuffle(order)
+    random.shuffle(edges)
+    some, shuffled = (weights, weights[edges]) if weighted else (None, None)
+    X = ks_vectors(x, edge_index, edge_weight=some)
+    assert_array_equal(ks_vectors(x, edge_index[:, edges], edge_weight=shuffled), X)
+    number = np.argsort(order)
+    moved = ks_vectors(x[order], number[edge_index], edge_weight=some)
+    assert_allclose(moved, X[order], atol=TOLERANCE)

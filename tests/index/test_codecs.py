@@ -49,15 +49,6 @@ def test_global_evidence_is_that_of_the_decoded_rows(qtype: int) -> None:
     assert error < (1e-3 if qtype == QTYPES[1] else 1e-2)
 
 
-def test_8_bits_are_nearly_as_good_as_32() -> None:
-    X, labels = clustered(2000, 32, 3)
-    S = similarities(X[:100], X)
-    for qtype, error in zip(QTYPES, (5e-3, 5e-4), strict=True):
-        index = with_rows(cfe.IndexEvidenceIVFScalarQuantizer(32, 20, qtype=qtype), X, labels)
-        D, I = index.search_evidence(X[:100], labels[:100], 10, 20)
-        assert np.abs(D - np.take_along_axis(S, I, axis=1)).max() < error
-
-
 def test_the_range_comes_from_a_sample_of_fixed_size(monkeypatch: pytest.MonkeyPatch) -> None:
     X = clustered(400, 6, 2)[0]
     one, two = (cfe.IndexEvidenceIVFScalarQuantizer(6, 4) for _ in range(2))
@@ -137,15 +128,6 @@ def test_more_looks_find_more(empty: bytes) -> None:
     assert recalls == sorted(recalls)
     assert recalls[0] < 0.9
     assert recalls[-1] == 1
-
-
-def test_few_and_many_queries_agree(empty: bytes) -> None:
-    index = filled(empty)
-    D, I = index.search_evidence(X[:40], LABELS[:40], 6, 5)
-    for v in range(40):
-        one = index.search_evidence(X[v : v + 1], LABELS[v : v + 1], 6, 5)
-        assert_array_equal(one[0][0], D[v])
-        assert_array_equal(one[1][0], I[v])
 
 
 def test_results_do_not_depend_on_how_the_index_came_about(empty: bytes) -> None:

@@ -329,61 +329,6 @@ def test_merging_adds_to_the_ids_and_refuses_before_it_moves(kind: str) -> None:
                 use(wrong)
 
 
-# --- a selection of rows ----------------------------------------------------------------------------------------------
-
-MASK = np.random.default_rng(4).random(N) < 0.2  # for the vectors in ascending order of their ids
-CHOSEN = np.sort(IDS)[MASK]
-
-
-def searches(index: Any, sel: Any) -> list[Any]:
-    """Return the exact results of all searches among the selected vectors."""
-    xq, labels = X[:40], LABELS[:40]
-    found = [
-        index.search(xq, 5, params=cfe.EvidenceParameters(labels, exact=True, sel=sel)),
-        index.range_search(xq, 0.5, params=cfe.EvidenceParameters(labels, sel=sel)),
-        index.search_evidence(xq, labels, 5, sel=sel, exact=True),
-        index.search_evidence(xq[:1], labels[:1], 5, sel=sel, exact=True),
-        index.search_stored(IDS[:40], 5, sel=sel, exact=True),
-        index.search_stored(k=5, sel=sel, exact=True),
-        index.range_search_evidence(xq, labels, 0.5, sel=sel),
-    ]
-    if index.has_lists:
-        found += [
-            index.search_certified(k=5, nprobe=16, sel=sel),
-            index.search_evidence(xq, labels, 5, sel=sel, recall=1.0),
-            index.search_evidence(xq, labels, 5, sel=sel, recall=0.9),
-        ]
-    return found
-
-
-def test_every_search_is_exact_among_selected_rows(kind: str) -> None:
-    index, only = filled(kind, IDS), filled(kind, IDS)
-    only.relabel(np.full(N - len(CHOSEN), -1), np.setdiff1d(IDS, CHOSEN))  # no longer evidence
-    by_selector = searches(index, faiss.IDSelectorBatch(CHOSEN))
-    for sel in (MASK, CHOSEN, CHOSEN[::-1].tolist(), set(CHOSEN.tolist())):
-        for found, expected in zip(searches(index, sel), by_selector, strict=True):
-            assert_same_arrays(found, expected)
-    assert_same_arrays(by_selector[2], only.search_evidence(X[:40], LABELS[:40], 5, exact=True))
-    assert_same_arrays(by_selector[6], only.range_search_evidence(X[:40], LABELS[:40], 0.5))
-    assert_array_equal(by_selector[0][1], by_selector[2][1])
-    for sel in ([], np.zeros(N, bool), np.array([10**7])):
-        assert (index.search_stored(k=3, sel=sel)[1] == -1).all()
-        assert (index.search_evidence(X[:1], LABELS[:1], 3, sel=sel)[1] == -1).all()
-        assert len(index.range_search_evidence(X[:9], LABELS[:9], -1.0, sel=sel)[2]) == 0
-
-
-def test_masks_and_ids_select_removed_rows(kind: str) -> None:
-    index = filled(kind, IDS)
-    assert index.remove_ids(MASK) == MASK.sum()
-    left = index.members().ids
-    assert_array_equal(left, np.setdiff1d(IDS, CHOSEN))
-    assert index.remove_ids(set(left[:7].tolist())) == 7
-    assert index.remove_ids(int(left[7])) == 1
-    assert index.remove_ids(range(10**6, 10**6 + 5)) == 0
-    assert index.remove_ids([*left[8:12], *left[8:12], 10**7]) == 4
-    assert_array_equal(index.members().ids, left[12:])
-
-
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 

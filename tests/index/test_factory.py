@@ -179,6 +179,7 @@ def test_a_description_is_a_string() -> None:
         (lambda: cfe.IndexEvidenceIVF(4, "many"), "nlist .*'auto', got 'many'"),
         (lambda: cfe.IndexEvidenceIVF(4, 5, 0), "partitions .*got 0"),
         (lambda: cfe.IndexEvidenceIVF(4, 5, theta=2.0), "theta must lie in"),
+        (lambda: cfe.IndexEvidenceIVF(4, 5, routing="fast"), "routing must be .*got 'fast'"),
         (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 3), "M must divide d = 10, got 3"),
         (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 0), "M must be at least 1, got 0"),
         (lambda: cfe.IndexEvidenceIVFPQ(10, 4, 2, k_factor=0.5), "k_factor .*got 0.5"),

@@ -194,20 +194,3 @@ def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> Non
     found = np.diff(lims)
     assert_array_equal(found, ((np.float32(0.5) <= S) & (labels[:, None] != labels)).sum(axis=1))
     assert len(ids) > 1000
-
-
-def test_identical_vectors_come_back_by_id() -> None:
-    index = cfe.IndexEvidenceIDMap2(3)
-    ids = np.random.default_rng(0).permutation(5000)
-    index.add_with_labels(np.tile(np.float32([1, 2, 2]), (5000, 1)), np.zeros(5000, int), ids)
-    D, I = index.search_evidence([[2, 4, 4]], [1], 100)
-    assert_array_equal(I[0], np.arange(100))
-    assert len(set(D[0].tolist())) == 1
-    np.testing.assert_allclose(D, 1, atol=2e-7)
-
-
-def test_a_change_behind_our_back_is_noticed() -> None:
-    index = with_rows(cfe.IndexEvidenceIDMap2(4), np.eye(4), [0, 0, 1, 1])
-    faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(4) + 10)
-    with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
-        index.search_stored(k=1)

@@ -1,12 +1,10 @@
 """A forked child can search and change the index, even if threads of the parent were busy during the fork."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from reference import output_of
 
-import cfe_faiss as cfe
 from cfe_faiss.rows.faiss_functions import interrupt_lock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
@@ -135,10 +133,7 @@ for name in busy:
 )
 def test_a_child_searches_and_changes(kind: str, busy: list[str]) -> None:
     # a fork must wait for products on several threads
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
-    command = [sys.executable, "-c", FORKS, kind, *busy]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stderr
+    output_of(FORKS, kind, *busy, OPENBLAS_NUM_THREADS="2")
 
 
 HELD = """
@@ -172,10 +167,7 @@ assert status == 0, status
 
 @pytest.mark.skipif(not interrupt_lock(), reason="this FAISS hides its lock")
 def test_a_child_finds_the_lock_of_faiss_open() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(HELD, PYTHONWARNINGS="ignore")
 
 
 WITHIN = """
@@ -205,8 +197,4 @@ index.relabel([1, 0])
 
 
 def test_a_fork_from_inside_a_search() -> None:
-    assert cfe.__version__
-    done = subprocess.run(
-        [sys.executable, "-c", WITHIN], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(WITHIN)

@@ -26,39 +26,6 @@ from cfe_faiss.coarse import partitions
 OTHER = clustered(N, D, 4, seed=1)[0]
 
 
-def test_vectors_are_stored_once_in_a_correct_stock_index() -> None:
-    X, labels = clustered(2000, 16, 4)
-    index = with_rows(cfe.IndexEvidenceIVF(16, 20, 3), X, labels)
-    assert isinstance(index, faiss.IndexIVFFlat)
-    assert index.ntotal == index.invlists.compute_ntotal() == 2000
-    stock = faiss.deserialize_index(faiss.serialize_index(index))
-    assert type(stock) is faiss.IndexIVFFlat
-    stock.nprobe = 20
-    xq = unit(X[:50])
-    D, I = stock.search(xq, 5)
-    exact_D, exact_I = faiss.knn(xq, unit(X), 5, metric=faiss.METRIC_INNER_PRODUCT)
-    assert_array_equal(I, exact_I)
-    np.testing.assert_allclose(D, exact_D, atol=1e-6)
-    for j in range(20):
-        ids = faiss.rev_swig_ptr(index.invlists.get_ids(j), index.invlists.list_size(j))
-        assert (np.diff(labels[ids]) >= 0).all()
-
-
-def test_supplementary_partitions_refer_to_every_vector_once() -> None:
-    X, labels = clustered(500, 8, 3)
-    index = cfe.IndexEvidenceIVF(8, 7, 4)
-    index.train(X)
-    index.add_with_labels(X[:200], labels[:200])
-    index.add_with_labels(X[200:], labels[200:])
-    rows = index.members().rows
-    centroids = index.centroids()
-    for i in range(4):
-        cosines = unit(X) @ centroids[i].T
-        assigned = lists_of_rows(index)[i][rows]
-        found = cosines[np.arange(500), assigned]
-        np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-6)
-
-
 @pytest.mark.parametrize("first", ["add", "relabel", "remove", "reset"])
 def test_supplementary_lists_of_a_file_follow_changes(first: str, tmp_path: Path) -> None:
     X, labels = clustered(300, 8, 3)
@@ -83,18 +50,6 @@ def test_supplementary_lists_of_a_file_follow_changes(first: str, tmp_path: Path
         cosines = unit(stored) @ centroids.T
         found = cosines[np.arange(len(stored)), of_partition[rows]]
         np.testing.assert_allclose(found, cosines.max(axis=1), atol=1e-6)
-
-
-def test_more_probes_find_more() -> None:
-    X, labels = clustered(3000, 24, 3)
-    index = with_rows(cfe.IndexEvidenceIVF(24, 40), X, labels)
-    exact_D, exact_I = index.search_stored(k=10, nprobe=40)
-    recalls = []
-    for nprobe in (1, 4, 16, 40):
-        D, I = index.search_stored(k=10, nprobe=nprobe)
-        recalls.append(cfe.metrics.recall(I, exact_I, D, exact_D))
-    assert recalls == sorted(recalls)
-    assert recalls[-1] == 1
 
 
 def test_search_takes_the_index_nprobe_by_default() -> None:
@@ -220,31 +175,6 @@ def test_an_untrained_index_merges_into_a_trained_one_as_no_vectors() -> None:
     index.add(RAW)
     index.merge_from(empty)
     assert index.ntotal == len(RAW)
-
-
-@pytest.mark.parametrize(
-    ("kind", "metric"),
-    [("EvidenceIVF4,SQ8", "l2"), ("EvidenceIVF4x3,SQ8", "cosine"), ("EvidenceIVF4,Flat", "ip")],
-)
-def test_merged_vectors_stay_in_their_lists_as_in_faiss(kind: str, metric: str) -> None:
-    # Components beyond the range of the codec move to its border, where another list may be nearer.
-    far = 3 * RAW
-    index, other, whole = (cfe.index_factory(D, kind, metric) for _ in range(3))
-    for one in (index, other, whole):
-        one.train(RAW)
-    whole.add_with_labels(far, LABELS)
-    index.add_with_labels(far[:200], LABELS[:200])
-    other.add_with_labels(far[200:], LABELS[200:])
-    index.merge_from(other, 200)
-    for number in range(4):
-        merged, added = (
-            faiss.rev_swig_ptr(one.invlists.get_ids(number), one.invlists.list_size(number))
-            for one in (index, whole)
-        )
-        assert_array_equal(np.sort(merged), np.sort(added))
-    for nprobe in (1, None):
-        results = [one.search_stored(k=5, nprobe=nprobe) for one in (index, whole)]
-        assert_same_arrays(results[0], results[1])
 
 
 # --- what FAISS does with lists -------------------------------------------------------------------
@@ -407,7 +337,7 @@ def test_drift_is_the_share_of_rows_nearer_to_the_mean_of_another_list() -> None
     nearer = (index.reconstruct_batch(np.arange(5)) @ means.T).argmax(axis=1) != [0, 0, 0, 0, 1]
     assert index.drift() == nearer.mean() > 0.2
     index.remove_ids(np.arange(5))
-    assert index.drift() == 0
+    assert index.drift() == filled("IDMap2,EvidenceFlat").drift() == 0
 
 
 def test_drift_is_measured_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,12 +346,6 @@ def test_drift_is_measured_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = index.drift()
     monkeypatch.setattr(partitions, "SAMPLE", 250)
     assert index.drift() == index.drift() == pytest.approx(exact, abs=0.1)
-
-
-def test_an_index_without_lists_has_no_drift() -> None:
-    index = filled("IDMap2,EvidenceFlat")
-    index.update_vectors([1], OTHER[:1])
-    assert index.drift() == 0.0
 
 
 @pytest.mark.parametrize("kind", [kind for kind in WITH_LISTS if "fp16" not in kind])

@@ -5,18 +5,23 @@ Labels are texts, large integers, booleans, or several of these.
 
 import pickle
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
+import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import assert_same_arrays, clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.base.values import order_key, order_of
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+pd: Any = pytest.importorskip("pandas")
+pa: Any = pytest.importorskip("pyarrow")
 
 KINDS = [
     "IDMap2,EvidenceFlat",
@@ -308,3 +313,33 @@ def test_a_label_that_no_row_has_is_another_one_than_every_code_in_use(kind: str
         found = index.search_evidence(X[:9], [77] * 9, N, exact=True)[1]
         assert_array_equal(np.sort(found), np.tile(np.arange(N), (9, 1)))
         index.relabel([2**62], [0])  # from here on, labels have a table
+
+
+def changed(form: Callable[[list[int]], Any]) -> list[Any]:
+    """Return what calls answer whose ids are in one form."""
+    index = exact(NUMBERS[:24], ids=form(list(range(100, 124))))
+    ids = form([101, 103, 107])
+    answers = [
+        index.search_stored(ids, 3)[1],
+        index.search_evidence(X[:1], NUMBERS[:1], 3, sel=ids)[1],
+        index.search_evidence(X[:2], NUMBERS[:2], 3, exclude=[ids, form([105])])[1],
+        index.reconstruct_batch(ids),
+    ]
+    index.relabel(form([5, 5, 5]), ids)
+    index.update_vectors(ids, X[:3])
+    answers += [index.members().labels, index.reconstruct_batch(ids)]
+    index.remove_ids(ids)
+    return [*answers, index.members().ids]
+
+
+@pytest.mark.parametrize("form", [np.array, pd.Series, pl.Series, pa.array, tuple])
+def test_ids_and_labels_of_every_library(form: Any) -> None:
+    assert_same_arrays(changed(form), changed(list))
+
+
+def test_missing_texts_of_pandas_are_unknown_labels() -> None:
+    index = exact(pd.Series(["a", "b", "c"], dtype="string"))
+    index.relabel(pd.Series(["b", None, pd.NA], dtype="string"))
+    assert index.members().labels.tolist() == ["b", None, None]
+    with pytest.raises(ValueError, match="labels must hold a label for each vector, got None"):
+        exact(pd.Series(["a", pd.NA], dtype="string"))

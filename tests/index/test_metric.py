@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import (
     assert_same_arrays,
     cosine,
-    outputs_of_levels,
     quick,
     similarity,
     squared_distance,
@@ -30,7 +28,6 @@ from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
 ALL_METRICS = ["cosine", *METRICS]
-CONSTANTS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
 
 Floats = NDArray[np.float32]
 Draw = Callable[[np.random.Generator, int, int], NDArray[Any]]
@@ -177,37 +174,6 @@ def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> N
     assert_same_arrays(found, expected(case, sound))
 
 
-def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[np.int64]]:
-    rng = np.random.default_rng(0)
-    X = (
-        rng.normal(size=(60, d))[rng.integers(0, 60, n)] + rng.normal(scale=0.4, size=(n, d))
-    ).astype(np.float32)
-    X *= rng.lognormal(sigma=0.4, size=(n, 1)).astype(np.float32)
-    labels = np.where(rng.random(n) < 0.8, X[:, 0] > 0, rng.integers(0, 3, n)).astype(np.int64)
-    index = with_rows(cfe.IndexEvidenceIVF(d, 80, metric=metric), X, labels)  # type: ignore[arg-type]
-    return index, X, labels
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_a_recall_is_kept_for_each_class(metric: str) -> None:
-    index, X, labels = many(metric)
-    exact = index.search_stored(k=10, exact=True)
-    for queries in (slice(None), slice(0, 200)):
-        D, I = index.search_stored(np.arange(len(X))[queries], 10, recall=0.9)
-        shares = [
-            cfe.metrics.recall(
-                I[own], exact[1][queries][own], D[own], exact[0][queries][own], metric
-            )
-            for own in (labels[queries] == label for label in range(3))
-        ]
-        assert min(shares) >= 0.85, shares
-        assert_array_equal(D, distances_of_found(metric, X[: len(I)], X[I]))
-    scanned = index.nprobe_for(0.9)
-    assert scanned < 80
-    D, I = index.search_stored(k=10, nprobe=80)
-    assert_same_arrays((D, I), exact)
-
-
 def filled(kind: str, metric: Any, X: Floats, labels: Any) -> Any:
     return with_rows(quick(cfe.index_factory(X.shape[1], kind, metric)), X, labels)
 
@@ -252,26 +218,3 @@ def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="xq must"):
             index.search_evidence(bad, [1], 1)
     assert index.ntotal == 2
-
-
-RUN = """
-import hashlib, numpy as np, cfe_faiss as cfe
-rng = np.random.default_rng(0)
-X, labels = (rng.normal(size=(900, 21)) * rng.lognormal(size=(900, 1)) + 3).astype(np.float32), np.arange(900) % 3
-digest = hashlib.sha256()
-for metric in ("ip", "l2"):
-    index = cfe.IndexEvidenceIVF(21, 24, metric=metric)
-    index.train(X)
-    index.add_with_labels(X[:800], labels[:800])
-    results = [index.search_stored(k=5, nprobe=2), index.search_certified(k=5, nprobe=6)]
-    index.add_with_labels(X[800:], labels[800:])
-    results += [index.search_evidence(X[q : q + 1], labels[q : q + 1], 7, 3) for q in range(40)]
-    results += [index.search_per_label(X[:9], labels[:9], 3), [index.centroids()]]
-    for array in (part for result in results for part in result):
-        digest.update(np.ascontiguousarray(array).tobytes())
-print(digest.hexdigest())
-"""
-
-
-def test_every_instruction_set_gives_the_same_bits() -> None:
-    assert len(outputs_of_levels(RUN)) == 1

@@ -117,14 +117,6 @@ def test_only_indexes_with_lists_have_a_choice() -> None:
         flat.choice = "float"
     with pytest.raises(ValueError, match="choice must be 'float', 'byte' or None, got 'double'"):
         built().choice = "double"
-
-
-def test_invalid_arguments_raise() -> None:
-    for index in (built(), cfe.IndexEvidenceIDMap2(3)):
-        with pytest.raises(ValueError, match="k must be at least 1"):
-            index.prepare(0)
-        with pytest.raises(ValueError, match="recall must be above 0"):
-            index.prepare(recall=1.5)
     with pytest.raises(ValueError, match="the index must hold vectors, got an empty one"):
         cfe.IndexEvidenceIVF(4, 3).prepare()
 

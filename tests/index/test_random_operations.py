@@ -65,6 +65,12 @@ BITS = {
 HUGE = [np.inf, -np.inf, 1e300, -1e300, 3.4e38, -3.4e38]
 ENDS = np.float32([-3.4e38, 3.4e38])
 NOT_FOR_CODES = {"lengths", "large", "tiny"}  # beyond the range of scalar quantizers
+SEL_FORMS: list[Callable[[Any], Any]] = [
+    list,
+    set,
+    lambda ids: np.array(ids, np.int64),
+    lambda ids: faiss.IDSelectorBatch(np.array(ids, np.int64)),
+]
 STEPS = 12
 SLOW_SECONDS = 600
 TEXTS = ["ham", "spam", "Ham", " ", "ünïcode", "a" * 40]
@@ -164,8 +170,10 @@ class Sequence:
             rules.per_group = int(rng.integers(1, 5))
         if rng.random() < 0.3:
             rules.sel = self.some_ids(200)
+            rules.sel_form = SEL_FORMS[int(rng.integers(len(SEL_FORMS)))]
             if rng.random() < 0.5:
                 rules.sel = np.isin(self.model.ids, rules.sel)
+                rules.sel_form = np.asarray
         if rng.random() < 0.3:
             rules.exclude = [
                 [int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)
@@ -232,6 +240,7 @@ class Sequence:
         ids = self.model.ids[::2] if self.rng.random() < 0.1 else self.some_ids()
         unknown = np.array([*ids, 10**7], np.int64)
         forms = [unknown, faiss.IDSelectorBatch(unknown), {*ids}, np.isin(self.model.ids, ids)]
+        forms.append([*ids, *ids])
         chosen = int(self.rng.integers(len(forms)))
         self.note("remove", ids, "form", chosen)
         assert self.index.remove_ids(forms[chosen]) == self.model.remove(ids)

@@ -18,7 +18,6 @@ from cfe_faiss.search.conditions import selected
 from cfe_faiss.search.derived import Derived
 
 MASK = np.random.default_rng(4).random(N) < 0.2  # for the vectors in ascending order of their ids
-CHOSEN = np.sort(IDS)[MASK]
 
 
 def small(ids: list[int]) -> cfe.IndexEvidenceIDMap2:
@@ -121,21 +120,6 @@ def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -
 # --- effort -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nprobe", [1, 2, 4])
-def test_rows_are_complete_and_certificates_hold_under_a_mask(nprobe: int) -> None:
-    index = filled("EvidenceIVF8,Flat", IDS)
-    _, exact = index.search_stored(k=5, exact=True, sel=MASK)
-    _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=MASK)
-    assert (I >= 0).all()
-    assert np.isin(I, CHOSEN).all()
-    assert_array_equal(I[certified], exact[certified])
-    few = CHOSEN[:3]
-    _, I, certified = index.search_certified(k=5, nprobe=nprobe, sel=few)
-    _, exact = index.search_stored(k=5, exact=True, sel=few)
-    assert_array_equal(I, exact)
-    assert certified.all()  # rows with all eligible vectors
-
-
 def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     from cfe_faiss.search import recall
 
@@ -156,11 +140,7 @@ def test_a_recall_is_reached_among_selected_rows(monkeypatch: pytest.MonkeyPatch
 def both_kinds(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
     flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
-    ivf.train(stored.X)
-    for index in (flat, ivf):
-        index.add_with_ids(stored.X, stored.ids)
-        index.relabel(stored.labels, stored.ids)
-    return [flat, ivf]
+    return [with_rows(index, stored.X, stored.labels, stored.ids) for index in (flat, ivf)]
 
 
 @given(

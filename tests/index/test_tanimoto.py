@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from reference import assert_same_arrays, outputs_of_levels, tanimoto, with_rows
+from reference import assert_same_arrays, tanimoto, with_rows
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
@@ -123,27 +123,6 @@ def test_other_numbers_and_lists_are_refused() -> None:
     with pytest.raises(ValueError, match=r"threshold must lie in \[0, 1\]"):
         list(cfe.evidence_pairs(index, 1.5))
     assert index.ntotal == 3
-
-
-RUN = """
-import hashlib, numpy as np, cfe_faiss as cfe
-rng = np.random.default_rng(0)
-digest = hashlib.sha256()
-for d in (7, 16, 45, 500):
-    X, labels = (rng.random((900, d)) < 0.2).astype(np.float32), np.arange(900) % 3
-    index = cfe.IndexEvidenceFlat(d, "tanimoto")
-    index.add_with_labels(X, labels)
-    results = [index.search_stored(k=5), index.range_search_evidence(X[:9], labels[:9], 0.3)]
-    results += [index.search_evidence(X[q : q + 1], labels[q : q + 1], 7) for q in range(40)]
-    results += [index.search_evidence(X[:50], labels[:50], 9, per_group=2)]
-    for array in (part for result in results for part in result):
-        digest.update(np.ascontiguousarray(array).tobytes())
-print(digest.hexdigest())
-"""
-
-
-def test_every_instruction_set_gives_the_same_bits() -> None:
-    assert len(outputs_of_levels(RUN)) == 1
 
 
 SMILES = [

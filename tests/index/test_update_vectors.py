@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,14 +59,6 @@ def test_vectors_behind_a_transform() -> None:
     # products of one batch have the same bits
     other.add_with_labels(OTHER[:9], LABELS[:9], np.arange(9))
     assert_same(index.evidence, other.evidence)
-
-
-def test_a_mapped_index_refuses_updates(tmp_path: Any) -> None:
-    cfe.write_index(filled("EvidenceIVF8,Flat"), tmp_path / "index")
-    mapped = cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP)
-    with pytest.raises(RuntimeError, match="mapped"):
-        mapped.update_vectors([1], OTHER[:1])
-    assert_same(mapped, filled("EvidenceIVF8,Flat"))
 
 
 def test_the_next_default_id_follows_an_updated_largest_one() -> None:

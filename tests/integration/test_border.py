@@ -3,8 +3,6 @@
 import copy
 import inspect
 import pickle
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from reference import clustered, unit, with_rows
+from reference import clustered, output_of, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
@@ -36,14 +34,6 @@ KINDS = [
 
 def filled(kind: str) -> Any:
     return with_rows(cfe.index_factory(D, kind), X, LABELS)
-
-
-def run(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 # --- FAISS stays as it is ---------------------------------------------------------------------------------------------
@@ -92,7 +82,7 @@ print("the same")
 
 
 def test_import_and_use_change_nothing_in_faiss() -> None:
-    assert "the same" in run(USE.replace("KINDS", repr(KINDS)))
+    assert "the same" in output_of(USE.replace("KINDS", repr(KINDS)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +109,7 @@ def test_torch_utils_in_any_order(order: str) -> None:
     cfe.unregister()
     print("searched")
     """
-    assert "searched" in run(code)
+    assert "searched" in output_of(textwrap.dedent(code))
 
 
 def test_a_missing_symbol_of_faiss_names_the_versions_that_work() -> None:

@@ -142,27 +142,6 @@ def test_langchain_saves_and_loads(kind: str, tmp_path: Path) -> None:
         leaving_out(store, 1).save_local(str(tmp_path / "view"))
 
 
-@kinds
-def test_merging_two_stores_of_langchain(kind: str) -> None:
-    store, other = filled(kind), langchain_over(empty(kind))
-    other.add_texts(NEW, ids=["new-0", "new-1"])
-    other.index.relabel(classify(NEW))
-    # Both stores number from 0. LangChain counts on the index to shift the second's ids, as only IndexFlat does.
-    with pytest.raises(ValueError, match="ids must not be in the index yet"):
-        store.merge_from(other)
-    assert (store.index.ntotal, other.index.ntotal) == (len(TEXTS), len(NEW))
-    shifted = cfe.IndexEvidenceIDMap2(D)
-    shifted.merge_from(other.index, store.index.ntotal)
-    other.index = shifted
-    store.merge_from(other)
-    everything = TEXTS + NEW
-    for query in everything:
-        found = texts_of(store.similarity_search(query, 3))
-        assert found == nearest(query, 3, texts=everything)
-    found = texts_of(leaving_out(store, 0).similarity_search(NEW[0], 3))
-    assert found == nearest(NEW[0], 3, 0, everything)
-
-
 # --- LlamaIndex -------------------------------------------------------------------------------------------------------
 
 FILE = "default__vector_store.json"  # what LlamaIndex calls the file of the FAISS index

@@ -83,18 +83,6 @@ def test_shards_search_every_shard(kind: str, threaded: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_evidence_of_shards_is_merged_by_faiss(kind: str) -> None:
-    halves = [filled(kind, slice(None, N // 2)), filled(kind, slice(N // 2, None))]
-    parts = [half.search_evidence(X[:40], LABELS[:40], 5, **exact(kind)) for half in halves]
-    D_all, I_all = (np.stack(arrays) for arrays in zip(*parts, strict=True))
-    D_best, I_best = faiss.merge_knn_results(D_all, I_all, keep_max=True)
-    assert (LABELS[I_best] != LABELS[:40, None]).all()
-    if "SQ8" not in kind:  # trained on the same vectors, but of other halves
-        expected = filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
-        assert_same((D_best, I_best), expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_replicas_answer_like_the_index(kind: str) -> None:
     index = filled(kind)
     replicas = faiss.IndexReplicas(D)

@@ -158,13 +158,8 @@ CLIENTS = {
 
 def run(code: str, folder: Path) -> None:
     head = f"import os, warnings\nfolder = {str(folder)!r}\n"
-    done = subprocess.run(
-        [sys.executable, "-c", head + textwrap.dedent(code) + "\nprint('done')"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=folder,
-    )
+    command = [sys.executable, "-c", head + textwrap.dedent(code) + "\nprint('done')"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "done" in done.stdout
 

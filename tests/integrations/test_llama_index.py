@@ -118,9 +118,7 @@ NODES: list[BaseNode] = [
     Node(
         id_="n", text_resource=MediaResource(text="a node", mimetype="text/x"), embedding=[0.5] * D
     ),
-    Node(
-        id_="u", image_resource=MediaResource(url="https://example.org/a.png"), embedding=[0.5] * D
-    ),
+    Node(id_="u", image_resource=MediaResource(url="https://e.org/a.png"), embedding=[0.5] * D),
     TextNode(id_="e", text="", embedding=[0.5] * D),
     TextNode(
         id_="t",
@@ -146,17 +144,9 @@ def test_a_node_comes_back_as_it_was_but_for_its_embedding(node: BaseNode) -> No
     ("node", "message"),
     [
         (TextNode(id_="b", text="no embedding"), "embedding not set"),
-        (TextNode(id_="b", text="short", embedding=[1.0]), "embedding .*got 1"),
+        (TextNode(id_="b", text="", embedding=[1.0] * D, metadata={"_node": 1}), "reserved"),
         (
-            TextNode(id_="b", text="a set", embedding=[1.0] * D, metadata={"tags": {1}}),
-            "'b': 'tags' must be",
-        ),
-        (
-            TextNode(id_="b", text="reserved", embedding=[1.0] * D, metadata={"_node": 1}),
-            "'_node', which is reserved",
-        ),
-        (
-            TextNode(id_="b", text="class", embedding=[1.0] * D, metadata={"label": [1]}),
+            TextNode(id_="b", text="", embedding=[1.0] * D, metadata={"label": [1]}),
             "labels must be",
         ),
         (TextNode(id_="a", text="twice", embedding=[1.0] * D), "'a' more than once"),
@@ -174,23 +164,16 @@ def test_errors_name_values_that_cannot_be_stored_and_nothing_is_added(
 # --- deleting ---------------------------------------------------------------------------------------------------------
 
 
-def test_deleting_by_document_by_id_by_filter_and_all() -> None:
+def test_deleting_by_document_and_by_ids_that_pass_a_filter() -> None:
     store = filled()
     store.delete("letter-1")
-    assert ids_of(store.get_nodes())[:3] == ["ticket-0", "ticket-1", "ticket-4"]
     store.delete("letter-unknown")
-    store.delete_nodes(["ticket-0", "unknown"])
-    store.delete_nodes(filters=having("place", 10, FilterOperator.GTE))
-    assert ids_of(store.get_nodes()) == [f"ticket-{i}" for i in (1, 4, 5, 6, 7, 8, 9)]
     store.delete_nodes(["ticket-4", "ticket-5"], having("parity", "odd"))
-    assert ids_of(store.get_nodes()) == [f"ticket-{i}" for i in (1, 4, 6, 7, 8, 9)]
     store.delete_nodes([])
-    assert len(store.client) == 6
-    store.clear()
-    assert store.get_nodes() == []
-    assert store.query(asked(NEW, 3)).ids == []
-    store.add([ticket(0)])
-    assert store.query(asked(NEW, 3)).ids == ["ticket-0"]
+    for call in (store.delete_nodes, store.get_nodes):
+        with pytest.raises(TypeError, match="must be a sequence, got str"):
+            call("ticket-4")
+    assert ids_of(store.get_nodes()) == [f"ticket-{i}" for i in (0, 1, 4, *range(6, len(TEXTS)))]
 
 
 NO_FILTERS = MetadataFilters(filters=[])
@@ -306,12 +289,8 @@ def test_filters_have_the_meaning_of_llama_index(
 ) -> None:
     filters = MetadataFilters(filters=parts, condition=condition)
     store = EvidenceVectorStore(EvidenceStore(2))
-    store.add(
-        [
-            TextNode(id_=str(i), text="t", embedding=[1, i], metadata=one)
-            for i, one in enumerate(held)
-        ]
-    )
+    rows = enumerate(held)
+    store.add([TextNode(id_=str(i), text="t", embedding=[1, i], metadata=one) for i, one in rows])
     matches = build_metadata_filter_fn(lambda id_: held[int(id_)], filters)
     try:
         expected = [str(i) for i in range(len(held)) if matches(str(i))]
@@ -467,10 +446,9 @@ def test_an_index_its_retriever_and_a_query_engine() -> None:
         EvidenceRetriever(store, predicted, TextEmbedding()), llm=MockLLM()
     )
     answer = engine.query(NEW)
-    assert texts_of(answer.source_nodes) == [
-        TEXTS[int(one[7:])]
-        for one in nearest(xq, 2, [i for i in of_other_class(predicted(NEW)) if i != 3])
-    ]
+    others = [i for i in of_other_class(predicted(NEW)) if i != 3]
+    expected = [TEXTS[int(id_[7:])] for id_ in nearest(xq, 2, others)]
+    assert texts_of(answer.source_nodes) == expected
     # MockLLM says what it was told
     assert all(text in str(answer) for text in texts_of(answer.source_nodes))
 
@@ -490,12 +468,8 @@ def test_the_evidence_retriever() -> None:
 def test_a_classifier_may_return_integers_of_numpy() -> None:
     store = EvidenceVectorStore(EvidenceStore(D), label_key="class")
     classes = classify(TEXTS)
-    store.add(
-        [
-            TextNode(id_=str(i), embedding=X[i].tolist(), metadata={"class": classes[i]})
-            for i in range(len(X))
-        ]
-    )
+    for i, row in enumerate(X.tolist()):
+        store.add([TextNode(id_=str(i), embedding=row, metadata={"class": classes[i]})])
     retriever = EvidenceRetriever(
         store, lambda text: classify([text])[0], TextEmbedding(), similarity_top_k=3
     )
@@ -544,12 +518,8 @@ def test_an_index_is_persisted_and_loaded(tmp_path: Path) -> None:
     assert EvidenceVectorStore.from_persist_dir(str(tmp_path)).get_nodes() == loaded.get_nodes()
 
 
-def test_a_store_is_persisted_and_loaded(tmp_path: Path) -> None:
-    store = EvidenceVectorStore(EvidenceStore(D), label_key="class")
-    store.add([ticket(i, **{"class": LABELS[i]}) for i in range(5)])
-    store.persist(str(tmp_path / "store"))
-    loaded = EvidenceVectorStore.from_persist_path(str(tmp_path / "store"), label_key="class")
-    assert loaded.get_nodes() == store.get_nodes()
+def test_only_local_files_are_written_and_loaded(tmp_path: Path) -> None:
+    store = EvidenceVectorStore(EvidenceStore(D))
     with pytest.raises(FileNotFoundError):
         EvidenceVectorStore.from_persist_path(str(tmp_path / "none"))
     for refused in (store.persist, EvidenceVectorStore.from_persist_path):

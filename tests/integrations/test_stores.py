@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -283,23 +282,6 @@ def test_many_threads_may_add_to_an_empty_store(framework: Any) -> None:
         list(pool.map(lambda i: framework.add(store, [ticket(i)]), EVERYTHING))
     found = {one.id: one.metadata for one in framework.get(store, IDS)}
     assert found == {IDS[i]: metadata_of(i) for i in EVERYTHING}
-
-
-def test_writers_beside_readers_see_whole_changes(framework: Any) -> None:
-    store, seen, done = filled(framework), set(), threading.Event()
-
-    def read() -> None:
-        while not done.is_set():
-            seen.add(len(framework.similar(store, NEW, 99)))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for _ in range(15):
-        framework.delete(store, IDS[2:4])
-        framework.add(store, [ticket(2), ticket(3)])
-    done.set()
-    reader.join()
-    assert seen <= {len(TEXTS), len(TEXTS) - 2}
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

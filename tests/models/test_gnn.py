@@ -8,13 +8,6 @@ from cfe_faiss.models import NAMES, build, gat, gcn, train
 from cfe_faiss.models.gnn import EdgeFunction
 
 
-def test_gcn_has_the_layers_asked_for(patients):
-    model = gcn(patients, hidden=7, num_layers=3)
-    expected = [(30, 7), (7, 7), (7, 2)]
-    assert [(conv.in_channels, conv.out_channels) for conv in model.network.convs] == expected
-    assert model(patients.x, patients.edge_index).shape == (569, 2)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

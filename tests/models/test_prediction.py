@@ -42,12 +42,8 @@ def test_the_model_is_left_as_it_was_found(patients, fails):
             self.seen = None
 
         def forward(self, x, edge_index):
-            self.seen = (
-                self.training,
-                self.norm.training,
-                self.frozen.training,
-                torch.is_grad_enabled(),
-            )
+            modes = (self.training, self.norm.training, self.frozen.training)
+            self.seen = (*modes, torch.is_grad_enabled())
             torch.rand(3)
             if fails:
                 raise RuntimeError("the model's own error")

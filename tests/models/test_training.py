@@ -84,15 +84,8 @@ def test_class_weights_make_classes_count_equally(patients):
         data = patients.clone()
         data.val_mask = data.train_mask
         model = Constant()
-        train(
-            model,
-            data,
-            epochs=150,
-            lr=0.05,
-            weight_decay=0,
-            patience=150,
-            class_weights=class_weights,
-        )
+        options = {"epochs": 150, "lr": 0.05, "weight_decay": 0, "patience": 150}
+        train(model, data, class_weights=class_weights, **options)
         logits = model.logits.detach()
         return math.exp(logits[1] - logits[0])
 

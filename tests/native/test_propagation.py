@@ -2,26 +2,22 @@ import gc
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reference import outputs_of_levels
 
 from cfe_faiss import _native
-from cfe_faiss.graph import Graph
+from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.ks import step_of
 
 
 def problem(n=40, d=20, edges=300, seed=0, weighted=False):
     rng = np.random.default_rng(seed)
-    builder = _native.GraphBuilder(n, False, weighted)
     ends = rng.integers(0, n, (2, edges))
-    builder.count(ends)
-    builder.place(ends, rng.exponential(size=edges).astype(np.float32) if weighted else None)
+    weights = rng.exponential(size=edges) if weighted else None
+    graph = as_graph(ends, n, edge_weight=weights)
     x = rng.normal(size=(n, d)).astype(np.float32)
     norms = np.empty(n)
     _native.normalise_rows(x, norms, 1)
-    indptr, indices, weights = builder.finish(1)
-    return (indptr, indices, weights if weighted else None), x, rng.random(n).astype(np.float32)
+    return (graph.indptr, graph.indices, graph.weights), x, rng.random(n).astype(np.float32)
 
 
 def csr_graph(graph, threads=1):
@@ -41,45 +37,6 @@ def step(graph, unit, lengths, alpha=0.5, memory=0, threads=1, **callbacks):
     else:
         step_of(Graph(*graph), unit.shape[1], alpha, memory)(*arrays, **callbacks)
     return aggregate, new_unit, new_lengths
-
-
-def reference(graph, unit, lengths, alpha):
-    indptr, indices, weights = graph
-    weights = np.ones(len(indices)) if weights is None else weights.astype(np.float64)
-    unit, new = unit.astype(np.float64), np.empty(unit.shape)
-    for v, x in enumerate(unit):
-        of_v = slice(indptr[v], indptr[v + 1])
-        around = indices[of_v]
-        new[v] = alpha * lengths[v] * x
-        if len(around):
-            shares = (1 - alpha) * weights[of_v] / weights[of_v].sum()
-            new[v] += (shares * (unit[around] @ x) * lengths[around]) @ unit[around]
-    return new
-
-
-# Rows that stay in registers, of one to four vectors of 16 numbers, and longer ones; full and not.
-@pytest.mark.parametrize("d", [1, 15, 16, 17, 32, 33, 48, 50, 64, 65, 128, 143, 200])
-@pytest.mark.parametrize("memory", [0, 1, 5000, 1 << 30])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_step_is_the_formula(d, memory, weighted):
-    graph, unit, lengths = problem(d=d, weighted=weighted)
-    aggregate, new_unit, new_lengths = step(graph, unit, lengths, 0.3, memory, 2)
-    expected = reference(graph, unit, lengths, 0.3)
-    np.testing.assert_allclose(aggregate, 1 + expected, atol=1e-6)
-    np.testing.assert_allclose(new_lengths, np.linalg.norm(expected, axis=1), rtol=1e-6)
-    np.testing.assert_allclose(new_unit * new_lengths[:, None], expected, atol=1e-6)
-
-
-sizes = st.integers(2, 30), st.integers(1, 70), st.integers(1, 900)
-
-
-@given(*sizes, st.integers(0, 4000), st.integers(0, 2**32 - 1), st.booleans())
-def test_blocks_and_threads_do_not_change_the_bits(n, d, edges, memory, seed, weighted):
-    graph, unit, lengths = problem(n, d, edges, seed, weighted)
-    for found, expected in zip(
-        step(graph, unit, lengths, 0.4, memory, 3), step(graph, unit, lengths, 0.4), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
 
 
 LEVELS = """
@@ -146,23 +103,11 @@ def test_the_arrays_of_the_graph_are_kept():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (
-            lambda a: {"unit": a["unit"][:-1]},
-            ValueError,
-            "unit and lengths must have a row for each node",
-        ),
+        (lambda a: {"unit": a["unit"][:-1]}, ValueError, "unit and lengths must"),
         (lambda a: {"lengths": a["lengths"][:-1]}, ValueError, "unit and lengths must"),
         (lambda a: {"new_lengths": a["lengths"][:-1].copy()}, ValueError, "new_lengths must"),
-        (
-            lambda a: {"aggregate": a["unit"][:-1].copy()},
-            ValueError,
-            "aggregate must have the shape of unit",
-        ),
-        (
-            lambda a: {"new_unit": np.empty((40, 21), np.float32)},
-            ValueError,
-            "new_unit must have the shape of unit",
-        ),
+        (lambda a: {"aggregate": a["unit"][:-1].copy()}, ValueError, "aggregate must"),
+        (lambda a: {"new_unit": np.empty((40, 21), np.float32)}, ValueError, "new_unit must"),
         (lambda a: {"new_unit": a["unit"]}, ValueError, "new_unit must not be unit"),
         (
             lambda a: {

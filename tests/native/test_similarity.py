@@ -1,10 +1,11 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import similarity, unit
+from reference import cosine, similarity, unit
 
 from cfe_faiss._native import row_scores
 from cfe_faiss.rows.codecs import screening_error
@@ -48,3 +49,13 @@ def test_screening_error_bounds_a_float32_product(d: int, seed: int) -> None:
         one_by_one = np.float32(one_by_one + np.float32(a * b))
     assert abs(float(one_by_one) - float(scored(x, y))) <= screening_error(d)
     assert abs(float(x @ y) - float(scored(x, y))) <= screening_error(d)
+
+
+def test_similarities_of_named_rows() -> None:
+    X, Y = np.random.default_rng(0).normal(size=(2, 5, 21)).astype(np.float32)
+    first, second, result = np.array([4, 0, 4]), np.array([0, 1, 2]), np.empty(3, np.float32)
+    row_scores(0, X, Y, first, second, result)
+    assert_array_equal(result, cosine(X[first], Y[second]))
+    for wrong in (5, -1):
+        with pytest.raises(IndexError, match="no such row"):
+            row_scores(0, X, Y, np.array([0, 0, wrong]), second, result)

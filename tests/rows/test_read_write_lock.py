@@ -11,97 +11,6 @@ import cfe_faiss as cfe
 from cfe_faiss._native import ReadWriteLock
 
 
-def test_readers_share_and_a_writer_is_alone() -> None:
-    lock, log = ReadWriteLock(), []
-    inside = threading.Barrier(3, timeout=5)
-
-    def read() -> None:
-        with lock.reading():
-            inside.wait()  # passes only if all three readers hold the lock at once
-            log.append("read")
-
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for thread in readers:
-        thread.start()
-    for thread in readers:
-        thread.join()
-    assert log == ["read"] * 3
-
-    state = {"writers": 0, "worst": 0}
-
-    def write() -> None:
-        for _ in range(50):
-            with lock.writing():
-                state["writers"] += 1
-                state["worst"] = max(state["worst"], state["writers"])
-                time.sleep(0)
-                state["writers"] -= 1
-
-    writers = [threading.Thread(target=write) for _ in range(4)]
-    for thread in writers:
-        thread.start()
-    for thread in writers:
-        thread.join()
-    assert state == {"writers": 0, "worst": 1}
-
-
-def test_a_waiting_writer_goes_before_new_readers() -> None:
-    lock, order = ReadWriteLock(), []
-    reading, done = threading.Event(), threading.Event()
-
-    def first() -> None:
-        with lock.reading():
-            reading.set()
-            done.wait(5)
-
-    def writer() -> None:
-        with lock.writing():
-            order.append("writer")
-
-    def second() -> None:
-        with lock.reading():
-            order.append("reader")
-
-    threads = [threading.Thread(target=first)]
-    threads[0].start()
-    reading.wait(5)
-    for target in (writer, second):
-        threads.append(threading.Thread(target=target))
-        threads[-1].start()
-        time.sleep(0.05)
-    assert order == []
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert order == ["writer", "reader"]
-
-
-def test_a_reader_waits_for_one_writer_at_most() -> None:
-    lock, writes, stop = ReadWriteLock(), [0], threading.Event()
-
-    def write() -> None:
-        while not stop.is_set():
-            with lock.writing():
-                time.sleep(0.002)
-                writes[0] += 1
-
-    writers = [threading.Thread(target=write) for _ in range(3)]
-    for thread in writers:
-        thread.start()
-    waited = []
-    end = time.monotonic() + 20
-    while len(waited) < 40 and time.monotonic() < end:
-        before = writes[0]
-        with lock.reading():
-            waited.append(writes[0] - before)
-        time.sleep(0.001)
-    stop.set()
-    for thread in writers:
-        thread.join()
-    assert len(waited) == 40
-    assert max(waited) <= 2  # one writer may leave before this thread begins to wait
-
-
 def test_searches_go_on_beside_writers_in_a_loop() -> None:
     X, labels = clustered(4000, 8, 3)
     index = with_rows(cfe.IndexEvidenceIVF(8, 16), X, labels)
@@ -209,23 +118,6 @@ def test_who_waits_can_be_interrupted() -> None:
         holder.join()
     with lock.reading(), lock.reading():  # no writer waits any more
         pass
-
-
-def test_a_reader_may_enter_again_while_a_writer_waits() -> None:
-    lock, log = ReadWriteLock(), []
-
-    def write() -> None:
-        with lock.writing():
-            log.append("written")
-
-    writer = threading.Thread(target=write)
-    with lock.reading():
-        writer.start()
-        time.sleep(0.05)  # let the writer start waiting
-        with lock.reading():
-            log.append("read")
-    writer.join(20)
-    assert log == ["read", "written"]
 
 
 def test_a_thread_never_waits_for_itself() -> None:

@@ -10,8 +10,8 @@ from numpy.testing import assert_array_equal
 from reference import Stored, assert_same_arrays, clustered, stored_vectors, unit, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.rows import ids_and_labels, snapshot
-from cfe_faiss.rows.snapshot import lists_of, stable_order
+from cfe_faiss.rows import snapshot
+from cfe_faiss.rows.snapshot import stable_order
 
 
 def ivf(X: np.ndarray, labels: np.ndarray, ids: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
@@ -29,31 +29,6 @@ def test_rows_and_ids_are_at_their_addresses(stored: Stored) -> None:
     for rows in (np.arange(storage.n), np.arange(storage.n)[::-1], np.arange(1, storage.n, 3)):
         assert_same_arrays(storage.rows(rows), (unit(stored.X)[original[rows]], ids[rows]))
         assert_array_equal(storage.labels[rows], stored.labels[original[rows]])
-
-
-@pytest.mark.parametrize("codec", ["SQ8", "SQfp16", "PQ4,RFlat"])
-def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
-    X, labels = clustered(500, 8, 3)
-    index = with_rows(cfe.index_factory(8, f"EvidenceIVF6,{codec}"), X, labels)
-    expected = unit(X) if codec.startswith("PQ") else index.sa_decode(index.sa_encode(unit(X)))
-    codes = index.sa_encode(unit(X))
-    for shift in (0, 1):
-        index.relabel((labels + shift * np.arange(500)) % 4)
-        storage = index.storage()
-        ids = storage.ids()
-        for rows in (np.arange(500), np.arange(500)[::-3]):
-            assert_array_equal(storage.rows(rows)[0], expected[ids[rows]])
-        stored = np.concatenate(
-            [
-                faiss.rev_swig_ptr(
-                    index.invlists.get_codes(j), index.invlists.list_size(j) * index.code_size
-                )
-                for j in range(6)
-                if index.invlists.list_size(j)
-            ]
-        ).reshape(500, -1)
-        lists = codes.shape[1] - stored.shape[1]  # sa_encode prepends the list number
-        assert_array_equal(stored, codes[ids][:, lists:])
 
 
 def test_consecutive_rows_of_one_list_are_a_view() -> None:
@@ -79,18 +54,6 @@ def test_by_label_and_eligible(stored: Stored) -> None:
     known = stored.labels[stored.labels >= 0]
     expected = [0 if label < 0 else int((known != label).sum()) for label in queries]
     assert_array_equal(storage.eligible(queries), expected)
-
-
-@pytest.mark.parametrize("starts", [[0, 3, 3, 5, 9], [0, 0, 0, 1], [0, 2], [0, 0, 4, 4]])
-def test_rows_are_in_the_last_list_that_starts_at_or_before_them(starts: list[int]) -> None:
-    edges = np.array(starts, np.int64)
-    expected = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    for rows in (
-        np.arange(edges[-1]),
-        np.random.default_rng(0).integers(0, edges[-1], 50),
-        np.arange(0),
-    ):
-        assert_array_equal(lists_of(rows, edges), expected[rows])
 
 
 @given(
@@ -159,16 +122,3 @@ def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
 def test_rows_by_id_sort_ids(ids: list[int]) -> None:
     as_array = np.array(ids, np.int64)
     assert_array_equal(snapshot.rows_by_id(as_array), np.argsort(as_array, kind="stable"))
-
-
-def test_new_ids_go_on_where_the_index_ends() -> None:
-    index = with_rows(cfe.IndexEvidenceIDMap2(2), np.eye(2), [0, 1])
-
-    def new(ids: object, n: int) -> np.ndarray:
-        return ids_and_labels.new_ids(index._table, index._faiss_lists(), ids, n)  # type: ignore[arg-type]
-
-    assert_array_equal(new(None, 3), [2, 3, 4])
-    assert_array_equal(new([9, 7, 8], 3), [9, 7, 8])
-    with pytest.raises(TypeError, match="ids must be integers"):
-        new([0.5, 1.5], 2)
-    assert_array_equal(ids_and_labels.unknown_labels(2), [-1, -1])

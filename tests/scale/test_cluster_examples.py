@@ -1,7 +1,6 @@
 """The scripts of ``examples/cluster``: run on this machine, or compared with what they must say."""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -120,38 +119,6 @@ def test_the_slurm_script_with_a_slurm_of_this_machine(
 def test_the_shell_takes_the_scripts() -> None:
     for script in EXAMPLES.glob("*.sh"):
         subprocess.run(["bash", "-n", script], check=True)
-
-
-def test_the_requests_to_slurm() -> None:
-    asked = dict(
-        re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", (EXAMPLES / "slurm.sh").read_text(), re.MULTILINE)
-    )
-    assert asked["ntasks-per-node"] == "1"
-    assert {"nodes", "cpus-per-task", "mem", "time"} <= asked.keys()
-
-
-def test_the_pods_of_kubernetes_see_the_folder() -> None:
-    yaml = pytest.importorskip("yaml")
-    job = yaml.safe_load((EXAMPLES / "rayjob.yaml").read_text())
-    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    spec = job["spec"]["rayClusterSpec"]
-    assert spec["authOptions"] == {"mode": "token"}
-    assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
-    templates = [
-        group["template"]["spec"] for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])
-    ]
-    (image,) = {
-        container["image"] for template in templates for container in template["containers"]
-    }
-    assert "cfe-faiss" in image
-    for template in templates:
-        (container,) = template["containers"]
-        (mount,) = container["volumeMounts"]
-        (volume,) = template["volumes"]
-        assert mount["name"] == volume["name"]
-        assert mount["mountPath"] == "/data"
-        assert volume["persistentVolumeClaim"] == {"claimName": "evidence-data"}
-        assert container["resources"]["requests"] == container["resources"]["limits"]
 
 
 def test_the_command_of_kubernetes_is_one() -> None:

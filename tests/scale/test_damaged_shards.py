@@ -3,8 +3,6 @@
 import importlib
 import json
 import shutil
-import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,11 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
+from index_files import as_version
 from numpy.testing import assert_array_equal
 from reference import assert_same_arrays, clustered, with_rows
 
 import cfe_faiss as cfe
-from cfe_faiss.files.format import read_header
-from cfe_faiss.files.layout import SINCE_VERSION
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
 pytestmark = pytest.mark.usefixtures("without_sync")
@@ -122,50 +119,11 @@ def test_lists_that_are_not_read_are_not_checked(folder: Path, index: cfe.IndexE
         )
 
 
-@pytest.mark.parametrize(
-    "description", ["EvidenceIVF9x3,Flat", "EvidenceIVF9,SQ8", "EvidenceIVF9x2,PQ4,RFlat"]
-)
-def test_other_mapped_inverted_files_are_checked_too(description: str, tmp_path: Path) -> None:
-    made = with_rows(cfe.index_factory(D, description), X, LABELS)
-    path = tmp_path / "a.index"
-    cfe.write_index(made, path)
-    header = read_header(path)
-    expected = made.search_stored(k=3, nprobe=2)
-    found = cfe.read_index(path, faiss.IO_FLAG_MMAP).search_stored(k=3, nprobe=2)
-    assert_same_arrays(found, expected)
-    content = path.read_bytes()
-    sections = [section for section in header["sections"] if section["name"] == "vectors"]
-    places = [header["payload"]["size"] - 3, *(section["offset"] + 5 for section in sections)]
-    for place in places:
-        path.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
-        mapped: Any = cfe.read_index(path, faiss.IO_FLAG_MMAP)
-        with pytest.raises(ValueError, match=r"a\.index is damaged: the checksum of its list \d"):
-            mapped.search_stored(k=3, exact=True)
-
-
-def as_written_before(path: Path) -> None:
-    """Make an index file of version 2, which has no checksum for each list."""
-    content = path.read_bytes()
-    start, length, _, magic = struct.unpack("<QQI4s", content[-24:])
-    header = json.loads(content[start : start + length]) | {"version": 2}
-    header["sections"] = [
-        section for section in header["sections"] if section["name"] not in SINCE_VERSION
-    ]
-    for name in ("choice", "longest", "metric"):
-        del header["parameters"][name]
-    encoded = json.dumps(header).encode()
-    path.write_bytes(
-        content[:start]
-        + encoded
-        + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic)
-    )
-
-
 def test_shards_of_version_0_2_are_read_and_said_not_to_be_checked(
     folder: Path, index: cfe.IndexEvidenceIVF
 ) -> None:
     for path in folder.glob("*.index"):
-        as_written_before(path)
+        as_version(path, 2)
     manifest = json.loads((folder / "shards.json").read_text()) | {"version": 1}
     for shard in manifest["shards"]:
         shard["size"] = (folder / shard["file"]).stat().st_size

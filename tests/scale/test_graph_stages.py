@@ -10,7 +10,6 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss import _native
 from cfe_faiss.graph import as_graph
 from cfe_faiss.scale import Job
 from cfe_faiss.scale.job_files import Task
@@ -176,15 +175,3 @@ def test_weights_in_sparse_rows_must_be_positive(tmp_path: Path) -> None:
     run(tmp_path, "step-0")
     with pytest.raises(ValueError, match="weights must be positive and finite, which those"):
         run(tmp_path, "step-1")
-
-
-def test_a_step_needs_a_weight_for_each_edge_and_a_row_for_each_node() -> None:
-    graph, own = as_graph([[0, 1], [1, 2]]), np.ones((3, 2), np.float32)
-    with pytest.raises(ValueError, match="weights must have length 4, got 3"):
-        _native.CsrGraph(graph.indptr, graph.indices, 1, np.ones(3, np.float32))
-    native = _native.CsrGraph(graph.indptr, graph.indices, 1)
-    with pytest.raises(ValueError, match="own must have rows of nodes only"):
-        _native.BlockStep(native, 2, own[:2], 1)
-    step = _native.BlockStep(native, 0, own, 1)
-    with pytest.raises(ValueError, match="a length for each node"):
-        step.gather(own, 0, np.ones(2, np.float32))

@@ -110,6 +110,7 @@ def test_the_index_of_a_job_is_opened_by_the_folder_of_the_job(
 
 SCRIPT = """
 import sys
+import time
 import numpy as np
 from cfe_faiss.scale import Job
 
@@ -277,11 +278,16 @@ def test_a_last_line_that_is_not_whole_is_done_again(
 
 DRIVER = """
 import sys
+import time
 from cfe_faiss.scale import Job
 
 print("started", flush=True)
 Job(sys.argv[1]).run(workers=2)
 """
+
+
+def lines_in(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
@@ -293,14 +299,11 @@ def test_a_job_whose_driver_and_workers_are_killed_goes_on(
     Job(folder, **inputs, **SETTINGS)
     done = folder / "done.jsonl"
     for _ in range(times):
-        before = done.read_bytes().count(b"\n") if done.exists() else 0
+        before = lines_in(done)
         driver = subprocess.Popen(
             [sys.executable, script, folder], stdout=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline and driver.poll() is None:
-            if done.exists() and done.read_bytes().count(b"\n") > before + 2:
-                break
+        while driver.poll() is None and lines_in(done) <= before + 2:
             time.sleep(0.01)
         driver.kill()
         # Workers, which hold the pipe, end with the driver. They have not run its script, which lacks a guard.
@@ -450,10 +453,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         ({"features": None}, "got no features"),
         ({"features": FEATURES[0]}, "features must be numbers of shape"),
         ({"labels": LABELS[1:]}, "labels must have shape"),
-        (
-            {"labels": [True, 1, 0] * 500},
-            "labels must be .* got True at position 0 and 1 at position 1",
-        ),
+        ({"labels": [True, 1, 0] * 500}, "labels must be .* got True"),
         ({"edges": EDGES.T}, r"edges must be integers of shape \(2, E\)"),
         ({"edges": (EDGES[0], EDGES[1])}, r"edges must be indptr, \(1501,\)"),
         ({"recall": 0.9, "exact": True}, "only one of recall and exact"),

@@ -2,11 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import Stored, clustered, stored_vectors
+from reference import Stored, clustered, output_of, stored_vectors, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
@@ -36,10 +32,7 @@ COLUMNS = (("source", np.int64), ("target", np.int64), ("similarity", np.float32
 
 def index_of(stored: Stored) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF(stored.X.shape[1], min(6, len(stored.X)))
-    index.train(stored.X)
-    index.add_with_ids(stored.X, stored.ids)
-    index.relabel(stored.labels, stored.ids)
-    return index
+    return with_rows(index, stored.X, stored.labels, stored.ids)
 
 
 def task_in(
@@ -177,37 +170,6 @@ def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
     assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
 
 
-def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With enough pairs among the evidence, tasks write few other pairs than the best."""
-    take_over(monkeypatch, {"group": 100, "block": 16, "price": 1, "chunk": 32})
-    X, labels = clustered(1000, 12, 3, seed=5)
-    index = index_of(Stored(X, labels, np.arange(1000), X, labels, 1))
-    run(task_in(tmp_path, index, 3, pairs=50))
-    expected = cfe.global_evidence(index, 50)
-    floor = np.load(tmp_path / "groups" / "000000.floor.npy")[0]
-    assert floor <= expected.similarity[-1]
-    candidates = found_in(sorted((tmp_path / "pairs").iterdir()))
-    assert candidates.similarity.min() >= floor
-    assert len(candidates) < 100
-    assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), expected)
-
-
-def test_every_two_groups_are_joined_once() -> None:
-    for groups in range(1, 9):
-        joined = [
-            (number, other)
-            for number in range(groups)
-            for other in index_stages.partners_of(number, groups)
-        ]
-        assert len(joined) == groups * (groups - 1) // 2
-        found = {frozenset(two) for two in joined}
-        assert found == {frozenset(two) for two in combinations(range(groups), 2)}
-        tasks = np.bincount([number for number, _ in joined], minlength=groups)
-        assert tasks.max() - tasks.min() <= 1
-
-
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 N, D, ROWS = 900, 10, 200
@@ -215,14 +177,6 @@ RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(N, D)).astype(np.float32)
 EDGES = RNG.integers(0, N, (2, 3000))
 LABELS = RNG.integers(-1, 3, N)
-DRIVER = f"""
-import sys
-from cfe_faiss.scale import Job
-from cfe_faiss.scale import stages as index_stages
-if __name__ == "__main__":
-    index_stages.GROUP_ROWS = {ROWS}
-    Job(sys.argv[1]).run(workers=2, memory="100MB")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -250,9 +204,7 @@ def job(
 @pytest.fixture(scope="module")
 def expected() -> tuple[Pairs, Pairs]:
     X = cfe.ks_vectors(FEATURES, EDGES)
-    index = cfe.IndexEvidenceIDMap2(D)
-    index.add(X)
-    index.relabel(LABELS)
+    index = with_rows(cfe.IndexEvidenceIDMap2(D), X, LABELS)
     return cfe.global_evidence(index, 40), in_order(next(cfe.evidence_pairs(index, 0.9)))
 
 
@@ -349,26 +301,6 @@ def test_a_job_that_ends_between_its_groups_goes_on(
     assert_goes_on(job, expected)
 
 
-@pytest.mark.slow
-def test_a_job_that_is_killed_between_its_groups_goes_on(
-    job: Job, expected: tuple[Pairs, Pairs], tmp_path: Path
-) -> None:
-    script, done = tmp_path / "driver.py", job.directory / "done.jsonl"
-    forget_pairs(job.directory)
-    script.write_text(DRIVER)
-    for stage, damaged in ENDS:
-        driver = subprocess.Popen([sys.executable, script, job.directory])
-        deadline = time.monotonic() + 600
-        while time.monotonic() < deadline and driver.poll() is None:
-            if done.exists() and sum(name == stage for name, _ in tasks_in(job.directory)) >= 2:
-                break
-            time.sleep(0.01)
-        driver.kill()
-        driver.wait()
-        damage(job.directory, damaged)
-    assert_goes_on(job, expected)
-
-
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 MEMORY = """
@@ -428,13 +360,8 @@ def test_tasks_take_memory_for_a_group_not_for_all(tmp_path: Path) -> None:
     index.train(X[:6000])
     index.add_with_labels(X, labels)
     task_in(tmp_path, index, shards, searched=20_000)
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY, *map(str, (tmp_path, n, d, shards))],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    peaks = {name: int(peak) for name, peak in (line.split() for line in done.stdout.splitlines())}
+    lines = output_of(MEMORY, tmp_path, n, d, shards).splitlines()
+    peaks = {name: int(peak) for name, peak in map(str.split, lines)}
     all_at_once = peaks.pop("one")
     assert list(peaks) == ["groups", "sketch", "pairs", "top", "above"]
     assert max(peaks.values()) < all_at_once / 3

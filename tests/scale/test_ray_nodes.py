@@ -74,6 +74,11 @@ def results_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def scale_command(*arguments: object) -> list[str]:
+    command = [sys.executable, "-m", "cfe_faiss", "scale", *map(str, arguments)]
+    return [*command, "--executor", "ray"]
+
+
 class Driver:
     """Process of a ``cfe-faiss scale``."""
 
@@ -84,15 +89,7 @@ class Driver:
         if token is not None:
             token.write_text(secrets.token_hex(32))
             environment["RAY_AUTH_TOKEN_PATH"] = str(token)
-        command = [
-            sys.executable,
-            "-m",
-            "cfe_faiss",
-            "scale",
-            *map(str, arguments),
-            "--executor",
-            "ray",
-        ]
+        command = scale_command(*arguments)
         if "--address" not in arguments:
             command += ["--address", cluster.address]
         self.process = subprocess.Popen(
@@ -202,34 +199,11 @@ def test_a_worker_is_killed_in_every_stage(
     assert_as_local(tmp_path, expected, {})
 
 
-def test_a_driver_is_killed_again_and_again(
-    two_nodes: Cluster, inputs: dict[str, Path], expected: dict[str, bytes], tmp_path: Path
-) -> None:
-    Job(tmp_path, **inputs, **OPTIONS)
-    for _ in range(5):
-        before, driver = len(stages_in(tmp_path)), Driver(two_nodes, "resume", tmp_path)
-        waited(lambda before=before: len(stages_in(tmp_path)) > before + 15, ENDED)
-        driver.kill()
-        files = written(tmp_path)
-    status, errors = Driver(two_nodes, "resume", tmp_path).ended()
-    assert status == 0, errors
-    assert_as_local(tmp_path, expected, files)
-    assert_idle(two_nodes)
-
-
 def test_a_driver_that_is_killed_takes_its_own_cluster_along(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     folder, before = tmp_path / "job", {pid for pid, *_ in processes()}
-    command = [
-        sys.executable,
-        "-m",
-        "cfe_faiss",
-        "scale",
-        *map(str, new_job(folder, inputs)),
-        "--executor",
-        "ray",
-    ]
+    command = scale_command(*new_job(folder, inputs))
     with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
         own = two_nodes.environment | {"RAY_TMPDIR": place}
         driver = subprocess.Popen(command, env=own, start_new_session=True)
@@ -254,13 +228,7 @@ def test_a_driver_that_is_killed_takes_its_own_cluster_along(
 def test_a_node_that_is_short_of_memory_ends_its_workers(
     two_nodes: Cluster, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "cfe_faiss",
-        "scale",
-        *map(str, new_job(tmp_path / "job", inputs)),
-    ]
+    command = scale_command(*new_job(tmp_path / "job", inputs))
     with tempfile.TemporaryDirectory(prefix="cfe-", dir="/tmp") as place:
         short = {
             "RAY_memory_usage_threshold": "0.001",
@@ -269,12 +237,7 @@ def test_a_node_that_is_short_of_memory_ends_its_workers(
         }
         environment = two_nodes.environment | short
         done = subprocess.run(
-            [*command, "--executor", "ray"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=ENDED,
-            check=False,
+            command, env=environment, capture_output=True, text=True, timeout=ENDED, check=False
         )
     assert done.returncode == 2
     assert re.search(r"(its worker died 4 times|cannot run the job): .*low on memory", done.stderr)

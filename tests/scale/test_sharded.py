@@ -167,15 +167,12 @@ def test_errors_name_the_fault_of_the_files(index: cfe.IndexEvidenceIVF, tmp_pat
         ("{", r"shards\.json is damaged"),
         ("[" * 100_000, r"shards\.json is damaged"),
         (json.dumps(known | {"version": 3}), "has version 3, this cfe_faiss reads version 1 and 2"),
-        (
-            json.dumps(known | {"shards": known["shards"][:1]}),
-            r"the checksum of shards\.json does not match",
-        ),
+        (json.dumps(known | {"shards": known["shards"][:1]}), r"checksum of shards\.json"),
         (signed(known | {"shards": []}), "names no shard"),
         (signed(known | {"parameters": {}}), r"parameters\.d is missing"),
         (
             signed(known | {"parameters": known["parameters"] | {"nprobe": 3}}),
-            "nprobe is 16 in a shard and 3",
+            "nprobe is 16 .*and 3",
         ),
         (signed(known | {"shards": known["shards"][:1] * 2}), "lies in several shards"),
     ):

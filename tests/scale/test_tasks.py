@@ -1,6 +1,5 @@
 """Tasks on real worker processes, which are killed, hang and fail."""
 
-import os
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import scale_calls
+from ray_nodes import waited
 from scale_calls import begun, run_stage
 
 from cfe_faiss.scale import tasks
@@ -125,25 +125,12 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         "    call = partial(scale_calls.sleeping, folder=Path({folder!r}))\n"
         "    StageRun('sleeping', call, [0], LocalExecutor(1), print).run()\n"
     )
-    script = tmp_path / "driver.py"
+    script, pid_file = tmp_path / "driver.py", tmp_path / "pid"
     script.write_text(code.format(path=[str(Path(__file__).parents[1])], folder=str(tmp_path)))
     driver = subprocess.Popen([sys.executable, script])
     try:
-        pid = int(waited_for(tmp_path / "pid"))
+        waited(lambda: pid_file.exists() and pid_file.read_text(), 300)
     finally:
         driver.kill()
         driver.wait()
-    deadline = time.monotonic() + 120
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
-def waited_for(path: Path) -> str:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        if path.exists() and path.read_text():
-            return path.read_text()
-        time.sleep(0.1)
-    raise AssertionError(f"{path} did not come")
+    waited(lambda: not Path(f"/proc/{pid_file.read_text()}").exists(), 120)

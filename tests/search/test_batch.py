@@ -3,13 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import (
-    assert_same_arrays,
-    clustered,
-    cosines,
-    unit,
-    with_rows,
-)
+from reference import assert_same_arrays, clustered, cosines, unit, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes

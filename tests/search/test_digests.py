@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import with_rows
 
 import cfe_faiss as cfe
 
@@ -66,12 +67,7 @@ def rules_of(metric: str, nq: int) -> dict[str, dict[str, Any]]:
 
 
 def make_index(kind: str, metric: Any) -> Any:
-    index: Any = cfe.index_factory(DIM, kind, metric)
-    if not index.is_trained:
-        index.train(X)
-    index.add(X)
-    index.relabel(LABELS)
-    return index
+    return with_rows(cfe.index_factory(DIM, kind, metric), X, LABELS)
 
 
 def answers(index: Any, rule: str) -> Iterator[tuple[str, Callable[[], Any]]]:

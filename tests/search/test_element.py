@@ -13,11 +13,7 @@ from cfe_faiss.search.derived import Derived
 
 
 def built(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
-    index.train(X)
-    index.add_with_ids(X, np.arange(len(X)))
-    index.relabel(labels)
-    return index
+    return with_rows(cfe.IndexEvidenceIVF(X.shape[1], nlist), X, labels)
 
 
 def test_the_same_index_has_the_same_choice_and_memory_in_every_process() -> None:
@@ -57,7 +53,8 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     index = built(X, labels, 4)
     assert Derived.of(index.storage()).choice.batch in ("float", "byte")
-    assert (index.search_stored(k=3, exact=True)[1] == -1).all()
+    for effort in ({"exact": True}, {"recall": 0.9}):
+        assert (index.search_stored(k=3, **effort)[1] == -1).all()
 
 
 @pytest.mark.parametrize("has_bytes", [False, *([True] if _native.has_bytes() else [])])

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import (
-    cosine,
-    with_rows,
-)
+from reference import cosine, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss import _native, mining

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference import Stored, clustered, cosine, stored_vectors, top_pairs
+from reference import Stored, clustered, cosine, stored_vectors, top_pairs, with_rows
 
 import cfe_faiss as cfe
 from cfe_faiss.search import exact, join, tiles
@@ -12,9 +12,7 @@ from cfe_faiss.search import exact, join, tiles
 
 def flat(stored: Stored) -> cfe.IndexEvidenceIDMap2:
     index = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
-    index.add_with_ids(stored.X, stored.ids)
-    index.relabel(stored.labels, stored.ids)
-    return index
+    return with_rows(index, stored.X, stored.labels, stored.ids)
 
 
 def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvidenceIDMap2:
@@ -120,30 +118,6 @@ def test_two_trees_have_the_pairs_of_their_rows(
             assert listed(exact.all_pairs(storage, rows), threshold) == within
 
 
-def test_blocks_that_are_far_from_another_tree_are_left_out() -> None:
-    angles = np.linspace(0, np.pi / 2, 200)
-    X = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    index, of_one_label = labelled(X, np.arange(200) % 2), labelled(X, np.zeros(200, np.int64))
-    storage = index.storage()
-    directions = join.directions_of(storage, np.arange(200))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join, "_BLOCK", 10)
-        first, last = (
-            join.join_blocks_along(storage, rows, directions)
-            for rows in np.split(np.argsort(storage.row_ids), 2)
-        )
-    assert first is not None
-    assert last is not None
-    assert len(first.scans(last, 0.999)) < first.number / 2
-    assert len(first.scans(last, -1.0)) == len(first.scans(last)) == first.number
-    alike, others = (
-        join.join_blocks_along(of_one_label.storage(), rows, directions)
-        for rows in np.split(np.arange(200), 2)
-    )
-    assert alike is not None
-    assert alike.scans(others, -1.0) == []
-
-
 @pytest.mark.parametrize("d", [1, 3, 15, 16, 17, 64, 65, 150])
 def test_sketches_bound_every_inner_product(d: int) -> None:
     X, labels = clustered(300, d, 3, seed=d)
@@ -211,21 +185,3 @@ def test_damaged_rows_are_left_out_and_do_no_harm(damage: float) -> None:
     assert pairs_at(blocks, 0.9) == expected
     rows[1:] = damage
     assert small_blocks(damaged) is None
-
-
-def test_cost_counts_compared_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, labels = clustered(400, 6, 3)
-    index = labelled(X, labels)
-    blocks = small_blocks(index, rows=200)
-    assert blocks is not None
-    assert blocks.number <= 4  # few enough to sample all of them
-    for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
-        monkeypatch.setattr(join, price, 0)
-    monkeypatch.setattr(join, "_SCORED_PAIR", 1)
-    different = (blocks.labels[:, None] != blocks.labels).sum() / 2
-    assert blocks.cost(-2.0) == different
-    assert 0 < blocks.cost(0.9) < different
-    assert blocks.cost(1.1) == 0
-    monkeypatch.setattr(join, "_COARSE_PAIR", 1)
-    assert blocks.cost(-2.0) - different >= 400 * 399 / 2
-    assert blocks.cost(1.1) == 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import PADDING, assert_same_arrays, cosine, quick, unit, with_rows
 
@@ -75,39 +76,33 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
     return Case(index, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 60)), rng)
 
 
-def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
+def brute_force(case: Case, query: Query, may_find: Any = True) -> Any:
     """Return D, I of a query by ranking all rows; ``may_find`` is a mask, (nq, n), of further conditions."""
     rules = query.rules or Rules()
+    asked = case.ids if query.ids is None else np.asarray(query.ids)
+    own = np.searchsorted(case.ids, asked)
+    X, labels = (case.X[own], case.labels[own]) if query.X is None else (query.X, query.labels)
+    scores, known = cosine(X[:, None], case.X), (case.labels >= 0) & (labels[:, None] >= 0)
+    same = case.labels == labels[:, None]
+    found = {"any": np.ones_like(known), "own": known & same, "other": known & ~same}[
+        rules.neighbors
+    ]
+    found = found & may_find & (True if query.sel is None else query.sel)
     if query.X is None:
-        asked = case.ids if query.ids is None else np.asarray(query.ids)
-        own = np.searchsorted(case.ids, asked)
-        X, labels = case.X[own], case.labels[own]
-    else:
-        asked, X, labels = np.full(len(query.X), -1), query.X, query.labels
+        found &= case.ids != asked[:, None]
+    if rules.excluded_labels is not None:
+        of_row = case.labels[:, None] == rules.excluded_labels[:, None]
+        found &= (case.labels < 0) | ~of_row.any(axis=2)
+    if rules.excluded_ids is not None:
+        found &= ~(case.ids[:, None] == rules.excluded_ids[:, None]).any(axis=2)
+    if rules.within is not None:
+        low, high = np.float32(rules.within)
+        found &= (low <= scores) & (scores <= high)
     D, I = np.full((len(X), query.k), PADDING, np.float32), np.full((len(X), query.k), -1)
-    for q, scores in enumerate(cosine(X[:, None], case.X)):
-        known = (case.labels >= 0) & (labels[q] >= 0)
-        meets = {
-            "any": True,
-            "own": known & (case.labels == labels[q]),
-            "other": known & (case.labels != labels[q]),
-        }
-        found = meets[rules.neighbors] & (case.ids != asked[q])
-        if may_find is not None:
-            found &= may_find[q]
-        if query.sel is not None:
-            found &= query.sel
-        if rules.excluded_labels is not None:
-            found &= (case.labels < 0) | ~np.isin(case.labels, rules.excluded_labels[q])
-        if rules.excluded_ids is not None:
-            found &= ~np.isin(case.ids, rules.excluded_ids[q])
-        if rules.within is not None:
-            found &= (np.float32(rules.within[0]) <= scores) & (
-                scores <= np.float32(rules.within[1])
-            )
-        rows = np.flatnonzero(found)
-        best = rows[np.lexsort((case.ids[rows], -scores[rows]))][: query.k]
-        D[q, : len(best)], I[q, : len(best)] = scores[best], case.ids[best]
+    for q in range(len(X)):
+        rows = np.flatnonzero(found[q])
+        best = rows[np.lexsort((case.ids[rows], -scores[q, rows]))][: query.k]
+        D[q, : len(best)], I[q, : len(best)] = scores[q, best], case.ids[best]
     return D, I
 
 
@@ -122,10 +117,7 @@ def questions(case: Case) -> Iterator[Query]:
 
 def assert_all_ways(queries: Queries, expected: Any) -> None:
     """Every way of the exact engine finds the same: tiles, rows in place, and each pair once."""
-    found = [
-        exact._search_tiles(queries, None),
-        exact._search_in_place(queries),
-    ]
+    found = [exact._search_tiles(queries, None), exact._search_in_place(queries)]
     if queries.all_rows:
         found.append(exact._search_all_rows(queries, None))
     for D, I in found:
@@ -181,6 +173,39 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         assert_same_arrays(
             (np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above])
         )
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "IVF" in kind])
+@given(data=st.data())
+def test_every_rule_holds_for_one_query_in_any_form(kind: str, data: st.DataObject) -> None:
+    case = data.draw(cases(kind))
+    excluding = data.draw(rules(case, len(case.xq)))
+    mask = case.rng.random(len(case.ids)) < 0.6
+    sel = data.draw(st.sampled_from([None, mask, case.ids[mask], case.ids[mask].tolist()]))
+    selected = None if sel is None else mask
+    names = {"excluded_labels": "exclude_labels", "excluded_ids": "exclude"}
+    expected = brute_force(
+        case,
+        Query(case.k, X=unit(case.xq), labels=case.labels_q, sel=selected, rules=excluding),
+    )
+    every_list = case.index.storage().lists
+    for q in range(len(case.xq)):
+        options: dict[str, Any] = {
+            "neighbors": excluding.neighbors,
+            "within": excluding.within,
+            "sel": sel,
+        }
+        for field, name in names.items():
+            values = getattr(excluding, field)
+            if values is not None:
+                row = values[q : q + 1].astype(np.int64)
+                options[name] = data.draw(st.sampled_from([row, row.tolist(), list(row)]))
+        one = slice(q, q + 1)
+        for x in (case.xq[one], case.xq[one].tolist()):
+            found = case.index.search_evidence(x, case.labels_q[one], case.k, every_list, **options)
+            assert_same_arrays(found, (expected[0][one], expected[1][one]))
+        few = case.index.search_evidence(case.xq[one], case.labels_q[one], case.k, 1, **options)
+        assert_array_equal(few[1] >= 0, expected[1][one] >= 0)
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS)

@@ -16,29 +16,12 @@ Arrays = tuple[NDArray[np.float32], NDArray[np.int32]]
 def made(X: NDArray[np.float32], labels: NDArray[np.int32], nlist: int) -> cfe.IndexEvidenceIVF:
     index = cfe.IndexEvidenceIVF(X.shape[1], nlist)
     index.cp.niter = 3
-    index.train(X)
-    known = labels >= 0
-    index.add_with_labels(X[known], labels[known], np.flatnonzero(known))
-    index.add_with_ids(X[~known], np.flatnonzero(~known))
-    return index
+    return with_rows(index, X, labels)
 
 
 def points(seed: int, n: int, d: int, classes: int) -> Arrays:
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)).astype(np.float32), rng.integers(-1, classes, n).astype(np.int32)
-
-
-def test_the_sample_has_rows_of_each_class_and_of_the_small_ones_together() -> None:
-    labels = np.repeat(np.array([-1, 0, 1, 2, 3], np.int32), (50, 19_000, 100, 99, 20))
-    X = np.random.default_rng(0).normal(size=(len(labels), 4)).astype(np.float32)
-    storage = made(X, labels, 50).storage()
-    strata = recall._strata(storage)
-    assert [stratum.labels for stratum in strata] == [[0], [1], [2, 3]]
-    assert [stratum.size for stratum in strata] == [19_000, 100, 119]
-    assert [len(np.unique(stratum.rows)) for stratum in strata] == [987, 100, 119]
-    assert sum(stratum.share for stratum in strata) == pytest.approx(1)
-    for stratum in strata:
-        assert set(storage.labels[stratum.rows].tolist()) == set(stratum.labels)
 
 
 def test_standard_errors_match_clusters() -> None:

@@ -19,11 +19,8 @@ def index(request: pytest.FixtureRequest) -> Any:
         np.float32
     )
     labels = np.where(X[:, 0] > 0, rng.integers(0, 2, N), rng.integers(0, 4, N))
-    index: Any = cfe.IndexEvidenceIVF(D, 60, metric=request.param)
-    index.train(X)
-    index.add_with_ids(X, np.arange(N))
-    index.relabel(np.where(np.arange(N) % 40 == 0, -1, labels))
-    return index
+    index = cfe.IndexEvidenceIVF(D, 60, metric=request.param)
+    return with_rows(index, X, np.where(np.arange(N) % 40 == 0, -1, labels))
 
 
 @pytest.mark.parametrize(

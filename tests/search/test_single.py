@@ -15,11 +15,12 @@ from reference import (
     evidence_of_units,
     stored_vectors,
     unit,
+    with_rows,
 )
 from stored_rows import filter_of
 
 import cfe_faiss as cfe
-from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
+from cfe_faiss._native import ReadWriteLock, SingleSearch, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import routes
 from cfe_faiss.search import derived
@@ -76,10 +77,7 @@ def filled(
     X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None, codec: str = "Flat"
 ) -> Any:
     index = cfe.index_factory(X.shape[1], f"EvidenceIVF{nlist}x{partitions},{codec}")
-    index.train(X)
-    index.add_with_ids(X, np.arange(len(X)) if ids is None else ids)
-    index.relabel(labels, np.arange(len(X)) if ids is None else ids)
-    return index
+    return with_rows(index, X, labels, ids)
 
 
 class Search(NamedTuple):
@@ -184,32 +182,6 @@ def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> No
     lists = Derived.of(index.storage())
     single = SingleSearch(ReadWriteLock(), lists.searcher("other"))
     assert single.search(np.array([x], np.float32), np.array([label]), K, NPROBE, True, 200) is None
-
-
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    X, labels = clustered(200, 9, 2)
-    index = filled(X, labels, 6, 2)
-    lists = Derived.of(index.storage())
-    single, x = lists.searcher("other"), X[:1]
-    with pytest.raises(ValueError, match="allowed must have length 200"):
-        searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
-    storage, of_references = (
-        lists.snapshot,
-        (lists.snapshot.references, lists.snapshot.reference_starts),
-    )
-    make, further = (
-        type(single),
-        (lists.routes_for().native, storage.margin, None, np.empty(0, bool)),
-    )
-    for references, starts in (
-        (of_references[0] + 200, of_references[1]),
-        (of_references[0], of_references[1][:-1]),
-        (of_references[0], of_references[1][::-1].copy()),
-        (of_references[0], np.empty(0, np.int64)),
-        (np.empty(0, np.int32), np.zeros(1, np.int64)),
-    ):
-        with pytest.raises(ValueError, match="must"):
-            make(ListScan(storage.native, references, starts), *further)
 
 
 @pytest.mark.parametrize(("k", "alone"), [(1, "byte"), (K, "byte"), (130, "byte"), (700, "byte")])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference import quick
+from reference import quick, with_rows
 
 import cfe_faiss as cfe
 
@@ -46,8 +46,7 @@ def made(kind: str, metric: str) -> Case:
     )
     if not index.is_trained:
         index.train(np.concatenate([X, rng.normal(size=(300, D)).astype(np.float32)]))
-    index.add_with_ids(X, np.arange(N))
-    index.relabel(labels)
+    with_rows(index, X, labels)
     return Case(index, metric, X, labels, rng.integers(0, 4, N), rng.integers(0, N, (2, N)))
 
 

@@ -221,19 +221,6 @@ def test_changes_of_some_rows_copy_no_table() -> None:
         assert sum(one.size for one in taken.statistics("filename")) < n, name
 
 
-def test_an_array_that_grows_leaves_earlier_versions_unchanged() -> None:
-    versions = [np.arange(3)]
-    for i in range(200):
-        versions.append(append(versions[-1], np.arange(i % 4)))
-    expected = np.arange(3)
-    for i, version in enumerate(versions[1:]):
-        expected = np.concatenate([expected, np.arange(i % 4)])
-        assert_array_equal(version, expected)
-        assert len(version) == len(versions[i]) + i % 4
-        assert_array_equal(version[: len(versions[i])], versions[i])
-    assert_array_equal(versions[0], np.arange(3))
-
-
 def test_views_of_other_arrays_are_not_written_over() -> None:
     whole = np.arange(10)
     for part in (whole[2:5], whole[::-1][:3], whole[::2][:3]):

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reference import output_of
 from stores import filled
 
 import cfe_faiss as cfe
@@ -181,14 +180,7 @@ for folder in folders:
 
 def loaded(sound: Path, *folders: Path) -> list[tuple[int, str]]:
     """Load a sound store and damaged ones in a new process; return of each damaged one its memory and its error."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, sound, *folders],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    lines = [line.partition(" ") for line in done.stdout.splitlines()]
+    lines = [line.partition(" ") for line in output_of(LOADED, sound, *folders).splitlines()]
     return [(int(memory), message) for memory, _, message in lines]
 
 
@@ -231,37 +223,3 @@ def test_saved_rows_are_loaded_at_any_compression(tmp_path: Path) -> None:
     store.add(list("ab"), np.eye(2), documents=["x" * (34 << 20)] * 2)
     store.save(tmp_path / "s")
     assert cfe.EvidenceStore.load(tmp_path / "s").get(["b"]).documents == ["x" * (34 << 20)]
-
-
-def test_threads_of_arrow_read_no_file_object_of_python(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such readers end the process now and then."""
-    import threading
-
-    from cfe_faiss.data.read import read_table
-
-    readers = set()
-    opened = Path.open
-
-    def recorded(self: Path, *arguments: Any, **how: Any) -> Any:
-        file = opened(self, *arguments, **how)
-
-        class Recorder:
-            def __getattr__(self, name: str) -> Any:
-                readers.add(threading.get_ident())
-                return getattr(file, name)
-
-            def __enter__(self) -> "Recorder":
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                file.close()
-
-        return Recorder()
-
-    pq.write_table(pa.table({"a": [1, 2]}), folder / "t.parquet")
-    monkeypatch.setattr(Path, "open", recorded)
-    assert len(cfe.EvidenceStore.load(folder)) == N
-    assert len(read_table(folder / "t.parquet")) == 2
-    assert readers <= {threading.get_ident()}

@@ -199,25 +199,6 @@ def test_masks_ids_and_functions() -> None:
     assert answer == [one for one in store.search(rows.vectors[0], 60).ids if one in chosen]
 
 
-def test_functions_of_a_value() -> None:
-    store, rows = filled(60)
-    asked: list[Any] = []
-
-    def is_old(year: Any) -> bool:
-        asked.append(year)
-        return bool(year < 2000)
-
-    found = store.get(where={"year": is_old, "lang": "de"}).ids
-    assert found == store.get(where={"year": {"$lt": 2000}, "lang": "de"}).ids
-    assert len(asked) == len(set(asked)) == len({one["year"] for one in rows.metadata})
-    answer = store.get(where={"score": lambda score: score is None}).ids
-    assert answer == store.get(where={"score": None}).ids
-    assert store.count({"tags": lambda tags: tags is not None and tags.pop() == "t0"}) > 0
-    assert store.get().metadata == rows.metadata
-    with pytest.raises(ZeroDivisionError):
-        store.count({"year": lambda year: year / 0})
-
-
 def test_columns_follow_changes() -> None:
     store, _ = filled(200)
     wheres: list[Any] = [
@@ -304,6 +285,11 @@ BAD: list[tuple[Any, type[Exception], str]] = [
     (np.ones(59, bool), ValueError, r"where .*got \(59,\)"),
     ([1, 2], TypeError, "where must hold ids .texts. or, as a mask, booleans, got 1"),
     (np.ones((60, 1), bool), ValueError, "as a mask"),
+    ([True] * 61, ValueError, r"where .*got \(61,\)"),
+    (np.ones(60, np.uint8), TypeError, "where must"),
+    (pa.array([True, None] * 30), TypeError, "where must"),
+    (pd.array([True, pd.NA] * 30, dtype="boolean"), TypeError, "where must"),
+    (pl.Series([True, None] * 30), TypeError, "where must"),
     ([["doc-1"]], TypeError, "where must hold ids"),
     ("doc-1", TypeError, "where .*got 'doc-1'"),
     (3, TypeError, "where must be a mapping of conditions"),
@@ -396,6 +382,12 @@ def test_functions_of_a_value_as_conditions_of_a_store() -> None:
     }
     for ids, where in found.items():
         assert store.get(where=where).ids == list(ids)
+
+    before = store.get().metadata
+    assert store.get(where={"from": lambda value: (value or {}).pop("name", None) == "A"}).ids == [
+        "a"
+    ]
+    assert store.get().metadata == before
 
     def fails(year: Any) -> bool:
         raise KeyError(year)

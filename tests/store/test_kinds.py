@@ -9,7 +9,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,26 +66,6 @@ def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]
     else:
         with pytest.raises(TypeError, match="labels must be of one kind in a table"):
             store.to_arrow()
-
-
-def test_classes_of_every_library() -> None:
-    for known in (
-        [True, None, False, True, None, True],
-        [3, None, 0, 3, None, 1],
-        ["x", None, "y", "x", None, "x"],
-    ):
-        kind = {bool: "boolean", int: "Int64", str: "string"}[type(known[0])]
-        for form in (
-            pd.Series(known, dtype=kind),
-            pd.Series(known, dtype=object),
-            pd.Categorical(known),
-            pa.array(known),
-            pa.chunked_array([known[:2], known[2:]]),
-            pl.Series(known),
-        ):
-            assert typed(store_of(form).get().labels) == typed(known)
-    assert store_of(pd.Series([1.0, np.nan, 2, 2, 2, -1])).get().labels == [1, None, 2, 2, 2, None]
-    assert store_of(torch.tensor([True] * 6)).get().labels == [True] * 6
 
 
 def test_a_kind_that_the_store_does_not_have_is_refused() -> None:
@@ -164,25 +143,3 @@ def test_nested_filters_have_a_limit(operator: str) -> None:
         values = [values]
     with pytest.raises(ValueError, match="deep at most"):
         store.count({"lang": {"$eq": values}})
-
-
-@pytest.mark.parametrize(
-    ("where", "error"),
-    [
-        (np.ones(5, bool), ValueError),
-        (np.ones((6, 1), bool), ValueError),
-        ([True] * 7, ValueError),
-        (pd.Series([True] * 5), ValueError),
-        (torch.ones(5, dtype=torch.bool), ValueError),
-        (np.ones(6, np.uint8), TypeError),
-        ([True, None, True, True, True, True], TypeError),
-        (pd.array([True, pd.NA, True, True, True, True], dtype="boolean"), TypeError),
-        (pa.array([True, None] * 3), TypeError),
-        (pl.Series([True, None] * 3), TypeError),
-        (np.ones(6), TypeError),
-    ],
-)
-def test_masks_of_a_wrong_kind_or_length_are_named(where: Any, error: type[Exception]) -> None:
-    store = store_of(["x"] * 6)
-    with pytest.raises(error, match="where must"):
-        store.count(where)

@@ -58,29 +58,13 @@ def test_json_values_are_stored() -> None:
     ("metadata", "error", "message"),
     [
         ({"k": {1}}, TypeError, "metadata of 'a': 'k' must be a text, a number, .* got set: {1}"),
-        (
-            {"$arrow:date": 1},
-            ValueError,
-            r"must have no key that begins with '\$arrow:', got '\$arrow:date'",
-        ),
-        (
-            {"k": Decimal("NaN")},
-            ValueError,
-            "'k' must be finite as a decimal, got NaN; use a float or None",
-        ),
+        ({"$arrow:date": 1}, ValueError, r"must have no key .*got '\$arrow:date'"),
+        ({"k": Decimal("NaN")}, ValueError, "'k' must be finite .*got NaN"),
         ({"k": object}, TypeError, "'k' must be .* got type"),
         ({"k": {"l": [0, 1j]}}, TypeError, r"'k\.l\[1\]' must be .* got complex"),
-        (
-            {"k": 1 << 2000},
-            ValueError,
-            "'k' must be below 2[*][*]1024, got an integer of 2001 bits",
-        ),
+        ({"k": 1 << 2000}, ValueError, "'k' must be below .*got an integer of 2001 bits"),
         ({3: "x"}, TypeError, "metadata of 'a': the key 3 must be a text, got int"),
-        (
-            {"k": {None: 1}},
-            TypeError,
-            "metadata of 'a': 'k': the key None must be a text, got NoneType",
-        ),
+        ({"k": {None: 1}}, TypeError, "metadata of 'a': 'k': the key None must be a text"),
         ({"k": "\ud800"}, ValueError, "metadata of 'a': 'k' must be valid Unicode"),
         ({"\ud800": 1}, ValueError, "metadata of 'a': the key '.ud800' must be valid Unicode"),
         ([("k", 1)], TypeError, "metadata of 'a' must be a mapping, got list"),

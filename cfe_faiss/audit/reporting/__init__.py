@@ -126,9 +126,9 @@ def report(  # noqa: PLR0913
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, OSError
         If an argument is not as described, a condition names something that is not measured, or a
-        file of the report is an input, mapped, or foreign without ``overwrite``.
+        file of the report is an input, mapped, or foreign without ``overwrite``, or not to be made.
 
     Examples
     --------
@@ -151,6 +151,8 @@ def report(  # noqa: PLR0913
     folder = None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ValueError(f"figures must be a folder, got the file {folder}")
     page = None if explorer is None else as_page("explorer", explorer)
     pages = [] if page is None else [page]
     outputs = [*report_files(target), *pages, *folders]

@@ -102,12 +102,12 @@ class Condition:
         name = self.metric + ("" if self.attribute is None else f"[{self.attribute}]")
         parts = []
         for bound, value in self._bounds():
-            shown = (
+            value_text = (
                 value
                 if isinstance(value, str)
                 else np.format_float_positional(float(value), trim="-")
             )
-            parts.append(f"{name} {_SIGNS[bound]} {shown}")
+            parts.append(f"{name} {_SIGNS[bound]} {value_text}")
         return " and ".join(parts)
 
     @classmethod
@@ -211,10 +211,10 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
     TypeError, ValueError
         If one of them is neither a text nor a :class:`Condition`, or a text cannot be read.
     """
-    given = [require] if isinstance(require, str | Condition) else require
-    for one in given:
+    requirements = [require] if isinstance(require, str | Condition) else require
+    for one in requirements:
         check_type("require must hold texts or Condition objects", one, str | Condition)
-    return tuple(Condition.parse(one) if isinstance(one, str) else one for one in given)
+    return tuple(Condition.parse(one) if isinstance(one, str) else one for one in requirements)
 
 
 def check_all(

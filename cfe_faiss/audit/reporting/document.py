@@ -45,10 +45,23 @@ def with_article(noun: str) -> str:
 
     Examples
     --------
-    >>> with_article("applicant"), with_article("person"), with_article("user")
-    ('an applicant', 'a person', 'a user')
+    >>> with_article("applicant"), with_article("user"), with_article("uninsured patient")
+    ('an applicant', 'a user', 'an uninsured patient')
     """
-    return f"{'an' if re.match('(?!uni|use|eu)[aeiou]', noun, re.IGNORECASE) else 'a'} {noun}"
+    return f"{'an' if re.match('(?!uni(?!n)|use|eu)[aeiou]', noun, re.IGNORECASE) else 'a'} {noun}"
+
+
+def singular(nouns: str) -> str:
+    """Return one of several, in regular English.
+
+    Examples
+    --------
+    >>> singular("people"), singular("loans"), singular("companies"), singular("businesses")
+    ('person', 'loan', 'company', 'business')
+    """
+    if nouns == "people":
+        return "person"
+    return re.sub(r"(ss|x|ch|sh)es$|(?<!s)s$", r"\1", re.sub(r"ies$", "y", nouns))
 
 
 def visible(value: object) -> str:
@@ -291,11 +304,11 @@ class Plot:
         >>> Plot.around([0.72, None, 1.1], (0.8, 1.0)).ticks
         (0.7, 0.8, 0.9, 1.0, 1.1)
         """
-        known = [
+        finite_numbers = [
             number for number in (*numbers, *guides) if number is not None and math.isfinite(number)
         ] or [0, 1]
-        low = min(known)
-        high = max(known)
+        low = min(finite_numbers)
+        high = max(finite_numbers)
         rough = (high - low or 1) / 5
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)

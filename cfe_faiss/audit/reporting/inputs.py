@@ -21,7 +21,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
-from cfe_faiss.audit.reporting.document import Section, group_name, show
+from cfe_faiss.audit.reporting.document import Section, group_name, show, singular
 from cfe_faiss.base.checks import UNKNOWN, Int32s, Ints, as_count
 from cfe_faiss.data.roles import selective_classes
 from cfe_faiss.finder import EvidenceFinder
@@ -166,8 +166,8 @@ class Inputs:
         selected = " or ".join(f"“{show(name)}”" for name in self.favourable_names)
         return {
             "people": show(people),
-            "People": show(people.capitalize()),
-            "person": show("person" if people == "people" else people.removesuffix("s")),
+            "People": show(people[:1].upper() + people[1:]),
+            "person": show(singular(people)),
             "persons": show(people if self.settings.person is None else "people"),
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",

@@ -180,8 +180,8 @@ class EvidenceDocumentStore:
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        given = list(documents) if isinstance(documents, Iterable) else [documents]
-        for document in given:
+        document_list = list(documents) if isinstance(documents, Iterable) else [documents]
+        for document in document_list:
             if not isinstance(document, Document):
                 raise ValueError(
                     f"documents must be a list of documents, got {type(document).__name__}"
@@ -189,11 +189,11 @@ class EvidenceDocumentStore:
         policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                distinct = {document.id: document for document in given}
+                distinct = {document.id: document for document in document_list}
                 self._put(self._store.upsert, list(distinct.values()), watch)
-                return len(given)
+                return len(document_list)
             new: dict[str, Document] = {}
-            for document in given:
+            for document in document_list:
                 if document.id not in new and document.id not in self._store:
                     new[document.id] = document
                 elif policy != DuplicatePolicy.SKIP:
@@ -605,10 +605,10 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
         if type(value) not in _NUMBERS:
             return matches
         return lambda held: compare(held, value) if type(held) in _NUMBERS else matches(held)
-    wanted = value if name in ("in", "not in") else [value]
-    if not all(map(_is_plain, wanted)):
+    texts = value if name in ("in", "not in") else [value]
+    if not all(map(_is_plain, texts)):
         return matches
-    chosen = frozenset(wanted)
+    chosen = frozenset(texts)
     return lambda held: (
         (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
     )

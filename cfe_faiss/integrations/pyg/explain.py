@@ -148,9 +148,9 @@ class EvidenceExplainer(ExplainerAlgorithm):
         place = self._place(index, target)
         row, nodes = self._row(features, edge_index, place, kwargs)
         check_class(finder, row, target.reshape(-1)[place])
-        found = finder.local(finder.names([row]), self.k, where=self.where)
-        evidence = found.evidence[0][found.evidence[0] >= 0]
-        similarity = found.similarity[0][: len(evidence)]
+        nearest_evidence = finder.local(finder.names([row]), self.k, where=self.where)
+        evidence = nearest_evidence.evidence[0][nearest_evidence.evidence[0] >= 0]
+        similarity = nearest_evidence.similarity[0][: len(evidence)]
         mask = torch.from_numpy(self._mask(features, row, nodes, evidence, similarity))
         explanation = Explanation(node_mask=mask.to(x.device))
         explanation.evidence = torch.from_numpy(evidence)

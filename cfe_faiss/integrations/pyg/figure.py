@@ -167,15 +167,17 @@ def _draw_edges(
         is_read &= ends[1] == centre
     edges = np.flatnonzero(is_read)
     edges = edges[np.argsort(-importance[edges], kind="stable")]
-    shown = edges[: _EDGES if centre is None else _NEIGHBORS]
-    ring = [node for node in dict.fromkeys(ends[:, shown].T.ravel().tolist()) if node != centre]
+    drawn_edges = edges[: _EDGES if centre is None else _NEIGHBORS]
+    ring = [
+        node for node in dict.fromkeys(ends[:, drawn_edges].T.ravel().tolist()) if node != centre
+    ]
     angles = math.pi / 2 - 2 * math.pi * np.arange(len(ring)) / max(len(ring), 1)
     places = dict(zip(ring, np.column_stack([np.cos(angles), np.sin(angles)]), strict=True))
     places |= {} if centre is None else {centre: np.zeros(2)}
     axes.set_facecolor(PAPER)
     axes.set(xticks=[], yticks=[], xlim=(-1.5, 1.5), ylim=(-1.6, 1.4), aspect="equal")
     axes.spines[:].set_visible(False)
-    for edge in shown:
+    for edge in drawn_edges:
         x, y = np.column_stack([places[node] for node in ends[:, edge].tolist()])
         width = 0.4 + 4 * importance[edge]
         axes.plot(x, y, color=INK, linewidth=width, zorder=1, solid_capstyle="butt")
@@ -187,6 +189,8 @@ def _draw_edges(
     if centre is not None:
         draw_node(axes, 0, 0, styles[int(labels[row])], 22)
     rank = f"evidence {place}" if place else f"the {finder.noun}"
-    more = f", {len(edges) - len(shown):,} edges more" if len(edges) > len(shown) else ""
+    more = (
+        f", {len(edges) - len(drawn_edges):,} edges more" if len(edges) > len(drawn_edges) else ""
+    )
     text = f"{rank}, {shorten(name, 12)}{more}"
     write(axes, 0, -1.52, text, 9.5, ha="center", color=FAINT)

@@ -91,10 +91,10 @@ def stored_features(store: FeatureStore, *attr: Any, **named_attr: Any) -> Store
     cast = store._tensor_attr_cls.cast
 
     def rows(wanted: slice) -> Array:
-        asked = cast(*attr, **named_attr)
+        tensor_attr = cast(*attr, **named_attr)
         # Loaders ask stores for such an index; not all stores take a slice.
-        asked.index = torch.arange(*wanted.indices(size[0]))
-        return as_array("features", store.get_tensor(asked))
+        tensor_attr.index = torch.arange(*wanted.indices(size[0]))
+        return as_array("features", store.get_tensor(tensor_attr))
 
     return StoredFeatures(tuple(int(length) for length in size), rows)
 
@@ -135,25 +135,25 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
     ((2, 3), array([1, 2]))
     """
     if attr or named_attr:
-        asked = store._edge_attr_cls.cast(*attr, **named_attr)
+        edge_attr = store._edge_attr_cls.cast(*attr, **named_attr)
     else:
-        known = store.get_all_edge_attrs()
-        if len(known) != 1:
+        edge_attrs = store.get_all_edge_attrs()
+        if len(edge_attrs) != 1:
             raise ValueError(
-                f"edge_type and layout must name one of {len(known)} kinds of edges: {known}"
+                f"edge_type and layout must name one of {len(edge_attrs)} kinds of edges: {edge_attrs}"
             )
-        asked = known[0]
-    if isinstance(asked.edge_type, tuple) and asked.edge_type[0] != asked.edge_type[-1]:
-        raise ValueError(f"edges must join nodes of one type, got {asked.edge_type}")
-    ends = [as_array("edges", end) for end in store.get_edge_index(asked)]
-    if asked.layout.value == "coo":
+        edge_attr = edge_attrs[0]
+    if isinstance(edge_attr.edge_type, tuple) and edge_attr.edge_type[0] != edge_attr.edge_type[-1]:
+        raise ValueError(f"edges must join nodes of one type, got {edge_attr.edge_type}")
+    ends = [as_array("edges", end) for end in store.get_edge_index(edge_attr)]
+    if edge_attr.layout.value == "coo":
         if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
             raise ValueError(
                 f"edges must be two vectors of one length, got shapes {ends[0].shape} and "
                 f"{ends[1].shape}"
             )
         return StoredEdges((2, len(ends[0])), lambda end, edges: ends[end][edges])
-    is_csr = asked.layout.value == "csr"
+    is_csr = edge_attr.layout.value == "csr"
     pointers, others = ends if is_csr else ends[::-1]
     return _of_rows(pointers, others, 0 if is_csr else 1)
 

@@ -19,39 +19,30 @@ void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Float
       CsrGraph(indptr, indices, weights, {first, num_nodes.value_or(indptr.size() - 1), nodes}, threads, call.watch);
 }
 
-nb::tuple as_tuple(GraphBuilder::Csr csr) {
-  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
-                        as_array(std::move(csr.weights)));
-}
-
-nb::tuple finish_graph(GraphBuilder& builder, int threads) {
-  GraphBuilder::Csr csr;
-  {
-    const LongCall call;
-    csr = builder.finish(threads, call.watch);
-  }
-  return as_tuple(std::move(csr));
-}
-
 // Copies the lists of some nodes, one after the other. A list has sizes[v] entries from starts[v] on.
 nb::tuple gather_lists(Ints starts, Ints sizes, Labels indices, Floats weights, Ints nodes) {
   require(starts.size() == sizes.size() && all_below(nodes, sizes.size()), "nodes must exist");
   check_weights(weights, indices);
-  GraphBuilder::Csr csr{{0}, {}, {}};
+  std::vector<std::int64_t> indptr{0};
+  std::vector<std::int32_t> neighbors;
+  std::vector<float> weights_of_neighbors;
   {
     const nb::gil_scoped_release released;
-    for (const std::int64_t v : nodes) csr.indptr.push_back(csr.indptr.back() + sizes[v]);
-    csr.indices.reserve(static_cast<std::size_t>(csr.indptr.back()));
-    if (!weights.empty()) csr.weights.reserve(csr.indices.capacity());
+    for (const std::int64_t v : nodes) indptr.push_back(indptr.back() + sizes[v]);
+    neighbors.reserve(static_cast<std::size_t>(indptr.back()));
+    if (!weights.empty()) weights_of_neighbors.reserve(neighbors.capacity());
     for (const std::int64_t v : nodes) {
       const auto first = static_cast<std::size_t>(starts[v]), size = static_cast<std::size_t>(sizes[v]);
       require(first <= indices.size() && size <= indices.size() - first, "lists must lie in indices");
-      csr.indices.insert(csr.indices.end(), indices.begin() + first, indices.begin() + first + size);
-      if (!weights.empty())
-        csr.weights.insert(csr.weights.end(), weights.begin() + first, weights.begin() + first + size);
+      const auto append = [&](auto& target, const auto& source) {
+        if (!source.empty()) target.insert(target.end(), source.begin() + first, source.begin() + first + size);
+      };
+      append(neighbors, indices);
+      append(weights_of_neighbors, weights);
     }
   }
-  return as_tuple(std::move(csr));
+  return nb::make_tuple(as_array(std::move(indptr)), as_array(std::move(neighbors)),
+                        as_array(std::move(weights_of_neighbors)));
 }
 
 void take_step(const CsrGraph& graph, double alpha, int threads, Vectors unit, Floats lengths, Matrix<float> aggregate,
@@ -92,11 +83,6 @@ void bind_graph(nb::module_& module) {
       .def_prop_ro("num_edges", &CsrGraph::num_edges)
       .def("step", take_step, "alpha"_a, "threads"_a, "unit"_a, "lengths"_a, "aggregate"_a, "new_unit"_a,
            "new_lengths"_a, "progress"_a = nb::none(), "release"_a = nb::none());
-  nb::class_<GraphBuilder>(module, "GraphBuilder")
-      .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
-      .def("count", &GraphBuilder::count, "edges"_a, without_gil)
-      .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
-      .def("finish", finish_graph, "threads"_a);
   nb::class_<BlockStep>(module, "BlockStep")
       .def(nb::init<const CsrGraph&, std::size_t, Vectors, int>(), "graph"_a, "first"_a, "own"_a, "threads"_a,
            nb::keep_alive<1, 2>(), without_gil)

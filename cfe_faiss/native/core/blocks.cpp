@@ -14,7 +14,6 @@ constexpr std::size_t kListsAtOnce = 16;
 constexpr std::size_t kGroupsAtOnce = 16;        // between two calls of a watch
 constexpr std::size_t kBoundedAtOnce = 1 << 12;  // blocks of bits whose bounds are kept at a time
 constexpr float kByteMargin = 8;  // roundings: of q·c, of q·x', of the norms, and in the final comparison
-constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes in a row for kIp and kL2; see slack_of_list
 
 // Bounds the error of rotating a vector of length 1 in float32: the classical bound of a product of d terms (Higham,
 // Accuracy and Stability of Numerical Algorithms, section 3.5), for d products with float32 columns of length 1.

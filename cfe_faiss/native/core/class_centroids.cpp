@@ -27,8 +27,6 @@ constexpr std::int64_t kListsForEach = 64;
 // From this number of lists and dimensions on, comparing bytes first is faster than comparing floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
-constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes of a mean that is no unit vector
-constexpr std::size_t kListsOfAll = 6;  // with nprobe above a sixth of all lists, bytes exclude too few
 
 // If at least this share of all lists has a class mean, a complete run for the class is faster than replacing scores.
 constexpr double kMost = 0.5;
@@ -430,7 +428,7 @@ void ClassCentroids::rank_together(const Matrix<const float>& X, std::span<const
   const Matrix<float> extended{scratch.queries.data(), nq, length_};
   for (std::size_t q = 0; q < nq; ++q) extend(X[queries[q]], extended[q]);
   choose_clusters(extended[0], lists.columns, scratch);
-  scratch.by_bytes = by_bytes_ && nq == 1 && lists.columns <= size() / kListsOfAll;
+  scratch.by_bytes = nq == 1 && compares_bytes(lists.columns);
   if (scratch.by_bytes) set_query(extended[0], scratch);
   const std::size_t width = score_clusters(extended, runs_of(labels[queries[0]]).first, scratch);
   for (std::size_t q = 0; q < nq; ++q) {
@@ -453,7 +451,8 @@ void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
   if (size() == 0) return;
-  const std::size_t at_once = cluster_sizes_.size() == 1 ? kAtOnce : 1;
+  const bool together = cluster_sizes_.size() == 1 && !compares_bytes(lists.columns);
+  const std::size_t at_once = together ? kAtOnce : 1;
   // The first run of each query. Queries of the same run are consecutive in `order`.
   std::vector<std::size_t> order(X.rows), runs(X.rows);
   for (std::size_t q = 0; q < X.rows; ++q) runs[q] = runs_of(labels[q]).first;

@@ -55,7 +55,7 @@ class ChangedLists {
   std::vector<std::size_t> starts_;   // the first mean of each list and, last, their number
   std::vector<std::int32_t> labels_;  // of each mean; kUnknown for the mean of all rows
   std::vector<bool> filled_;          // whether a mean has rows
-  std::vector<float> means_;          // (means, d)
+  std::vector<float> means_;          // (means, ranking_length)
 };
 
 // Ranks lists for queries, nearest first and of equals the smallest number. Scores have the same bits at every
@@ -94,6 +94,8 @@ class ClassCentroids {
             int threads, const Watch& watch) const;
 
  private:
+  static constexpr std::size_t kListsOfAll = 6;  // with nprobe above a sixth of all lists, bytes exclude too few
+
   // Blocks of the lists of one cluster, or of the lists in which one class has its own mean.
   struct Run {
     std::size_t first, number;            // blocks
@@ -116,6 +118,7 @@ class ClassCentroids {
   std::span<const float> blocks_of(const Run& run) const;
   RunsOfLabel runs_of(std::int32_t label) const;
   void extend(std::span<const float> x, std::span<float> extended) const;
+  bool compares_bytes(std::size_t nprobe) const { return by_bytes_ && nprobe <= size() / kListsOfAll; }
   void set_query(std::span<const float> x, Scratch& scratch) const;
   void clear_empty(const Run& run, float* scores) const;
   void score_run(const Matrix<const float>& X, const Run& run, std::size_t at, std::size_t stride,
@@ -152,8 +155,8 @@ class ClassCentroids {
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
   std::vector<std::int64_t> lanes_;          // of each list, counted from the first block
-  bool by_bytes_ = false;      // whether a single query is first compared with bytes, as there are many lists
-  std::vector<float> center_;  // of all means, (d,)
+  bool by_bytes_ = false;                    // whether queries are first compared with bytes, as there are many lists
+  std::vector<float> center_;                // of all means, (d,)
 
   // Lists that changed after the blocks were made; the fields above do not describe them.
   ChangedLists changed_;

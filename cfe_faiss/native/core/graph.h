@@ -1,4 +1,4 @@
-// Graphs in compressed sparse rows (CSR): checks, and construction from edges.
+// Graphs in compressed sparse rows (CSR), checked.
 #pragma once
 
 #include "core/common.h"
@@ -13,9 +13,6 @@ struct Range {
 
 // Ranges of CSR rows of about equal work, as tasks for `parallel_for`. Rows without entries count, too.
 std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr);
-
-// Offsets of rows, if row i has counts[i] entries.
-std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts);
 
 // Calls `task` once for each row of a CSR matrix, in tasks of about equal work.
 template <class Task>
@@ -80,39 +77,6 @@ class CsrGraph : Fixed {
   std::vector<double> totals_;
   std::size_t all_nodes_;
   Nodes nodes_;
-};
-
-// Makes a graph from blocks of edges: all are counted, then placed, then sorted and merged. Weights of repeated edges
-// are summed. An edge given in both directions gets the mean of the two sums in both, unless the graph is directed. The
-// order of the edges does not change a bit.
-class GraphBuilder {
- public:
-  struct Csr {
-    std::vector<std::int64_t> indptr;
-    std::vector<std::int32_t> indices;
-    std::vector<float> weights;
-  };
-
-  GraphBuilder(std::size_t num_nodes, bool directed, bool weighted);
-
-  // Both take edges as sources above targets, (2, m), and ignore loops. All are counted before any is placed. Weights,
-  // one per edge, are positive and finite.
-  void count(const Matrix<const std::int64_t>& edges);
-  void place(const Matrix<const std::int64_t>& edges, std::span<const float> weights);
-
-  // Returns the graph, once all edges are placed, and empties the builder.
-  Csr finish(int threads, const Watch& watch);
-
- private:
-  void start_placing();
-  template <class Edge>
-  Csr merge(std::vector<Edge>& placed, int threads, const Watch& watch);
-
-  std::size_t num_nodes_;
-  bool directed_, weighted_;
-  std::vector<std::int64_t> counts_, starts_, cursor_;  // cursor: index of the next neighbour of each node
-  std::vector<std::int32_t> placed_;
-  std::vector<std::uint64_t> placed_weighted_;  // see `packed`
 };
 
 }  // namespace cfe

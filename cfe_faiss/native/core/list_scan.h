@@ -9,7 +9,7 @@
 
 namespace cfe {
 
-// Unit queries, (nq, d), their labels, and the lists that each probes, (nq, any), -1 for none.
+// Queries, (nq, d), for kCosine of length 1, their labels, and the lists that each probes, (nq, any), -1 for none.
 struct ListQueries {
   Matrix<const float> X;
   std::span<const std::int32_t> labels;

@@ -40,8 +40,9 @@ std::size_t ClassCounts::eligible(std::int32_t label, Policy policy) const {
 struct Searcher::Query {
   std::span<const float> x;
   std::int32_t label;
-  FilterView filter;          // of this query
-  const ClassCounts* counts;  // of the allowed rows; null if all are allowed
+  FilterView filter;                       // of this query
+  std::optional<ClassCounts>& of_allowed;  // counted if a mask leaves the query incomplete
+  std::span<const std::int64_t> lists;     // nearest first, or empty: not ranked yet
 };
 
 struct Searcher::Scratch {
@@ -80,7 +81,8 @@ bool Searcher::search_single(std::span<const float> x, std::int64_t label, const
     if (kernels().unit_rows({x.data(), 1, d()}, {scratch.unit.data(), 1, d()}) >= 0) return false;
     x = scratch.unit;
   }
-  search_unit({x, static_cast<std::int32_t>(label), options.filter, nullptr}, options, scratch, best);
+  std::optional<ClassCounts> of_allowed;
+  search_unit({x, static_cast<std::int32_t>(label), options.filter, of_allowed, {}}, options, scratch, best);
   return true;
 }
 
@@ -89,11 +91,19 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
   assert(X.columns == d() && labels.size() == X.rows && D.rows == X.rows && I.rows == X.rows);
   static thread_local Scratch scratch;
   std::optional<ClassCounts> of_allowed;
-  if (options.complete && options.filter.allowed != nullptr)
-    of_allowed.emplace(rows_.labels(), std::span(options.filter.allowed, rows_.size()));
-  const ClassCounts* counts = of_allowed ? &*of_allowed : nullptr;
-  const auto search_one = [&](std::size_t q) {
-    search_unit({X[q], labels[q], options.filter.from(q), counts}, options, scratch,
+  // Lists of several queries are ranked together. Queries of one list follow each other, as they read the same rows.
+  const std::size_t nprobe = X.rows > 1 && options.nprobe < lists() ? options.nprobe : 0;
+  std::vector<std::int64_t> near(X.rows * nprobe);
+  std::vector<std::size_t> order(X.rows);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (nprobe > 0) {
+    centroids_.rank(X, labels, {near.data(), X.rows, nprobe}, 1, {});
+    std::ranges::stable_sort(order, {}, [&](std::size_t q) { return near[q * nprobe]; });
+  }
+  const auto search_one = [&](std::size_t place) {
+    const std::size_t q = order[place];
+    const auto ranked = std::span(near).subspan(q * nprobe, nprobe);
+    search_unit({X[q], labels[q], options.filter.from(q), of_allowed, ranked}, options, scratch,
                 {D[q].data(), I[q].data(), D.columns});
   };
   parallel_for(X.rows, 1, search_one, watch);
@@ -108,6 +118,8 @@ void Searcher::search_unit(const Query& query, const SearchOptions& options, Scr
     scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
     if (everywhere)  // the lists of the first partition hold every row
       std::iota(scratch.lists.begin(), scratch.lists.end(), std::int64_t{0});
+    else if (first && !query.lists.empty())
+      std::ranges::copy(query.lists, scratch.lists.begin());
     else
       centroids_.rank(query.x, query.label, scratch.lists, scratch.ranking);
     if (!first)
@@ -126,8 +138,9 @@ bool Searcher::holds_all(const Query& query, TopK best) const {
   const std::size_t found = best.found();
   if (found == best.k) return true;
   if (query.filter.of_allowed().tests) return false;
-  const ClassCounts& of_rows = query.counts != nullptr ? *query.counts : counts();
-  return found >= of_rows.eligible(query.label, query.filter.policy);
+  if (query.filter.allowed == nullptr) return found >= counts().eligible(query.label, query.filter.policy);
+  if (!query.of_allowed) query.of_allowed.emplace(rows_.labels(), std::span(query.filter.allowed, rows_.size()));
+  return found >= query.of_allowed->eligible(query.label, query.filter.policy);
 }
 
 const ClassCounts& Searcher::counts() const {

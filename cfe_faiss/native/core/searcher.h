@@ -34,7 +34,7 @@ struct SearchOptions {
   FilterView filter = {};
 };
 
-// Unit queries in groups of one list, whose lists are ranked for one label.
+// Queries in groups of one list, whose lists are ranked for one label.
 struct LargeGroups {
   Matrix<const float> X;                       // the queries; empty if they are stored rows
   std::span<const std::int64_t> rows;          // these rows; or empty
@@ -66,10 +66,12 @@ class Searcher {
   std::size_t size() const { return rows_.size(); }
   std::size_t lists() const { return centroids_.size(); }  // of all partitions
 
-  // Searches a query without conversion. Returns false if the query is not finite or its label is not valid.
+  // Searches a query without conversion. Returns false if the query is not finite or too long, or its label is
+  // not valid.
   bool search_single(std::span<const float> x, std::int64_t label, const SearchOptions& options, TopK best) const;
 
-  // Searches unit queries and writes D and I, (nq, k). A query with an unknown label finds nothing.
+  // Searches queries, for kCosine of length 1, and writes D and I, (nq, k): each finds what it finds by itself. A query
+  // with an unknown label finds nothing.
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const;
 

@@ -210,16 +210,6 @@ CFE_INLINE ByteRegister looked_up(const ByteRegister& tables, const ByteRegister
 #endif
 }
 
-// The sums of a register's parts of eight numbers.
-template <class Shorts>
-CFE_INLINE auto parts_added(const Shorts& shorts) {
-  constexpr int count = sizeof(Shorts) / sizeof(std::uint16_t);
-  if constexpr (count == 8)
-    return shorts;
-  else
-    return parts_added(consecutive<0, count / 2>(shorts, shorts) + consecutive<count / 2, count / 2>(shorts, shorts));
-}
-
 // The products of the query's codes and the signs of a block's rows. Prefetches the block `next`.
 CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, std::size_t next, const std::uint8_t* tables) {
   constexpr std::size_t kWord = 64, kBytes = sizeof(ByteRegister);
@@ -242,7 +232,7 @@ CFE_INLINE I32x16 sign_products(const BlocksView& blocks, std::size_t b, std::si
       odd += sums >> 8;
     }
   const auto zero = static_cast<std::uint16_t>(kLargestBitCode * blocks.columns);  // of all tables
-  const auto evens = parts_added(pairs - (odd << 8)) - zero, odds = parts_added(odd) - zero;
+  const auto evens = parts_added<8>(pairs - (odd << 8)) - zero, odds = parts_added<8>(odd) - zero;
   using Signed = std::int16_t __attribute__((vector_size(32)));
   const auto sums = (Signed)__builtin_shufflevector(evens, odds, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
   I32x16 v;
@@ -261,9 +251,12 @@ struct ListEstimate {
 // The product of the codes of the query and of a row or a mean.
 CFE_INLINE float code_product(const Scan& scan, const std::int8_t* code) {
   const std::int16_t* query = query_codes(scan);
-  std::int32_t total = 0;
-  for (std::size_t i = 0; i < scan.blocks.columns; ++i) total += query[i] * code[i];
-  return scan.memory.queries.inverse_scale[0] * static_cast<float>(total);
+  I32x16 even = I32x16::all(0), odd = even;  // one would wait for each product
+  for (std::size_t i = 0; i < scan.blocks.columns; i += 4 * kLanes) {
+    even = add_products_of_pairs(even, query + i, code + i);
+    odd = add_products_of_pairs(odd, query + i + 2 * kLanes, code + i + 2 * kLanes);
+  }
+  return scan.memory.queries.inverse_scale[0] * static_cast<float>(sum(even + odd));
 }
 
 CFE_INLINE ListEstimate estimate_of(const Scan& scan, std::int64_t number) {

@@ -1,8 +1,8 @@
 // A list-major scan: a group of queries is compared with the rows of its lists, block by block.
 //
-// Products of a few queries and the 16 rows of a block stay in registers. Rows below a query's threshold or with its
-// label never leave them. The others become candidates, and the remaining candidates are scored by `similarity` from
-// the stored vectors: screening changes the time, never the result.
+// Products of a few queries and the 16 rows of a block stay in registers. Rows below a query's threshold, or
+// excluded by their label, never leave them. The others become candidates, and the remaining candidates are scored by
+// `similarity` from the stored vectors: screening changes the time, never the result.
 #pragma once
 
 #include "kernels/block_candidates.h"

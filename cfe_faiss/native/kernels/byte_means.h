@@ -11,7 +11,7 @@ namespace cfe::CFE_LEVEL {
 inline constexpr int kByteBlocksAtOnce = kWidth == kLanes ? 4 : 2;
 
 // Bounds the difference between products by bytes and by floats that rounding in float32 causes, relative to the
-// lengths of a query and a mean: four products of d terms, and a few roundings more; see lists/codecs.py,
+// lengths of a query and a mean: four products of d terms, and a few roundings more; see rows/codecs.py,
 // screening_error.
 CFE_INLINE float rounding_of_means(std::size_t d) { return static_cast<float>(4 * d + 64) * 0x1p-24f; }
 

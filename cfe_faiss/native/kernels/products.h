@@ -16,31 +16,35 @@ namespace cfe::CFE_LEVEL {
 
 inline constexpr int kChains = 4;
 inline constexpr int kQueriesAtOnce = kWidth == kLanes ? 4 : 2;  // limited by registers
-inline constexpr int kBlocksAtOnce = kWidth == kLanes ? 4 : 2;   // for one query
+inline constexpr int kBlocksAtOnce = kWidth == kLanes ? 4 : 1;   // for one query
 
-// Q queries with B blocks, `stride` apart in `scores`. One register-wide part of each block.
+// Q queries with B registers, parts of a block or of several, `stride` apart in `scores`.
 template <int Q, int B>
 CFE_INLINE void multiply_part(const float* X, std::size_t d, const float* blocks, float* scores, std::size_t stride) {
+  const std::size_t next = kParts == 1 ? d * kLanes : kWidth;  // register
   FloatRegister sums[kChains][Q][B] = {};
   std::size_t i = 0;
   for (; i + kChains <= d; i += kChains)
     for (int chain = 0; chain < kChains; ++chain)
       for (int b = 0; b < B; ++b) {
-        const FloatRegister column = load_register(blocks + (static_cast<std::size_t>(b) * d + i + chain) * kLanes);
+        const FloatRegister column = load_register(blocks + b * next + (i + chain) * kLanes);
         for (int q = 0; q < Q; ++q) sums[chain][q][b] += X[q * d + i + chain] * column;
       }
   for (int q = 0; q < Q; ++q)
     for (int b = 0; b < B; ++b) {
       FloatRegister total = (sums[0][q][b] + sums[1][q][b]) + (sums[2][q][b] + sums[3][q][b]);
       for (std::size_t rest = i; rest < d; ++rest)
-        total += X[q * d + rest] * load_register(blocks + (static_cast<std::size_t>(b) * d + rest) * kLanes);
-      std::memcpy(scores + q * stride + b * kLanes, &total, sizeof total);
+        total += X[q * d + rest] * load_register(blocks + b * next + rest * kLanes);
+      std::memcpy(scores + q * stride + b * kWidth, &total, sizeof total);
     }
 }
 
 template <int Q, int B>
 CFE_INLINE void multiply(const float* X, std::size_t d, const float* blocks, float* scores, std::size_t stride) {
-  for (int p = 0; p < kParts; ++p) multiply_part<Q, B>(X, d, blocks + p * kWidth, scores + p * kWidth, stride);
+  // One query reads two parts of a block at once, as a long block does not stay in the first cache.
+  constexpr int kRegisters = kParts == 1 ? B : Q == 1 ? 2 : 1;
+  for (int p = 0; p < kParts; p += kRegisters)
+    multiply_part<Q, kRegisters>(X, d, blocks + p * kWidth, scores + p * kWidth, stride);
 }
 
 // Writes the products of each row of X with the 16 vectors of each block, (nq, 16 * blocks) or wider.

@@ -286,6 +286,16 @@ CFE_INLINE auto consecutive(const Register& x, const Register& y) {
   (std::make_integer_sequence<int, count>{});
 }
 
+// The sums of a register's parts of `number` lanes.
+template <int number, class Register>
+CFE_INLINE auto parts_added(const Register& v) {
+  constexpr int half = sizeof(Register) / sizeof(v[0]) / 2;
+  if constexpr (2 * half == number)
+    return v;
+  else
+    return parts_added<number>(consecutive<0, half>(v, v) + consecutive<half, half>(v, v));
+}
+
 // Half of a register in float64, and back. GCC 12 needs several instructions for the portable form.
 CFE_INLINE Wide widened(const Half& from) {
 #if defined(CFE_LEVEL_avx512)
@@ -408,6 +418,32 @@ CFE_INLINE I32x16 add_products(const I32x16& total, const I32x16& query, const I
 #endif
   }
   return v;
+}
+
+// total + the products of 32 numbers of 16 bits and 32 bytes, neighbours added.
+CFE_INLINE I32x16 add_products_of_pairs(const I32x16& total, const std::int16_t* query, const std::int8_t* row) {
+  I32x16 v = total;
+  for (int p = 0; p < kParts; ++p) {
+#if defined(CFE_LEVEL_avx512)
+    const __m512i wide = _mm512_maskz_cvtepi8_epi16(~0u, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row)));
+    v.part[p] = (IntRegister)_mm512_dpwssd_epi32((__m512i)v.part[p], _mm512_loadu_si512(query), wide);
+#elif defined(CFE_LEVEL_avx2)
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row) + p));
+    const __m256i own = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(query) + p);
+    v.part[p] = (IntRegister)_mm256_add_epi32((__m256i)v.part[p], _mm256_madd_epi16(own, wide));
+#else
+    for (int lane = 0, i = 2 * p * kWidth; lane < kWidth; ++lane, i += 2)
+      v.part[p][lane] += query[i] * row[i] + query[i + 1] * row[i + 1];
+#endif
+  }
+  return v;
+}
+
+CFE_INLINE std::int32_t sum(const I32x16& v) {
+  WordRegister total = (WordRegister)v.part[0];
+  for (int p = 1; p < kParts; ++p) total += (WordRegister)v.part[p];
+  const auto four = parts_added<4>(total);
+  return static_cast<std::int32_t>((four[0] + four[1]) + (four[2] + four[3]));
 }
 
 }  // namespace cfe::CFE_LEVEL

@@ -237,6 +237,28 @@ struct Index {
     CHECK(table.size() == row && seen.size() == row);
     check_references();
   }
+  // Each id leads to its row as often as it is asked for, and the ids of removed rows to none.
+  void check_ids(const std::vector<std::int64_t>& removed) {
+    std::vector<std::int64_t> ids(removed), rows(removed.size(), -1);
+    std::int64_t row = 0, greatest = -1;
+    for (const auto& own : expected)
+      for (const Row& one : own) {
+        ids.insert(ids.end(), {one.id, one.id});
+        rows.insert(rows.end(), {row, row});
+        greatest = std::max(greatest, one.id);
+        ++row;
+      }
+    ids.push_back(-5);
+    rows.push_back(-1);
+    CHECK(table.rows_of(ids) == rows && table.greatest_id() == greatest);
+    CHECK(table.first_stored(removed) == -1);
+  }
+  std::vector<std::int64_t> ids_of(const std::vector<std::int64_t>& rows) const {
+    std::vector<std::int64_t> ids;
+    ids.reserve(rows.size());
+    for (const std::int64_t row : rows) ids.push_back(row_at(row).id);
+    return ids;
+  }
   void check_references() {
     const std::optional<References> seen = table.references();
     CHECK(seen.has_value() == (shape.further > 0));
@@ -288,6 +310,7 @@ TEST(changes_move_rows_as_plain_lists_do) {
       Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
       index.commit(change, fresh.fresh());
       index.expect_insertion(fresh);
+      index.check_ids({});
       if (round % 2 == 0) index.check_rows();  // else nobody reads in between
       const auto labels = index.new_labels();
       change = index.table.relabelling(index.all_rows(), labels, true);
@@ -295,10 +318,12 @@ TEST(changes_move_rows_as_plain_lists_do) {
       index.expect_labels(labels);
       if (round % 3 == 0) index.check_rows();
       const auto removed = round == 6 ? std::vector<std::uint8_t>(index.table.size(), 1) : index.some_rows();
+      const auto removed_ids = index.ids_of(Index::numbers_of(removed));
       change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
       index.commit(change, {});
       index.expect_removal(removed);
       index.check_rows();
+      index.check_ids(removed_ids);
     }
   }
 }
@@ -314,10 +339,7 @@ TEST(replaced_rows_keep_their_ids_in_any_list) {
       index.commit(change, fresh.fresh());
       index.expect_replacement(removed, fresh);
       index.check_rows();
-      std::vector<std::int64_t> ids, rows = index.all_rows();
-      for (const std::int64_t row : rows) ids.push_back(index.row_at(row).id);
-      CHECK(index.table.rows_of(ids) == rows);
-      CHECK(index.table.greatest_id() == (ids.empty() ? -1 : *std::max_element(ids.begin(), ids.end())));
+      index.check_ids({});
     }
   }
 }
@@ -347,24 +369,6 @@ TEST(rows_of_an_only_list_may_keep_their_order) {
       CHECK(seen.labels()[row] == own[row].label && seen.ids_of(0)[row] == own[row].id);
       CHECK(std::memcmp(seen.codes_of(0) + kCodeSize * row, code_of(own[row].id).data(), kCodeSize) == 0);
     }
-  }
-}
-
-TEST(the_greatest_id_is_known_after_additions_and_removals) {
-  Index index({4, 0, 0});
-  for (int round = 0; round < 20; ++round) {
-    const NewSample fresh = index.new_rows(index.random(9));
-    Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
-    index.commit(change, fresh.fresh());
-    index.expect_insertion(fresh);
-    const auto removed = index.some_rows();
-    change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
-    index.commit(change, {});
-    index.expect_removal(removed);
-    std::int64_t greatest = -1;
-    for (const auto& list : index.expected)
-      for (const Row& row : list) greatest = std::max(greatest, row.id);
-    CHECK(index.table.greatest_id() == greatest);
   }
 }
 
@@ -437,47 +441,6 @@ TEST(stored_ids_are_found_among_few_and_many) {
   Change change = index.table.replacement(index.all_rows(), {}, {}, true);
   index.commit(change, {});
   CHECK(index.table.first_stored(stored) == -1);
-}
-
-TEST(rows_of_ids_are_found_after_any_change) {
-  for (const Shape& shape : shapes()) {
-    Index index(shape);
-    const auto check = [&index](const std::vector<std::int64_t>& gone) {
-      std::vector<std::int64_t> ids(gone), rows(gone.size(), -1);
-      std::int64_t row = 0;
-      for (const auto& own : index.expected)
-        for (const Row& one : own) {
-          ids.insert(ids.end(), {one.id, one.id});
-          rows.insert(rows.end(), {row, row});
-          ++row;
-        }
-      ids.push_back(-5);
-      rows.push_back(-1);
-      CHECK(index.table.rows_of(ids) == rows);
-      CHECK(index.table.first_stored(gone) == -1);
-    };
-    for (int round = 0; round < 12; ++round) {
-      const NewSample fresh = index.new_rows(1 + index.random(40));
-      Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
-      index.commit(change, fresh.fresh());
-      index.expect_insertion(fresh);
-      check({});
-      const auto labels = index.new_labels();
-      change = index.table.relabelling(index.all_rows(), labels, true);
-      index.commit(change, {});
-      index.expect_labels(labels);
-      const auto removed = round == 6 ? std::vector<std::uint8_t>(index.table.size(), 1) : index.some_rows();
-      std::vector<std::int64_t> gone;
-      std::size_t row = 0;
-      for (const auto& own : index.expected)
-        for (const Row& one : own)
-          if (removed[row++] != 0) gone.push_back(one.id);
-      change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
-      index.commit(change, {});
-      index.expect_removal(removed);
-      check(gone);
-    }
-  }
 }
 
 TEST(lists_that_others_changed_are_noticed) {

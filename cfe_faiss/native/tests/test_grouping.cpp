@@ -218,7 +218,8 @@ TEST(groups_refuse_what_does_not_fit) {
                          index.tasks};
   const Matrix<float> scores{D.data(), n, 1};
   const Matrix<std::int64_t> ids{I.data(), n, 1};
-  const std::vector<std::int64_t> few{0, 1}, many{0, 5, 2}, outside{static_cast<std::int64_t>(n)};
+  const std::vector<std::int64_t> few{0, 1}, many{0, 5, 2}, outside{static_cast<std::int64_t>(n)},
+      beyond(n, static_cast<std::int64_t>(n));
   const auto refused = [&](const char* text, auto change) {
     LargeGroups groups = fine;
     change(groups);
@@ -226,6 +227,11 @@ TEST(groups_refuse_what_does_not_fit) {
   };
   refused("X must have d columns", [](LargeGroups& groups) { groups.X.columns = 2; });
   refused("either X or rows", [&](LargeGroups& groups) { groups.rows = few; });
+  refused("one row for each label", [&](LargeGroups& groups) { groups.labels = groups.labels.first(3); });
+  refused("numbers of rows", [&](LargeGroups& groups) {
+    groups.X = {nullptr, 0, 0};
+    groups.rows = beyond;
+  });
   refused("starts must ascend", [&](LargeGroups& groups) { groups.starts = many; });
   refused("tasks must ascend", [&](LargeGroups& groups) { groups.tasks = few; });
   refused("numbers of queries", [&](LargeGroups& groups) { groups.order = outside; });

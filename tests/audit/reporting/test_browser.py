@@ -85,10 +85,8 @@ def test_seen_narrow_and_wide_light_and_dark_and_printed(browser, audited):
         seen.page.set_viewport_size(
             {"width": 688, "height": 1000}
         )  # an A4 page between its margins
-        assert (
-            seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
-            == "rgb(255, 255, 255)"
-        )
+        found = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert found == "rgb(255, 255, 255)"
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 688 * 1.5
         assert not seen.page.locator("#all").is_visible()
         assert seen.messages == []

@@ -43,9 +43,8 @@ def test_each_group_is_checked():
     found = [("sex", "f", "fail"), ("sex", "m", "pass"), ("sex", "d", "cannot tell")]
     assert outcomes(condition) == found
     assert outcomes(condition, ["sex", "city"]) == [*found, ("city", "A", "cannot tell")]
-    assert outcomes(Condition("impact_ratio", "city", at_most=0.6, min_cases=10), []) == [
-        ("city", "A", "pass")
-    ]
+    answer = outcomes(Condition("impact_ratio", "city", at_most=0.6, min_cases=10), [])
+    assert answer == [("city", "A", "pass")]
 
 
 @pytest.mark.parametrize(
@@ -86,31 +85,13 @@ def test_few_cases_and_undefined_numbers_cannot_tell():
     def reasons(condition, rows=RATIOS):
         return [check.reason for check in check_all([condition], rows, ["sex"])]
 
-    assert reasons(Condition("accuracy", at_least=0.8), ACCURACIES) == [
-        "",
-        "the number is not defined",
-    ]
+    found = reasons(Condition("accuracy", at_least=0.8), ACCURACIES)
+    assert found == ["", "the number is not defined"]
     few = "fewer than 50 cases"
-    assert reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50)) == [
-        few,
-        "",
-        "the group is not ranked",
-    ]
+    found = reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50))
+    assert found == [few, "", "the group is not ranked"]
     assert reasons(Condition("flipped", "sex", at_most=0)) == ["no such group"]
     assert Condition("accuracy", at_least=0.8).min_cases == 30
-
-
-def test_a_line_names_attribute_and_value():
-    lines = [
-        str(check)
-        for check in check_all([Condition("impact_ratio", at_least=0.8)], RATIOS, ["sex"])
-    ]
-    assert lines == [
-        "fail: impact_ratio >= 0.8, sex = f: 0.7500 (n = 40, interval 0.7000 to 0.7900)",
-        "pass: impact_ratio >= 0.8, sex = m: 1.0000 (n = 60)",
-        "cannot tell: impact_ratio >= 0.8, sex = d: 0.5000 (n = 35, interval 0.4000 to 0.6000); "
-        "the group is not ranked",
-    ]
 
 
 def test_outcome_of_a_report(tmp_path):
@@ -134,10 +115,8 @@ def test_a_model_is_the_bound_of_the_others():
     measures = {"models": rows}
     condition = Condition.parse("evidence_pairs <= v1")
     assert condition == Condition("evidence_pairs", at_most="v1")
-    assert [(check.group, check.outcome) for check in check_all([condition], measures, ())] == [
-        ("v2", "pass"),
-        ("v3", "fail"),
-    ]
+    found = [(check.group, check.outcome) for check in check_all([condition], measures, ())]
+    assert found == [("v2", "pass"), ("v3", "fail")]
     both = Condition("evidence_pairs", at_least=95, at_most="v1")
     assert str(both) == "evidence_pairs >= 95 and evidence_pairs <= v1"
     assert [check.outcome for check in check_all([both], measures, ())] == ["fail", "fail"]
@@ -181,11 +160,7 @@ def test_parse_refuses(text):
     [
         ({"metric": "parity", "at_least": 1}, ValueError, "metric must be one of"),
         ({"metric": "accuracy"}, ValueError, "at_least or at_most"),
-        (
-            {"metric": "accuracy", "at_least": 1, "at_most": 0},
-            ValueError,
-            "at_least must be at most",
-        ),
+        ({"metric": "accuracy", "at_least": 1, "at_most": 0}, ValueError, "at_least must be"),
         ({"metric": "accuracy", "at_least": "1"}, TypeError, "at_least must be a number"),
         ({"metric": "accuracy", "at_least": math.nan}, ValueError, "at_least"),
         ({"metric": "accuracy", "at_least": 1, "min_cases": 0}, ValueError, "min_cases"),

@@ -96,22 +96,6 @@ def test_a_chart_as_a_file_is_well_formed_and_escaped():
     assert len(list(root.iter(f"{SVG}circle"))) == 2
 
 
-def test_labels_of_a_file_are_the_names_of_the_rows_and_cut_in_the_middle():
-    names = ["sex = female", "x" * 60 + "a", "x" * 60 + "b"]
-    rows = tuple(ROWS[0] | {"name": name, "heading": "sex", "verdict": "below 1"} for name in names)
-    columns = (
-        Column("heading", "Attribute"),
-        Column("name", "Group"),
-        COLUMN,
-        Column("verdict", "Verdict"),
-    )
-    root = ET.fromstring(standalone_chart(Table("table", columns, rows, group="heading"), COLUMN))
-    labels = [text.text for text in root.iter(f"{SVG}text") if text.attrib["text-anchor"] == "end"]
-    assert labels[0] == "sex = female"
-    assert labels[1] != labels[2]
-    assert max(map(len, labels)) <= 45
-
-
 @pytest.mark.parametrize("drawing", NEIGHBOURHOODS)
 def test_neighbourhoods_are_well_formed_escaped_and_within_the_drawing(drawing):
     root = ET.fromstring(str(neighbourhood(drawing, HOSTILE)))

@@ -51,9 +51,8 @@ def test_a_report_without_a_section_keeps_the_schema(with_optional_sections, tmp
     finder, options = with_optional_sections
     numbers = audit.report(finder, tmp_path / "r.html", skip=skip, **options).numbers
     SCHEMA.validate(numbers)
-    assert [section["id"] for section in numbers["sections"]] == [
-        name for name in NAMES if name not in skip
-    ]
+    found = [section["id"] for section in numbers["sections"]]
+    assert found == [name for name in NAMES if name not in skip]
 
 
 def test_csv_holds_the_numbers_of_json(audited, lines):
@@ -69,21 +68,12 @@ def test_csv_holds_the_numbers_of_json(audited, lines):
 
 def test_csv_holds_no_formula(tmp_path):
     sex = ["-2+3+cmd|' /C calc'!A0", "=1+1\x00", "m"] * 20
-    finder = cfe.EvidenceFinder.from_vectors(
-        np.eye(4)[[0, 1, 2, 3] * 15], [0, 1] * 30, features={"=a": sex}
-    )
-    written = audit.report(
-        finder,
-        tmp_path / "a.html",
-        sensitive=["=a"],
-        favourable=1,
-        pairs=5,
-        cases=2,
-        progress=False,
-    )
-    fields = {
-        field for line in csv.reader(io.StringIO(written.files[3].read_text())) for field in line
-    }
+    X = np.eye(4)[[0, 1, 2, 3] * 15]
+    finder = cfe.EvidenceFinder.from_vectors(X, [0, 1] * 30, features={"=a": sex})
+    options = {"favourable": 1, "pairs": 5, "cases": 2, "progress": False}
+    written = audit.report(finder, tmp_path / "a.html", sensitive=["=a"], **options)
+    lines = csv.reader(io.StringIO(written.files[3].read_text()))
+    fields = {field for line in lines for field in line}
     assert any(field.startswith("'=a") for field in fields)
     for field in fields:
         assert not re.match(r"\s*[=+@]", field)
@@ -103,16 +93,6 @@ def test_xml_counts_what_failed(audited):
     message = suite.find("testcase/failure").attrib["message"]
     assert f"n = {failed[0].n}" in message
     assert "impact_ratio[member] >= 1.5" in message
-
-
-def test_xml_without_conditions_has_not_passed(audited):
-    suite = ET.fromstring(report_files.junit(_content(audited)).encode())[0]
-    assert (suite.attrib["tests"], suite.attrib["skipped"], suite.attrib["failures"]) == (
-        "1",
-        "1",
-        "0",
-    )
-    assert suite.find("testcase/skipped").attrib["message"] == "No conditions."
 
 
 def test_characters_that_xml_forbids_leave_it_whole(tmp_path):

@@ -63,14 +63,10 @@ def graph():
         edge_index=torch.from_numpy(np.concatenate([edges, edges[::-1]], axis=1)),
     )
     data.y = torch.from_numpy(rng.integers(-1, 2, n))
-    data.feature_names, data.class_names = (
-        ["member", "income", "age"],
-        [f"refused {HOSTILE}", "granted"],
-    )
-    data.name, data.node_ids = (
-        f"people {HOSTILE}",
-        np.array([f"{HOSTILE}{i}" for i in range(n)], dtype=object),
-    )
+    data.feature_names = ["member", "income", "age"]
+    data.class_names = [f"refused {HOSTILE}", "granted"]
+    data.name = f"people {HOSTILE}"
+    data.node_ids = np.array([f"{HOSTILE}{i}" for i in range(n)], dtype=object)
     finder = cfe.EvidenceFinder.from_data(data, graph_model, features=people)
     subject = audit.Subject(
         command="cfe-faiss audit --out report.html", seed=3, files={"people.csv": "0" * 64}
@@ -85,12 +81,8 @@ def graph():
         ),
         *("overall_accuracy>=0", "consistency<=0.2", "equalised_odds_difference[member]<=0.2"),
     ]
-    return finder, {
-        "sensitive": ["member", "sex"],
-        "favourable": "granted",
-        "subject": subject,
-        "require": require,
-    }
+    options = {"favourable": "granted", "subject": subject, "require": require}
+    return finder, {"sensitive": ["member", "sex"]} | options
 
 
 def applicants(n):
@@ -107,12 +99,8 @@ def applicants(n):
             ],
         }
     )
-    score = (
-        table["income"]
-        - 0.4 * table["debt"]
-        - 1.2 * (table["sex"] == "f")
-        + 0.4 * rng.normal(size=n)
-    )
+    score = table["income"] - 0.4 * table["debt"] - 1.2 * (table["sex"] == "f")
+    score += 0.4 * rng.normal(size=n)
     table["repaid"] = np.where(score + rng.normal(size=n) > -0.4, "yes", "no")
     table["id"] = [f"p{i}" for i in range(n)]
     share = 1 / (
@@ -154,15 +142,10 @@ def granted_only():
     finder = cfe.EvidenceFinder.from_table(
         table, "loan", truth="repaid", id="id", sensitive=["sex", "race"]
     )
-    options = {
-        "reference": {"race": "Asian"},
-        "better": {"income": "high", "debt": "low"},
-        "skip": ["sensitivity"],
-    }
-    return finder, {
-        "favourable": "yes",
-        "require": ["impact_ratio[sex]>=0.8", "impact_ratio[race]>=0.5"],
-    } | options
+    require = ["impact_ratio[sex]>=0.8", "impact_ratio[race]>=0.5"]
+    options = {"favourable": "yes", "require": require, "reference": {"race": "Asian"}}
+    better = {"income": "high", "debt": "low"}
+    return finder, options | {"better": better, "skip": ["sensitivity"]}
 
 
 @sample
@@ -208,13 +191,8 @@ def many_findings():
     finder = cfe.EvidenceFinder.from_data(data, (labels == "granted").astype(int), features=people)
     where = cfe.Constraints(exact=["sex"], caliper={"age": 20})
     sensitive = ["sex", "race", "faith", "origin"]
-    options = {
-        "favourable": 1,
-        "where": where,
-        "bins": {"age": [30, 45]},
-        "confidence": 0.99,
-        "sensitive": sensitive,
-    }
+    options = {"favourable": 1, "where": where, "bins": {"age": [30, 45]}}
+    options |= {"confidence": 0.99, "sensitive": sensitive}
     return finder, options
 
 
@@ -229,10 +207,8 @@ def each_class():
     finder = cfe.EvidenceFinder.from_vectors(
         vectors, labels, features=people, truth=truth, sensitive=["sex", "town"]
     )
-    return finder, {
-        "compare": {"v2": np.roll(labels, 1)},
-        "require": ["consistency[sex]<=0.9", "only_in<=0.9"],
-    }
+    require = ["consistency[sex]<=0.9", "only_in<=0.9"]
+    return finder, {"compare": {"v2": np.roll(labels, 1)}, "require": require}
 
 
 @sample
@@ -253,17 +229,10 @@ def three_classes():
     finder = cfe.EvidenceFinder.from_data(
         data, labels, features=people, directed=True, edge_weight=True
     )
-    require = [
-        "impact_ratio>=0.8",
-        "selection_rate[sex & wage]>=0.1",
-        "impact_ratio[sex & wage]>=0.1",
-    ]
-    return finder, {
-        "sensitive": ["sex", "wage"],
-        "favourable": "whole",
-        "require": require,
-        "bins": 2,
-    }
+    require = ["impact_ratio>=0.8"]
+    require += ["selection_rate[sex & wage]>=0.1", "impact_ratio[sex & wage]>=0.1"]
+    options = {"favourable": "whole", "require": require, "bins": 2}
+    return finder, {"sensitive": ["sex", "wage"]} | options
 
 
 @sample
@@ -283,11 +252,8 @@ def flips():
         return (frame["income"] + (frame["sex"] == "m") > 2).to_numpy()
 
     finder = cfe.EvidenceFinder.from_table(table, model, sensitive=["sex", "job", "town"])
-    return finder, {
-        "favourable": True,
-        "require": ["flipped[sex]<=0.1", "only_in[sex]<=0.1"],
-        "bins": 2,
-    }
+    require = ["flipped[sex]<=0.1", "only_in[sex]<=0.1"]
+    return finder, {"favourable": True, "require": require, "bins": 2}
 
 
 @sample
@@ -337,12 +303,8 @@ def one_class():
         np.eye(6), [1] * 6, class_names=["no", "yes"], features=features
     )
     require = ["impact_ratio>=0.8", "only_in[sex]<=0.1", "consistency<=0.5"]
-    return finder, {
-        "sensitive": ["sex"],
-        "favourable": "yes",
-        "require": require,
-        "compare": {"v2": ["no", "yes"] * 3},
-    }
+    options = {"favourable": "yes", "require": require, "compare": {"v2": ["no", "yes"] * 3}}
+    return finder, {"sensitive": ["sex"]} | options
 
 
 def text_of(page):

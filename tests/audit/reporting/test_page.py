@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 from audit_report_helpers import text_of
 
-from cfe_faiss.audit.reporting.document import show
 from cfe_faiss.audit.reporting.files import template
 
 VOID = {"meta", "link", "input", "br"}
@@ -39,20 +38,10 @@ def outline(audited):
 
 
 def test_hostile_values_are_text(audited, outline):
-    assert not [
-        tag
-        for tag, attributes in outline
-        if tag == "img" or any(name.startswith("on") for name in attributes)
-    ]
+    assert "img" not in [tag for tag, _ in outline]
+    assert not [name for _, attributes in outline for name in attributes if name.startswith("on")]
     assert "script" not in [tag for tag, _ in outline]
     assert "</script><img src=x onerror=alert(1)>" in text_of(audited.page)
-
-
-def test_long_values_are_shortened_in_the_middle(audited):
-    assert "x" * 200 not in audited.page
-    assert "(10,000 characters)" in audited.page
-    one, two = (show("x" * 200 + end) for end in "ab")
-    assert one != two
 
 
 def test_nothing_is_loaded(outline):
@@ -88,11 +77,8 @@ def test_tables_are_named_and_their_headings_have_a_scope(outline):
     tables = sum(tag == "table" for tag, _ in outline)
     assert tables
     assert sum(tag == "caption" for tag, _ in outline) == tables
-    assert all(
-        attributes.get("scope") in ("col", "row", "rowgroup")
-        for tag, attributes in outline
-        if tag == "th"
-    )
+    scopes = {attributes.get("scope") for tag, attributes in outline if tag == "th"}
+    assert scopes <= {"col", "row", "rowgroup"}
 
 
 def _luminance(colour):

@@ -44,10 +44,8 @@ def test_edge_lists(tmp_path, text, columns, name, ids):
 @pytest.mark.parametrize("ids", [TEXTS, ROWS])
 def test_no_edges(tmp_path, ids):
     assert read_edges(source(tmp_path, "from,to\n"), ids).shape == (2, 0)
-    pq.write_table(
-        pa.table({"from": pa.array([], pa.string()), "to": pa.array([], pa.string())}),
-        tmp_path / "e.parquet",
-    )
+    nobody = pa.array([], pa.string())
+    pq.write_table(pa.table({"from": nobody, "to": nobody}), tmp_path / "e.parquet")
     assert read_edges(Source(tmp_path / "e.parquet"), ids).shape == (2, 0)
     with pytest.raises(ValueError, match=r"e\.csv must hold a table, got an empty file"):
         read_edges(source(tmp_path, ""), ids)
@@ -139,10 +137,7 @@ def test_splits(tmp_path):
     wanted = ([True, False, False, False], [False, True, False, False], [False, False, False, True])
     assert (train.tolist(), val.tolist(), test.tolist()) == wanted
     for text, expected in (
-        (
-            "id,part\na,train\nb,val\nc,hold\n",
-            "line 4: part must be train, val or test, got 'hold'",
-        ),
+        ("id,part\na,train\nb,val\nc,hold\n", "line 4: part .*got 'hold'"),
         ("id,part\na,train\nb,val\n", "got none for test"),
         ("id,part,x\na,train,1\n", "must hold one column of train, val and test, got part, x"),
         ("id\na\n", "must hold one column of train, val and test, got none"),

@@ -33,28 +33,21 @@ def test_all_files_together(tmp_path):
         )
     )
     assert repr(data) == "OwnGraph('people', 4 nodes, 2 attributes in 3 columns)"
-    assert (data.feature_names, data.feature_attributes) == (
-        ["sex=f", "sex=m", "age"],
-        ["sex", "sex", "age"],
-    )
+    expected = (["sex=f", "sex=m", "age"], ["sex", "sex", "age"])
+    assert (data.feature_names, data.feature_attributes) == expected
     assert [data.attributes[name].of(2) for name in data.attributes] == ["m", 40]
     assert data.edge_index.tolist() == [[3, 1], [0, 2]]
-    assert (data.class_names, data.y.tolist(), data.labels.tolist()) == (
-        ["no", "yes"],
-        [1, 0, -1, 1],
-        [1, 0, 1, 0],
-    )
+    found = (data.class_names, data.y.tolist(), data.labels.tolist())
+    assert found == (["no", "yes"], [1, 0, -1, 1], [1, 0, 1, 0])
     assert data.node_ids.tolist() == ["p1", "p2", "p3", "p4"]
     finder = cfe.EvidenceFinder.from_data(data, data.labels, nodes=data.test_mask | data.train_mask)
-    assert finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist() == [
-        ["p1", "p4"]
-    ]
+    found = finder.top_pairs(1).to_frame()[["source", "target"]].to_numpy().tolist()
+    assert found == [["p1", "p4"]]
 
     graph = data.to_pyg()
     assert graph.edge_index.tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]
-    assert [
-        mask.tolist().index(True) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)
-    ] == [0, 1, 3]
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    assert [mask.tolist().index(True) for mask in masks] == [0, 1, 3]
 
 
 def test_matrices_stay_unchanged(tmp_path):
@@ -78,11 +71,8 @@ def test_codes_and_scale(tmp_path):
 
 
 def test_without_leaves_neighbours_alone(tmp_path):
-    features = written(
-        tmp_path,
-        "id,name,age,town\n" + "".join(f"{i},n{i},{i % 7},{i}\n" for i in range(120)),
-        "f.csv",
-    )
+    rows = "".join(f"{i},n{i},{i % 7},{i}\n" for i in range(120))
+    features = written(tmp_path, f"id,name,age,town\n{rows}", "f.csv")
     data = read_own(OwnFiles(features, id="id", neighbours=3, without=["name", "town"]))
     assert data.feature_names == ["age", "town"]
     assert set(data.attributes) == {"name", "age", "town"}
@@ -94,21 +84,9 @@ def test_without_leaves_neighbours_alone(tmp_path):
     ("text", "options", "expected"),
     [
         (PEOPLE, {"id": "name"}, r"must name a column of .* \(id, sex, age, outcome\), got 'name'"),
-        (
-            PEOPLE,
-            {"id": "id", "missing": "error"},
-            r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows",
-        ),
-        (
-            PEOPLE,
-            {"id": "id", "missing": "drop"},
-            r"missing must be one of \(keep, error\), got 'drop'",
-        ),
-        (
-            PEOPLE,
-            {"reading": Reading(categorical=["race"])},
-            r"categorical must name a column of .* \(id, sex, age, outcome\), got 'race'",
-        ),
+        (PEOPLE, {"id": "id", "missing": "error"}, r"line 4: column 'outcome' lacks"),
+        (PEOPLE, {"id": "id", "missing": "drop"}, r"missing .*got 'drop'"),
+        (PEOPLE, {"reading": Reading(categorical=["race"])}, r"categorical .*got 'race'"),
         (PEOPLE, {"without": ["race"]}, "without must name a column"),
         ("id\na\n", {"id": "id"}, "must hold features, got id only"),
         ("1,2\n3,4\n", {"id": "id"}, "must have a header that names the column 'id' of the ids"),
@@ -118,18 +96,10 @@ def test_without_leaves_neighbours_alone(tmp_path):
         (
             "a;b\n" + "".join(f"x;{i},5\n" for i in range(101)),
             {},
-            r"column 'b' holds numbers, .*'0,5' \(line 2\).* decimal=','",
+            r"'b' .*'0,5' \(line 2\).*decimal=','",
         ),
-        (
-            "a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]),
-            {},
-            r"column 'b' holds numbers, but '\?' \(line 103\) .* na=\['\?'\]",
-        ),
-        (
-            "a,b\n" + "".join(f"x,n{i}\n" for i in range(101)),
-            {},
-            r"no category; ignore=\['b'\] leaves it out",
-        ),
+        ("a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]), {}, r"'\?' \(line 103\)"),
+        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"ignore=\['b'\]"),
         *(
             (
                 "name,b\n" + "".join(f"n{i},{i}\n" for i in range(101)),
@@ -138,11 +108,7 @@ def test_without_leaves_neighbours_alone(tmp_path):
             )
             for argument, value in (("id", "nam"), ("ignore", ["Name"]), ("without", ["names"]))
         ),
-        (
-            "a,b\nx,1\ny,2\n",
-            {"without": ["a", "b"], "neighbours": 1},
-            "neighbours need features to be chosen by",
-        ),
+        ("a,b\nx,1\ny,2\n", {"without": ["a", "b"], "neighbours": 1}, "neighbours need"),
     ],
 )
 def test_errors(tmp_path, text, options, expected):
@@ -162,11 +128,7 @@ def test_what_training_needs(tmp_path):
     with pytest.raises(ValueError, match="1 nodes of test have no true class, such as 'p3'"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, split=split)).to_pyg()
     graph = read_own(OwnFiles(features, id="id", neighbours=1, truth=truth)).to_pyg()
-    assert (graph.train_mask | graph.val_mask | graph.test_mask).tolist() == [
-        True,
-        True,
-        False,
-        True,
-    ]
+    found = (graph.train_mask | graph.val_mask | graph.test_mask).tolist()
+    assert found == [True, True, False, True]
     with pytest.raises(ValueError, match="edges and neighbours exclude each other"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, edges=truth))

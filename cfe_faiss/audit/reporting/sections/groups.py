@@ -36,13 +36,14 @@ _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
 _BINS = 5
 _THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_ALPHA = 0.05
+ALPHA = 0.05
+"""Level of tests."""
 _HEADING = Column("heading", "Attribute")
 GROUP = Column("group", "Group")
 _COUNT = Column("count", "n", "count")
 _FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_HALVES = (0.0, 0.5, 1.0)
+HALVES = (0.0, 0.5, 1.0)
 """Ticks of charts of shares."""
 
 
@@ -106,7 +107,7 @@ def groups_section(inputs: Inputs) -> Section:
         row["feature"]
         for row in rates.comparisons
         # A finding needs no confidence above 95 %.
-        if row["verdict"] == "cannot tell" and row["ranked"] > 1 and row["p"] > _ALPHA
+        if row["verdict"] == "cannot tell" and row["ranked"] > 1 and row["p"] > ALPHA
     ]
     unknown = {
         row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]
@@ -165,8 +166,8 @@ def _disparities_table(rates: Rates) -> Table:
         for row in rates.groups
         if row["ratio"] is not None or row["verdict"].startswith("above")
     ]
-    drawn = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
-    within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
+    plotted_numbers = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
+    within = [min(max(number, 0.0), 1.6) for number in plotted_numbers if number is not None]
     plot = Plot.around(within, (0.8, 1.0))
     columns = (
         _HEADING,
@@ -238,10 +239,10 @@ def error_rates_section(inputs: Inputs) -> Section:
     """Return errors by group, and the deviation from equalised odds."""
     rates = inputs.once(find_rates)
     key = "equalised_odds_difference"
-    known = [row for row in rates.comparisons if row[key] is not None]
+    defined_rows = [row for row in rates.comparisons if row[key] is not None]
     values = {}
-    if known:
-        row = max(known, key=lambda row: row[key])
+    if defined_rows:
+        row = max(defined_rows, key=lambda row: row[key])
         values = {
             "feature": row["feature"],
             "gap": row[key],
@@ -261,7 +262,7 @@ def error_rates_section(inputs: Inputs) -> Section:
             for name, title in differences.items()
         ),
     )
-    plot = Plot(_HALVES)
+    plot = Plot(HALVES)
     of_groups = (
         _HEADING,
         GROUP,

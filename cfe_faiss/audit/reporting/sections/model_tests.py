@@ -22,7 +22,7 @@ from cfe_faiss.audit.reporting.document import (
     show,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
-from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
+from cfe_faiss.audit.reporting.sections.groups import ALPHA, Rates, find_rates
 from cfe_faiss.base.extras import pd
 from cfe_faiss.rows.metric import is_distance, measure_of, measured
 
@@ -34,7 +34,6 @@ _CHANGES = {
     **{kind: f"change: {name}" for kind, name in TESTS.items()},
 }
 """Names of the tests of a change on the page."""
-ALPHA = 0.05
 _Row = dict[str, Any]
 
 
@@ -86,15 +85,18 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         ]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
-    if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
-        models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
-    found = inputs.finder.top_pairs(inputs.settings.pairs)
-    nearest = 0.0 if is_distance(found.metric) else 1.0
+    if inputs.finder.class_names is not None:  # numbers are names in a table, -1 may be one
+        names = np.array([*inputs.class_names, None], object)
+        models = {name: names[labels] for name, labels in models.items()}
+    closest_pairs = inputs.finder.top_pairs(inputs.settings.pairs)
+    nearest = 0.0 if is_distance(closest_pairs.metric) else 1.0
     return compare_models(
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(measured(found.D, found.metric)[-1]) if len(found) else nearest,
+        threshold=float(measured(closest_pairs.D, closest_pairs.metric)[-1])
+        if len(closest_pairs)
+        else nearest,
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
         person=inputs.persons,
@@ -223,7 +225,7 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
     Positive effects are to the disadvantage of the group.
     """
     q = effects.others[row["feature"]]
-    known = row["p"] is not None
+    can_tell = row["p"] is not None
     named = q <= effects.fdr
     reference = group_name(row["feature"], row["reference"])
     detail = (
@@ -242,10 +244,10 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
         else group_name(row["feature"], row["value"]),
         "test": _RATIO,
         "n_carriers": row["count"],
-        "effect": row["gap"] if known else None,
-        "detail": detail if known else "fewer than two groups are large enough to be ranked",
+        "effect": row["gap"] if can_tell else None,
+        "detail": detail if can_tell else "fewer than two groups are large enough to be ranked",
         "p": row["p"],
-        "q": q if known else None,
+        "q": q if can_tell else None,
         "n_effective": None,
         "verdict": verdict,
         "named": named,
@@ -315,7 +317,10 @@ def models_section(inputs: Inputs) -> Section:
             share = row[f"unfavourable{other_end}"]
             row[f"selected{end}"] = None if share is None else 1 - share
         row |= {"attribute": None, "place": row["model"]}
-    shown = [models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")), *models[1:]]
+    model_rows = [
+        models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")),
+        *models[1:],
+    ]
     rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
@@ -367,7 +372,7 @@ def models_section(inputs: Inputs) -> Section:
         Column("decided_after", "A and B by the model", "long"),
     )
     tables = [
-        Table("models", side_by_side, shown),
+        Table("models", side_by_side, model_rows),
         Table("model_rates", of_rates, rates, limit=80, group="heading"),
         Table("model_directions", of_directions, rows_of(changes.directions)),
         Table("model_pairs", of_pairs, pairs, limit=15),
@@ -379,6 +384,7 @@ def models_section(inputs: Inputs) -> Section:
         "told": int(changes.table["p"].notna().sum()),
         "count": len(changes.table),
         "others": models[1:],
+        "left_out": len(inputs.nodes) - models[0]["n"],
         "findings": [row for row in tests if row["named"]],
     }
     return Section(

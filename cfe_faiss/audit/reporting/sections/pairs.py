@@ -112,7 +112,7 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
     left = inputs.positions(found.source)
     right = inputs.positions(found.target)
     differ = {name: one.codes[left] != one.codes[right] for name, one in inputs.attributes.items()}
-    shown = {name: show(name) for name in differ}
+    names_on_page = {name: show(name) for name in differ}
     differing = [[name for name in differ if differ[name][place]] for place in range(len(found))]
     class_names = np.array([*inputs.class_names, None], object)
     columns: dict[str, Any] = {"place": np.arange(1, len(found) + 1)}
@@ -127,7 +127,8 @@ def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
         "attributes_differing": [len(names) for names in differing],
         "differing": [", ".join(names) or "none" for names in differing],
         "which": [
-            list_first(map(shown.__getitem__, names), _NAMES) or "none" for names in differing
+            list_first(map(names_on_page.__getitem__, names), _NAMES) or "none"
+            for names in differing
         ],
     }
     return Pairs(found, differing, rows_of(pd.DataFrame(columns)))
@@ -468,8 +469,8 @@ def balance_section(inputs: Inputs) -> Section:
     over, before = (apart > GUIDE).sum().tolist()
     values |= {"over": over, "before": before, "count": len(frame)}
     rows = rows_of(frame.loc[apart["smd_pairs"].sort_values(ascending=False, kind="stable").index])
-    drawn = [row[key] for row in rows for key in ("distance", "distance_all")]
-    plot = Plot.around([0.0, *drawn], (GUIDE,), before="distance_all")
+    plotted_numbers = [row[key] for row in rows for key in ("distance", "distance_all")]
+    plot = Plot.around([0.0, *plotted_numbers], (GUIDE,), before="distance_all")
     columns = (
         Column("name", "Attribute"),
         Column("mean_a_all", "A, all", "number"),
@@ -606,8 +607,8 @@ def errors_section(inputs: Inputs) -> Section:
         return Section(missing="no_truth_in_pairs")
     overall = rows[0] | {"feature": "all"}
     shown_row = rows[min(3, len(rows) - 1)]
-    drawn = [row[key] for row in rows for key in ("low", "expected")]
-    plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
+    plotted_numbers = [row[key] for row in rows for key in ("low", "expected")]
+    plot = Plot.around([*plotted_numbers, 1.0], (shown_row["overall"],), expected="expected")
     columns = (
         Column("pairs", "Closest pairs", "count"),
         Column("nodes", "n with true class", "count"),

@@ -24,7 +24,8 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Metric, Part
-from cfe_faiss.audit.reporting.sections.model_tests import ALPHA, TESTS, find_effects, find_samples
+from cfe_faiss.audit.reporting.sections.groups import ALPHA, HALVES
+from cfe_faiss.audit.reporting.sections.model_tests import TESTS, find_effects, find_samples
 from cfe_faiss.base.checks import Array, Bools, as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.graph.ks import ks_vectors
@@ -130,19 +131,19 @@ def _tests(
     People of one set share their neighbours and pairs.
     """
     names = list(dict.fromkeys(row["attribute"] for row in named))
-    known = groupings(
+    value_groups = groupings(
         attributes_of_finder(samples.finder),
         samples.rows,
         names,
         inputs.settings.bins,
         with_missing=False,
     )
-    groups = dict(zip(names, known, strict=True))
+    groups = dict(zip(names, value_groups, strict=True))
     depths: list[int] = []
     if any(row["test"] == "situation" for row in named):
         depths = sorted(neighbours, reverse=True)  # fewer neighbours are the first of more
     with_pairs = any(row["test"] == "direction" for row in named)
-    found: dict[tuple[str, str], list[_Answer]] = {}
+    answers: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
         people, codes = samples.of(groups[attribute])
         carries = codes == groups[attribute].values.index(value)
@@ -150,13 +151,13 @@ def _tests(
         chance, tests = people.test(
             carries, [*contrasts.values(), *([people.evidence_contrast] if with_pairs else [])]
         )
-        found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
+        answers[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
             effect = people.pair_counts(carries, chance, ALPHA)["effect"]
-            found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
+            answers[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [
-            found[row["attribute"], row["value"]][
+            answers[row["attribute"], row["value"]][
                 -1 if row["test"] == "direction" else depths.index(k)
             ]
             for row in named
@@ -168,7 +169,7 @@ def _tests(
 def _encodings(inputs: Inputs) -> tuple[dict[str, Array], int]:
     """Return other numbers to make vectors of, by choice, and the number of attributes.
 
-    None if the numbers behind the vectors are unknown.
+    No choice, and 0, if the numbers behind the vectors are unknown.
     """
     finder = inputs.finder
     refused = np.isin(finder.labels, inputs.unfavourable)
@@ -261,7 +262,7 @@ def only_in_section(inputs: Inputs) -> Section:
         rows.append(
             {"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]}
         )
-    plot = Plot((0.0, 0.5, 1.0), expected="expected")
+    plot = Plot(HALVES, expected="expected")
     columns = (
         Column("attribute", "Attribute"),
         Column("pairs", "n pairs", "count"),

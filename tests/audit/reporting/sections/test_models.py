@@ -5,7 +5,6 @@ import pytest
 from audit_report_helpers import rows_of, text_of
 from simulated_people import finder_of, simulated
 
-import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting.sections.model_tests import change_key
 
@@ -80,15 +79,6 @@ def test_all_tests_are_one_family(clean, compared):
     assert ("v2: sex = m", "change: nearest neighbours") not in direct, "the mirror image of f"
 
 
-def test_the_first_page_says_what_a_model_changes_beyond_the_vectors(clean, tmp_path):
-    options = {"sensitive": ["sex"], "favourable": 1, "pairs": 20, "progress": False}
-    labels = simulated(3, N, harm=0.6)["labels"]
-    numbers = audit.report(clean, tmp_path / "r.html", compare={"v2": labels}, **options).numbers
-    sentence = "beyond what the vectors explain, v2 decides people of this"
-    assert any(sentence in line for line in numbers["named"])
-    assert any("direct tests of v1" in line for line in numbers["described"])
-
-
 def test_conditions_on_models(compared):
     checks = {(str(check.condition), check.group): check for check in compared.checks}
     assert set(checks) == {
@@ -112,7 +102,7 @@ def test_conditions_on_models(compared):
         (
             {"compare": {"v2": [0, 1] * (N // 2)}, "require": ["evidence_pairs<=v3"]},
             ValueError,
-            r"require must name models that are compared \(v1, v2\), got 'v3'",
+            "require .*got 'v3'",
         ),
     ],
 )
@@ -120,19 +110,3 @@ def test_bad_arguments(clean, tmp_path, options, error, words):
     with pytest.raises(error, match=words):
         audit.report(clean, tmp_path / "report.html", progress=False, **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_classes_whose_names_are_numbers(tmp_path):
-    harmed, clean = (
-        np.where(simulated(3, N, harm=harm)["labels"] == 1, "1", "2") for harm in (0.6, 0)
-    )
-    people = simulated(3, N)
-    features = {"sex": np.where(people["carries"], "f", "m")}
-    finder = cfe.EvidenceFinder.from_vectors(people["X"], harmed, features=features)
-    options = {"sensitive": ["sex"], "favourable": "1", "progress": False}
-    report = audit.report(finder, tmp_path / "r.html", compare={"v2": clean}, **options)
-    rows = rows_of(report, "tests", "all_tests")
-    verdicts = {(row["group"], row["test"]): row["verdict"] for row in rows}
-    assert verdicts["sex = f", "nearest neighbours"] == "disadvantaged"
-    assert verdicts["v2: sex = f", "change of the rate"] == "advantaged"
-    assert verdicts["v2: sex = m", "change: nearest neighbours"] == "disadvantaged"

@@ -63,9 +63,8 @@ def test_differing_attributes(inputs):
         ]
         assert list(pairs.differing[place]) == differ
     table = pairs_section(inputs).tables[0]
-    assert [row["attributes_differing"] for row in table.rows] == [
-        len(names) for names in pairs.differing
-    ]
+    found = [row["attributes_differing"] for row in table.rows]
+    assert found == [len(names) for names in pairs.differing]
 
 
 def test_case_files(inputs, brute):
@@ -94,9 +93,8 @@ def test_differences_are_in_units_and_standard_deviations(inputs):
     for case in section.cases:
         decision, true_class, *rows = case.differences.rows
         assert (decision["a"], decision["b"]) == tuple(side.predicted for side in case.sides)
-        assert (true_class["a"], true_class["b"]) == tuple(
-            side.true or "unknown" for side in case.sides
-        )
+        expected = tuple(side.true or "unknown" for side in case.sides)
+        assert (true_class["a"], true_class["b"]) == expected
         sizes = [abs(row["difference"] or 0) for row in rows]
         assert sizes == sorted(sizes, reverse=True)
         for row in rows:
@@ -114,9 +112,8 @@ def test_ties_share_a_rank():
     data = SimpleNamespace(x=x, edge_index=[[0, 1, 3, 4], [1, 2, 4, 5]])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 0, 1, 0, 0])
     ranks = [case.rank for case in cases_section(inputs_of(finder, [], pairs=4, cases=4)).cases]
-    assert set(ranks) == {
-        "1 of 8 pairs, together with 3 others that the search cannot tell from it"
-    }
+    expected = {"1 of 8 pairs, together with 3 others that the search cannot tell from it"}
+    assert set(ranks) == expected
 
 
 @pytest.mark.parametrize(("classes", "styles"), [(3, [0, 2]), (50, [0, 1])])

@@ -70,10 +70,8 @@ def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path):
     frame = people().dropna(subset=["repaid"])
     for row in rows:
         own = frame[frame["sex"] == row["value"]]
-        assert (row["count"], row["rate"]) == (
-            len(own),
-            pytest.approx((own["repaid"] == "yes").mean()),
-        )
+        expected = (len(own), pytest.approx((own["repaid"] == "yes").mean()))
+        assert (row["count"], row["rate"]) == expected
 
 
 def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
@@ -81,10 +79,8 @@ def test_columns_that_determine_the_decision_are_on_the_page(tmp_path):
     frame["outcome"] = np.where(frame["loan"] == "yes", "paid", None)
     with pytest.warns(cfe.InputWarning):
         numbers = report(frame, tmp_path)
-    assert any(
-        "outcome (known for “yes” only) determines the decision" in line
-        for line in numbers["scope"]
-    )
+    sentence = "outcome (known for “yes” only) determines the decision"
+    assert any(sentence in line for line in numbers["scope"])
 
 
 def test_an_interrupted_report_prints_what_it_has(tmp_path, monkeypatch, capsys):
@@ -114,9 +110,8 @@ def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path):
         report(frame, tmp_path, better=better, pairs=1, cases=1, overwrite=True), "strongest_case"
     )
     assert any("at least as good" in line and "No pair" not in line for line in closest["findings"])
-    assert not section_of(report(frame, tmp_path, better=better, overwrite=True), "strongest_case")[
-        "missing"
-    ]
+    numbers = report(frame, tmp_path, better=better, overwrite=True)
+    assert not section_of(numbers, "strongest_case")["missing"]
 
 
 def test_a_page_says_that_no_refused_person_is_as_good(tmp_path):
