@@ -167,6 +167,8 @@ class AnsweringMixin:
         takes_recall = recall is None or (type(recall) is float and sel is None)
         if self.routing != "evidence" or not takes_recall:
             return None
+        if type(xq) is np.memmap:  # a row of vectors on disk
+            xq = np.asarray(xq)
         neighbors = "other" if rules is None else rules.neighbors
         kind = neighbors, recall is not None
         searches = self._single
