@@ -92,7 +92,11 @@ def as_table(frame: Any, reading: Reading) -> Table:
         return frame
     if isinstance(frame, pd.DataFrame | Mapping):
         columns = frame.items() if isinstance(frame, Mapping) else ()
-        sizes = {str(name): len(column) for name, column in columns if hasattr(column, "__len__")}
+        sizes = {
+            str(name): len(column)
+            for name, column in columns
+            if hasattr(column, "__len__") and not isinstance(column, str)
+        }
         if len(set(sizes.values())) > 1:
             raise ValueError(f"frame must map names to columns of one length, got lengths {sizes}")
         cells = pd.DataFrame(frame)
