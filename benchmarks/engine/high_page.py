@@ -79,7 +79,8 @@ def page(content: dict[str, Any]) -> str:
     return (
         "The top-10 evidence of one query at a time, by the clock, and of a class's queries (1,000; 271 on Cora), by "
         "processor time of one thread: microseconds a query, medians, all in turns. Ours is one index of all rows, "
-        "searched with `recall=` (from 96 dimensions on in bits of the rows, then in bytes of few, the best in floats) "
+        "searched with `recall=` (from 96 dimensions on, with 100,000 rows from 64, in bits of the rows, "
+        "then in bytes of few, the best in floats) "
         "and with `nprobe=` (in bytes; a "
         "batch in groups). rabitqlib, ScaNN and IVFFlat have an index of the rows of other classes for "
         "each class: ten copies. Every index has the least setting that reaches the recall for the queries, and the "
