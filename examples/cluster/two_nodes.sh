@@ -20,5 +20,9 @@ for _ in {1..60}; do
     sleep 1
 done
 node second --address "$host:$port"
+for _ in {1..60}; do # a short job would end before a slow node is there
+    grep -qs "Ray runtime started" second.log && break
+    sleep 1
+done
 
 cfe-faiss scale "$@" --executor ray --address "$host:$port"
