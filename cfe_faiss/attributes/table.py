@@ -439,10 +439,12 @@ def exact_integers(frame: "pd.DataFrame", table: Any) -> "pd.DataFrame":
     """
     kinds = {"int64": "Int64", "uint64": "UInt64"}
     for place, column in enumerate(table.columns):
-        if getattr(column, "null_count", 0) and str(column.type) in kinds:
-            integers = pd.Series(column.to_pylist(), dtype=kinds[str(column.type)])
-            if has_long_integers(integers):
-                frame = frame.assign(**{str(frame.columns[place]): integers.array})
+        kind = kinds.get(str(getattr(column, "type", "")))
+        if kind is None or not column.null_count:
+            continue
+        if (frame.iloc[:, place].abs() >= _LARGEST_INTEGER).any():  # else nothing is lost
+            integers = pd.Series(column.to_pylist(), dtype=kind)
+            frame = frame.assign(**{str(frame.columns[place]): integers.array})
     return frame
 
 

@@ -550,8 +550,8 @@ def in_row_order(name: str, values: Any, n: int, index: Any = None) -> Any:
     name
         Name of the argument in errors.
     values
-        One value, or one line, for each row. Those of pandas belong to rows by their index, or if it
-        has no label of a row, by position.
+        One value, or one line, for each row. Those of pandas belong to rows by their index, or if
+        it has no label of a row, by position.
     index
         The pandas index of the rows; None: 0..n-1.
 

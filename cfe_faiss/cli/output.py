@@ -69,8 +69,8 @@ def write(columns: Mapping[str, Any], style: str | None) -> None:
         )
         if len(printed_frame) < len(frame):
             note(
-                f"the first {len(printed_frame):,} of {len(frame):,} rows; --csv or --json writes all of "
-                f"them"
+                f"the first {len(printed_frame):,} of {len(frame):,} rows; --csv or --json writes "
+                "all of them"
             )
 
 

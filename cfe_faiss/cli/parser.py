@@ -312,15 +312,13 @@ def set_reading(arguments: argparse.Namespace) -> None:
 def in_words_of_options(text: str, arguments: argparse.Namespace | None) -> str:
     """Return an error that begins with the name of an argument in Python with its option."""
     match = _ARGUMENT.match(text)
-    options = {
-        each.dest: each.name
-        for each in getattr(arguments, "declared", ())
-        if each.is_given(arguments)
-    }
-    name = match["name"] if match else ""
+    if match is None or arguments is None:
+        return text
+    options = {each.dest: each.name for each in arguments.declared if each.is_given(arguments)}
+    name = match["name"]
     if name == "bins" and "cut" in options:
         name = "cut"
-    if match is None or name not in options:
+    if name not in options:
         return text
     key = f" {match['key']}" if match["key"] else ""
     return f"{options[name]}{key}{text[match.end() :]}"

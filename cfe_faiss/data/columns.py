@@ -369,7 +369,10 @@ class Table:
         firsts = np.array([first.setdefault(text, row) for row, text in enumerate(texts)])
         again = (firsts != np.arange(len(texts))) & (np.array(texts, object) != "")
         option_text = self.reading.shown("id")
-        remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {option_text} names another column"
+        remedy = (
+            f"{self.reading.remedy('ignore', name)} leaves it out, or {option_text} names another "
+            "column"
+        )
         if again.sum() >= _PEOPLE_SHARE * len(texts):
             options = self.reading.remedy("without", name), self.reading.remedy("person", name)
             remedy += (
@@ -379,8 +382,8 @@ class Table:
         self.check(
             again,
             lambda row: (
-                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {option_text} must "
-                f"hold each id once ({again.sum():,} rows repeat one): {remedy}"
+                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {option_text} "
+                f"must hold each id once ({again.sum():,} rows repeat one): {remedy}"
             ),
         )
         return texts

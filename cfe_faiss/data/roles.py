@@ -386,7 +386,7 @@ def _check_categories(
 
 
 def named_columns(given: Any) -> list[str]:
-    """Return the names of columns that an argument gives, one or several; none if it holds values."""
+    """Return the names of the columns that an argument gives; none if it holds values."""
     if isinstance(given, str):
         return [given]
     several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)

@@ -160,9 +160,8 @@ class AnsweringMixin:
     ) -> Results | None:
         """Search one query that needs no conversion. Return None if the fast path does not apply.
 
-        This is :meth:`search_evidence` without copies and conversions, which
-        would take longer than the search of a small index. It raises the errors of invalid rules
-        and selections only.
+        This is :meth:`search_evidence` without copies and conversions, which would take longer than
+        the search of a small index. It raises the errors of invalid rules and selections only.
         """
         takes_recall = recall is None or (type(recall) is float and sel is None)
         if self.routing != "evidence" or not takes_recall:

@@ -9,8 +9,8 @@ inline constexpr std::size_t kBlockRows = 16;
 // Size of the selector's memory for `scores` scores; see kernels/select.h.
 CFE_INLINE std::size_t memory_of_best(std::size_t scores) { return 4 * (padded(scores) + kLanes); }
 
-inline constexpr std::size_t kMostOfAnyLength = std::size_t{1}
-                                                << 13;           // of a row that is no unit vector; see slack_of_list
+// Most bytes of a row that is no unit vector; see slack_of_list.
+inline constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of a row: products of more do not fit into 32 bits
 
 inline constexpr std::size_t kMostBits = std::size_t{1} << 12;  // of a row: tables of more do not fit into bytes
